@@ -1,0 +1,333 @@
+"""One tree of errors, ordered by who is at fault: the peer's bytes, the caller's request, our surroundings, our disk.
+
+Every error carries four things as class attributes, so that each border can translate it without a table of its own:
+
+* ``wire``       the protocol's error code (Kafka's numbers), what a client is answered;
+* ``code``       the machine name in ``--output json`` errors;
+* ``retriable``  whether the same request may succeed later;
+* ``exit_code``  what a command exits with: 1 it failed, 2 it was used wrongly.
+
+Messages say what, where, found and expected; ``hint`` says what to do about it.
+Foreign exceptions (kazoo's, OSError, kio's) are translated once, in the module that talks to the foreign thing.
+"""
+
+from __future__ import annotations
+
+
+class KlogError(Exception):
+    """Base of everything klog raises on purpose."""
+
+    wire: int = -1
+    code: str = "ERROR"
+    retriable: bool = False
+    exit_code: int = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+# --- The peer's bytes -------------------------------------------------------------------------------------------------
+
+
+class PeerError(KlogError):
+    """Bytes that a peer sent do not mean anything: the connection is closed, nothing is stored."""
+
+
+class MalformedRequest(PeerError):
+    wire = 42
+    code = "INVALID_REQUEST"
+
+
+class UnsupportedVersion(PeerError):
+    wire = 35
+    code = "UNSUPPORTED_VERSION"
+
+
+class CorruptBatch(PeerError):
+    """A record batch whose length, CRC or counts are wrong."""
+
+    wire = 2
+    code = "CORRUPT_MESSAGE"
+
+
+class InvalidRecord(PeerError):
+    wire = 87
+    code = "INVALID_RECORD"
+
+
+class UnsupportedFormat(PeerError):
+    """A batch of magic 0 or 1."""
+
+    wire = 43
+    code = "UNSUPPORTED_FOR_MESSAGE_FORMAT"
+
+
+class UnsupportedCodec(PeerError):
+    wire = 76
+    code = "UNSUPPORTED_COMPRESSION_TYPE"
+
+
+# --- The caller's request ---------------------------------------------------------------------------------------------
+
+
+class RequestError(KlogError):
+    """The request is well formed and cannot be granted."""
+
+
+class UsageError(RequestError):
+    """The command line (or a position, size, duration in it) is wrong."""
+
+    wire = 42
+    code = "USAGE"
+    exit_code = 2
+
+
+class OffsetOutOfRange(RequestError):
+    wire = 1
+    code = "OFFSET_OUT_OF_RANGE"
+
+
+class UnknownTopicOrPartition(RequestError):
+    wire = 3
+    code = "UNKNOWN_TOPIC_OR_PARTITION"
+    retriable = True
+
+
+class LeaderNotAvailable(RequestError):
+    wire = 5
+    code = "LEADER_NOT_AVAILABLE"
+    retriable = True
+
+
+class NotLeader(RequestError):
+    wire = 6
+    code = "NOT_LEADER_OR_FOLLOWER"
+    retriable = True
+
+
+class RequestTimedOut(RequestError):
+    wire = 7
+    code = "REQUEST_TIMED_OUT"
+    retriable = True
+
+
+class BrokerNotAvailable(RequestError):
+    wire = 8
+    code = "BROKER_NOT_AVAILABLE"
+
+
+class MessageTooLarge(RequestError):
+    wire = 10
+    code = "MESSAGE_TOO_LARGE"
+
+
+class CoordinatorNotAvailable(RequestError):
+    wire = 15
+    code = "COORDINATOR_NOT_AVAILABLE"
+    retriable = True
+
+
+class InvalidTopic(RequestError):
+    wire = 17
+    code = "INVALID_TOPIC_EXCEPTION"
+
+
+class RecordListTooLarge(RequestError):
+    wire = 18
+    code = "RECORD_LIST_TOO_LARGE"
+
+
+class NotEnoughReplicas(RequestError):
+    wire = 19
+    code = "NOT_ENOUGH_REPLICAS"
+    retriable = True
+
+
+class InvalidRequiredAcks(RequestError):
+    wire = 21
+    code = "INVALID_REQUIRED_ACKS"
+
+
+class InvalidTimestamp(RequestError):
+    wire = 32
+    code = "INVALID_TIMESTAMP"
+
+
+class TopicAlreadyExists(RequestError):
+    wire = 36
+    code = "TOPIC_ALREADY_EXISTS"
+
+
+class InvalidPartitions(RequestError):
+    wire = 37
+    code = "INVALID_PARTITIONS"
+
+
+class InvalidReplicationFactor(RequestError):
+    wire = 38
+    code = "INVALID_REPLICATION_FACTOR"
+
+
+class InvalidReplicaAssignment(RequestError):
+    wire = 39
+    code = "INVALID_REPLICA_ASSIGNMENT"
+
+
+class InvalidConfig(RequestError):
+    wire = 40
+    code = "INVALID_CONFIG"
+
+
+class NotController(RequestError):
+    wire = 41
+    code = "NOT_CONTROLLER"
+    retriable = True
+
+
+class InvalidRequest(RequestError):
+    wire = 42
+    code = "INVALID_REQUEST"
+
+
+class PolicyViolation(RequestError):
+    wire = 44
+    code = "POLICY_VIOLATION"
+
+
+class OutOfOrderSequence(RequestError):
+    wire = 45
+    code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+class InvalidProducerEpoch(RequestError):
+    wire = 47
+    code = "INVALID_PRODUCER_EPOCH"
+
+
+class TransactionsNotServed(RequestError):
+    """Transactions are not part of the system (SYSTEM.md); clients get the protocol's own clear refusal."""
+
+    wire = 53
+    code = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+
+
+class FencedLeaderEpoch(RequestError):
+    wire = 74
+    code = "FENCED_LEADER_EPOCH"
+    retriable = True
+
+
+class UnknownLeaderEpoch(RequestError):
+    wire = 75
+    code = "UNKNOWN_LEADER_EPOCH"
+    retriable = True
+
+
+class OffsetNotAvailable(RequestError):
+    wire = 78
+    code = "OFFSET_NOT_AVAILABLE"
+    retriable = True
+
+
+class NoSuchThing(RequestError):
+    """A named thing (file, znode, broker, export) is not there."""
+
+    wire = 42
+    code = "NOT_FOUND"
+
+
+class Refused(RequestError):
+    """The act would destroy or confuse something; the message says what and what to do instead."""
+
+    wire = 42
+    code = "REFUSED"
+
+
+# --- Our surroundings -------------------------------------------------------------------------------------------------
+
+
+class SurroundingsError(KlogError):
+    """Something outside klog is missing: Java, ZooKeeper, a port, a broker."""
+
+    code = "ENVIRONMENT"
+
+
+class CannotConnect(SurroundingsError):
+    code = "CANNOT_CONNECT"
+    retriable = True
+
+
+class TimedOut(SurroundingsError):
+    wire = 7
+    code = "TIMED_OUT"
+    retriable = True
+
+
+class JavaMissing(SurroundingsError):
+    code = "JAVA_MISSING"
+
+
+class PortInUse(SurroundingsError):
+    code = "PORT_IN_USE"
+
+
+class ZooKeeperError(SurroundingsError):
+    code = "ZOOKEEPER"
+
+
+class NoNode(ZooKeeperError):
+    code = "ZOOKEEPER_NO_NODE"
+
+
+class NodeExists(ZooKeeperError):
+    code = "ZOOKEEPER_NODE_EXISTS"
+
+
+class BadVersion(ZooKeeperError):
+    code = "ZOOKEEPER_BAD_VERSION"
+
+
+class SessionLost(ZooKeeperError):
+    """The session is suspended or expired: the write may or may not have happened (rule Z2)."""
+
+    code = "ZOOKEEPER_SESSION_LOST"
+    retriable = True
+
+
+class BrokerIdInUse(SurroundingsError):
+    code = "BROKER_ID_IN_USE"
+
+
+class WrongCluster(SurroundingsError):
+    """A log dir, a broker and a ZooKeeper that do not belong together."""
+
+    code = "WRONG_CLUSTER"
+
+
+# --- Our disk ---------------------------------------------------------------------------------------------------------
+
+
+class StorageError(KlogError):
+    """An I/O error, or a log dir that is offline."""
+
+    wire = 56
+    code = "KAFKA_STORAGE_ERROR"
+    retriable = True
+
+
+class DiskFull(StorageError):
+    """ENOSPC: the partial batch was cut; appends resume by themselves (rule L5)."""
+
+    code = "DISK_FULL"
+
+
+class LogDirLocked(StorageError):
+    code = "LOG_DIR_LOCKED"
+
+
+class CorruptLog(StorageError):
+    """Bytes on disk that are no log: path, address, found, expected."""
+
+    code = "CORRUPT_LOG"

@@ -1,0 +1,39 @@
+"""Names of things: topics, and one partition of a topic."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from klog.errors import InvalidTopic
+
+TOPIC_NAME_CHARS_MAX = 249
+"""0.8 allowed 255, which with `-<partition>` behind it is no file name any more; 249 leaves room for five digits."""
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; prints as its folder's name, ``<topic>-<partition>``."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def check_topic_name(name: str) -> str:
+    """The name itself if it is legal; InvalidTopic with the reason otherwise."""
+    if not name:
+        raise InvalidTopic("a topic name must not be empty", hint="use letters, digits, '.', '_' and '-'")
+    if name in (".", ".."):
+        raise InvalidTopic(f"topic name {name!r} is not allowed: it means a folder to the file system")
+    if len(name) > TOPIC_NAME_CHARS_MAX:
+        raise InvalidTopic(f"topic name of {len(name)} characters; at most {TOPIC_NAME_CHARS_MAX} are allowed")
+    if not _LEGAL.fullmatch(name):
+        raise InvalidTopic(
+            f"topic name {name!r} has a character outside [a-zA-Z0-9._-]",
+            hint="use letters, digits, '.', '_' and '-'",
+        )
+    return name
