@@ -1,0 +1,82 @@
+"""The keys of the protocol's requests: Apache Kafka's numbers, and klog's own from 10000 on.
+
+Which of them a broker serves, and at which versions, is said by the handlers that register themselves in
+`klog.server.dispatch`; this module knows only the numbers and, from kio's schemas, which versions are flexible.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+import kio.index
+
+from klog.errors import UnsupportedVersion
+from klog.protocol import own
+
+OWN_KEYS_FROM = 10000
+"""klog's own requests have keys from here on; Kafka's stay far below (the highest is under 100)."""
+
+
+class ApiKey(IntEnum):
+    """Every request that klog's brokers or tools speak."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    INCREMENTAL_ALTER_CONFIGS = 44
+    DESCRIBE_CLUSTER = 60
+    COUNT_MESSAGES = 10000
+    FIND_MESSAGE = 10001
+    STOP_BROKER = 10002
+    LOCATE_MESSAGE = 10003
+    DESCRIBE_SELF = 10004
+
+
+@cache
+def request_schema(key: int, version: int) -> Any:
+    """kio's class of a request's body; UnsupportedVersion where there is none."""
+    return _schema(key, version, own.REQUESTS, kio.index.load_request_schema)
+
+
+@cache
+def response_schema(key: int, version: int) -> Any:
+    """kio's class of a response's body; UnsupportedVersion where there is none."""
+    return _schema(key, version, own.RESPONSES, kio.index.load_response_schema)
+
+
+def _schema(key: int, version: int, ours: dict[int, Any], load: Any) -> Any:
+    if key >= OWN_KEYS_FROM:
+        if key in ours and version == 0:
+            return ours[key]
+        raise UnsupportedVersion(f"request key {key} version {version} is not one of klog's own")
+    try:
+        return load(key, version)
+    except kio.index.KioIndexError:
+        raise UnsupportedVersion(f"request key {key} version {version} is unknown") from None
+
+
+@cache
+def is_flexible(key: int, version: int) -> bool:
+    """Whether this version's strings and arrays are compact and its headers carry tags (KIP-482)."""
+    return bool(request_schema(key, version).__flexible__)
+
+
+def api_name(key: int) -> str:
+    """``Produce``, ``ListOffsets``; the number itself for a key nobody knows."""
+    try:
+        return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
+    except ValueError:
+        return str(key)

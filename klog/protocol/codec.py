@@ -1,0 +1,218 @@
+"""kio at the border: frames to typed entities and back.
+
+A frame is what follows the 4-byte length on the wire. A request's head is
+
+    0   int16   api key
+    2   int16   api version
+    4   int32   correlation id
+    8   int16   length of the client id, -1 for null, then its bytes
+    ..  tags    only in flexible versions (KIP-482)
+
+and a response's is the correlation id, with tags in flexible versions; ApiVersions alone never has them (KIP-511).
+
+Strategy: handlers speak in plain values. `build` turns keyword arguments and dicts into kio's frozen entities for one
+version and drops the fields that version lacks, so that a handler is written once for all the versions it serves. Times
+go in as integers of milliseconds, error codes as integers.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from io import BytesIO
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+
+from klog.errors import MalformedRequest
+from klog.protocol.apis import ApiKey, is_flexible, request_schema, response_schema
+
+_HEAD = struct.Struct(">hhih")
+_LENGTH_AND_CORRELATION = struct.Struct(">ii")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class RequestHead(NamedTuple):
+    """The head of a request; the body begins at ``body_at`` in the frame."""
+
+    key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body_at: int
+
+
+def read_head(frame: memoryview) -> RequestHead:
+    """The head of a request's frame.
+
+    Raises MalformedRequest if it does not parse, UnsupportedVersion if the key or version is unknown.
+    """
+    try:
+        key, version, correlation_id, client_id_bytes = _HEAD.unpack_from(frame)
+    except struct.error:
+        raise MalformedRequest(f"a request of {len(frame)} bytes has no whole head (10 bytes at least)") from None
+    at = _HEAD.size
+    client_id = None
+    if client_id_bytes >= 0:
+        end = at + client_id_bytes
+        if end > len(frame):
+            raise MalformedRequest(f"the client id claims {client_id_bytes} bytes; {len(frame) - at} are left")
+        try:
+            client_id = str(frame[at:end], "utf-8")
+        except UnicodeDecodeError:
+            raise MalformedRequest("the client id is not UTF-8") from None
+        at = end
+    if is_flexible(key, version):
+        at = skip_tags(frame, at)
+    return RequestHead(key, version, correlation_id, client_id, at)
+
+
+def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
+    """An unsigned varint of at most 5 bytes, and where it ends."""
+    value = 0
+    for shift in range(0, 35, 7):
+        try:
+            byte = frame[at]
+        except IndexError:
+            break
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise MalformedRequest(f"a varint that does not end at byte {at}")
+
+
+def skip_tags(frame: memoryview, at: int) -> int:
+    """Where a section of tagged fields ends."""
+    if at < len(frame) and frame[at] == 0:  # by far the most common: no tags
+        return at + 1
+    count, at = read_uvarint(frame, at)
+    for _ in range(count):
+        _, at = read_uvarint(frame, at)
+        size, at = read_uvarint(frame, at)
+        at += size
+        if at > len(frame):
+            raise MalformedRequest("a tagged field reaches past the frame's end")
+    return at
+
+
+def decode_body(frame: memoryview, head: RequestHead) -> Any:
+    """The request's entity (kio's class for its key and version). Trailing bytes are refused."""
+    return _decode(frame.toreadonly(), head.body_at, request_schema(head.key, head.version))
+
+
+def decode_response(frame: bytes, key: int, version: int) -> tuple[int, Any]:
+    """(correlation id, entity) of a response's frame."""
+    view = memoryview(frame)
+    if len(view) < 4:
+        raise MalformedRequest(f"a response of {len(view)} bytes has no correlation id")
+    (correlation_id,) = struct.unpack_from(">i", view)
+    at = 4
+    if key != ApiKey.API_VERSIONS and is_flexible(key, version):
+        at = skip_tags(view, at)
+    return correlation_id, _decode(view, at, response_schema(key, version))
+
+
+def _decode(frame: memoryview, at: int, schema: Any) -> Any:
+    try:
+        entity, size = entity_reader(schema)(frame, at)
+    except (SerialError, ValueError, OverflowError, UnicodeDecodeError) as error:
+        raise MalformedRequest(f"{schema.__name__} version {schema.__version__} does not parse: {error}") from None
+    if at + size != len(frame):
+        raise MalformedRequest(
+            f"{schema.__name__} version {schema.__version__} ends at byte {at + size} of {len(frame)}"
+        )
+    return entity
+
+
+def encode_response(head: RequestHead, entity: Any) -> bytes:
+    """The whole answer with its length in front, ready for the socket."""
+    out = BytesIO()
+    flexible = head.key != ApiKey.API_VERSIONS and entity.__flexible__
+    out.write(b"\0" * 9 if flexible else b"\0" * 8)
+    entity_writer(type(entity))(out, entity)
+    answer = out.getbuffer()
+    _LENGTH_AND_CORRELATION.pack_into(answer, 0, len(answer) - 4, head.correlation_id)
+    return bytes(answer)
+
+
+def encode_request(entity: Any, correlation_id: int, client_id: str) -> bytes:
+    """The whole request with its length in front."""
+    out = BytesIO()
+    name = client_id.encode()
+    out.write(b"\0\0\0\0")
+    out.write(_HEAD.pack(entity.__api_key__, entity.__version__, correlation_id, len(name)))
+    out.write(name)
+    if entity.__flexible__:
+        out.write(b"\0")
+    entity_writer(type(entity))(out, entity)
+    frame = out.getbuffer()
+    struct.pack_into(">i", frame, 0, len(frame) - 4)
+    return bytes(frame)
+
+
+def request(key: int, version: int, **values: Any) -> Any:
+    """A request's entity from plain values; see `build`."""
+    return build(request_schema(key, version), values)
+
+
+def response(key: int, version: int, **values: Any) -> Any:
+    """A response's entity from plain values; see `build`."""
+    return build(response_schema(key, version), values)
+
+
+def build(schema: Any, values: dict[str, Any]) -> Any:
+    """An entity of ``schema`` from plain values.
+
+    Dicts become nested entities, lists tuples, integers the timedelta, datetime or ErrorCode that the field wants.
+    Values for fields that the version lacks are dropped; a field without default and value is our error (KeyError).
+    """
+    arguments = {}
+    for name, convert, required in _plan(schema):
+        if name in values:
+            arguments[name] = convert(values[name])
+        elif name == "throttle_time":
+            arguments[name] = timedelta(0)
+        elif required:
+            raise KeyError(f"{schema.__name__} version {schema.__version__} wants {name}")
+    return schema(**arguments)
+
+
+@cache
+def _plan(schema: Any) -> tuple[tuple[str, Any, bool], ...]:
+    hints = get_type_hints(schema)
+    return tuple(
+        (f.name, _converter(hints[f.name], f.metadata.get("kafka_type")), f.default is MISSING) for f in fields(schema)
+    )
+
+
+def _converter(hint: Any, kafka_type: str | None) -> Any:
+    """How a plain value becomes what kio wants in a field of this type."""
+    parts = [part for part in get_args(hint) if part is not type(None) and part is not ...]
+    is_tuple = getattr(hint, "__origin__", None) is tuple
+    if not is_tuple and parts:  # Optional[...]
+        return _or_none(_converter(parts[0], kafka_type))
+    if is_tuple:
+        one = _converter(parts[0], kafka_type)
+        return lambda values: tuple(map(one, values))
+    if is_dataclass(hint):
+        return lambda values: build(hint, values) if isinstance(values, dict) else values
+    if kafka_type in ("timedelta_i32", "timedelta_i64"):
+        return lambda ms: timedelta(milliseconds=ms)
+    if kafka_type == "datetime_i64":
+        return lambda ms: _EPOCH + timedelta(milliseconds=ms)
+    if kafka_type == "error_code":
+        return ErrorCode
+    return _as_it_is
+
+
+def _or_none(convert: Any) -> Any:
+    return lambda value: None if value is None else convert(value)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

@@ -1,0 +1,233 @@
+"""klog's own requests, for what Kafka's protocol has no words: keys from 10000, version 0, flexible encoding.
+
+Written in the style of kio's generated classes, so that the same readers and writers serve them. A broker lists them in
+ApiVersions only to a client that calls itself ``klog`` (KIP-511's software name): a stock client has no use for them.
+
+Annotations are evaluated here on purpose: kio reads the types of the fields.
+
+In positions, -2 means the partition's start and -1 its end, as in ListOffsets; a count of -1 means *not known yet*.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from kio.schema.errors import ErrorCode
+from kio.schema.request_header.v2.header import RequestHeader
+from kio.schema.response_header.v1.header import ResponseHeader
+from kio.static.constants import EntityType
+from kio.static.primitive import i16, i32, i64
+
+COUNT_MESSAGES = 10000
+FIND_MESSAGE = 10001
+STOP_BROKER = 10002
+LOCATE_MESSAGE = 10003
+DESCRIBE_SELF = 10004
+
+SOFTWARE_NAME = "klog"
+"""What klog's own tools call themselves in ApiVersions."""
+
+
+def _of(kafka_type: str) -> Any:
+    return field(metadata={"kafka_type": kafka_type})
+
+
+class _Own:
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+
+
+class _Request(_Own):
+    __type__: ClassVar = EntityType.request
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+
+
+class _Response(_Own):
+    __type__: ClassVar = EntityType.response
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+
+
+# --- CountMessages: how many messages lie in [from, to) of a partition ----------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountMessagesRange(_Request):
+    __api_key__: ClassVar[i16] = i16(COUNT_MESSAGES)
+    partition_index: i32 = _of("int32")
+    from_offset: i64 = _of("int64")
+    to_offset: i64 = _of("int64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountMessagesTopic(_Request):
+    __api_key__: ClassVar[i16] = i16(COUNT_MESSAGES)
+    name: str = _of("string")
+    ranges: tuple[CountMessagesRange, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountMessagesRequest(_Request):
+    __api_key__: ClassVar[i16] = i16(COUNT_MESSAGES)
+    topics: tuple[CountMessagesTopic, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedRange(_Response):
+    """One answer a range asked, in the order asked; ``from_offset`` and ``to_offset`` with -2 and -1 resolved."""
+
+    __api_key__: ClassVar[i16] = i16(COUNT_MESSAGES)
+    partition_index: i32 = _of("int32")
+    error_code: ErrorCode = _of("error_code")
+    from_offset: i64 = _of("int64")
+    to_offset: i64 = _of("int64")
+    messages: i64 = _of("int64")
+    bytes: i64 = _of("int64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedTopic(_Response):
+    __api_key__: ClassVar[i16] = i16(COUNT_MESSAGES)
+    name: str = _of("string")
+    ranges: tuple[CountedRange, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountMessagesResponse(_Response):
+    __api_key__: ClassVar[i16] = i16(COUNT_MESSAGES)
+    topics: tuple[CountedTopic, ...]
+
+
+# --- FindMessage: the offset of the message that lies n messages after (or, negative, before) a place ---------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindMessagePartition(_Request):
+    """``n`` >= 0: the n-th message from ``from_offset`` on (0 is the first). ``n`` < 0: the -n-th before it.
+
+    Beyond the log's ends the answer is clamped: the end offset, or the start offset.
+    """
+
+    __api_key__: ClassVar[i16] = i16(FIND_MESSAGE)
+    partition_index: i32 = _of("int32")
+    from_offset: i64 = _of("int64")
+    n: i64 = _of("int64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindMessageTopic(_Request):
+    __api_key__: ClassVar[i16] = i16(FIND_MESSAGE)
+    name: str = _of("string")
+    partitions: tuple[FindMessagePartition, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindMessageRequest(_Request):
+    __api_key__: ClassVar[i16] = i16(FIND_MESSAGE)
+    topics: tuple[FindMessageTopic, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundMessage(_Response):
+    __api_key__: ClassVar[i16] = i16(FIND_MESSAGE)
+    partition_index: i32 = _of("int32")
+    error_code: ErrorCode = _of("error_code")
+    offset: i64 = _of("int64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundTopic(_Response):
+    __api_key__: ClassVar[i16] = i16(FIND_MESSAGE)
+    name: str = _of("string")
+    partitions: tuple[FoundMessage, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindMessageResponse(_Response):
+    __api_key__: ClassVar[i16] = i16(FIND_MESSAGE)
+    topics: tuple[FoundTopic, ...]
+
+
+# --- StopBroker: controlled shutdown of the broker that gets the request --------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopBrokerRequest(_Request):
+    """Refused unless ``broker_id`` is the receiver's: a balancer must not stop the wrong one."""
+
+    __api_key__: ClassVar[i16] = i16(STOP_BROKER)
+    broker_id: i32 = _of("int32")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopBrokerResponse(_Response):
+    __api_key__: ClassVar[i16] = i16(STOP_BROKER)
+    error_code: ErrorCode = _of("error_code")
+    error_message: str | None = _of("string")
+
+
+# --- LocateMessage: where a message lies on the leader's disk -------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocateMessageRequest(_Request):
+    __api_key__: ClassVar[i16] = i16(LOCATE_MESSAGE)
+    topic: str = _of("string")
+    partition_index: i32 = _of("int32")
+    offset: i64 = _of("int64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocateMessageResponse(_Response):
+    """The batch that holds the offset: its file, where in it, and its state, ``committed`` or ``appended``."""
+
+    __api_key__: ClassVar[i16] = i16(LOCATE_MESSAGE)
+    error_code: ErrorCode = _of("error_code")
+    broker_id: i32 = _of("int32")
+    file: str = _of("string")
+    position: i64 = _of("int64")
+    length: i32 = _of("int32")
+    batch_offset: i64 = _of("int64")
+    crc: i64 = _of("int64")
+    leader_epoch: i32 = _of("int32")
+    messages: i32 = _of("int32")
+    state: str = _of("string")
+
+
+# --- DescribeSelf: who this broker is -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeSelfRequest(_Request):
+    __api_key__: ClassVar[i16] = i16(DESCRIBE_SELF)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeSelfResponse(_Response):
+    """``incarnation`` is the czxid of the broker's registration, -1 while it has none."""
+
+    __api_key__: ClassVar[i16] = i16(DESCRIBE_SELF)
+    error_code: ErrorCode = _of("error_code")
+    broker_id: i32 = _of("int32")
+    incarnation: i64 = _of("int64")
+    cluster_id: str = _of("string")
+    zookeeper: str = _of("string")
+    started_at_ms: i64 = _of("int64")
+    state: str = _of("string")
+    version: str = _of("string")
+    leaders: i32 = _of("int32")
+    replicas: i32 = _of("int32")
+
+
+REQUESTS: dict[int, Any] = {
+    COUNT_MESSAGES: CountMessagesRequest,
+    FIND_MESSAGE: FindMessageRequest,
+    STOP_BROKER: StopBrokerRequest,
+    LOCATE_MESSAGE: LocateMessageRequest,
+    DESCRIBE_SELF: DescribeSelfRequest,
+}
+RESPONSES: dict[int, Any] = {
+    COUNT_MESSAGES: CountMessagesResponse,
+    FIND_MESSAGE: FindMessageResponse,
+    STOP_BROKER: StopBrokerResponse,
+    LOCATE_MESSAGE: LocateMessageResponse,
+    DESCRIBE_SELF: DescribeSelfResponse,
+}
