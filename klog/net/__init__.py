@@ -1,0 +1,1 @@
+"""Sockets on the asyncio loop: the broker's listener and connections, and the client's channel."""
