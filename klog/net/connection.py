@@ -1,0 +1,338 @@
+"""One client's connection on the broker's side: frames in, answers out in the same order.
+
+Strategy
+    The socket is ours, non-blocking, registered with the loop by `add_reader` and `add_writer`. asyncio's transports copy
+    what they receive and have no sendfile that one may use between two writes; both would be paid by every message.
+
+    In. All connections of a loop receive into one scratch buffer (`Scratch`). Frames that are whole are handed on where
+    they lie; only the start of an unfinished frame is copied, into a buffer of its own that the rest is then received
+    into. So an idle connection holds no memory, and a batch of a megabyte is copied once at most.
+
+    Out. Each frame gets a `Reply`, a place in the queue. A reply may be filled at once or much later (a flush, a long
+    poll); what is at the head of the queue and filled goes out, so answers keep their order (the protocol's rule). An
+    answer is a list of parts: bytes, and ranges of files that go out by sendfile. Small answers that are ready together
+    leave in one system call.
+
+Rules
+    * The frame given to `on_frame` is a view of a buffer: it is valid until `on_frame` returns, and may be written to.
+    * `on_frame` raises PeerError when the bytes mean nothing; the connection is closed with a log line naming the peer.
+
+Limits
+    * `REPLIES_MAX` requests of one connection may wait for their answers or for the peer to take them; beyond that
+      nothing more is read from it.
+    * a peer that takes nothing for `STALLED_S` while answers wait for it is dropped (see `Server`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from klog.errors import MalformedRequest, PeerError
+
+log = logging.getLogger(__name__)
+
+REPLIES_MAX = 500
+"""Kafka's default of `queued.max.requests`, here for one connection."""
+
+STALLED_S = 30.0
+"""How long a peer may take nothing of what waits for it: Kafka's clients give up on a request after the same time."""
+
+SCRATCH_BYTES = 1024 * 1024
+IOVECS_MAX = 256
+"""Parts in one sendmsg; Linux takes 1,024."""
+
+SENDFILE_BYTES_A_TURN = 4 * 1024 * 1024
+"""After so many bytes to one peer the loop turns to the others."""
+
+_SIZE = struct.Struct(">i")
+
+
+class FileRange(Protocol):
+    """A part of an answer that lies in a file (`klog.storage.log.FileRange` is one)."""
+
+    @property
+    def file(self) -> HasFileno: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+
+Part = bytes | bytearray | FileRange
+OnFrame = Callable[["Connection", memoryview, "Reply"], None]
+
+
+class Scratch:
+    """The receive buffer that all connections of a loop share."""
+
+    def __init__(self, size_bytes: int = SCRATCH_BYTES) -> None:
+        self.view = memoryview(bytearray(size_bytes))
+
+
+class Reply:
+    """A request's place in the queue of answers. Filled once, by `send` or by `nothing`. Event loop only."""
+
+    __slots__ = ("_connection", "parts")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.parts: Sequence[Part] | None = None
+
+    def send(self, *parts: Part) -> None:
+        """The answer, with its length in front."""
+        self.parts = parts
+        self._connection.reply_ready(self)
+
+    def nothing(self) -> None:
+        """There is no answer to this request (produce with acks=0)."""
+        self.send()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody is there to take the answer."""
+        return not self._connection.closed
+
+
+class Connection:
+    """A peer's socket. Event loop only."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        peer: str,
+        *,
+        scratch: Scratch,
+        frame_bytes_max: int,
+        on_frame: OnFrame,
+        on_closed: Callable[[Connection], None],
+    ) -> None:
+        self.peer = peer
+        self.closed = False
+        self.client_id: str | None = None
+        self.software: tuple[str, str] | None = None
+        """What the client calls itself (KIP-511), once it has said so."""
+        self.last_active_s = loop.time()
+        """When the peer last sent something or took something."""
+        self._loop = loop
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._scratch = scratch
+        self._frame_bytes_max = frame_bytes_max
+        self._on_frame = on_frame
+        self._on_closed = on_closed
+        self._partial: memoryview | None = None
+        """The buffer of an unfinished frame, its length in front."""
+        self._partial_bytes = 0
+        self._replies: deque[Reply] = deque()
+        self._out: deque[Part] = deque()
+        """What must be sent before anything else; file ranges in it may have been sent in part (`_out_sent`)."""
+        self._out_sent = 0
+        self._write_scheduled = False
+        self._reading = True
+        self._writing = False
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        loop.add_reader(self._fd, self._on_readable)
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        partial = self._partial
+        target = self._scratch.view if partial is None else partial[self._partial_bytes :]
+        try:
+            received = self._sock.recv_into(target)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"receive failed: {error.strerror or error}")
+            return
+        if received == 0:
+            self.close(None if partial is None else f"it ended {self._partial_bytes} bytes into a request")
+            return
+        self.last_active_s = self._loop.time()
+        try:
+            if partial is None:
+                self._take(target[:received])
+            else:
+                self._continue(partial, received)
+        except PeerError as error:
+            log.warning("closing the connection of %s: %s", self.peer, error.message)
+            self.close(None)
+        except Exception:
+            log.exception("closing the connection of %s: our fault", self.peer)
+            self.close(None)
+
+    def _take(self, data: memoryview) -> None:
+        """Hand on every whole frame in ``data``; keep the unfinished one."""
+        at, end = 0, len(data)
+        while end - at >= 4:
+            size = self._frame_size(data, at)
+            frame_end = at + 4 + size
+            if frame_end > end:
+                self._keep(data[at:], 4 + size)
+                return
+            self._hand_on(data[at + 4 : frame_end])
+            if self.closed:
+                return
+            at = frame_end
+        if at < end:
+            self._keep(data[at:], 4)
+
+    def _continue(self, partial: memoryview, received: int) -> None:
+        """More of the unfinished frame has come."""
+        self._partial_bytes += received
+        if self._partial_bytes < len(partial):
+            return
+        wanted = 4 + self._frame_size(partial, 0)
+        if len(partial) < wanted:
+            self._keep(partial, wanted)
+            return
+        self._partial, self._partial_bytes = None, 0
+        self._hand_on(partial[4:])
+
+    def _keep(self, start: memoryview, frame_bytes: int) -> None:
+        """Begin or widen the buffer of an unfinished frame.
+
+        It grows with what has come, doubling, so that a length that lies costs its sender as much as it costs us.
+        """
+        size = min(frame_bytes, max(2 * len(start), 64 * 1024)) if frame_bytes > 4 else 4
+        buffer = memoryview(bytearray(size))
+        buffer[: len(start)] = start
+        self._partial, self._partial_bytes = buffer, len(start)
+
+    def _frame_size(self, data: memoryview, at: int) -> int:
+        size: int = _SIZE.unpack_from(data, at)[0]
+        if not 0 < size <= self._frame_bytes_max:
+            raise MalformedRequest(
+                f"a request claims {size} bytes; 1 to {self._frame_bytes_max} (socket.request.max.bytes) are allowed"
+            )
+        return size
+
+    def _hand_on(self, frame: memoryview) -> None:
+        reply = Reply(self)
+        self._replies.append(reply)
+        self._on_frame(self, frame, reply)
+        if len(self._replies) >= REPLIES_MAX and self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    # --- out ----------------------------------------------------------------------------------------------------------
+
+    def reply_ready(self, reply: Reply) -> None:
+        """A reply has been filled. What is ready is written once this turn of the loop has filled what it fills."""
+        if self._write_scheduled or self.closed or self._replies[0] is not reply:
+            return
+        self._write_scheduled = True
+        self._loop.call_soon(self._write_ready)
+
+    def _write_ready(self) -> None:
+        self._write_scheduled = False
+        if not self.closed and not self._writing:
+            self._pump()
+
+    def _on_writable(self) -> None:
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send what is ready until the peer takes no more, all is sent, or the others must have their turn."""
+        replies, out = self._replies, self._out
+        budget = SENDFILE_BYTES_A_TURN
+        try:
+            while budget > 0:
+                while replies and (parts := replies[0].parts) is not None and len(out) < IOVECS_MAX:
+                    out.extend(parts)
+                    replies.popleft()
+                if not out:
+                    break
+                part = out[0]
+                budget -= self._send_bytes() if isinstance(part, bytes | bytearray) else self._send_range(part)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self.close(f"send failed: {error.strerror or error}")
+            return
+        if out and not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._fd, self._on_writable)
+        elif not out and self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+        if not self._reading and len(replies) < REPLIES_MAX // 2:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    def _send_bytes(self) -> int:
+        """All the bytes at the head of the queue in one call; how many went."""
+        run: list[bytes | bytearray | memoryview] = []
+        for part in self._out:
+            if len(run) == IOVECS_MAX or not isinstance(part, bytes | bytearray):
+                break
+            run.append(part)
+        before = self._out_sent
+        if before:
+            run[0] = memoryview(run[0])[before:]
+        sent = self._sock.send(run[0]) if len(run) == 1 else self._sock.sendmsg(run)
+        self.last_active_s = self._loop.time()
+        left = sent
+        for piece in run:
+            if left < len(piece):
+                self._out_sent = before + left
+                return sent
+            left -= len(piece)
+            before = 0
+            self._out.popleft()
+        self._out_sent = 0
+        return sent
+
+    def _send_range(self, part: FileRange) -> int:
+        left = part.size - self._out_sent
+        sent = os.sendfile(self._fd, part.file.fileno(), part.position + self._out_sent, left)
+        if sent == 0:
+            raise OSError(f"the file ended {left} bytes before the range that was promised")
+        self.last_active_s = self._loop.time()
+        if sent == left:
+            self._out.popleft()
+            self._out_sent = 0
+        else:
+            self._out_sent += sent
+        return sent
+
+    # --- end ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def waits_to_send(self) -> bool:
+        """Whether something is ready that the peer does not take."""
+        return self._writing
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is asked and nothing is owed."""
+        return not self._replies and not self._out
+
+    def close(self, reason: str | None) -> None:
+        """End the connection; what was not sent is dropped. Replies filled later go nowhere."""
+        if self.closed:
+            return
+        self.closed = True
+        if reason is not None:
+            log.info("connection of %s closed: %s", self.peer, reason)
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self._sock.close()
+        self._out.clear()
+        self._replies.clear()
+        self._partial = None
+        self._on_closed(self)

@@ -1,0 +1,157 @@
+"""The listener: accepts, bounds and sweeps connections. Event loop only."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter
+
+from klog.errors import PortInUse, SurroundingsError
+from klog.net.connection import STALLED_S, Connection, OnFrame, Scratch
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+ACCEPTS_A_TURN = 64
+SWEEP_EVERY_S = 1.0
+PAUSE_AFTER_NO_DESCRIPTOR_S = 1.0
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Server:
+    """One listening socket and the connections that came through it."""
+
+    def __init__(
+        self,
+        on_frame: OnFrame,
+        *,
+        frame_bytes_max: int,
+        idle_max_s: float,
+        connections_per_ip_max: int,
+    ) -> None:
+        self.connections: set[Connection] = set()
+        self._on_frame = on_frame
+        self._frame_bytes_max = frame_bytes_max
+        self._idle_max_s = idle_max_s
+        self._per_ip_max = connections_per_ip_max
+        self._per_ip: Counter[str] = Counter()
+        self._scratch = Scratch()
+        self._sock: socket.socket | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    def listen(self, host: str, port: int) -> int:
+        """Bind and take connections from now on; the port (the kernel's choice for 0). PortInUse when it is taken."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            family, kind, proto, _, address = socket.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+        except socket.gaierror as error:
+            raise SurroundingsError(
+                f"cannot listen on {host}:{port}: {error.strerror}", hint="give an address of this machine in --listen"
+            ) from None
+        sock = socket.socket(family, kind, proto)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(BACKLOG)
+        except OSError as error:
+            sock.close()
+            if error.errno == errno.EADDRINUSE:
+                raise PortInUse(
+                    f"cannot listen on {host}:{port}: the port is in use",
+                    hint=f"`ss -ltnp 'sport = :{port}'` shows by whom; choose another with --listen HOST:PORT",
+                ) from None
+            raise SurroundingsError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        sock.setblocking(False)
+        self._sock = sock
+        self._loop.add_reader(sock.fileno(), self._accept)
+        self._sweeping = self._loop.call_later(SWEEP_EVERY_S, self._sweep)
+        bound: int = sock.getsockname()[1]
+        return bound
+
+    def _accept(self) -> None:
+        assert self._sock is not None
+        assert self._loop is not None
+        for _ in range(ACCEPTS_A_TURN):
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno in _NO_DESCRIPTOR:
+                    self._pause(error)
+                    return
+                raise
+            ip = str(address[0])
+            if self._per_ip[ip] >= self._per_ip_max:
+                log.warning("refusing %s: it has %d connections (max.connections.per.ip)", ip, self._per_ip[ip])
+                sock.close()
+                continue
+            self._per_ip[ip] += 1
+            self.connections.add(
+                Connection(
+                    self._loop,
+                    sock,
+                    f"{ip}:{address[1]}",
+                    scratch=self._scratch,
+                    frame_bytes_max=self._frame_bytes_max,
+                    on_frame=self._on_frame,
+                    on_closed=self._closed,
+                )
+            )
+
+    def _pause(self, error: OSError) -> None:
+        """No descriptor is left: those who are connected are served on, new ones wait in the kernel's queue."""
+        assert self._sock is not None
+        assert self._loop is not None
+        most = ", ".join(f"{ip} ({count})" for ip, count in self._per_ip.most_common(3))
+        log.error(
+            "accepting pauses for %g s: %s (`ulimit -n` is the limit); %d connections, most of them from %s",
+            PAUSE_AFTER_NO_DESCRIPTOR_S,
+            error.strerror,
+            len(self.connections),
+            most or "nobody",
+        )
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.call_later(PAUSE_AFTER_NO_DESCRIPTOR_S, self._resume)
+
+    def _resume(self) -> None:
+        if self._sock is not None and self._loop is not None:
+            self._loop.add_reader(self._sock.fileno(), self._accept)
+
+    def _closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        ip = connection.peer.rpartition(":")[0]
+        self._per_ip[ip] -= 1
+        if self._per_ip[ip] <= 0:
+            del self._per_ip[ip]
+
+    def _sweep(self) -> None:
+        """Drop those who take nothing of what waits for them, and those who have asked nothing for long."""
+        assert self._loop is not None
+        now = self._loop.time()
+        for connection in list(self.connections):
+            silent_s = now - connection.last_active_s
+            if connection.waits_to_send and silent_s > STALLED_S:
+                connection.close(f"it has taken nothing for {silent_s:.0f} s while answers wait for it")
+            elif connection.idle and silent_s > self._idle_max_s:
+                connection.close(f"idle for {silent_s:.0f} s (connections.max.idle.ms)")
+        self._sweeping = self._loop.call_later(SWEEP_EVERY_S, self._sweep)
+
+    def stop_accepting(self) -> None:
+        """Refuse new connections from now on (the kernel does, as soon as the socket is closed)."""
+        if self._sock is not None and self._loop is not None:
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+
+    def close(self) -> None:
+        self.stop_accepting()
+        for connection in list(self.connections):
+            connection.close(None)
