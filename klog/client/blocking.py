@@ -1,0 +1,167 @@
+"""A blocking connection to one broker: for Spark's tasks and other places that have a thread and no event loop.
+
+Requests may be sent ahead: `send` writes one, `receive` reads the next answer, and a broker answers a connection's
+requests in the order they came. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections import deque
+from typing import Any
+
+from klog import errors
+from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut, UnsupportedVersion
+from klog.protocol import codec, own
+from klog.protocol.apis import ApiKey, api_name
+
+FRAME_BYTES_MAX = 512 * 1024 * 1024
+"""An answer above this is no answer. Fetches ask for far less, but one batch larger than the limit is sent whole."""
+
+SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
+"""Holds the answer that was asked for ahead while the one before it is decoded."""
+
+
+class BlockingChannel:
+    """One connection; made by `connect`, which also learns what the broker serves."""
+
+    def __init__(self, connection: socket.socket, address: str, client_id: str, timeout_s: float) -> None:
+        self.address = address
+        self.versions: dict[int, tuple[int, int]] = {}
+        """key -> (lowest, highest) version that the broker serves."""
+        self._socket = connection
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._correlation_id = 0
+        self._sent: deque[tuple[int, int, int]] = deque()
+        """(correlation id, key, version) of each request whose answer was not read yet, in order."""
+
+    @classmethod
+    def connect(
+        cls, host: str, port: int, *, connect_timeout_s: float = 3.0, timeout_s: float = 10.0, client_id: str = "klog"
+    ) -> BlockingChannel:
+        """A channel whose broker has answered ApiVersions; CannotConnect, with host and port, otherwise."""
+        address = f"{host}:{port}"
+        try:
+            connection = socket.create_connection((host, port), connect_timeout_s)
+        except TimeoutError:
+            raise CannotConnect(f"{address}: no connection within {connect_timeout_s:g} s") from None
+        except OSError as error:
+            raise CannotConnect(f"{address}: {error.strerror or error}") from None
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
+        channel = cls(connection, address, client_id, timeout_s)
+        try:
+            channel._ask_versions()
+        except (TimedOut, MalformedRequest, UnsupportedVersion, CannotConnect) as error:
+            channel.close()
+            raise CannotConnect(
+                f"{address}: something listens there, but it does not answer as a broker ({error.message})"
+            ) from None
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    def _ask_versions(self) -> None:
+        """KIP-511's ApiVersions v3, and v0 for a broker that knows no better."""
+        answer: Any = None
+        for version in (3, 0):
+            answer = self.request(
+                codec.request(
+                    ApiKey.API_VERSIONS,
+                    version,
+                    client_software_name=own.SOFTWARE_NAME,
+                    client_software_version="1",
+                )
+            )
+            if answer.error_code == 0:
+                self.versions = {int(api.api_key): (api.min_version, api.max_version) for api in answer.api_keys}
+                return
+        raise UnsupportedVersion(f"{self.address} refuses ApiVersions with error {answer.error_code.name}")
+
+    def serves(self, key: int) -> bool:
+        """Whether the broker lists this request at all (klog's own are listed by klog's brokers alone)."""
+        return key in self.versions
+
+    def version_for(self, key: int, highest: int, lowest: int = 0) -> int:
+        """The highest version that both sides speak; UnsupportedVersion where there is none."""
+        low, high = self.versions.get(key, (1, 0))
+        version = min(high, highest)
+        if low > high or version < max(low, lowest):
+            raise UnsupportedVersion(f"{self.address} does not serve {api_name(key)} in versions {lowest} to {highest}")
+        return version
+
+    def send(self, entity: Any) -> None:
+        """Write a request; its answer comes from `receive`, after those of the requests before it."""
+        self._correlation_id += 1
+        key, version = int(entity.__api_key__), int(entity.__version__)
+        self._sent.append((self._correlation_id, key, version))
+        try:
+            self._socket.settimeout(self._timeout_s)
+            self._socket.sendall(codec.encode_request(entity, self._correlation_id, self._client_id))
+        except TimeoutError:
+            raise TimedOut(f"{self.address}: {api_name(key)} could not be sent in {self._timeout_s:g} s") from None
+        except OSError as error:
+            raise CannotConnect(f"{self.address}: {error.strerror or error}") from None
+
+    def receive(self, *, timeout_s: float | None = None) -> Any:
+        """The answer to the oldest request sent; TimedOut, CannotConnect (connection lost), MalformedRequest."""
+        correlation_id, key, version = self._sent.popleft()
+        deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        (size,) = struct.unpack(">i", self._read(4, deadline, key))
+        if not 4 <= size <= FRAME_BYTES_MAX:
+            raise MalformedRequest(f"{self.address}: an answer to {api_name(key)} claims {size} bytes")
+        frame = self._read(size, deadline, key)
+        if key == ApiKey.API_VERSIONS and frame[4:6] == b"\x00\x23":
+            version = 0  # a refusal of ApiVersions comes in v0's form whatever was asked (KIP-511)
+        answered_id, entity = codec.decode_response(frame, key, version)
+        if answered_id != correlation_id:
+            raise MalformedRequest(f"{self.address}: answer {answered_id} where {correlation_id} was due")
+        return entity
+
+    def request(self, entity: Any, *, timeout_s: float | None = None) -> Any:
+        """Send a request and read its answer; nothing else may be under way."""
+        assert not self._sent, "answers to earlier requests are still due"
+        self.send(entity)
+        return self.receive(timeout_s=timeout_s)
+
+    def _read(self, size: int, deadline: float, key: int) -> bytes:
+        data = bytearray(size)
+        view = memoryview(data)
+        got = 0
+        try:
+            while got < size:
+                self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+                read = self._socket.recv_into(view[got:])
+                if read == 0:
+                    raise CannotConnect(f"{self.address}: the broker closed the connection")
+                got += read
+        except TimeoutError:
+            raise TimedOut(f"{self.address}: no answer to {api_name(key)} in time") from None
+        except OSError as error:
+            raise CannotConnect(f"{self.address}: {error.strerror or error}") from None
+        return data  # type: ignore[return-value]  # a bytearray serves every reader of bytes, without one more copy
+
+    def close(self) -> None:
+        """End the connection; may be called twice."""
+        self._socket.close()
+
+
+def error_of(wire: int, message: str) -> KlogError:
+    """The error of klog's tree that has this code on the wire; the bare base, with the number, for the others."""
+    known = _by_wire(errors.KlogError).get(wire)
+    return known(message) if known else KlogError(f"{message} (error {wire})")
+
+
+def _by_wire(base: type[KlogError]) -> dict[int, type[KlogError]]:
+    """Every class below ``base`` by its wire code; the first defined wins where two share one."""
+    table: dict[int, type[KlogError]] = {}
+    for child in base.__subclasses__():
+        if child.wire > 0:
+            table.setdefault(child.wire, child)
+        for wire, grandchild in _by_wire(child).items():
+            table.setdefault(wire, grandchild)
+    return table

@@ -1,0 +1,444 @@
+"""Record batches as they lie in the log, fetched by offset ranges over blocking connections.
+
+For readers that decode whole batches themselves (the pipeline). A range is ``[from, to)`` of one partition. What comes
+back are whole batches as the broker stores them: the first may begin before ``from`` and the last may reach past
+``to``, so whoever decodes drops what lies outside.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from klog.client.blocking import BlockingChannel, error_of
+from klog.errors import (
+    CannotConnect,
+    CorruptBatch,
+    KlogError,
+    LeaderNotAvailable,
+    NotLeader,
+    OffsetOutOfRange,
+    TimedOut,
+    UnknownTopicOrPartition,
+    UsageError,
+)
+from klog.names import TopicPartition
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey, request_schema
+
+FETCH_BYTES = 4 * 1024 * 1024
+"""Asked for at once: some ten thousand small records, enough for the work on them to outweigh the round trip."""
+
+WAIT_MS = 500
+"""How long a broker may hold an answer for which it has nothing; only met when a range's end is not there."""
+
+RETRY_PAUSE_S = 0.1
+"""Between attempts while a leader is being elected or a broker's counts are being rebuilt."""
+
+EARLIEST = -2
+LATEST = -1
+
+NO_TOPIC_ID = "00000000-0000-0000-0000-000000000000"
+
+_BATCH = struct.Struct(">qi11xi")
+"""Of a batch's header: 0 base offset, 8 length of what follows, 23 last offset delta."""
+_BATCH_PREFIX_BYTES = 12
+_COUNT = struct.Struct(">i")
+_COUNT_AT = 57
+_HEADER_BYTES = 61
+
+
+class Range(NamedTuple):
+    """``[from_offset, to_offset)`` of a partition; on klog the difference is bytes of log."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    to_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} [{self.from_offset}, {self.to_offset})"
+
+
+class PartitionFacts(NamedTuple):
+    leader: int
+    leader_epoch: int
+
+
+class TopicFacts(NamedTuple):
+    """``topic_id`` is None where the broker speaks no version of Metadata that has it."""
+
+    name: str
+    topic_id: str | None
+    partitions: dict[int, PartitionFacts]
+
+
+class FoundOffset(NamedTuple):
+    """``offset`` is -1 and ``timestamp_ms`` -1 where no record is as late as the time asked for."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class RawCluster:
+    """A cluster seen over blocking connections, one a broker, opened when first needed. One thread at a time."""
+
+    def __init__(self, bootstrap: str, *, connect_timeout_s: float = 3.0, timeout_s: float = 10.0) -> None:
+        """``bootstrap`` is ``host:port,...``; connects to the first server that answers.
+
+        Raises CannotConnect naming every server tried, UsageError where the text is no such list.
+        """
+        self.bootstrap = bootstrap
+        self.cluster_id: str | None = None
+        self._connect_timeout_s = connect_timeout_s
+        self._timeout_s = timeout_s
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._channels: dict[int, BlockingChannel] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._any = self._connect_any()
+
+    def __enter__(self) -> RawCluster:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every connection; may be called twice."""
+        self._any.close()
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    def _connect_any(self) -> BlockingChannel:
+        tried = []
+        for host, port in parse_bootstrap(self.bootstrap):
+            try:
+                return self._connect(host, port)
+            except CannotConnect as error:
+                tried.append(error.message)
+        raise CannotConnect("no broker answers: " + "; ".join(tried), hint="is the broker running? try: klog status")
+
+    def _connect(self, host: str, port: int) -> BlockingChannel:
+        return BlockingChannel.connect(host, port, connect_timeout_s=self._connect_timeout_s, timeout_s=self._timeout_s)
+
+    def _to(self, broker: int) -> BlockingChannel:
+        channel = self._channels.get(broker)
+        if channel is None:
+            channel = self._channels[broker] = self._connect(*self._addresses[broker])
+        return channel
+
+    def _to_leader(self, partition: TopicPartition) -> BlockingChannel:
+        if partition not in self._leaders:
+            self.describe([partition.topic])
+        broker = self._leaders.get(partition)
+        if broker is None:
+            raise UnknownTopicOrPartition(f"{partition}: no such partition")
+        if broker < 0:
+            raise LeaderNotAvailable(f"{partition} has no leader")
+        return self._to(broker)
+
+    def _forget(self, partition: TopicPartition) -> None:
+        """Ask for the leader again next time, over a new connection."""
+        broker = self._leaders.pop(partition, None)
+        if broker is not None and (channel := self._channels.pop(broker, None)) is not None:
+            channel.close()
+
+    # --- What is there ---
+
+    def describe(self, topics: Iterable[str] | None = None) -> dict[str, TopicFacts]:
+        """The topics' ids, partitions and leaders; None: all there are. A missing topic is no key of the answer.
+
+        Never creates a topic.
+        """
+        wanted = None if topics is None else list(topics)
+        try:
+            answer = self._any.request(self._metadata_request(wanted))
+        except (CannotConnect, TimedOut):  # a broker that left: any other will do
+            self._any.close()
+            self._any = self._connect_any()
+            answer = self._any.request(self._metadata_request(wanted))
+        self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self.cluster_id = answer.cluster_id
+        found = {}
+        for topic in answer.topics:
+            if topic.error_code == UnknownTopicOrPartition.wire:
+                continue
+            if topic.error_code != 0 and topic.error_code != LeaderNotAvailable.wire:
+                raise error_of(int(topic.error_code), f"topic {topic.name}: {topic.error_code.name}")
+            topic_id = getattr(topic, "topic_id", None)
+            partitions = {}
+            for partition in topic.partitions:
+                epoch = int(getattr(partition, "leader_epoch", -1))
+                partitions[int(partition.partition_index)] = PartitionFacts(int(partition.leader_id), epoch)
+                self._leaders[TopicPartition(topic.name, partition.partition_index)] = int(partition.leader_id)
+            found[topic.name] = TopicFacts(
+                topic.name, None if topic_id is None or str(topic_id) == NO_TOPIC_ID else str(topic_id), partitions
+            )
+        return found
+
+    def _metadata_request(self, topics: list[str] | None) -> Any:
+        version = self._any.version_for(ApiKey.METADATA, 12, 4)
+        names = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
+        return codec.request(ApiKey.METADATA, version, topics=names, allow_auto_topic_creation=False)
+
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
+        """For each partition the offset at its time in ms; EARLIEST and LATEST mean its start and its end."""
+        return self._ask_leaders(wanted, ApiKey.LIST_OFFSETS, self._ask_offsets)
+
+    def _ask_offsets(self, channel: BlockingChannel, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
+        asked = codec.request(
+            ApiKey.LIST_OFFSETS,
+            channel.version_for(ApiKey.LIST_OFFSETS, 7, 1),
+            replica_id=-1,
+            isolation_level=0,
+            topics=[
+                {"name": topic, "partitions": [{"partition_index": p, "timestamp": t} for p, t in partitions]}
+                for topic, partitions in _by_topic(wanted)
+            ],
+        )
+        return {
+            TopicPartition(topic.name, one.partition_index): _answer(
+                one.error_code, TopicPartition(topic.name, one.partition_index), FoundOffset(one.offset, one.timestamp)
+            )
+            for topic in channel.request(asked).topics
+            for one in topic.partitions
+        }
+
+    def counts(self, ranges: Iterable[Range], *, patience_s: float = 60.0) -> dict[Range, int | None]:
+        """How many messages the leaders count in each range; None where a broker has no words for it (plain Kafka).
+
+        A klog broker that is rebuilding its counts is asked again for ``patience_s``; then TimedOut.
+        """
+        found: dict[Range, int | None] = {}
+        deadline = time.monotonic() + patience_s
+        todo = list(dict.fromkeys(ranges))
+        while todo:
+            rounds: list[dict[TopicPartition, Range]] = []
+            for one in todo:  # a partition once in each request: an answer is matched by its partition
+                key = TopicPartition(one.topic, one.partition)
+                for this in rounds:
+                    if key not in this:
+                        this[key] = one
+                        break
+                else:
+                    rounds.append({key: one})
+            for this in rounds:
+                answers = self._ask_leaders(this, ApiKey.COUNT_MESSAGES, _ask_counts)
+                found.update((this[key], count) for key, count in answers.items())
+            todo = [one for one, count in found.items() if count is not None and count < 0]
+            if todo and time.monotonic() > deadline:
+                raise TimedOut(
+                    f"the broker does not know yet how many messages {todo[0]} has: it is counting its log again",
+                    hint="try again in a while",
+                )
+            if todo:
+                time.sleep(RETRY_PAUSE_S)
+        return found
+
+    def batch_start(self, partition: TopicPartition, offset: int) -> int | None:
+        """Where the batch that holds this offset begins; None where the broker cannot say."""
+        channel = self._to_leader(partition)
+        if not channel.serves(ApiKey.LOCATE_MESSAGE):
+            return None
+        schema = request_schema(ApiKey.LOCATE_MESSAGE, 0)
+        answer = channel.request(
+            codec.build(schema, {"topic": partition.topic, "partition_index": partition.partition, "offset": offset})
+        )
+        return int(answer.batch_offset) if answer.error_code == 0 else None
+
+    def _ask_leaders(
+        self,
+        wanted: Mapping[TopicPartition, Any],
+        key: int,
+        ask: Callable[[BlockingChannel, dict[TopicPartition, Any]], dict[TopicPartition, Any]],
+    ) -> dict[TopicPartition, Any]:
+        """``ask`` each leader about its partitions; what can be retried is, until the time-out."""
+        found: dict[TopicPartition, Any] = {}
+        todo = dict(wanted)
+        deadline = time.monotonic() + self._timeout_s
+        while todo:
+            trouble: KlogError | None = None
+            by_channel: dict[int, tuple[BlockingChannel, dict[TopicPartition, Any]]] = {}
+            for partition, what in todo.items():
+                try:
+                    channel = self._to_leader(partition)
+                except (LeaderNotAvailable, CannotConnect) as error:
+                    trouble = error
+                    self._forget(partition)
+                    continue
+                by_channel.setdefault(id(channel), (channel, {}))[1][partition] = what
+            for channel, share in by_channel.values():
+                try:
+                    answers = ask(channel, share)
+                except (CannotConnect, TimedOut) as error:
+                    trouble = error
+                    for partition in share:
+                        self._forget(partition)
+                    continue
+                for partition, answer in answers.items():
+                    if isinstance(answer, KlogError):
+                        if not answer.retriable:
+                            raise answer
+                        trouble = answer
+                        self._forget(partition)
+                    else:
+                        found[partition] = answer
+                        todo.pop(partition)
+            if trouble is not None:
+                if time.monotonic() > deadline:
+                    raise trouble
+                time.sleep(RETRY_PAUSE_S)
+        return found
+
+    # --- The bytes ---
+
+    def fetch(self, wanted: Range, *, max_bytes: int = FETCH_BYTES) -> Iterator[memoryview]:
+        """The batches of a range, in the order of the log, as runs of whole batches.
+
+        The next run is asked for before this one is handed out, so that the broker works while the caller does.
+        Raises OffsetOutOfRange when the range begins before the log's start or ends behind its end (retention,
+        DeleteRecords or a truncation went past it), CorruptBatch when the bytes are no batches, and CannotConnect or
+        another retriable error when no leader answers within the time-out.
+        """
+        partition = TopicPartition(wanted.topic, wanted.partition)
+        position = wanted.from_offset
+        deadline = time.monotonic() + self._timeout_s
+        asked: BlockingChannel | None = None
+        while position < wanted.to_offset:
+            try:
+                channel = asked or self._ask_fetch(partition, position, max_bytes)
+                asked = None
+                answer = channel.receive(timeout_s=self._timeout_s + WAIT_MS / 1000)
+                one = answer.responses[0].partitions[0]
+                if one.error_code != 0:
+                    raise _fetch_error(one, wanted, position)
+            except KlogError as error:
+                asked = None
+                self._forget(partition)
+                if not error.retriable or time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_PAUSE_S)
+                continue
+            whole, after = self._walk(channel, memoryview(one.records or b""), wanted)
+            if after is None:
+                if one.high_watermark < wanted.to_offset:
+                    self._forget(partition)
+                    raise OffsetOutOfRange(f"{wanted}: the log ends at {one.high_watermark}")
+                if time.monotonic() > deadline:
+                    raise TimedOut(f"{wanted}: the broker sends nothing from {position} on")
+                continue
+            deadline = time.monotonic() + self._timeout_s
+            position = after
+            if position < wanted.to_offset:
+                with suppress(KlogError):  # met again, and dealt with, at the top of the loop
+                    asked = self._ask_fetch(partition, position, max_bytes)
+            try:
+                yield whole
+            except GeneratorExit:
+                self._forget(partition)  # an answer may be due on that connection
+                raise
+
+    def _ask_fetch(self, partition: TopicPartition, position: int, max_bytes: int) -> BlockingChannel:
+        channel = self._to_leader(partition)
+        one = {"partition": partition.partition, "fetch_offset": position, "partition_max_bytes": max_bytes}
+        channel.send(
+            codec.request(
+                ApiKey.FETCH,
+                channel.version_for(ApiKey.FETCH, 12, 4),
+                replica_id=-1,
+                max_wait=WAIT_MS,
+                min_bytes=1,
+                max_bytes=max_bytes,
+                isolation_level=0,
+                topics=[{"topic": partition.topic, "partitions": [one]}],
+                forgotten_topics_data=[],
+            )
+        )
+        return channel
+
+    @staticmethod
+    def _walk(channel: BlockingChannel, records: memoryview, wanted: Range) -> tuple[memoryview, int | None]:
+        """The whole batches among ``records`` that begin before the range's end, and the offset to go on at.
+
+        On klog a batch's bytes are its addresses, so the next batch's start is known and a range that ends there needs
+        no further request. None as the offset: not one whole batch.
+        """
+        at, end, after = 0, len(records), None
+        addressed = channel.serves(ApiKey.COUNT_MESSAGES)
+        while at + _HEADER_BYTES <= end:
+            base_offset, length, last_offset_delta = _BATCH.unpack_from(records, at)
+            size = length + _BATCH_PREFIX_BYTES
+            if size < _HEADER_BYTES or last_offset_delta < 0:
+                raise CorruptBatch(f"{wanted}: what came after {after} is no batch (length {length})")
+            if at + size > end:
+                break
+            if base_offset >= wanted.to_offset:
+                return records[:at], base_offset
+            at += size
+            after = base_offset + last_offset_delta + 1
+            if addressed:
+                after = base_offset + max(size, _COUNT.unpack_from(records, at - size + _COUNT_AT)[0])
+        return records[:at], after
+
+
+def _ask_counts(channel: BlockingChannel, wanted: dict[TopicPartition, Range]) -> dict[TopicPartition, Any]:
+    if not channel.serves(ApiKey.COUNT_MESSAGES):
+        return dict.fromkeys(wanted)
+    schema = request_schema(ApiKey.COUNT_MESSAGES, 0)
+    topics = [
+        {
+            "name": topic,
+            "ranges": [
+                {"partition_index": p, "from_offset": one.from_offset, "to_offset": one.to_offset} for p, one in ranges
+            ],
+        }
+        for topic, ranges in _by_topic(wanted)
+    ]
+    return {
+        TopicPartition(topic.name, one.partition_index): _answer(
+            one.error_code, wanted[TopicPartition(topic.name, one.partition_index)], int(one.messages)
+        )
+        for topic in channel.request(codec.build(schema, {"topics": topics})).topics
+        for one in topic.ranges
+    }
+
+
+def _answer(error_code: Any, where: object, value: Any) -> Any:
+    return value if error_code == 0 else error_of(int(error_code), f"{where}: {error_code.name}")
+
+
+def _fetch_error(one: Any, wanted: Range, position: int) -> KlogError:
+    if one.error_code == OffsetOutOfRange.wire:
+        return OffsetOutOfRange(
+            f"{wanted}: offset {position} is not in the log any more"
+            + (f" (it starts at {one.log_start_offset})" if getattr(one, "log_start_offset", -1) >= 0 else "")
+        )
+    if one.error_code in (NotLeader.wire, UnknownTopicOrPartition.wire):
+        return error_of(int(one.error_code), f"{wanted}: the broker does not lead it")
+    return error_of(int(one.error_code), f"{wanted}: {one.error_code.name} at offset {position}")
+
+
+def _by_topic(wanted: Mapping[TopicPartition, Any]) -> list[tuple[str, list[tuple[int, Any]]]]:
+    topics: dict[str, list[tuple[int, Any]]] = {}
+    for partition, what in wanted.items():
+        topics.setdefault(partition.topic, []).append((partition.partition, what))
+    return list(topics.items())
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """``host:port,host,...`` as pairs; 9092 where no port stands; IPv6 addresses in brackets."""
+    servers = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        host, colon, port = part.rpartition(":")
+        if not colon or part.endswith("]"):
+            host, port = part, "9092"
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise UsageError(f"{part!r} is no server address", hint="write host:port, or several with commas between")
+        servers.append((host.strip("[]"), int(port)))
+    if not servers:
+        raise UsageError("no server address given", hint="write host:port")
+    return servers

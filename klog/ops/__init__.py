@@ -1,0 +1,1 @@
+"""The verbs: they return dataclasses and print nothing."""

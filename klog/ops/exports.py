@@ -1,0 +1,59 @@
+"""The verbs of `klog export` and the rows they return. The algorithm is here; what reads and writes records is not.
+
+`run` takes the writer as an argument: `klog.spark.export` brings Spark's. Everything here blocks; call it from a thread
+that may.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class ExportedRange:
+    """What one run took of one partition: ``[from_, to)``.
+
+    ``files`` hold its messages (a file may hold several partitions'); ``bytes`` is its share of them, by messages.
+    """
+
+    topic: str
+    partition: int
+    from_: int
+    to: int
+    messages: int
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ExportStatus:
+    """How far an export is behind. ``lag`` in messages, exact, None where the broker cannot count; ``lag_ms`` is the age
+    of the oldest message that is not exported, 0 where there is none."""
+
+    topic: str
+    partition: int
+    exported: int
+    log_end_offset: int | None
+    lag: int | None
+    lag_ms: int | None
+
+
+@dataclass(frozen=True)
+class ExportCheck:
+    """The verdict on one partition of an export, or on something of the root itself (``partition`` None).
+
+    ``state`` is ``ok`` or what was found: ``gap``, ``overlap``, ``wrong-count``, ``missing-file``, ``changed-file``,
+    ``broken-chain``, ``unknown-file``; then ``error`` is its machine name and ``message`` says what and where.
+    ``broker_messages`` is None where the broker no longer has the range, or cannot count.
+    """
+
+    topic: str | None
+    partition: int | None
+    from_: int | None
+    to: int | None
+    batches: int
+    messages: int
+    broker_messages: int | None
+    state: str
+    error: str | None = field(default=None)
+    message: str | None = field(default=None)

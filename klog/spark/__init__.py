@@ -1,0 +1,1 @@
+"""The pipeline on PySpark: the data source and the export."""
