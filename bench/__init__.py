@@ -1,0 +1,1 @@
+"""klog measured beside its peers: the same client programs, one run, alternating rounds (see bench/README.md)."""

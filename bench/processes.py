@@ -1,0 +1,107 @@
+"""Processes of the systems under measurement: started in a session of their own, weighed through /proc, ended by id."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+CLOCK_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+STOP_TIMEOUT_S = 20.0
+
+
+class StartFailed(Exception):
+    """A system did not answer in time, or ended; the message has the last lines of its log."""
+
+
+class Process:
+    """One child whose output goes to a file. Not thread-safe; `stop` and `kill` may be called twice."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.log = log
+        with log.open("ab") as output:
+            self._child = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,  # Ctrl-C is the bench's to handle, in order
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def running(self) -> bool:
+        return self._child.poll() is None
+
+    def stop(self) -> None:
+        """Asks it to end, and kills it if it has not after STOP_TIMEOUT_S."""
+        if self.running:
+            self._child.terminate()
+            try:
+                self._child.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        if self.running:
+            self._child.send_signal(signal.SIGKILL)
+            self._child.wait()
+
+    def log_tail(self, lines: int = 8) -> str:
+        with contextlib.suppress(OSError):
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        return "(no log)"
+
+
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """utime + stime of the processes, children not counted; a process that is gone counts nothing."""
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            # The name in parentheses may hold spaces; utime and stime are fields 14 and 15 of the line.
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / CLOCK_TICKS_A_SECOND
+
+
+def resident_bytes(pids: Sequence[int]) -> int:
+    """VmRSS of the processes, added up."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{pid}/status").read_text()
+            sizes = {line.split(":")[0]: int(line.split()[1]) for line in status.splitlines() if line.endswith(" kB")}
+            total += 1024 * sizes.get("VmRSS", 0)
+    return total
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int, process: Process, timeout_s: float) -> None:
+    """Returns when something accepts on the port; StartFailed when the process ended first or the time is over."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            pass
+        if not process.running:
+            raise StartFailed(f"{process.name} ended while starting:\n{process.log_tail()}")
+        if time.monotonic() > deadline:
+            raise StartFailed(f"{process.name}: nothing on port {port} after {timeout_s} s:\n{process.log_tail()}")
+        time.sleep(0.005)

@@ -1,0 +1,344 @@
+"""The least of the Kafka protocol a load client needs, by struct over a blocking socket: any broker's, any version's.
+
+It builds a record batch once and sends it again and again, and reads answers into a buffer it uses again, so that what
+is measured is the broker. Versions: ApiVersions 0, Metadata 4, Produce 3-8, Fetch 4-12, the newest that both ends have.
+It shares no code with klog: a wrong idea of the format shows as an error, not as agreement.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import crc32c
+
+PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
+NEWEST = {PRODUCE: 8, FETCH: 12, METADATA: 4}
+"""Metadata 4 is the first with the flag to create a missing topic and the last before fields this client has no use for."""
+
+CLIENT_ID = b"bench"
+ANSWER_TIMEOUT_S = 60.0
+
+BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
+"""base offset, length after this field, leader epoch, magic, CRC-32C from attributes on, attributes, last offset delta,
+first and last timestamp, producer id, producer epoch, first sequence number, count: 61 bytes."""
+assert BATCH_HEADER.size == 61
+CRC_FROM = 21
+BATCH_PREFIX_BYTES = 12
+"""Base offset and length: what the length does not count."""
+
+_WALKED = struct.Struct(">qi")
+_LAST_OFFSET_DELTA = struct.Struct(">i")
+_COUNT = struct.Struct(">i")
+
+
+class NoAnswer(Exception):
+    """The broker did not do what was asked within the time, or closed the connection."""
+
+
+class Refused(Exception):
+    """The broker answered with an error code of the protocol."""
+
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(f"{what}: error {code}")
+        self.code = code
+
+
+def _varint(value: int) -> bytes:
+    """Zigzag, as RecordBatch v2 has it."""
+    value = (value << 1) ^ (value >> 63)
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _unsigned_varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def build_batch(count: int, value_bytes: int) -> bytes:
+    """A RecordBatch v2 of `count` keyless records with values of `value_bytes` bytes each, stamped now, uncompressed."""
+    now_ms = int(time.time() * 1000)
+    value = b"v" * value_bytes
+    records = bytearray()
+    for delta in range(count):
+        body = b"\0\0" + _varint(delta) + _varint(-1) + _varint(value_bytes) + value + b"\0"
+        records += _varint(len(body)) + body
+    length = BATCH_HEADER.size - BATCH_PREFIX_BYTES + len(records)
+    batch = bytearray(BATCH_HEADER.pack(0, length, -1, 2, 0, 0, count - 1, now_ms, now_ms, -1, -1, -1, count) + records)
+    struct.pack_into(">I", batch, 17, crc32c.crc32c(memoryview(batch)[CRC_FROM:]))
+    return bytes(batch)
+
+
+def _string(text: bytes) -> bytes:
+    return struct.pack(">h", len(text)) + text
+
+
+def _compact(text: bytes) -> bytes:
+    return _unsigned_varint(len(text) + 1) + text
+
+
+class Walk(NamedTuple):
+    """What one record set held: whole batches' messages, where the next fetch starts (None when nothing was whole)."""
+
+    messages: int
+    next_offset: int | None
+
+
+def walk(buffer: memoryview, start: int, end: int) -> Walk:
+    """Adds up the whole batches between two positions; a cut-off one at the end is what Kafka sends and is left out."""
+    messages = 0
+    next_offset = None
+    position = start
+    while position + BATCH_HEADER.size <= end:
+        base_offset, length = _WALKED.unpack_from(buffer, position)
+        after = position + BATCH_PREFIX_BYTES + length
+        if after > end:
+            break
+        next_offset = base_offset + _LAST_OFFSET_DELTA.unpack_from(buffer, position + 23)[0] + 1
+        messages += _COUNT.unpack_from(buffer, position + 57)[0]
+        position = after
+    return Walk(messages, next_offset)
+
+
+class Connection:
+    """One blocking connection. Not thread-safe."""
+
+    def __init__(self, port: int, timeout_s: float = ANSWER_TIMEOUT_S, receive_bytes: int = 4 << 20) -> None:
+        try:
+            self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+        except OSError as error:
+            raise NoAnswer(f"port {port}: {error}") from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = memoryview(bytearray(receive_bytes))
+        self._correlation = 0
+        self._versions: dict[int, int] = {}
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, frame: bytes) -> None:
+        try:
+            self._socket.sendall(frame)
+        except OSError as error:
+            raise NoAnswer(f"while sending: {error}") from None
+
+    def receive(self) -> memoryview:
+        """The next answer after its length, valid until the next call."""
+        size = int.from_bytes(self._receive_exactly(4), "big")
+        if size > len(self._buffer):
+            self._buffer = memoryview(bytearray(2 * size))
+        return self._receive_exactly(size)
+
+    def _receive_exactly(self, size: int) -> memoryview:
+        got = 0
+        try:
+            while got < size:
+                more = self._socket.recv_into(self._buffer[got:size])
+                if more == 0:
+                    raise NoAnswer("the broker closed the connection")
+                got += more
+        except OSError as error:
+            raise NoAnswer(f"while receiving: {error}") from None
+        return self._buffer[:size]
+
+    def frame(self, key: int, version: int, body: bytes, flexible: bool = False) -> bytes:
+        """A whole request, length in front; numbered in the order of making."""
+        self._correlation += 1
+        head = struct.pack(">hhi", key, version, self._correlation) + _string(CLIENT_ID) + (b"\0" if flexible else b"")
+        return struct.pack(">i", len(head) + len(body)) + head + body
+
+    def version(self, key: int) -> int:
+        """The newest version of a request that both ends have."""
+        if not self._versions:
+            self.send(self.frame(API_VERSIONS, 0, b""))
+            answer = self.receive()
+            error, count = struct.unpack_from(">hi", answer, 4)
+            if error:
+                raise Refused("ApiVersions", error)
+            for index in range(count):
+                served, _, newest = struct.unpack_from(">hhh", answer, 10 + 6 * index)
+                self._versions[served] = newest
+        return min(self._versions[key], NEWEST[key])
+
+    # --- Metadata ---
+
+    def create_by_metadata(self, topic: str) -> int:
+        """Asks for a topic, which creates it where the broker does so; the topic's error code, 0 when it is there."""
+        body = struct.pack(">i", 1) + _string(topic.encode()) + b"\1"
+        self.send(self.frame(METADATA, 4, body))
+        answer = bytes(self.receive())
+        position = 8  # correlation id, throttle time
+        (brokers,) = struct.unpack_from(">i", answer, position)
+        position += 4
+        for _ in range(brokers):
+            position += 4
+            position = _after_string(answer, position) + 4  # host, port
+            position = _after_string(answer, position)  # rack
+        position = _after_string(answer, position) + 4 + 4  # cluster id, controller, count of topics
+        return int(struct.unpack_from(">h", answer, position)[0])
+
+    # --- Produce ---
+
+    def produce_frame(self, topic: str, partitions: list[tuple[int, bytes]], acks: int = -1) -> bytes:
+        """One request with one batch for each of the partitions given."""
+        body = bytearray(struct.pack(">hhi", -1, acks, 30_000))
+        body += struct.pack(">i", 1) + _string(topic.encode()) + struct.pack(">i", len(partitions))
+        for partition, batch in partitions:
+            body += struct.pack(">ii", partition, len(batch)) + batch
+        return self.frame(PRODUCE, self.version(PRODUCE), bytes(body))
+
+    def produce_answer(self) -> None:
+        """Takes the next answer to a Produce; raises Refused on the first partition with an error."""
+        answer = self.receive()
+        version = self.version(PRODUCE)
+        (name_bytes,) = struct.unpack_from(">h", answer, 8)
+        position = 10 + name_bytes
+        (partitions,) = struct.unpack_from(">i", answer, position)
+        position += 4
+        for _ in range(partitions):
+            partition, error = struct.unpack_from(">ih", answer, position)
+            if error:
+                raise Refused(f"produce to partition {partition}", error)
+            position += 22 + (8 if version >= 5 else 0)
+            if version >= 8:
+                position += 4 + 2  # no record errors, no message, where there is no error
+
+    # --- Fetch ---
+
+    def fetch_frame(self, topic: str, partition: int, offset: int, max_bytes: int, wait_ms: int = 500) -> bytes:
+        version = self.version(FETCH)
+        flexible = version >= 12
+        body = bytearray(struct.pack(">iiiib", -1, wait_ms, 1, max(max_bytes, 50 << 20), 0))
+        if version >= 7:
+            body += struct.pack(">ii", 0, -1)  # no fetch session
+        name = topic.encode()
+        body += (
+            b"\2" + _compact(name) + b"\2" if flexible else struct.pack(">i", 1) + _string(name) + struct.pack(">i", 1)
+        )
+        body += struct.pack(">i", partition)
+        if version >= 9:
+            body += struct.pack(">i", -1)  # no opinion of the leader's epoch
+        body += struct.pack(">q", offset)
+        if flexible:
+            body += struct.pack(">i", -1)
+        if version >= 5:
+            body += struct.pack(">q", -1)
+        body += struct.pack(">i", max_bytes)
+        if flexible:
+            body += b"\0\0"
+        if version >= 7:
+            body += b"\1" if flexible else struct.pack(">i", 0)  # no forgotten topics
+        if version >= 11:
+            body += b"\1" if flexible else _string(b"")  # no rack
+        if flexible:
+            body += b"\0"
+        return self.frame(FETCH, version, bytes(body), flexible)
+
+    def fetch_answer(self) -> Walk:
+        """Takes the next answer to a Fetch of one partition and adds up its batches; the records are thrown away."""
+        answer = self.receive()
+        version = self.version(FETCH)
+        flexible = version >= 12
+        position = 4 + (1 if flexible else 0) + 4
+        if version >= 7:
+            error, _ = struct.unpack_from(">hi", answer, position)
+            if error:
+                raise Refused("fetch", error)
+            position += 6
+        if flexible:
+            if answer[position] != 2:
+                raise Refused("fetch: no topic in the answer", -1)
+            position += 1
+            position = _after_compact(answer, position) + 1
+        else:
+            position = _after_string(answer, position + 4) + 4
+        partition, error = struct.unpack_from(">ih", answer, position)
+        if error:
+            raise Refused(f"fetch of partition {partition}", error)
+        position += 4 + 2 + 8 + 8 + (8 if version >= 5 else 0)
+        if flexible:
+            aborted, position = _unsigned(answer, position)
+            position += 17 * max(aborted - 1, 0)
+        else:
+            position += 4 + 16 * max(struct.unpack_from(">i", answer, position)[0], 0)
+        if version >= 11:
+            position += 4  # preferred replica
+        if flexible:
+            size, position = _unsigned(answer, position)
+            size -= 1
+        else:
+            (size,) = struct.unpack_from(">i", answer, position)
+            position += 4
+        return walk(answer, position, position + max(size, 0))
+
+
+def _after_string(buffer: bytes | memoryview, position: int) -> int:
+    (size,) = struct.unpack_from(">h", buffer, position)
+    return position + 2 + max(int(size), 0)
+
+
+def _unsigned(buffer: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+
+
+def _after_compact(buffer: memoryview, position: int) -> int:
+    size, position = _unsigned(buffer, position)
+    return position + max(size - 1, 0)
+
+
+RETRIABLE = {3, 5, 6, 7, 9, 19}
+"""Unknown topic, no leader yet, not leader, timed out, no replica, not enough replicas: what a starting broker says."""
+
+
+def produce_until_acknowledged(port: int, topic: str, timeout_s: float, alive: Callable[[], bool]) -> None:
+    """Connects, has the topic made, produces one message with acks=all, each again until it succeeds.
+
+    Raises NoAnswer after `timeout_s` or when `alive` says that there is nobody left to answer.
+    """
+    deadline = time.monotonic() + timeout_s
+    last: Exception | None = None
+    batch = build_batch(1, 10)
+    while time.monotonic() < deadline:
+        try:
+            with Connection(port, timeout_s=5) as connection:
+                while time.monotonic() < deadline:
+                    if connection.create_by_metadata(topic) == 0:
+                        connection.send(connection.produce_frame(topic, [(0, batch)]))
+                        connection.produce_answer()
+                        return
+                    time.sleep(0.005)
+        except Refused as error:
+            last = error
+            if error.code not in RETRIABLE:
+                raise NoAnswer(f"port {port}: {error}") from None
+        except NoAnswer as error:
+            last = error
+        if not alive():
+            raise NoAnswer("the process ended")
+        time.sleep(0.005)
+    raise NoAnswer(f"port {port}: no message acknowledged within {timeout_s} s ({last})")
