@@ -1,0 +1,7 @@
+"""Rows in, text out: tables, JSON, JSON Lines, YAML and TSV from the dataclasses that ``klog.ops`` returns."""
+
+from klog.render.formats import Format
+from klog.render.report import Report
+from klog.render.writer import render
+
+__all__ = ["Format", "Report", "render"]

@@ -1,0 +1,82 @@
+"""The columns of a row dataclass: one field, one column, one JSON key.
+
+A field ``log_end_offset`` is the key ``log_end_offset`` in JSON and the head ``LOG-END-OFFSET`` in a table;
+``from_``, which Python forces upon us, is ``from``.
+``field(metadata={"wide": True})`` keeps a column out of plain tables; the pair ``error`` and ``message`` is shown
+there only where a row has failed. Machine formats always carry every column, so that a script can rely on them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+FAILURE_FIELDS = ("error", "message")
+
+
+class Column(NamedTuple):
+    """One column: ``field`` of the row, ``name`` its JSON key, ``head`` what stands over it in a table."""
+
+    field: str
+    name: str
+    head: str
+    wide: bool
+    numeric: bool
+
+
+_COLUMNS: dict[type, tuple[Column, ...]] = {}
+
+
+def columns(row_type: type) -> tuple[Column, ...]:
+    """Every column of a row dataclass, in its order; ``error`` and ``message``, where it has both, come last."""
+    known = _COLUMNS.get(row_type)
+    if known is None:
+        known = _COLUMNS[row_type] = _read_columns(row_type)
+    return known
+
+
+def _read_columns(row_type: type) -> tuple[Column, ...]:
+    hints = get_type_hints(row_type)
+    found = [
+        Column(
+            field.name,
+            field.name.rstrip("_"),
+            field.name.rstrip("_").upper().replace("_", "-"),
+            bool(field.metadata.get("wide", False)),
+            _is_numeric(hints[field.name]),
+        )
+        for field in dataclasses.fields(row_type)
+    ]
+    if can_fail(row_type):
+        found.sort(key=lambda column: FAILURE_FIELDS.index(column.name) + 1 if column.name in FAILURE_FIELDS else 0)
+    return tuple(found)
+
+
+def can_fail(row_type: type) -> bool:
+    """Whether rows of this type can say that they failed: they have both ``error`` and ``message``."""
+    return set(FAILURE_FIELDS) <= {field.name for field in dataclasses.fields(row_type)}
+
+
+def has_failed(row: Any) -> bool:
+    """Whether this row carries an error."""
+    return getattr(row, "error", None) is not None and can_fail(type(row))
+
+
+def shown_columns(row_type: type, rows: Sequence[Any], *, wide: bool) -> tuple[Column, ...]:
+    """The columns of a table: wide ones on request, ERROR and MESSAGE where some row has failed."""
+    failed = any(has_failed(row) for row in rows)
+    return tuple(
+        column
+        for column in columns(row_type)
+        if (wide or not column.wide) and (failed or not can_fail(row_type) or column.name not in FAILURE_FIELDS)
+    )
+
+
+def _is_numeric(hint: Any) -> bool:
+    """Whether a column holds plain numbers (or nothing): those are aligned to the right."""
+    if get_origin(hint) in (Union, types.UnionType):
+        parts = [part for part in get_args(hint) if part is not type(None)]
+        return bool(parts) and all(_is_numeric(part) for part in parts)
+    return hint is int or hint is float

@@ -1,0 +1,133 @@
+"""The one renderer: a report, a format and a stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
+
+from klog.render.columns import Column, columns, has_failed, shown_columns
+from klog.render.formats import Format
+from klog.render.report import ENVELOPE_VERSION, Report
+from klog.render.values import to_cell, to_json, to_tsv
+
+COLUMN_GAP = "  "
+
+
+def render(report: Report, form: Format, out: TextIO, *, header: bool = True, terminal: bool = False) -> None:
+    """Write the report's rows to ``out``.
+
+    ``terminal`` allows colour and folding to the width of the screen; without it a table is plain aligned text, each
+    line as long as it needs to be. ``header`` is about tables and TSV.
+    """
+    _WRITERS[form](report, out, header, terminal)
+
+
+def row_object(row: Any) -> dict[str, Any]:
+    """A row as JSON's object: every column, in order."""
+    return {column.name: to_json(getattr(row, column.field)) for column in columns(type(row))}
+
+
+def json_line(row: Any) -> str:
+    """A row as one line of JSON Lines, its newline with it."""
+    return json.dumps(row_object(row), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def envelope(report: Report) -> dict[str, Any]:
+    """The object that JSON and YAML show."""
+    return {
+        "_command": report.command,
+        "_version": ENVELOPE_VERSION,
+        "rows": [row_object(row) for row in report.rows],
+    }
+
+
+def yaml_text(data: Any) -> str:
+    """Data as YAML, keys in their order."""
+    import yaml  # 20 ms that only -o yaml pays
+
+    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**31)
+    return text
+
+
+def _write_json(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
+    # One row a line: still one JSON document, and one that diff, head and a person can read.
+    dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+    out.write(f'{{"_command": {dump(report.command)}, "_version": {ENVELOPE_VERSION}, "rows": [')
+    for index, row in enumerate(report.rows):
+        out.write(("," if index else "") + "\n  " + dump(row_object(row)))
+    out.write("\n]}\n" if report.rows else "]}\n")
+
+
+def _write_jsonl(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
+    for row in report.rows:
+        out.write(json_line(row))
+
+
+def _write_yaml(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
+    out.write(yaml_text(envelope(report)))
+
+
+def _write_tsv(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
+    shown = columns(report.row_type)
+    if header:
+        out.write("\t".join(column.head for column in shown) + "\n")
+    for row in report.rows:
+        out.write("\t".join(to_tsv(getattr(row, column.field)) for column in shown) + "\n")
+
+
+def _write_table(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
+    _write_aligned(report, out, header, terminal, wide=False)
+
+
+def _write_wide(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
+    _write_aligned(report, out, header, terminal, wide=True)
+
+
+def _write_aligned(report: Report, out: TextIO, header: bool, terminal: bool, *, wide: bool) -> None:
+    shown = shown_columns(report.row_type, report.rows, wide=wide)
+    cells = [[to_cell(getattr(row, column.field)) for column in shown] for row in report.rows]
+    if terminal:
+        failed = [has_failed(row) for row in report.rows]
+        _write_rich(shown, cells, failed, out, header)
+        return
+    heads = [column.head for column in shown]
+    lines = [heads, *cells] if header else cells
+    widths = [max((len(line[index]) for line in lines), default=0) for index in range(len(shown))]
+    for line in lines:
+        out.write(_aligned_line(shown, line, widths) + "\n")
+
+
+def _aligned_line(shown: Sequence[Column], line: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [
+        cell.rjust(width) if column.numeric else cell.ljust(width)
+        for column, cell, width in zip(shown, line, widths, strict=True)
+    ]
+    return COLUMN_GAP.join(padded).rstrip()
+
+
+def _write_rich(
+    shown: Sequence[Column], cells: Sequence[Sequence[str]], failed: Sequence[bool], out: TextIO, header: bool
+) -> None:
+    """A table for a screen: folded, never cut, bold heads, failed rows in red (rich obeys NO_COLOR by itself)."""
+    from rich.console import Console  # 40 ms that only a terminal pays
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=header, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in shown:
+        table.add_column(column.head, justify="right" if column.numeric else "left", overflow="fold")
+    for line, bad in zip(cells, failed, strict=True):
+        # Text, not str: rich would read "[bold]" in a value as its own markup.
+        table.add_row(*(Text(cell) for cell in line), style="red" if bad else None)
+    Console(file=out, highlight=False).print(table)
+
+
+_WRITERS: dict[Format, Callable[[Report, TextIO, bool, bool], None]] = {
+    Format.TABLE: _write_table,
+    Format.WIDE: _write_wide,
+    Format.JSON: _write_json,
+    Format.JSONL: _write_jsonl,
+    Format.YAML: _write_yaml,
+    Format.TSV: _write_tsv,
+}
