@@ -1,7 +1,7 @@
 """Apache Kafka's jars, from its Maven artifacts, kept in a cache folder.
 
 `klog` needs none of this: the jars are the peers of the bench and the reference servers and clients of the tests.
-The folder is ``$KLOG_BENCH_CACHE`` or ``~/.cache/klog-bench``; a version's jars lie in ``<folder>/kafka-<version>/lib``.
+The folder is ``$KLOG_BENCH_CACHE`` or ``~/.cache/klog-bench``; a version's jars lie in its ``kafka-<version>/lib``.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def cache_folder() -> Path:
 
 
 def java_tools(name: str, cache: Path | None = None) -> JavaTools:
-    """The jars of ``kafka-4.1`` or ``kafka-3.9``, fetched on the first call; raises PeerMissing where they cannot be had."""
+    """The jars of ``kafka-4.1`` or ``kafka-3.9``, fetched on the first call; PeerMissing where they cannot be had."""
     version = VERSIONS[name]
     if shutil.which("java") is None:
         raise PeerMissing(f"{name}: no java on the path")

@@ -28,17 +28,11 @@ from bench.processes import Process, StartFailed, free_port, wait_for_port
 
 START_TIMEOUT_S = 60.0
 
-KAFKA_JVM = [
-    "-Xmx1g",
-    "-Xms1g",
-    "-server",
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35",
-    "-XX:+ExplicitGCInvokesConcurrent",
-    "-Djava.awt.headless=true",
+KAFKA_JVM = (
+    *("-Xmx1g", "-Xms1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true"),
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-]
+)
 """What Kafka's own start scripts pass; only the log level differs, and it spares Kafka work."""
 
 ZOOKEEPER_JVM = ["-Xmx512m", "-XX:+UseG1GC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]

@@ -17,7 +17,7 @@ import crc32c
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 NEWEST = {PRODUCE: 8, FETCH: 12, METADATA: 4}
-"""Metadata 4 is the first with the flag to create a missing topic and the last before fields this client has no use for."""
+"""Metadata 4 is the first with the flag to create a missing topic; what came later is of no use here."""
 
 CLIENT_ID = b"bench"
 ANSWER_TIMEOUT_S = 60.0
@@ -68,7 +68,7 @@ def _unsigned_varint(value: int) -> bytes:
 
 
 def build_batch(count: int, value_bytes: int) -> bytes:
-    """A RecordBatch v2 of `count` keyless records with values of `value_bytes` bytes each, stamped now, uncompressed."""
+    """A RecordBatch v2 of `count` keyless records with values of `value_bytes` bytes each, stamped now, as they are."""
     now_ms = int(time.time() * 1000)
     value = b"v" * value_bytes
     records = bytearray()
