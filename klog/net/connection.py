@@ -1,8 +1,8 @@
 """One client's connection on the broker's side: frames in, answers out in the same order.
 
 Strategy
-    The socket is ours, non-blocking, registered with the loop by `add_reader` and `add_writer`. asyncio's transports copy
-    what they receive and have no sendfile that one may use between two writes; both would be paid by every message.
+    The socket is ours, non-blocking, registered with the loop by `add_reader` and `add_writer`. asyncio's transports
+    copy what they receive and have no sendfile for use between two writes; every message would pay for both.
 
     In. All connections of a loop receive into one scratch buffer (`Scratch`). Frames that are whole are handed on where
     they lie; only the start of an unfinished frame is copied, into a buffer of its own that the rest is then received
@@ -264,10 +264,11 @@ class Connection:
         except OSError as error:
             self.close(f"send failed: {error.strerror or error}")
             return
-        if out and not self._writing:
+        more = bool(out) or (bool(replies) and replies[0].parts is not None)
+        if more and not self._writing:
             self._writing = True
             self._loop.add_writer(self._fd, self._on_writable)
-        elif not out and self._writing:
+        elif not more and self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
         if not self._reading and len(replies) < REPLIES_MAX // 2:

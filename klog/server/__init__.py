@@ -1,0 +1,1 @@
+"""The broker: requests in, answers out, over partitions that it leads."""

@@ -1,0 +1,187 @@
+"""Produce on the wire, by hand: versions 3 to 9.
+
+Why beside kio: kio hands record bytes over as new, immutable `bytes`. A leader writes its address into each batch
+before it writes the batch to the log (the two fields lie outside the CRC), so it needs the bytes where they were
+received, and the copy would be the only one on the way of a message. `tests/protocol/test_produce.py` holds this
+module against kio.
+
+Request, version 3 to 8 (9 has compact lengths and tags, KIP-482):
+
+    transactional_id  nullable string
+    acks              int16     -1, 0 or 1
+    timeout_ms        int32
+    topics            array of
+        name          string
+        partitions    array of
+            index     int32
+            records   nullable bytes
+
+Response: array of topics (name, array of: index int32, error int16, base offset int64, log append time int64, log start
+offset int64 from version 5, record errors and error message from version 8), then the throttle time int32.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from klog.errors import MalformedRequest
+from klog.protocol.codec import RequestHead, read_uvarint, skip_tags
+
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+_ACKS_TIMEOUT = struct.Struct(">hi")
+_INDEX_SIZE = struct.Struct(">ii")
+_ANSWER_2 = struct.Struct(">ihqq")
+_ANSWER_5 = struct.Struct(">ihqqq")
+
+FLEXIBLE_FROM = 9
+
+
+class ProducedPartition(NamedTuple):
+    topic: str
+    partition: int
+    records: memoryview
+    """The record set as received, writable, valid until the handler returns."""
+
+
+class ProduceRequest(NamedTuple):
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    partitions: list[ProducedPartition]
+
+
+class PartitionAnswer(NamedTuple):
+    topic: str
+    partition: int
+    error_code: int
+    base_offset: int
+    log_start_offset: int
+    message: str | None = None
+
+
+def read_request(frame: memoryview, head: RequestHead) -> ProduceRequest:
+    """The request in ``frame``; MalformedRequest if it does not parse to its last byte."""
+    try:
+        if head.version >= FLEXIBLE_FROM:
+            request, end = _read_flexible(frame, head.body_at)
+        else:
+            request, end = _read_plain(frame, head.body_at)
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
+        raise MalformedRequest(f"Produce version {head.version} does not parse: {error}") from None
+    if end != len(frame):
+        raise MalformedRequest(f"Produce version {head.version} ends at byte {end} of {len(frame)}")
+    return request
+
+
+def _read_plain(frame: memoryview, at: int) -> tuple[ProduceRequest, int]:
+    (size,) = _I16.unpack_from(frame, at)
+    at += 2
+    transactional_id = None
+    if size >= 0:
+        transactional_id, at = _text(frame, at, size)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
+    (topics,) = _I32.unpack_from(frame, at + 6)
+    at += 10
+    partitions: list[ProducedPartition] = []
+    for _ in range(topics):
+        (size,) = _I16.unpack_from(frame, at)
+        topic, at = _text(frame, at + 2, size)
+        (count,) = _I32.unpack_from(frame, at)
+        at += 4
+        for _ in range(count):
+            index, size = _INDEX_SIZE.unpack_from(frame, at)
+            records, at = _records(frame, at + 8, size)
+            partitions.append(ProducedPartition(topic, index, records))
+    return ProduceRequest(transactional_id, acks, timeout_ms, partitions), at
+
+
+def _read_flexible(frame: memoryview, at: int) -> tuple[ProduceRequest, int]:
+    size, at = read_uvarint(frame, at)
+    transactional_id = None
+    if size > 0:
+        transactional_id, at = _text(frame, at, size - 1)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
+    topics, at = read_uvarint(frame, at + 6)
+    partitions: list[ProducedPartition] = []
+    for _ in range(topics - 1):
+        size, at = read_uvarint(frame, at)
+        topic, at = _text(frame, at, size - 1)
+        count, at = read_uvarint(frame, at)
+        for _ in range(count - 1):
+            (index,) = _I32.unpack_from(frame, at)
+            size, at = read_uvarint(frame, at + 4)
+            records, at = _records(frame, at, size - 1)
+            at = skip_tags(frame, at)
+            partitions.append(ProducedPartition(topic, index, records))
+        at = skip_tags(frame, at)
+    return ProduceRequest(transactional_id, acks, timeout_ms, partitions), skip_tags(frame, at)
+
+
+def _text(frame: memoryview, at: int, size: int) -> tuple[str, int]:
+    end = at + size
+    if size < 0 or end > len(frame):
+        raise MalformedRequest(f"a string of {size} bytes at byte {at} of a request of {len(frame)}")
+    return str(frame[at:end], "utf-8"), end
+
+
+def _records(frame: memoryview, at: int, size: int) -> tuple[memoryview, int]:
+    if size < 0:  # null: an empty record set, which the log refuses in its own words
+        return frame[at:at], at
+    end = at + size
+    if end > len(frame):
+        raise MalformedRequest(f"records of {size} bytes at byte {at} of a request of {len(frame)}")
+    return frame[at:end], end
+
+
+def write_response(head: RequestHead, answers: list[PartitionAnswer]) -> bytes:
+    """The whole answer with its length in front. Partitions of a topic must stand together."""
+    flexible = head.version >= FLEXIBLE_FROM
+    out = bytearray(b"\0\0\0\0" + _I32.pack(head.correlation_id))
+    topics: dict[str, list[PartitionAnswer]] = {}
+    for answer in answers:
+        topics.setdefault(answer.topic, []).append(answer)
+    if flexible:
+        out += b"\0"
+    out += _length(len(topics), flexible)
+    for topic, parts in topics.items():
+        name = topic.encode()
+        out += (uvarint(len(name) + 1) if flexible else _I16.pack(len(name))) + name
+        out += _length(len(parts), flexible)
+        for part in parts:
+            if head.version >= 5:
+                out += _ANSWER_5.pack(part.partition, part.error_code, part.base_offset, -1, part.log_start_offset)
+            else:
+                out += _ANSWER_2.pack(part.partition, part.error_code, part.base_offset, -1)
+            if head.version >= 8:
+                out += _length(0, flexible)  # no record is refused alone: a batch is taken or not
+                out += _nullable(part.message, flexible)
+            if flexible:
+                out += b"\0"
+        if flexible:
+            out += b"\0"
+    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
+    _I32.pack_into(out, 0, len(out) - 4)
+    return bytes(out)
+
+
+def uvarint(value: int) -> bytes:
+    """An unsigned varint (KIP-482's lengths)."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _length(count: int, flexible: bool) -> bytes:
+    return uvarint(count + 1) if flexible else _I32.pack(count)
+
+
+def _nullable(text: str | None, flexible: bool) -> bytes:
+    if text is None:
+        return b"\0" if flexible else b"\xff\xff"
+    data = text.encode()[:32767]
+    return (uvarint(len(data) + 1) if flexible else _I16.pack(len(data))) + data

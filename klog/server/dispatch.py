@@ -1,0 +1,143 @@
+"""From a frame to its handler and back.
+
+Handlers register themselves here, one file an API key in `klog.server.handlers`; ApiVersions answers from the same
+table. Two sorts:
+
+* `handles`: gets the decoded entity and returns the answer's values as a dict, at once or from a coroutine; the codec
+  builds the entity of the request's version from it.
+* `handles_frame`: gets the frame itself and fills the reply itself, for Produce and Fetch, where the record bytes must
+  not be copied.
+
+A request that means nothing raises PeerError: the connection is closed and the log names the peer. An unknown version
+of ApiVersions alone is answered, in version 0's form, since that is how clients find out what to speak (KIP-511).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from klog.errors import PeerError, UnsupportedVersion
+from klog.net.connection import Connection, Reply
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey, api_name
+from klog.protocol.codec import RequestHead
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+
+class Request(NamedTuple):
+    head: RequestHead
+    entity: Any
+    connection: Connection
+
+
+Handler = Callable[["Broker", Request], "dict[str, Any] | Awaitable[dict[str, Any]]"]
+FrameHandler = Callable[["Broker", RequestHead, memoryview, Reply, Connection], None]
+
+
+class Route(NamedTuple):
+    key: int
+    min_version: int
+    max_version: int
+    handle: Handler | None
+    handle_frame: FrameHandler | None
+    advertised_min_version: int
+    """Below ``min_version`` where clients must see an old version that is refused all the same (Produce)."""
+
+
+ROUTES: dict[int, Route] = {}
+"""key -> route. Filled by the handlers' modules as they are imported, never changed afterwards."""
+
+
+def handles(key: ApiKey, min_version: int, max_version: int) -> Callable[[Handler], Handler]:
+    """Register a handler of decoded requests for versions ``min_version`` to ``max_version``."""
+
+    def register(handle: Handler) -> Handler:
+        ROUTES[key] = Route(key, min_version, max_version, handle, None, min_version)
+        return handle
+
+    return register
+
+
+def handles_frame(
+    key: ApiKey, min_version: int, max_version: int, *, advertised_min_version: int | None = None
+) -> Callable[[FrameHandler], FrameHandler]:
+    """Register a handler of frames."""
+    advertised = min_version if advertised_min_version is None else advertised_min_version
+
+    def register(handle: FrameHandler) -> FrameHandler:
+        ROUTES[key] = Route(key, min_version, max_version, None, handle, advertised)
+        return handle
+
+    return register
+
+
+class Dispatcher:
+    """Hands each frame to its handler. Event loop only."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def on_frame(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
+        try:
+            head = codec.read_head(frame)
+            route = ROUTES.get(head.key)
+            if route is None or not route.min_version <= head.version <= route.max_version:
+                raise UnsupportedVersion(f"{api_name(head.key)} version {head.version} is not served")
+        except UnsupportedVersion:
+            head = self._answer_versions_or_raise(frame)
+            route = ROUTES[ApiKey.API_VERSIONS]
+            assert route.handle is not None
+            values = route.handle(self._broker, Request(head, None, connection))
+            assert isinstance(values, dict)
+            reply.send(codec.encode_response(head, codec.response(head.key, 0, **values)))
+            return
+        if route.handle_frame is not None:
+            route.handle_frame(self._broker, head, frame, reply, connection)
+            return
+        assert route.handle is not None
+        values_or_awaitable = route.handle(self._broker, Request(head, codec.decode_body(frame, head), connection))
+        if isinstance(values_or_awaitable, dict):
+            reply.send(_encode(head, values_or_awaitable))
+            return
+        task = asyncio.ensure_future(self._finish(head, values_or_awaitable, reply, connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _answer_versions_or_raise(self, frame: memoryview) -> RequestHead:
+        """The head of an ApiVersions request of a version we do not know; the error again for any other request."""
+        key, version, correlation_id = struct.unpack_from(">hhi", frame)
+        if key != ApiKey.API_VERSIONS:
+            raise UnsupportedVersion(f"{api_name(key)} version {version} is not served")
+        return RequestHead(key, 0, correlation_id, None, 8)
+
+    async def _finish(
+        self, head: RequestHead, values: Awaitable[dict[str, Any]], reply: Reply, connection: Connection
+    ) -> None:
+        try:
+            answer = _encode(head, await values)
+        except PeerError as error:
+            log.warning("closing the connection of %s: %s", connection.peer, error.message)
+            connection.close(None)
+        except Exception:
+            log.exception("%s of %s failed: our fault", api_name(head.key), connection.peer)
+            connection.close(None)
+        else:
+            reply.send(answer)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for requests that are being handled, at a controlled shutdown."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+
+
+def _encode(head: RequestHead, values: dict[str, Any]) -> bytes:
+    return codec.encode_response(head, codec.response(head.key, head.version, **values))

@@ -1,0 +1,28 @@
+"""DescribeSelf (klog's own, 10004): who this broker is, since when, and which ZooKeeper it uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import klog
+from klog.protocol.apis import ApiKey
+from klog.server.dispatch import Request, handles
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+
+@handles(ApiKey.DESCRIBE_SELF, 0, 0)
+def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    return {
+        "error_code": 0,
+        "broker_id": broker.broker_id,
+        "incarnation": broker.incarnation,
+        "cluster_id": broker.image.cluster_id,
+        "zookeeper": broker.zookeeper_connect,
+        "started_at_ms": broker.started_at_ms,
+        "state": broker.state.value,
+        "version": klog.__version__,
+        "leaders": len(broker.partitions),
+        "replicas": len(broker.partitions),
+    }

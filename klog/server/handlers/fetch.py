@@ -1,0 +1,154 @@
+"""Fetch: v4-12.
+
+Behaviour
+    Whole batches from the first one that has a record at or after the asked offset, up to the high watermark, as
+    ranges of segment files that go out by sendfile. The first partition with data gives at least one batch, however
+    large (KIP-74). Long poll: with fewer than min_bytes the answer waits for the high watermark to move, max_wait at
+    most. An offset between the last record + 1 and the log's end is empty, not out of range; below the start or beyond
+    the end it is OFFSET_OUT_OF_RANGE.
+    Data that is not in the page cache is read ahead in a thread first, so that a cold read does not stop the loop
+    (rule L8).
+
+Version notes
+    v7 sessions (KIP-227): none is kept, the session id is always 0. v9 the leader epoch is checked (KIP-320). v12 is
+    flexible. v13 needs topic ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from klog.errors import KlogError, NotLeader
+from klog.net.connection import Connection, Reply
+from klog.protocol import codec, fetch
+from klog.protocol.apis import ApiKey
+from klog.protocol.codec import RequestHead
+from klog.protocol.fetch import FetchedPartition
+from klog.replication.partition import Partition
+from klog.server.dispatch import handles_frame
+from klog.server.purgatory import DelayedFetch
+from klog.storage.log import FileRange
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+RESPONSE_BYTES_MAX = 64 * 1024 * 1024
+"""No answer is larger, whatever the client asks: Kafka's clients ask for 50 to 100 MB."""
+
+
+@handles_frame(ApiKey.FETCH, 4, 12)
+def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
+    request = codec.decode_body(frame, head)
+    wait_s = request.max_wait.total_seconds()
+    read = _Read(broker, head, request, reply)
+    if wait_s <= 0 or read.enough():
+        read.answer()
+    else:
+        DelayedFetch(broker.loop, read.partitions, wait_s, read.enough, read.answer)
+
+
+class _Read:
+    """One fetch request's reading: tried when it comes, and again when there is more."""
+
+    def __init__(self, broker: Broker, head: RequestHead, request: Any, reply: Reply) -> None:
+        self._broker = broker
+        self._head = head
+        self._request = request
+        self._reply = reply
+        self.partitions: list[Partition] = []
+        """Those that may get more; empty where an error ends the wait at once."""
+        self._asked: list[tuple[str, Any, Partition | None, KlogError | None]] = []
+        self._failed = False
+        for topic in request.topics:
+            for asked in topic.partitions:
+                partition, error = None, None
+                try:
+                    partition = broker.leader_of(topic.topic, asked.partition)
+                    partition.check_epoch(getattr(asked, "current_leader_epoch", -1))
+                    partition.log.check_offset(asked.fetch_offset)
+                    self.partitions.append(partition)
+                except KlogError as problem:
+                    error = problem
+                    self._failed = True
+                self._asked.append((topic.topic, asked, partition, error))
+
+    def enough(self) -> bool:
+        """Whether the answer need not wait: an error, nobody there to wait, or min_bytes lie below the high
+        watermarks.
+        """
+        if self._failed or not self._asked or not self._reply.wanted:
+            return True
+        total = 0
+        for _, asked, partition, _ in self._asked:
+            if partition is None or partition.resigned:
+                return True
+            high = partition.high_watermark
+            if asked.fetch_offset < high.offset:
+                total += min(high.address - asked.fetch_offset, asked.partition_max_bytes)
+        return total >= max(1, self._request.min_bytes)
+
+    def answer(self) -> None:
+        """Read and reply, by way of a thread where the data is not in the page cache."""
+        if not self._reply.wanted:
+            return
+        fetched = self._read()
+        cold = [
+            (partition, one.ranges)
+            for (_, _, partition, _), one in zip(self._asked, fetched, strict=True)
+            if partition is not None and one.ranges and not partition.log.is_resident(one.ranges)
+        ]
+        if cold:
+            self._broker.spawn(self._answer_cold(fetched, cold))
+        else:
+            self._send(fetched)
+
+    async def _answer_cold(self, fetched: list[FetchedPartition[FileRange]], cold: list[Any]) -> None:
+        try:
+            for partition, ranges in cold:
+                await asyncio.to_thread(partition.log.warm, ranges)
+        except (KlogError, OSError) as error:
+            log.error("reading ahead failed: %s", error)
+        self._send(fetched)
+
+    def _send(self, fetched: list[FetchedPartition[FileRange]]) -> None:
+        self._reply.send(*fetch.write_response(self._head, fetched))
+
+    def _read(self) -> list[FetchedPartition[FileRange]]:
+        left = min(max(self._request.max_bytes, 0), RESPONSE_BYTES_MAX)
+        nothing_yet = True
+        fetched = []
+        for topic, asked, partition, error in self._asked:
+            ranges: list[FileRange] = []
+            size = 0
+            if partition is not None and error is None:
+                try:
+                    if partition.resigned:
+                        raise NotLeader(f"{partition.topic_partition} is led by another broker")
+                    if asked.fetch_offset < partition.high_watermark.offset and (left > 0 or nothing_yet):
+                        ranges = partition.log.read(
+                            asked.fetch_offset,
+                            min(left, asked.partition_max_bytes),
+                            partition.high_watermark.address,
+                            at_least_one=nothing_yet,
+                        )
+                        size = sum(one.size for one in ranges)
+                except KlogError as problem:
+                    error = problem
+            if error is not None or partition is None:
+                code = error.wire if error is not None else -1
+                start = partition.log.start_offset if partition is not None else -1
+                fetched.append(FetchedPartition(topic, asked.partition, code, -1, start, (), 0))
+                continue
+            if ranges:
+                nothing_yet = False
+                left -= size
+            fetched.append(
+                FetchedPartition(
+                    topic, asked.partition, 0, partition.high_watermark.offset, partition.log.start_offset, ranges, size
+                )
+            )
+        return fetched

@@ -1,0 +1,75 @@
+"""ListOffsets: v1-7.
+
+Behaviour
+    timestamp -1 the end (last committed record + 1), -2 the start, -3 the record with the largest timestamp (v7,
+    KIP-734), otherwise the first record whose timestamp is at or after the asked one, exact to the record; none:
+    offset -1. Until the high watermark has reached this leader's own epoch the end is not known: OFFSET_NOT_AVAILABLE,
+    below version 5 LEADER_NOT_AVAILABLE (rule R8).
+
+Version notes
+    v4 carries leader epochs (KIP-320).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from klog.errors import KlogError, LeaderNotAvailable, OffsetNotAvailable
+from klog.protocol.apis import ApiKey
+from klog.replication.partition import Partition
+from klog.server.dispatch import Request, handles
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+
+
+@handles(ApiKey.LIST_OFFSETS, 1, 7)
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    await _one(broker, topic.name, asked, request.head.version) for asked in topic.partitions
+                ],
+            }
+            for topic in request.entity.topics
+        ]
+    }
+
+
+async def _one(broker: Broker, topic: str, asked: Any, version: int) -> dict[str, Any]:
+    answer = {"partition_index": asked.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
+    try:
+        partition = broker.leader_of(topic, asked.partition_index)
+        partition.check_epoch(getattr(asked, "current_leader_epoch", -1))
+        found = await _look_up(partition, asked.timestamp, version)
+    except KlogError as error:
+        return {**answer, "error_code": error.wire}
+    offset, timestamp_ms = found
+    epoch = partition.leader_epoch if offset >= 0 else -1
+    return {**answer, "error_code": 0, "offset": offset, "timestamp": timestamp_ms, "leader_epoch": epoch}
+
+
+async def _look_up(partition: Partition, asked: int, version: int) -> tuple[int, int]:
+    log = partition.log
+    if asked == EARLIEST:
+        return log.start_offset, -1
+    if not partition.end_is_known:
+        error = OffsetNotAvailable if version >= 5 else LeaderNotAvailable
+        raise error(f"the end of {partition.topic_partition} is not known until the high watermark reaches its epoch")
+    high = partition.high_watermark
+    if asked == LATEST:
+        return high.offset, -1
+    if asked == MAX_TIMESTAMP:
+        found = await asyncio.to_thread(log.max_timestamp)
+    else:
+        found = await asyncio.to_thread(log.offset_for_time, asked)
+    if found is None or found[0] >= high.offset:
+        return -1, -1
+    return found

@@ -1,0 +1,47 @@
+"""LocateMessage (klog's own, 10003): the file and the place in it of the batch that holds an offset."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from klog.errors import KlogError
+from klog.protocol.apis import ApiKey
+from klog.server.dispatch import Request, handles
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+
+@handles(ApiKey.LOCATE_MESSAGE, 0, 0)
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    asked = request.entity
+    try:
+        partition = broker.leader_of(asked.topic, asked.partition_index)
+        found = await asyncio.to_thread(partition.log.locate, asked.offset)
+    except KlogError as error:
+        return {
+            "error_code": error.wire,
+            "broker_id": broker.broker_id,
+            "file": "",
+            "position": -1,
+            "length": -1,
+            "batch_offset": -1,
+            "crc": -1,
+            "leader_epoch": -1,
+            "messages": -1,
+            "state": "",
+        }
+    committed = found.header.next_address <= partition.high_watermark.address
+    return {
+        "error_code": 0,
+        "broker_id": broker.broker_id,
+        "file": str(found.path),
+        "position": found.position,
+        "length": found.size,
+        "batch_offset": found.header.base_offset,
+        "crc": found.header.crc,
+        "leader_epoch": found.header.leader_epoch,
+        "messages": found.header.count,
+        "state": "committed" if committed else "appended",
+    }

@@ -1,0 +1,80 @@
+"""Metadata: v0-9.
+
+Behaviour
+    Brokers at their advertised addresses, the controller, the cluster id (v2), and for each topic its partitions with
+    leader, leader epoch (v7), replicas and in-sync replicas. No topics asked for: all (v0: an empty list; later: null).
+    A missing topic is made if the broker allows it (auto.create.topics.enable), the request allows it (v4 on) and it
+    is not a consumer that asks: stock consumers say so since v4; before that everybody is taken for a producer. The
+    answer is then LEADER_NOT_AVAILABLE until it is there, as clients expect.
+
+Version notes
+    v10 and on need topic ids.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from klog.errors import InvalidTopic, KlogError, LeaderNotAvailable, UnknownTopicOrPartition
+from klog.names import check_topic_name
+from klog.protocol.apis import ApiKey
+from klog.server.dispatch import Request, handles
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+    from klog.server.image import TopicImage
+
+
+@handles(ApiKey.METADATA, 0, 9)
+def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    image = broker.image
+    asked = request.entity.topics
+    if asked is None or (request.head.version == 0 and not asked):
+        topics = [_topic(topic) for _, topic in sorted(image.topics.items())]
+    else:
+        may_create = getattr(request.entity, "allow_auto_topic_creation", True)
+        topics = [_named(broker, one.name, may_create) for one in asked]
+    return {
+        "brokers": [
+            {"node_id": one.broker_id, "host": one.host, "port": one.port, "rack": one.rack}
+            for _, one in sorted(image.brokers.items())
+        ],
+        "cluster_id": image.cluster_id,
+        "controller_id": image.controller_id,
+        "topics": topics,
+    }
+
+
+def _named(broker: Broker, name: str, may_create: bool) -> dict[str, Any]:
+    topic = broker.image.topics.get(name)
+    if topic is not None:
+        return _topic(topic)
+    error: KlogError = UnknownTopicOrPartition(f"there is no topic {name!r}")
+    try:
+        check_topic_name(name)
+        if may_create and broker.config["auto.create.topics.enable"]:
+            broker.create_topic_soon(name)
+            error = LeaderNotAvailable(f"topic {name!r} is being made")
+    except InvalidTopic as problem:
+        error = problem
+    return {"error_code": error.wire, "name": name, "is_internal": False, "partitions": []}
+
+
+def _topic(topic: TopicImage) -> dict[str, Any]:
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "is_internal": False,
+        "partitions": [
+            {
+                "error_code": 0 if one.leader >= 0 else LeaderNotAvailable.wire,
+                "partition_index": index,
+                "leader_id": one.leader,
+                "leader_epoch": one.leader_epoch,
+                "replica_nodes": one.replicas,
+                "isr_nodes": one.isr,
+                "offline_replicas": [],
+            }
+            for index, one in sorted(topic.partitions.items())
+        ],
+    }

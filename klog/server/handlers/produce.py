@@ -1,0 +1,94 @@
+"""Produce: v3-9 (0-2 advertised and refused, as Kafka 4.0 does: librdkafka before 2.11.1 compresses only if it sees 0).
+
+Behaviour
+    acks=0   no answer; what cannot be appended closes the connection, the only sign the producer can get.
+    acks=1   answered when appended.
+    acks=-1  answered when committed: the high watermark has passed it (rule R9).
+    Each partition of a request succeeds or fails alone. Record bytes go from the receive buffer to the page cache.
+
+Version notes
+    v5 adds the log start offset, v8 an error message for each partition (KIP-467), v9 is flexible.
+
+Not here: transactions; a transactional id is refused with the protocol's own code.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from klog.errors import (
+    InvalidRequiredAcks,
+    KlogError,
+    NotEnoughReplicas,
+    PeerError,
+    RequestError,
+    TransactionsNotServed,
+)
+from klog.net.connection import Connection, Reply
+from klog.protocol import produce
+from klog.protocol.apis import ApiKey
+from klog.protocol.codec import RequestHead
+from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceRequest
+from klog.replication.partition import Partition
+from klog.server.dispatch import handles_frame
+from klog.server.purgatory import DelayedProduce
+from klog.storage.log import AppendResult
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+
+@handles_frame(ApiKey.PRODUCE, 3, 9, advertised_min_version=0)
+def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
+    request = produce.read_request(frame, head)
+    answers: list[PartitionAnswer] = []
+    appended: list[tuple[Partition, int, int]] = []
+    for index, asked in enumerate(request.partitions):
+        try:
+            partition, result = _append(broker, request, asked)
+        except KlogError as error:
+            _note(error, asked, connection)
+            answers.append(PartitionAnswer(asked.topic, asked.partition, error.wire, -1, -1, error.message))
+            continue
+        answers.append(PartitionAnswer(asked.topic, asked.partition, 0, result.base_offset, partition.log.start_offset))
+        appended.append((partition, result.end.address, index))
+    if request.acks == 0:
+        if len(appended) < len(answers):
+            connection.close("a produce request with acks=0 failed; closing is the only way to tell")
+        reply.nothing()
+    elif request.acks == 1 or not appended:
+        reply.send(produce.write_response(head, answers))
+    else:
+        deadline_s = broker.loop.time() + request.timeout_ms / 1000
+        delayed = DelayedProduce(head, reply, answers, deadline_s)
+        for partition, end, index in appended:
+            delayed.wait_for(partition, end, index)
+        if delayed.done:
+            delayed.answer()
+        else:
+            broker.purgatory.add(delayed)
+
+
+def _append(broker: Broker, request: ProduceRequest, asked: ProducedPartition) -> tuple[Partition, AppendResult]:
+    if request.transactional_id is not None:
+        raise TransactionsNotServed("transactions are not part of klog; produce without a transactional.id")
+    if request.acks not in (-1, 0, 1):
+        raise InvalidRequiredAcks(f"acks is {request.acks}; -1 (all), 0 and 1 are allowed")
+    partition = broker.leader_of(asked.topic, asked.partition)
+    if request.acks == -1 and partition.isr_size < partition.log.config.min_insync_replicas:
+        raise NotEnoughReplicas(
+            f"{partition.topic_partition} has {partition.isr_size} in-sync replicas; "
+            f"min.insync.replicas is {partition.log.config.min_insync_replicas}"
+        )
+    return partition, partition.append(asked.records)
+
+
+def _note(error: KlogError, asked: ProducedPartition, connection: Connection) -> None:
+    """Bad bytes and bad disks belong into the log; a caller's mistakes only at debug, for he is told."""
+    if isinstance(error, PeerError) or not isinstance(error, RequestError):
+        log.warning("produce of %s to %s-%d: %s", connection.peer, asked.topic, asked.partition, error.message)
+    else:
+        log.debug("produce of %s to %s-%d: %s", connection.peer, asked.topic, asked.partition, error.message)

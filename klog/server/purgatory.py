@@ -1,0 +1,146 @@
+"""Requests that wait: acks=all for the high watermark, long polls for bytes.
+
+The name is Kafka's. A delayed produce holds one place a partition it wrote to and answers when the last is committed
+or has failed. A delayed fetch watches its partitions and answers when there is enough, or its time is over, whichever
+comes first.
+
+Limits: time-outs of produce requests are looked at every `SWEEP_EVERY_S`, not to the millisecond, since a timer a
+request costs more than the append itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from klog.errors import KlogError, RequestTimedOut
+from klog.net.connection import Reply
+from klog.protocol import produce
+from klog.protocol.codec import RequestHead
+from klog.protocol.produce import PartitionAnswer
+from klog.replication.partition import Partition
+
+SWEEP_EVERY_S = 0.1
+
+
+class DelayedProduce:
+    """A produce request with acks=all that has been appended and is not committed yet. Event loop only."""
+
+    __slots__ = ("_answers", "_head", "_left", "_reply", "deadline_s")
+
+    def __init__(self, head: RequestHead, reply: Reply, answers: list[PartitionAnswer], deadline_s: float) -> None:
+        self.deadline_s = deadline_s
+        self._head = head
+        self._reply: Reply | None = reply
+        self._answers = answers
+        self._left = 0
+
+    def wait_for(self, partition: Partition, address: int, index: int) -> None:
+        """Answer ``index`` of the list is good once ``partition`` is committed up to ``address``."""
+        if not partition.when_committed(address, _Place(self, index)):
+            self._left += 1
+
+    @property
+    def done(self) -> bool:
+        return self._left == 0
+
+    def answered(self) -> bool:
+        return self._reply is None
+
+    def one(self, index: int, error: KlogError | None) -> None:
+        if error is not None:
+            answer = self._answers[index]
+            self._answers[index] = answer._replace(error_code=error.wire, base_offset=-1, message=error.message)
+        self._left -= 1
+        if self._left == 0:
+            self.answer()
+
+    def expire(self) -> None:
+        """The request's time is over: what is not committed is answered REQUEST_TIMED_OUT and may yet be committed."""
+        if self._reply is None:
+            return
+        late = RequestTimedOut("not committed within the request's timeout")
+        for index, answer in enumerate(self._answers):
+            if answer.error_code == 0:
+                self._answers[index] = answer._replace(error_code=late.wire, base_offset=-1, message=late.message)
+        self.answer()
+
+    def answer(self) -> None:
+        if self._reply is not None:
+            self._reply.send(produce.write_response(self._head, self._answers))
+            self._reply = None
+
+
+class _Place:
+    """One partition's part of a delayed produce."""
+
+    __slots__ = ("_index", "_request")
+
+    def __init__(self, request: DelayedProduce, index: int) -> None:
+        self._request = request
+        self._index = index
+
+    def committed(self, error: KlogError | None) -> None:
+        self._request.one(self._index, error)
+
+
+class DelayedFetch:
+    """A long poll. Event loop only."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        partitions: list[Partition],
+        wait_s: float,
+        enough: Callable[[], bool],
+        answer: Callable[[], None],
+    ) -> None:
+        self._partitions = partitions
+        self._enough = enough
+        self._answer = answer
+        self._timer = loop.call_later(wait_s, self._finish)
+        for partition in partitions:
+            partition.watch(self)
+
+    def more(self) -> None:
+        """A high watermark has moved, or a partition is led no more."""
+        if self._enough():
+            self._finish()
+
+    def _finish(self) -> None:
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.unwatch(self)
+        self._answer()
+
+
+class Purgatory:
+    """Sweeps the produce requests whose time is over. Event loop only."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[DelayedProduce] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, request: DelayedProduce) -> None:
+        self._waiting.append(request)
+        if self._timer is None:
+            self._timer = self._loop.call_later(SWEEP_EVERY_S, self._sweep)
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        left: deque[DelayedProduce] = deque()
+        for request in self._waiting:
+            if request.answered():
+                continue
+            if request.deadline_s <= now:
+                request.expire()
+            else:
+                left.append(request)
+        self._waiting = left
+        self._timer = self._loop.call_later(SWEEP_EVERY_S, self._sweep) if left else None
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
