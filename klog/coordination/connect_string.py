@@ -1,0 +1,83 @@
+"""A ZooKeeper connect string, ``host:port,host:port/chroot``, and whether the servers in it are ready.
+
+Standard library only: `klog up` and clients read connect strings without paying for kazoo's import.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+from klog.errors import UsageError
+
+DEFAULT_PORT = 2181
+ANSWER_BYTES_MAX = 64 * 1024
+"""`srvr` answers some 200 bytes; whatever sends more is no ZooKeeper."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectString:
+    """`servers` as (host, port); `chroot` is "" or "/a/b" without a trailing slash."""
+
+    servers: tuple[tuple[str, int], ...]
+    chroot: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> ConnectString:
+        """UsageError when a host is missing, a port is no number or the chroot is no path."""
+        hosts, slash, rest = text.strip().partition("/")
+        chroot = "/" + rest.strip("/") if slash and rest.strip("/") else ""
+        if "," in chroot:
+            raise UsageError(
+                f"ZooKeeper connect string {text!r} has its chroot in the middle",
+                hint="the chroot stands once, behind the last server: host:2181,host:2181/chroot",
+            )
+        if "//" in chroot:
+            raise UsageError(f"chroot {chroot!r} in ZooKeeper connect string {text!r} has an empty part")
+        return cls(tuple(_server(part.strip(), text) for part in hosts.split(",")), chroot)
+
+    @property
+    def servers_text(self) -> str:
+        """The servers without the chroot."""
+        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.servers)
+
+    def with_chroot(self, chroot: str) -> ConnectString:
+        """The same servers below another chroot."""
+        return ConnectString(self.servers, chroot)
+
+    def __str__(self) -> str:
+        return self.servers_text + self.chroot
+
+
+def _server(part: str, text: str) -> tuple[str, int]:
+    host, colon, port = part.rpartition(":") if not part.endswith("]") else (part, "", "")
+    if not colon:
+        host, port = part, str(DEFAULT_PORT)
+    host = host.strip("[]")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise UsageError(
+            f"ZooKeeper connect string {text!r}: {part!r} is no HOST:PORT", hint="host:2181,host:2181/chroot"
+        )
+    return host, int(port)
+
+
+def four_letter_word(host: str, port: int, word: bytes, timeout_s: float) -> str:
+    """What a ZooKeeper server answers to an administrative word such as ``srvr``; OSError when it cannot be asked."""
+    with socket.create_connection((host, port), timeout_s) as connection:
+        connection.settimeout(timeout_s)
+        connection.sendall(word)
+        answer = bytearray()
+        while len(answer) < ANSWER_BYTES_MAX:
+            part = connection.recv(4096)
+            if not part:
+                break
+            answer += part
+    return answer.decode("utf-8", "replace")
+
+
+def mode_in(answer: str) -> str | None:
+    """`standalone`, `leader` or `follower` from an answer to ``srvr``; None while the server does not serve."""
+    for line in answer.splitlines():
+        if line.startswith("Mode:"):
+            return line.partition(":")[2].strip()
+    return None

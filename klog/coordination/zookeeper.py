@@ -1,0 +1,503 @@
+"""ZooKeeper behind one seam: blocking calls with a time limit, klog's errors, typed results.
+
+Strategy: kazoo keeps the session and its threads; everything above this file sees `ZNode`s, `Stat`s and klog's errors.
+kazoo's own retries are not used for writes, because a lost answer is not a failure (rule Z2): a plain write whose
+answer is lost raises `SessionLost`, and `write` and `commit` below read again and compare before they decide.
+
+Rules
+- Every call waits at most `operation_timeout_s` for its answer, and first for a connection, within the same limit.
+- A read is repeated until the limit; a write is sent once, except by `write` and `commit`.
+- Callbacks (`on_state`, watches) run in kazoo's threads: they hand over (`loop.call_soon_threadsafe`) and return.
+  `on_state` must not call back into this object; a watch may, but holds up other watches meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
+from kazoo.retry import KazooRetry
+
+from klog.coordination.connect_string import ConnectString, four_letter_word, mode_in
+from klog.coordination.session import FOLLOWS, SessionState
+from klog.errors import BadVersion, CannotConnect, NodeExists, NoNode, SessionLost, ZooKeeperError
+
+_log = logging.getLogger("klog.zookeeper")
+_T = TypeVar("_T")
+
+ANY_VERSION = -1
+MULTI_BYTES_MAX = 512 * 1024
+"""Half of ZooKeeper's default jute.maxbuffer of 1 MB (rule Z3): the server counts its own framing too."""
+RECONNECT_DELAY_MAX_S = 0.5
+"""kazoo's back-off grows to a minute by default: a broker would then miss a ZooKeeper that is long back."""
+PROBE_TIMEOUT_S = 1.0
+PROBE_PAUSE_S = 0.02
+
+
+class Stat(NamedTuple):
+    """A node's metadata; zkCli's words: dataVersion, cversion, aclVersion, cZxid, mZxid, pZxid, ctime, mtime ..."""
+
+    version: int
+    children_version: int
+    acl_version: int
+    created_zxid: int
+    modified_zxid: int
+    children_zxid: int
+    created_ms: int
+    modified_ms: int
+    owner_session: int  # 0: persistent
+    data_bytes: int
+    children: int
+
+
+class ZNode(NamedTuple):
+    data: bytes
+    stat: Stat
+
+
+class WatchEvent(NamedTuple):
+    """`kind`: CREATED, DELETED, CHANGED, CHILD, or NONE when the connection was lost and the watch is gone with it."""
+
+    kind: str
+    path: str
+
+
+class Create(NamedTuple):
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+
+
+class SetData(NamedTuple):
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+class Delete(NamedTuple):
+    path: str
+    version: int = ANY_VERSION
+
+
+class Check(NamedTuple):
+    """Fails the whole multi unless the node is there with this version."""
+
+    path: str
+    version: int
+
+
+Operation = Create | SetData | Delete | Check
+Watch = Callable[[WatchEvent], None]
+OnState = Callable[[SessionState], None]
+Trace = Callable[[str, str, float], None]
+"""Called with operation, path and milliseconds after every request."""
+
+
+class ZooKeeper:
+    """One session. Thread-safe; never called from an event loop's thread, as every call may wait."""
+
+    def __init__(
+        self,
+        connect_string: str,
+        session_timeout_ms: int = 6000,
+        on_state: OnState | None = None,
+        *,
+        operation_timeout_s: float | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        self.address = ConnectString.parse(connect_string)
+        self.session_timeout_ms = session_timeout_ms
+        self.operation_timeout_s = operation_timeout_s if operation_timeout_s else session_timeout_ms / 1000
+        self._on_state = on_state
+        self._trace = trace
+        self._state: SessionState | None = None
+        self._connected = threading.Event()
+        self._stopping = False
+        self._client = KazooClient(
+            hosts=str(self.address),
+            timeout=session_timeout_ms / 1000,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=RECONNECT_DELAY_MAX_S),
+            logger=logging.getLogger("klog.zookeeper.kazoo"),
+        )
+        self._client.add_listener(self._state_changed)
+
+    # --- The session --------------------------------------------------------------------------------------------------
+
+    def start(self, timeout_s: float = 6.0, *, create_chroot: bool = False) -> None:
+        """Connect. CannotConnect when no server serves within `timeout_s`; NoNode when the chroot is missing.
+
+        Waits for a server that says it serves before the session is begun: kazoo's handshake with a server that
+        listens already but does not serve yet hangs for a whole session time-out.
+        """
+        deadline = time.monotonic() + timeout_s
+        last = self._await_serving(deadline)
+        self._client.start_async()
+        if not self._connected.wait(max(0.0, deadline - time.monotonic())):
+            self.stop()
+            raise CannotConnect(
+                f"ZooKeeper at {self.address} did not answer within {timeout_s:g} s: {last or 'no session granted'}",
+                hint="is it running (klog zookeeper status), and is the address right?",
+            )
+        if self.address.chroot:
+            try:
+                self._check_chroot(create_chroot)
+            except BaseException:
+                self.stop()
+                raise
+
+    def _await_serving(self, deadline: float) -> str:
+        """Return once a server serves, or at the deadline; the text says what was wrong last."""
+        last = ""
+        while True:
+            for host, port in self.address.servers:
+                wait_s = min(PROBE_TIMEOUT_S, deadline - time.monotonic())
+                if wait_s <= 0:
+                    return last
+                try:
+                    answer = four_letter_word(host, port, b"srvr", wait_s)
+                except TimeoutError:
+                    last = f"{host}:{port} does not answer"
+                    continue
+                except OSError as error:
+                    last = f"{host}:{port}: {error.strerror or error}"
+                    continue
+                # A server where the word is not allowed, or that closes without a word, may serve all the same.
+                if mode_in(answer) or "whitelist" in answer:
+                    return ""
+                last = f"{host}:{port}: {answer.strip()[:120] or 'closed the connection'}"
+            time.sleep(min(PROBE_PAUSE_S, max(0.0, deadline - time.monotonic())))
+
+    def _check_chroot(self, create: bool) -> None:
+        if create:
+            with self._translated("create", "/"):
+                self._result(self._client.ensure_path_async("/"), time.monotonic() + self.operation_timeout_s)
+        elif self.exists("/") is None:
+            raise NoNode(
+                f"ZooKeeper at {self.address.servers_text} has no chroot {self.address.chroot}",
+                hint="check the path behind the last server; only `klog up` and `klog broker start` create a chroot",
+            )
+
+    def stop(self) -> None:
+        """End the session: its ephemeral nodes are removed at once. May be called twice."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._client.stop()
+        self._client.close()
+        self._connected.clear()
+
+    def __enter__(self) -> ZooKeeper:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    @property
+    def state(self) -> SessionState | None:
+        """None before the first connection."""
+        return self._state
+
+    @property
+    def session_id(self) -> int:
+        """The id under which our ephemeral nodes stand; 0 while not connected."""
+        identity = self._client.client_id
+        return _unsigned(identity[0]) if identity and identity[0] else 0
+
+    def _state_changed(self, state: str) -> None:
+        """kazoo's connection thread."""
+        now = {
+            KazooState.CONNECTED: SessionState.CONNECTED,
+            KazooState.SUSPENDED: SessionState.SUSPENDED,
+            KazooState.LOST: SessionState.EXPIRED,
+        }[state]
+        if now is SessionState.CONNECTED:
+            self._connected.set()
+        else:
+            self._connected.clear()
+        if self._stopping or now not in FOLLOWS[self._state]:
+            return
+        self._state = now
+        if self._on_state is not None:
+            self._on_state(now)
+
+    # --- Reads --------------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, watch: Watch | None = None) -> ZNode:
+        """NoNode when absent. A watch fires once, for a change of the data or the node's end."""
+        data, stat = self._read("get", path, lambda: self._client.get_async(path, watch=_kazoo_watch(watch)))
+        return ZNode(data or b"", _stat(stat))
+
+    def find(self, path: str, watch: Watch | None = None) -> ZNode | None:
+        """As `get`, but None when absent; with a watch that then waits for its creation."""
+        while True:
+            try:
+                return self.get(path, watch)
+            except NoNode:
+                if watch is None or self.exists(path, watch) is None:
+                    return None
+
+    def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        stat = self._read("exists", path, lambda: self._client.exists_async(path, watch=_kazoo_watch(watch)))
+        return None if stat is None else _stat(stat)
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """Sorted names; NoNode when the parent is absent. A watch fires once, for a child made or removed."""
+        names: list[str] = self._read(
+            "children", path, lambda: self._client.get_children_async(path, watch=_kazoo_watch(watch))
+        )
+        return sorted(names)
+
+    def get_many(self, paths: Sequence[str]) -> list[ZNode | None]:
+        """All of them with one wait: requests of a session are pipelined. None for what is absent."""
+        deadline = time.monotonic() + self.operation_timeout_s
+        started = time.perf_counter()
+        while True:
+            self._await_connected(deadline, "get_many")
+            pending = [self._client.get_async(path) for path in paths]
+            found: list[ZNode | None] = []
+            try:
+                for path, result in zip(paths, pending, strict=True):
+                    with self._translated("get", path, traced_from=started):
+                        try:
+                            data, stat = self._result(result, deadline)
+                            found.append(ZNode(data or b"", _stat(stat)))
+                        except kazoo_errors.NoNodeError:
+                            found.append(None)
+            except SessionLost:
+                if time.monotonic() >= deadline:
+                    raise
+                continue
+            return found
+
+    # --- Writes: sent once --------------------------------------------------------------------------------------------
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, parents: bool = False) -> str:
+        """The path made. NodeExists, NoNode (no parent); SessionLost: it may or may not be there."""
+        created: str = self._write(
+            "create", path, lambda: self._client.create_async(path, data, ephemeral=ephemeral, makepath=parents)
+        )
+        return created
+
+    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        """BadVersion, NoNode; SessionLost: it may or may not be written."""
+        return _stat(self._write("set", path, lambda: self._client.set_async(path, data, version)))
+
+    def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """BadVersion, NoNode, NodeExists (it has children); SessionLost: it may or may not be gone."""
+        self._write("delete", path, lambda: self._client.delete_async(path, version))
+
+    def ensure_path(self, path: str) -> None:
+        """Make a persistent node and those above it, where absent; may be repeated, so it is, until the limit."""
+        self._read("ensure_path", path, lambda: self._client.ensure_path_async(path))
+
+    def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
+        """All or nothing. A result an operation: path made, Stat written, None.
+
+        The first failing operation's error, naming its path; SessionLost: all or nothing may have happened.
+        ZooKeeperError when larger than MULTI_BYTES_MAX (rule Z3): see `batches`.
+        """
+        size = sum(size_bytes(operation, self.address.chroot) for operation in operations)
+        if size > MULTI_BYTES_MAX:
+            raise ZooKeeperError(f"a multi of {len(operations)} operations has {size} bytes; at most {MULTI_BYTES_MAX}")
+        if not operations:
+            return []
+
+        def send() -> Any:
+            transaction = self._client.transaction()
+            for operation in operations:
+                match operation:
+                    case Create(path, data, ephemeral):
+                        transaction.create(path, data, ephemeral=ephemeral)
+                    case SetData(path, data, version):
+                        transaction.set_data(path, data, version)
+                    case Delete(path, version):
+                        transaction.delete(path, version)
+                    case Check(path, version):
+                        transaction.check(path, version)
+            return transaction.commit_async()
+
+        outcomes: list[Any] = self._write("multi", operations[0].path, send)
+        for operation, outcome in zip(operations, outcomes, strict=True):
+            # The one that failed is followed and preceded by operations rolled back for its sake.
+            if isinstance(outcome, Exception) and not isinstance(
+                outcome, kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency
+            ):
+                raise _translate(outcome, f"multi: {type(operation).__name__.lower()}", operation.path) from outcome
+        if any(isinstance(outcome, Exception) for outcome in outcomes):
+            raise ZooKeeperError(f"multi on {operations[0].path} was rolled back without a reason")
+        return [_stat(outcome) if isinstance(outcome, ZnodeStat) else _text(outcome) for outcome in outcomes]
+
+    # --- Writes: decided although an answer may be lost (rule Z2) -----------------------------------------------------
+
+    def write(self, path: str, data: bytes, version: int) -> int:
+        """The new version of a versioned write. BadVersion only when the node is at another version *by another's
+        hand*: after a lost answer the node is read again, and our own data at `version + 1` is success.
+        SessionLost when that cannot be decided within the limit.
+        """
+        assert version >= 0, "an unversioned write cannot race safely"
+        lost = False
+        deadline = time.monotonic() + self.operation_timeout_s
+        while True:
+            try:
+                return self.set(path, data, version).version
+            except SessionLost:
+                lost = True
+                if time.monotonic() >= deadline:
+                    raise
+            except BadVersion:
+                if lost:
+                    node = self.get(path)
+                    if node.data == data and node.stat.version == version + 1:
+                        return node.stat.version
+                raise
+
+    def commit(self, operations: Sequence[Operation], landed: Callable[[], bool]) -> None:
+        """A multi, sent again after a lost answer. When it then fails, `landed()` reads what only it could have left."""
+        lost = False
+        deadline = time.monotonic() + self.operation_timeout_s
+        while True:
+            try:
+                self.multi(operations)
+                return
+            except SessionLost:
+                lost = True
+                if time.monotonic() >= deadline:
+                    raise
+            except (BadVersion, NodeExists, NoNode):
+                if lost and landed():
+                    return
+                raise
+
+    # --- Below --------------------------------------------------------------------------------------------------------
+
+    def _read(self, operation: str, path: str, send: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + self.operation_timeout_s
+        while True:
+            try:
+                return self._once(operation, path, send, deadline)
+            except SessionLost:
+                if self._stopping or time.monotonic() >= deadline:
+                    raise
+
+    def _write(self, operation: str, path: str, send: Callable[[], Any]) -> Any:
+        return self._once(operation, path, send, time.monotonic() + self.operation_timeout_s)
+
+    def _once(self, operation: str, path: str, send: Callable[[], Any], deadline: float) -> Any:
+        self._await_connected(deadline, f"{operation} {path}")
+        with self._translated(operation, path, traced_from=time.perf_counter()):
+            return self._result(send(), deadline)
+
+    def _await_connected(self, deadline: float, what: str) -> None:
+        """A request handed to kazoo without a connection would wait in its queue and be sent whenever one is back."""
+        if self._stopping or not self._connected.wait(max(0.0, deadline - time.monotonic())):
+            state = "closed" if self._stopping else self._state.value if self._state else "not connected"
+            raise SessionLost(
+                f"ZooKeeper at {self.address}: {what}: the session is {state}", hint="is ZooKeeper running?"
+            )
+
+    def _result(self, result: Any, deadline: float) -> Any:
+        return result.get(timeout=max(0.001, deadline - time.monotonic()))
+
+    @contextmanager
+    def _translated(self, operation: str, path: str, traced_from: float | None = None) -> Iterator[None]:
+        try:
+            yield
+        except (kazoo_errors.KazooException, KazooTimeoutError) as error:
+            raise _translate(error, operation, path, str(self.address)) from error
+        finally:
+            if self._trace is not None and traced_from is not None:
+                self._trace(operation, path, (time.perf_counter() - traced_from) * 1000)
+
+
+def size_bytes(operation: Operation, chroot: str = "") -> int:
+    """About what an operation takes in a request: path, data, and 64 bytes of head, lengths, ACL and flags."""
+    data = operation.data if isinstance(operation, Create | SetData) else b""
+    return 64 + len(chroot) + len(operation.path.encode()) + len(data)
+
+
+def batches(groups: Iterable[Sequence[_T]], size_of: Callable[[_T], int], limit: int) -> Iterator[list[_T]]:
+    """Put groups together, in order, into lists of at most `limit` bytes; a group is never split.
+
+    A group larger than the limit comes alone, and the multi it is meant for refuses it.
+    """
+    batch: list[_T] = []
+    filled = 0
+    for group in groups:
+        size = sum(map(size_of, group))
+        if batch and filled + size > limit:
+            yield batch
+            batch, filled = [], 0
+        batch.extend(group)
+        filled += size
+    if batch:
+        yield batch
+
+
+def _translate(error: Exception, operation: str, path: str, address: str = "") -> ZooKeeperError:
+    at = f"ZooKeeper{' at ' + address if address else ''}: {operation} {path}"
+    match error:
+        case kazoo_errors.NoNodeError():
+            return NoNode(f"{at}: no such node")
+        case kazoo_errors.NodeExistsError():
+            return NodeExists(f"{at}: the node exists")
+        case kazoo_errors.BadVersionError():
+            return BadVersion(f"{at}: the node is at another version")
+        case kazoo_errors.NotEmptyError():
+            return NodeExists(f"{at}: the node has children")
+        case kazoo_errors.SessionExpiredError():
+            return SessionLost(f"{at}: the session expired; what was asked may or may not have happened")
+        case (
+            kazoo_errors.ConnectionLoss()
+            | kazoo_errors.ConnectionClosedError()
+            | kazoo_errors.SessionMovedError()
+            | kazoo_errors.OperationTimeoutError()
+            | KazooTimeoutError()
+        ):
+            return SessionLost(f"{at}: no answer; what was asked may or may not have happened")
+        case kazoo_errors.NoAuthError():
+            return ZooKeeperError(f"{at}: the node's ACL does not allow it")
+        case _:
+            return ZooKeeperError(f"{at}: {type(error).__name__} {error}".rstrip())
+
+
+def _kazoo_watch(watch: Watch | None) -> Callable[[WatchedEvent], None] | None:
+    if watch is None:
+        return None
+
+    def fired(event: WatchedEvent) -> None:
+        watch(WatchEvent(str(event.type), event.path or ""))
+
+    return fired
+
+
+def _stat(stat: Any) -> Stat:
+    return Stat(
+        version=stat.version,
+        children_version=stat.cversion,
+        acl_version=stat.aversion,
+        created_zxid=stat.czxid,
+        modified_zxid=stat.mzxid,
+        children_zxid=stat.pzxid,
+        created_ms=stat.ctime,
+        modified_ms=stat.mtime,
+        owner_session=_unsigned(stat.ephemeralOwner),
+        data_bytes=stat.dataLength,
+        children=stat.numChildren,
+    )
+
+
+def _unsigned(session: int) -> int:
+    """Session ids are 64 bits; kazoo reads them as signed, zkCli and ZooKeeper's logs print them as unsigned hex."""
+    return session & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def _text(outcome: Any) -> str | None:
+    return outcome if isinstance(outcome, str) else None
