@@ -50,17 +50,22 @@ class Route(NamedTuple):
     handle_frame: FrameHandler | None
     advertised_min_version: int
     """Below ``min_version`` where clients must see an old version that is refused all the same (Produce)."""
+    advertised_max_version: int
+    """Below ``max_version`` where the later ones are for klog's own tools and would change what stock clients do."""
 
 
 ROUTES: dict[int, Route] = {}
 """key -> route. Filled by the handlers' modules as they are imported, never changed afterwards."""
 
 
-def handles(key: ApiKey, min_version: int, max_version: int) -> Callable[[Handler], Handler]:
+def handles(
+    key: ApiKey, min_version: int, max_version: int, *, advertised_max_version: int | None = None
+) -> Callable[[Handler], Handler]:
     """Register a handler of decoded requests for versions ``min_version`` to ``max_version``."""
+    advertised = max_version if advertised_max_version is None else advertised_max_version
 
     def register(handle: Handler) -> Handler:
-        ROUTES[key] = Route(key, min_version, max_version, handle, None, min_version)
+        ROUTES[key] = Route(key, min_version, max_version, handle, None, min_version, advertised)
         return handle
 
     return register
@@ -73,7 +78,7 @@ def handles_frame(
     advertised = min_version if advertised_min_version is None else advertised_min_version
 
     def register(handle: FrameHandler) -> FrameHandler:
-        ROUTES[key] = Route(key, min_version, max_version, None, handle, advertised)
+        ROUTES[key] = Route(key, min_version, max_version, None, handle, advertised, max_version)
         return handle
 
     return register

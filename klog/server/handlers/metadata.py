@@ -1,4 +1,4 @@
-"""Metadata: v0-9.
+"""Metadata: v0-9 for everybody, v10-12 for klog's own tools.
 
 Behaviour
     Brokers at their advertised addresses, the controller, the cluster id (v2), and for each topic its partitions with
@@ -8,7 +8,8 @@ Behaviour
     answer is then LEADER_NOT_AVAILABLE until it is there, as clients expect.
 
 Version notes
-    v10 and on need topic ids.
+    v10 and on carry topic ids. Stock clients would take them for Fetch and the like, where klog has none yet; an export
+    needs them to tell a topic from one that was made again under its name. Asking by id is not served.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from klog.server.image import TopicImage
 
 
-@handles(ApiKey.METADATA, 0, 9)
+@handles(ApiKey.METADATA, 0, 12, advertised_max_version=9)
 def handle(broker: Broker, request: Request) -> dict[str, Any]:
     image = broker.image
     asked = request.entity.topics
@@ -57,13 +58,14 @@ def _named(broker: Broker, name: str, may_create: bool) -> dict[str, Any]:
             error = LeaderNotAvailable(f"topic {name!r} is being made")
     except InvalidTopic as problem:
         error = problem
-    return {"error_code": error.wire, "name": name, "is_internal": False, "partitions": []}
+    return {"error_code": error.wire, "name": name, "topic_id": None, "is_internal": False, "partitions": []}
 
 
 def _topic(topic: TopicImage) -> dict[str, Any]:
     return {
         "error_code": 0,
         "name": topic.name,
+        "topic_id": topic.topic_id,
         "is_internal": False,
         "partitions": [
             {
