@@ -1,0 +1,193 @@
+"""A broker's settings: the table, and the values that one broker was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeVar, overload
+
+from klog.config.setting import Setting, Value, text_of
+from klog.config.table_cluster import CLUSTER_SETTINGS
+from klog.config.table_log import LOG_SETTINGS
+from klog.config.table_network import NETWORK_SETTINGS, parse_listener
+from klog.errors import InvalidConfig
+
+BROKER_SETTINGS: dict[str, Setting] = {
+    setting.name: setting for setting in (*NETWORK_SETTINGS, *LOG_SETTINGS, *CLUSTER_SETTINGS)
+}
+"""Every setting of a broker by its name of today."""
+
+ALIASES: dict[str, str] = {alias: setting.name for setting in BROKER_SETTINGS.values() for alias in setting.aliases}
+"""Older names -> the name of today."""
+
+DEFAULT_SOURCE = "default"
+
+T = TypeVar("T")
+
+
+class _Given(NamedTuple):
+    value: Value
+    source: str
+
+
+class BrokerConfig:
+    """The settings of one broker. Immutable once made; safe to share.
+
+    ``config["log.segment.bytes"]`` is the typed value: what was given, else what the settings it follows say, else the
+    default. `integer`, `text` and `flag` are the same with the type checked, for callers under mypy.
+    """
+
+    def __init__(self, given: Mapping[str, _Given], warnings: tuple[str, ...]) -> None:
+        self._given = dict(given)
+        self.warnings = warnings
+        """What to tell whoever starts the broker: unknown names, names given twice, settings that are a bad idea."""
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str], source: str = "settings") -> BrokerConfig:
+        """The configuration that these properties ask for; see `layered`."""
+        return cls.layered([(source, properties)])
+
+    @classmethod
+    def layered(cls, layers: Iterable[tuple[str, Mapping[str, str]]]) -> BrokerConfig:
+        """Several sources of properties as (source, properties); a later one overrides those before it.
+
+        Unknown names become warnings (Kafka ignores them, and a typing error should be seen); wrong values raise
+        InvalidConfig naming the setting, the value, its source and what was expected.
+        """
+        given: dict[str, _Given] = {}
+        warnings: list[str] = []
+        for source, properties in layers:
+            seen: dict[str, str] = {}
+            for written, text in properties.items():
+                name = ALIASES.get(written, written)
+                setting = BROKER_SETTINGS.get(name)
+                if setting is None:
+                    warnings.append(f"unknown setting {written} (from {source}) is ignored{_did_you_mean(written)}")
+                    continue
+                if name in seen:
+                    if written != name:  # today's name wins over an older one in the same source
+                        warnings.append(f"{written} (from {source}) is ignored: {seen[name]} says the same")
+                        continue
+                    warnings.append(f"{seen[name]} (from {source}) is ignored: {written} says the same")
+                seen[name] = written
+                given[name] = _Given(setting.parse(text, name=written, source=source), source)
+        config = cls(given, ())
+        config.listener  # noqa: B018  a bad host or port is an error now, not when the socket is opened
+        config.advertised  # noqa: B018
+        return cls(given, (*warnings, *_bad_ideas(config)))
+
+    def __getitem__(self, name: str) -> Value:
+        return self._resolve(name).value
+
+    def source(self, name: str) -> str:
+        """Where the value came from: a source named in `layered`, or ``default``."""
+        return self._resolve(name).source
+
+    def is_given(self, name: str) -> bool:
+        """Whether someone set it, by itself or by a setting that it follows."""
+        return self.source(name) != DEFAULT_SOURCE
+
+    def integer(self, name: str) -> int:
+        return self._typed(name, int)
+
+    def number(self, name: str) -> float:
+        return float(self._typed(name, (int, float)))
+
+    def text(self, name: str) -> str:
+        return self._typed(name, str)
+
+    def flag(self, name: str) -> bool:
+        return self._typed(name, bool)
+
+    def words(self, name: str) -> tuple[str, ...]:
+        return self._typed(name, tuple)
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        """The folders of the logs, in the order given."""
+        return self.words("log.dirs")
+
+    @property
+    def listener(self) -> tuple[str, int]:
+        """(host, port) to listen on; an empty host is every interface, port 0 a free one."""
+        listeners = self["listeners"]
+        if isinstance(listeners, tuple):
+            return parse_listener(listeners[0])
+        return self.text("host.name"), self.integer("port")
+
+    @property
+    def advertised(self) -> tuple[str | None, int | None]:
+        """(host, port) that clients are told; None where it is the address that is listened on."""
+        listeners = self["advertised.listeners"]
+        if isinstance(listeners, tuple):
+            host, port = parse_listener(listeners[0])
+            if not host or not port:
+                raise InvalidConfig(
+                    f"advertised.listeners={listeners[0]}: expected a host and a port that clients can connect to"
+                )
+            return host, port
+        host_name, port_number = self["advertised.host.name"], self["advertised.port"]
+        return (
+            host_name if isinstance(host_name, str) else None,
+            port_number if isinstance(port_number, int) else None,
+        )
+
+    def with_settings(self, properties: Mapping[str, str], source: str) -> BrokerConfig:
+        """This configuration with some settings given anew."""
+        above = BrokerConfig.parse(properties, source)
+        return BrokerConfig({**self._given, **above._given}, (*self.warnings, *above.warnings))
+
+    @overload
+    def _typed(self, name: str, kind: type[T]) -> T: ...
+    @overload
+    def _typed(self, name: str, kind: tuple[type[T], ...]) -> T: ...
+    def _typed(self, name: str, kind: type[T] | tuple[type[T], ...]) -> T:
+        value = self[name]
+        if value is None:
+            raise InvalidConfig(f"{name} is not set; expected {BROKER_SETTINGS[name].expected}")
+        assert isinstance(value, kind), f"{name} is a {type(value).__name__}"
+        return value
+
+    def _resolve(self, name: str) -> _Given:
+        setting = BROKER_SETTINGS[name]
+        given = self._given.get(name)
+        if given is not None:
+            return given
+        if setting.default is not None or not setting.follows:
+            return _Given(setting.default, DEFAULT_SOURCE)
+        # Given ones first, whatever their place; then the last, which is the one that has a default.
+        chosen = next((pair for pair in setting.follows if pair[0] in self._given), setting.follows[-1])
+        leader = self._resolve(chosen[0])
+        return _Given(_scaled(leader.value, chosen[1], setting), leader.source)
+
+
+def _scaled(value: Value, factor: int, setting: Setting) -> Value:
+    """A followed setting's value in this one's unit: hours to milliseconds, one folder to a list of one."""
+    if isinstance(value, int) and factor != 1:
+        return value * factor if value > 0 else value  # -1 stays "no limit"
+    if setting.kind == "list" and isinstance(value, str):
+        return (value,)
+    return value
+
+
+def _bad_ideas(config: BrokerConfig) -> list[str]:
+    warnings = []
+    if config["replica.lag.max.messages"] is not None:
+        warnings.append(
+            "replica.lag.max.messages is set: a burst throws followers out of sync that are not behind in time"
+        )
+    if config.flag("unclean.leader.election.enable"):
+        warnings.append("unclean.leader.election.enable is true: an election may lose acknowledged messages")
+    return warnings
+
+
+def _did_you_mean(name: str) -> str:
+    """The nearest known name, for typing errors; difflib is loaded only then."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [*BROKER_SETTINGS, *ALIASES], 1, 0.85)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def default_text(name: str) -> str | None:
+    """A setting's default as text, by what it follows where it has none of its own; None where there is none."""
+    return text_of(BrokerConfig({}, ())[name])

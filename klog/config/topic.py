@@ -1,0 +1,127 @@
+"""A topic's settings: which of the broker's they override, and what a log makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from klog.config.broker import ALIASES, BROKER_SETTINGS, BrokerConfig
+from klog.config.setting import Setting, Value, text_of
+from klog.errors import InvalidConfig
+
+TOPIC_SETTINGS: dict[str, str] = {
+    "cleanup.policy": "log.cleanup.policy",
+    "compression.type": "compression.type",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.insync.replicas": "min.insync.replicas",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+"""A topic's setting -> the broker's setting that holds where the topic has none."""
+
+TOPIC_SOURCE = "topic"
+
+
+class TopicValue(NamedTuple):
+    """One setting as it holds for a topic: ``source`` is ``topic``, a source of the broker's, or ``default``."""
+
+    name: str
+    value: Value
+    source: str
+    setting: Setting
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """What one partition's log goes by. -1 is no limit for retention; LONG_MAX is never for the flush."""
+
+    segment_bytes: int = 1073741824
+    segment_ms: int = 168 * 3_600_000
+    segment_jitter_ms: int = 0
+    retention_ms: int = 168 * 3_600_000
+    retention_bytes: int = -1
+    flush_messages: int = 1
+    flush_ms: int = 2**63 - 1
+    max_message_bytes: int = 1000012
+    min_insync_replicas: int = 1
+    unclean_leader_election: bool = False
+    producer_expiry_ms: int = 86400000
+
+    @classmethod
+    def of(cls, config: BrokerConfig, topic_overrides: Mapping[str, str]) -> LogConfig:
+        """The broker's settings with the topic's on top; InvalidConfig for a wrong name or value among the topic's."""
+        values = {value.name: value.value for value in topic_values(config, topic_overrides)}
+
+        def integer(name: str) -> int:
+            value = values[name]
+            assert isinstance(value, int), name
+            return value
+
+        return cls(
+            segment_bytes=integer("segment.bytes"),
+            segment_ms=integer("segment.ms"),
+            segment_jitter_ms=integer("segment.jitter.ms"),
+            retention_ms=integer("retention.ms"),
+            retention_bytes=integer("retention.bytes"),
+            flush_messages=integer("flush.messages"),
+            flush_ms=integer("flush.ms"),
+            max_message_bytes=integer("max.message.bytes"),
+            min_insync_replicas=integer("min.insync.replicas"),
+            unclean_leader_election=bool(values["unclean.leader.election.enable"]),
+            producer_expiry_ms=config.integer("producer.id.expiration.ms"),
+        )
+
+
+def topic_values(config: BrokerConfig, topic_overrides: Mapping[str, str]) -> list[TopicValue]:
+    """Every setting of a topic as it holds, by name; InvalidConfig for a wrong name or value among the overrides."""
+    given = check_topic_settings(topic_overrides)
+    values = []
+    for name, broker_name in TOPIC_SETTINGS.items():
+        setting = BROKER_SETTINGS[broker_name]
+        if name in given:
+            values.append(TopicValue(name, given[name], TOPIC_SOURCE, setting))
+        else:
+            values.append(TopicValue(name, config[broker_name], config.source(broker_name), setting))
+    return values
+
+
+def check_topic_settings(overrides: Mapping[str, str]) -> dict[str, Value]:
+    """The typed values of a topic's own settings; InvalidConfig names the setting, the value and what was expected."""
+    return {name: _setting_of(name).parse(text, name=name, source=TOPIC_SOURCE) for name, text in overrides.items()}
+
+
+def _setting_of(name: str) -> Setting:
+    broker_name = TOPIC_SETTINGS.get(name)
+    if broker_name is not None:
+        return BROKER_SETTINGS[broker_name]
+    known = ALIASES.get(name, name)
+    meant = next((topic for topic, broker in TOPIC_SETTINGS.items() if broker == known), None)
+    if meant is not None:
+        hint = f"for a topic it is called {meant}"
+    elif known in BROKER_SETTINGS:
+        hint = "it is a broker's setting and cannot differ between topics"
+    else:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, TOPIC_SETTINGS, 1, 0.6)
+        hint = f"did you mean {near[0]}?" if near else "settings of a topic: " + ", ".join(TOPIC_SETTINGS)
+    raise InvalidConfig(f"unknown topic setting {name}", hint=hint)
+
+
+def topic_setting_text(value: Value) -> str:
+    """A value as it is shown and sent to clients; nothing set is the empty text, as in Kafka."""
+    return text_of(value) or ""

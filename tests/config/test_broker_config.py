@@ -1,0 +1,189 @@
+"""A broker's settings: names, aliases, defaults, sources, and what is refused."""
+
+import subprocess
+import sys
+
+import pytest
+
+from klog.config import BROKER_SETTINGS, BrokerConfig, text_of
+from klog.config.broker import ALIASES
+from klog.errors import InvalidConfig
+
+STOCK_FILE = {
+    "broker.id": "0",
+    "listeners": "PLAINTEXT://127.0.0.1:9092",
+    "advertised.listeners": "PLAINTEXT://your.host.name:9092",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL",
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "socket.send.buffer.bytes": "102400",
+    "socket.receive.buffer.bytes": "102400",
+    "socket.request.max.bytes": "104857600",
+    "log.dirs": "/tmp/kafka-logs",
+    "num.partitions": "1",
+    "num.recovery.threads.per.data.dir": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "log.flush.interval.messages": "10000",
+    "log.flush.interval.ms": "1000",
+    "log.retention.hours": "168",
+    "log.retention.bytes": "1073741824",
+    "log.segment.bytes": "1073741824",
+    "log.retention.check.interval.ms": "300000",
+    "zookeeper.connect": "localhost:2181",
+    "zookeeper.connection.timeout.ms": "18000",
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""The names of the configuration file that Kafka 3.9 ships."""
+
+
+def test_kafkas_own_file_is_taken_without_a_warning() -> None:
+    assert BrokerConfig.parse(STOCK_FILE).warnings == ()
+
+
+def test_every_default_is_a_value_of_its_own_setting() -> None:
+    for setting in BROKER_SETTINGS.values():
+        text = text_of(setting.default)
+        if text is not None and setting.default != ():
+            assert setting.parse(text) == setting.default, setting.name
+        assert setting.doc.endswith("."), setting.name
+        assert setting.effect, setting.name
+
+
+def test_names_and_aliases_are_one_each() -> None:
+    assert not set(ALIASES) & set(BROKER_SETTINGS)
+    assert len(ALIASES) == sum(len(setting.aliases) for setting in BROKER_SETTINGS.values())
+    for setting in BROKER_SETTINGS.values():
+        assert all(name in BROKER_SETTINGS for name, _ in setting.follows), setting.name
+
+
+def test_where_klog_differs_from_kafka() -> None:
+    config = BrokerConfig.parse({})
+    assert config["log.flush.interval.messages"] == 1
+    assert config["delete.topic.enable"] is True
+    assert config["unclean.leader.election.enable"] is False
+    assert config["replica.lag.max.messages"] is None
+    assert config.listener == ("127.0.0.1", 9092)
+    assert config.advertised == (None, None)
+
+
+def test_older_names_are_the_same_setting() -> None:
+    config = BrokerConfig.parse({"brokerid": "7", "log.file.size": "1000", "port": "1234", "host.name": "0.0.0.0"})
+    assert (config["broker.id"], config["log.segment.bytes"], config.listener) == (7, 1000, ("0.0.0.0", 1234))
+    assert config.warnings == ()
+
+
+@pytest.mark.parametrize("order", [("node.id", "broker.id"), ("broker.id", "node.id")])
+def test_todays_name_wins_over_an_older_one_whatever_their_order(order: tuple[str, str]) -> None:
+    given = {"node.id": "1", "broker.id": "2"}
+    config = BrokerConfig.parse({name: given[name] for name in order})
+    assert config["broker.id"] == 2
+    assert config.warnings == ("node.id (from settings) is ignored: broker.id says the same",)
+
+
+@pytest.mark.parametrize(
+    ("properties", "retention_ms"),
+    [
+        ({}, 168 * 3_600_000),
+        ({"log.retention.hours": "2"}, 7_200_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000),
+        ({"log.retention.minutes": "3", "log.retention.ms": "5"}, 5),
+        ({"log.retention.hours": "-1"}, -1),
+    ],
+)
+def test_the_finer_unit_wins(properties: dict[str, str], retention_ms: int) -> None:
+    config = BrokerConfig.parse(properties, "the file")
+    assert config["log.retention.ms"] == retention_ms
+    assert config.source("log.retention.ms") == ("the file" if properties else "default")
+
+
+def test_settings_that_stand_in_for_others() -> None:
+    config = BrokerConfig.parse({"log.dir": "/a", "zookeeper.session.timeout.ms": "9000"})
+    assert config.log_dirs == ("/a",)
+    assert config["zookeeper.connection.timeout.ms"] == 9000
+    assert BrokerConfig.parse({"log.dir": "/a", "log.dirs": "/b, /c"}).log_dirs == ("/b", "/c")
+
+
+def test_later_layers_win_and_sources_are_kept() -> None:
+    config = BrokerConfig.layered([("a.properties", {"port": "1", "broker.id": "1"}), ("-X", {"port": "2"})])
+    assert (config["port"], config.source("port")) == (2, "-X")
+    assert (config["broker.id"], config.source("broker.id")) == (1, "a.properties")
+    above = config.with_settings({"port": "3"}, "--listen")
+    assert (above["port"], above.source("port"), config["port"]) == (3, "--listen", 2)
+
+
+def test_unknown_names_warn() -> None:
+    (near, far) = BrokerConfig.parse({"log.segmnt.bytes": "1", "process.roles": "broker"}, "x").warnings
+    assert near == "unknown setting log.segmnt.bytes (from x) is ignored; did you mean log.segment.bytes?"
+    assert far == "unknown setting process.roles (from x) is ignored"
+
+
+def test_bad_ideas_warn() -> None:
+    warnings = BrokerConfig.parse(
+        {"replica.lag.max.messages": "4000", "unclean.leader.election.enable": "true"}
+    ).warnings
+    assert len(warnings) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("log.segment.bytes", "abc", "a whole number of bytes from 14 to 2147483647"),
+        ("log.segment.bytes", "13", "a whole number of bytes from 14 to 2147483647"),
+        ("log.segment.bytes", "", "a whole number of bytes"),
+        ("log.segment.bytes", "1_000", "a whole number"),
+        ("log.segment.bytes", "1e6", "a whole number"),
+        ("log.retention.ms", "-2", "of at least 0, or -1 for no limit"),
+        ("log.retention.ms", "9223372036854775808", "a whole number of milliseconds"),
+        ("auto.create.topics.enable", "yes", "true or false"),
+        ("log.cleanup.policy", "compact", "items separated by commas out of delete"),
+        ("log.dirs", " , ", "that names at least one folder"),
+        ("listeners", "SSL://h:1", "PLAINTEXT://HOST:PORT"),
+        ("listeners", "h:1,h:2", "exactly one"),
+        ("listeners", "h:70000", "PLAINTEXT://HOST:PORT"),
+        ("port", "65536", "from 0 to 65535"),
+        ("log.cleaner.min.cleanable.ratio", "nan", "a number from 0 to 1"),
+        ("broker.id", "-1", "a whole number of at least 0"),
+        ("log.message.timestamp.type", "LogAppendTime", "out of CreateTime"),
+    ],
+)
+def test_wrong_values_name_setting_value_source_and_expected(name: str, value: str, expected: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        BrokerConfig.parse({name: value}, "server.properties")
+    assert caught.value.message.startswith(f"{name}={value.strip()} (from server.properties): expected ")
+    assert expected in caught.value.message
+
+
+def test_a_wrong_value_is_named_as_it_was_written() -> None:
+    with pytest.raises(InvalidConfig, match=r"^log\.file\.size=x"):
+        BrokerConfig.parse({"log.file.size": "x"})
+
+
+def test_what_must_be_given_says_so() -> None:
+    with pytest.raises(InvalidConfig, match=r"zookeeper\.connect is not set; expected a text that names"):
+        BrokerConfig.parse({}).text("zookeeper.connect")
+
+
+@pytest.mark.parametrize(
+    ("listener", "address"),
+    [
+        ("PLAINTEXT://:9092", ("", 9092)),
+        ("0.0.0.0:0", ("0.0.0.0", 0)),
+        ("PLAINTEXT://[::1]:9092", ("::1", 9092)),
+    ],
+)
+def test_listeners(listener: str, address: tuple[str, int]) -> None:
+    assert BrokerConfig.parse({"listeners": listener}).listener == address
+
+
+def test_advertised_must_be_something_to_connect_to() -> None:
+    with pytest.raises(InvalidConfig, match="a host and a port that clients can connect to"):
+        BrokerConfig.parse({"advertised.listeners": "PLAINTEXT://:9092"})
+    assert BrokerConfig.parse({"advertised.host.name": "h", "advertised.port": "1"}).advertised == ("h", 1)
+
+
+def test_importing_the_settings_loads_nothing_heavy() -> None:
+    code = "import sys, klog.config; print([m for m in ('asyncio', 'kio', 'difflib', 'socket') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
