@@ -135,6 +135,8 @@ class Connection:
         self._partial: memoryview | None = None
         """The buffer of an unfinished frame, its length in front."""
         self._partial_bytes = 0
+        self._backlog: memoryview | None = None
+        """What had been received when one request too many was among it."""
         self._replies: deque[Reply] = deque()
         self._out: deque[Part] = deque()
         """What must be sent before anything else; file ranges in it may have been sent in part (`_out_sent`)."""
@@ -163,11 +165,17 @@ class Connection:
             self.close(None if partial is None else f"it ended {self._partial_bytes} bytes into a request")
             return
         self.last_active_s = self._loop.time()
+        if partial is None:
+            self._guarded(self._take, target[:received])
+        else:
+            self._partial_bytes += received
+            if self._partial_bytes == len(partial):
+                self._guarded(self._continue, partial)
+
+    def _guarded(self, take: Callable[[memoryview], None], data: memoryview) -> None:
+        """Whatever goes wrong with a peer's bytes ends that peer's connection, and nothing else."""
         try:
-            if partial is None:
-                self._take(target[:received])
-            else:
-                self._continue(partial, received)
+            take(data)
         except PeerError as error:
             log.warning("closing the connection of %s: %s", self.peer, error.message)
             self.close(None)
@@ -176,9 +184,12 @@ class Connection:
             self.close(None)
 
     def _take(self, data: memoryview) -> None:
-        """Hand on every whole frame in ``data``; keep the unfinished one."""
+        """Hand on every whole frame in ``data``; keep the unfinished one, and what comes after too many of them."""
         at, end = 0, len(data)
         while end - at >= 4:
+            if not self._reading:
+                self._backlog = memoryview(bytearray(data[at:]))
+                return
             size = self._frame_size(data, at)
             frame_end = at + 4 + size
             if frame_end > end:
@@ -191,11 +202,8 @@ class Connection:
         if at < end:
             self._keep(data[at:], 4)
 
-    def _continue(self, partial: memoryview, received: int) -> None:
-        """More of the unfinished frame has come."""
-        self._partial_bytes += received
-        if self._partial_bytes < len(partial):
-            return
+    def _continue(self, partial: memoryview) -> None:
+        """The unfinished frame's buffer is full: its length is known, more of it is due, or it is whole."""
         wanted = 4 + self._frame_size(partial, 0)
         if len(partial) < wanted:
             self._keep(partial, wanted)
@@ -274,6 +282,9 @@ class Connection:
         if not self._reading and len(replies) < REPLIES_MAX // 2:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
+            backlog, self._backlog = self._backlog, None
+            if backlog is not None:
+                self._guarded(self._take, backlog)
 
     def _send_bytes(self) -> int:
         """All the bytes at the head of the queue in one call; how many went."""
@@ -335,5 +346,5 @@ class Connection:
         self._sock.close()
         self._out.clear()
         self._replies.clear()
-        self._partial = None
+        self._partial = self._backlog = None
         self._on_closed(self)

@@ -1,0 +1,264 @@
+"""The broker's side of a socket: frames in any pieces, answers in order, bounded for whoever does not read."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from klog.errors import MalformedRequest, PortInUse
+from klog.net.connection import IOVECS_MAX, REPLIES_MAX, Connection, Reply
+from klog.net.server import Server
+
+FRAME_BYTES_MAX = 1 << 20
+
+
+class Range(NamedTuple):
+    file: object
+    position: int
+    size: int
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def serve(
+    on_frame: Callable[[Connection, memoryview, Reply], None], client: Callable[[int, Server], None], **limits: object
+) -> None:
+    """Run `client` (blocking, in a thread) against a server with this handler."""
+
+    async def main() -> None:
+        server = Server(
+            on_frame,
+            frame_bytes_max=FRAME_BYTES_MAX,
+            idle_max_s=float(limits.get("idle_max_s", 600)),  # type: ignore[arg-type]
+            connections_per_ip_max=int(limits.get("per_ip", 1 << 30)),  # type: ignore[call-overload]
+        )
+        port = server.listen("127.0.0.1", 0)
+        try:
+            await asyncio.to_thread(client, port, server)
+        finally:
+            server.close()
+
+    asyncio.run(main())
+
+
+def connect(port: int) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port), timeout=10)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def read_exactly(sock: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = sock.recv(size - len(data))
+        if not piece:
+            raise EOFError(f"{len(data)} of {size} bytes")
+        data += piece
+    return bytes(data)
+
+
+def echo(connection: Connection, view: memoryview, reply: Reply) -> None:
+    reply.send(frame(bytes(view)))
+
+
+BODIES = [b"x", b"yy" * 40, b"", bytes(range(256)) * 600, b"end"]
+STREAM = b"".join(frame(body) for body in BODIES if body)
+
+
+@pytest.mark.parametrize("piece", [1, 3, 5, 4096, 65536, len(STREAM)])
+def test_frames_arrive_whole_however_they_are_cut(piece: int) -> None:
+    def client(port: int, server: Server) -> None:
+        with connect(port) as sock:
+            stream = STREAM if piece > 5 else STREAM[:120]
+            whole = len(stream) if piece > 5 else 4 + 1 + 4 + 80
+            for at in range(0, len(stream), piece):
+                sock.sendall(stream[at : at + piece])
+            assert read_exactly(sock, whole) == stream[:whole]
+
+    serve(echo, client)
+
+
+def test_answers_keep_the_order_of_the_requests_when_they_are_ready_in_another() -> None:
+    waiting: list[Reply] = []
+
+    def reversed_answers(connection: Connection, view: memoryview, reply: Reply) -> None:
+        waiting.append(reply)
+        if len(waiting) == 20:
+            for number, one in reversed(list(enumerate(waiting))):
+                one.send(frame(bytes([number])))
+
+    def client(port: int, server: Server) -> None:
+        with connect(port) as sock:
+            sock.sendall(frame(b"q") * 20)
+            assert read_exactly(sock, 5 * 20) == b"".join(frame(bytes([n])) for n in range(20))
+
+    serve(reversed_answers, client)
+
+
+def test_an_answer_of_bytes_and_file_ranges_comes_out_in_one_piece(tmp_path: Path) -> None:
+    content = os.urandom(3_000_000)
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    with path.open("rb") as file:
+
+        def ranges(connection: Connection, view: memoryview, reply: Reply) -> None:
+            reply.send(b"head", Range(file, 10, 2_500_000), b"between", Range(file, 0, 5), b"tail")
+
+        expected = b"head" + content[10:2_500_010] + b"between" + content[:5] + b"tail"
+
+        def client(port: int, server: Server) -> None:
+            with connect(port) as sock:
+                sock.sendall(frame(b"q") * 3)
+                assert read_exactly(sock, 3 * len(expected)) == expected * 3
+
+        serve(ranges, client)
+
+
+def test_a_request_without_an_answer_does_not_hold_up_the_next() -> None:
+    def every_second(connection: Connection, view: memoryview, reply: Reply) -> None:
+        if view[0] % 2:
+            reply.nothing()
+        else:
+            reply.send(frame(bytes(view)))
+
+    def client(port: int, server: Server) -> None:
+        with connect(port) as sock:
+            sock.sendall(b"".join(frame(bytes([n])) for n in range(10)))
+            assert read_exactly(sock, 5 * 5) == b"".join(frame(bytes([n])) for n in range(0, 10, 2))
+
+    serve(every_second, client)
+
+
+@pytest.mark.parametrize("size", [0, -1, -(2**31), FRAME_BYTES_MAX + 1, 2**31 - 1])
+def test_a_length_that_lies_closes_that_connection_and_no_other(size: int) -> None:
+    def client(port: int, server: Server) -> None:
+        with connect(port) as good, connect(port) as bad:
+            bad.sendall(struct.pack(">i", size) + b"whatever")
+            assert bad.recv(1) == b""
+            good.sendall(frame(b"still here"))
+            assert read_exactly(good, 14) == frame(b"still here")
+
+    serve(echo, client)
+
+
+def test_bytes_that_mean_nothing_close_the_connection_and_name_the_peer(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(connection: Connection, view: memoryview, reply: Reply) -> None:
+        raise MalformedRequest("no such thing")
+
+    def client(port: int, server: Server) -> None:
+        with connect(port) as sock:
+            sock.sendall(frame(b"??"))
+            assert sock.recv(1) == b""
+            assert f"127.0.0.1:{sock.getsockname()[1]}" in caplog.text
+
+    serve(refuse, client)
+    assert "no such thing" in caplog.text
+
+
+def test_whoever_does_not_read_is_read_from_no_more_and_costs_no_other_anything(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(bytes(1_000_000))
+    handled = 0
+    with path.open("rb") as file:
+
+        def big(connection: Connection, view: memoryview, reply: Reply) -> None:
+            nonlocal handled
+            handled += 1
+            if len(view) == 1:
+                reply.send(Range(file, 0, 1_000_000))
+            else:
+                reply.send(frame(bytes(view)))
+
+        def client(port: int, server: Server) -> None:
+            with connect(port) as deaf, connect(port) as good:
+                deaf.setblocking(False)
+                asked = 0
+                try:
+                    while asked < 100_000:
+                        deaf.send(frame(b"q") * 100)
+                        asked += 100
+                except BlockingIOError:
+                    pass
+                good.sendall(frame(b"ok"))
+                assert read_exactly(good, 6) == frame(b"ok")
+                waiting_max = REPLIES_MAX + IOVECS_MAX  # for their answer, and for the socket
+                assert handled <= waiting_max + 20  # and the few that the sockets' buffers took
+
+        serve(big, client)
+
+
+def test_whoever_takes_nothing_is_dropped_in_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("klog.net.server.STALLED_S", 0.5)
+    path = tmp_path / "segment"
+    path.write_bytes(bytes(20_000_000))
+    with path.open("rb") as file:
+
+        def big(connection: Connection, view: memoryview, reply: Reply) -> None:
+            reply.send(Range(file, 0, 20_000_000))
+
+        def client(port: int, server: Server) -> None:
+            with connect(port) as deaf:
+                deaf.sendall(frame(b"q"))
+                for _ in range(200):
+                    if not server.connections:
+                        return
+                    select.select([], [], [], 0.05)
+                raise AssertionError("the deaf client is still connected")
+
+        serve(big, client)
+
+
+def test_too_many_requests_in_one_piece_are_all_answered_in_their_time() -> None:
+    waiting: list[Reply] = []
+
+    def later(connection: Connection, view: memoryview, reply: Reply) -> None:
+        assert len(waiting) < REPLIES_MAX
+        body = bytes(view)
+        waiting.append(reply)
+        if len(waiting) == REPLIES_MAX or int(body) == 2999:
+            for one in waiting:
+                asyncio.get_running_loop().call_soon(one.send, frame(body))
+            waiting.clear()
+
+    def client(port: int, server: Server) -> None:
+        with connect(port) as sock:
+            sock.sendall(b"".join(frame(b"%04d" % n) for n in range(3000)))
+            assert read_exactly(sock, 8 * 3000)[-8:] == frame(b"2999")
+
+    serve(later, client)
+
+
+def test_a_port_in_use_is_said_so() -> None:
+    async def main() -> None:
+        first = Server(echo, frame_bytes_max=10, idle_max_s=1, connections_per_ip_max=10)
+        port = first.listen("127.0.0.1", 0)
+        second = Server(echo, frame_bytes_max=10, idle_max_s=1, connections_per_ip_max=10)
+        try:
+            with pytest.raises(PortInUse, match=f"127.0.0.1:{port}"):
+                second.listen("127.0.0.1", port)
+        finally:
+            first.close()
+            second.close()
+
+    asyncio.run(main())
+
+
+def test_connections_of_one_address_are_bounded() -> None:
+    def client(port: int, server: Server) -> None:
+        with connect(port) as one, connect(port) as two, connect(port) as three:
+            for sock in (one, two):
+                sock.sendall(frame(b"a"))
+                assert read_exactly(sock, 5) == frame(b"a")
+            assert three.recv(1) == b""
+
+    serve(echo, client, per_ip=2)

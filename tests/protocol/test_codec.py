@@ -1,0 +1,121 @@
+"""Frames, heads and bodies: what is written is read back, and bytes that mean nothing raise one error only."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klog.errors import MalformedRequest, UnsupportedVersion
+from klog.protocol import codec, own
+from klog.protocol.apis import ApiKey, is_flexible
+
+
+def frame_of(entity: object, client_id: str = "somebody") -> bytes:
+    return codec.encode_request(entity, 77, client_id)[4:]
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_a_request_is_read_back_in_every_version(version: int) -> None:
+    asked = codec.request(
+        ApiKey.METADATA,
+        version,
+        topics=[{"name": "orders"}],
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+    frame = frame_of(asked)
+    head = codec.read_head(memoryview(frame))
+    assert (head.key, head.version, head.correlation_id, head.client_id) == (3, version, 77, "somebody")
+    assert codec.decode_body(memoryview(frame), head) == asked
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_a_response_is_read_back_and_what_a_version_lacks_is_dropped(version: int) -> None:
+    values = {
+        "brokers": [{"node_id": 1, "host": "h", "port": 9092, "rack": None}],
+        "cluster_id": "c",
+        "controller_id": 1,
+        "topics": [
+            {
+                "error_code": 0,
+                "name": "t",
+                "is_internal": False,
+                "partitions": [
+                    {
+                        "error_code": 5,
+                        "partition_index": 0,
+                        "leader_id": -1,
+                        "leader_epoch": 3,
+                        "replica_nodes": [1],
+                        "isr_nodes": (1,),
+                        "offline_replicas": [],
+                    }
+                ],
+            }
+        ],
+    }
+    answer = codec.response(ApiKey.METADATA, version, **values)
+    head = codec.RequestHead(ApiKey.METADATA, version, 9, None, 0)
+    frame = codec.encode_response(head, answer)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    correlation_id, read = codec.decode_response(frame[4:], ApiKey.METADATA, version)
+    assert (correlation_id, read) == (9, answer)
+    assert hasattr(read, "cluster_id") == (version >= 2)
+
+
+def test_a_value_that_a_version_wants_and_nobody_gave_is_our_error() -> None:
+    with pytest.raises(KeyError, match="brokers"):
+        codec.response(ApiKey.METADATA, 9, topics=[])
+
+
+def test_api_versions_answers_have_no_tags_in_their_head() -> None:
+    answer = codec.response(ApiKey.API_VERSIONS, 3, error_code=0, api_keys=[])
+    frame = codec.encode_response(codec.RequestHead(ApiKey.API_VERSIONS, 3, 5, None, 0), answer)
+    assert frame[4:8] == b"\0\0\0\5"
+    assert frame[8:10] == b"\0\0"  # the error code follows at once
+    assert codec.decode_response(frame[4:], ApiKey.API_VERSIONS, 3) == (5, answer)
+
+
+def test_own_requests_go_through_the_same_codec() -> None:
+    asked = codec.request(
+        own.COUNT_MESSAGES,
+        0,
+        topics=[{"name": "t", "ranges": [{"partition_index": 1, "from_offset": -2, "to_offset": -1}]}],
+    )
+    frame = memoryview(frame_of(asked))
+    assert codec.decode_body(frame, codec.read_head(frame)) == asked
+    assert is_flexible(own.COUNT_MESSAGES, 0)
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_raise_nothing_but_our_errors(data: bytes) -> None:
+    frame = memoryview(bytearray(data))
+    try:
+        head = codec.read_head(frame)
+        codec.decode_body(frame, head)
+    except (MalformedRequest, UnsupportedVersion):
+        pass
+
+
+@given(cut=st.integers(0, 60), version=st.integers(0, 9), extra=st.binary(max_size=3))
+def test_a_frame_cut_or_continued_anywhere_is_refused(cut: int, version: int, extra: bytes) -> None:
+    whole = frame_of(
+        codec.request(
+            ApiKey.METADATA,
+            version,
+            topics=[{"name": "orders"}],
+            allow_auto_topic_creation=True,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+    )
+    frame = memoryview(whole[: max(0, len(whole) - cut)] + extra)
+    if bytes(frame) == whole:
+        return
+    try:
+        decoded = codec.decode_body(frame, codec.read_head(frame))
+    except (MalformedRequest, UnsupportedVersion):
+        return
+    assert extra, decoded
