@@ -1,0 +1,325 @@
+"""The header of a record batch (magic 2), and walking, checking and stamping batches without touching their records.
+
+Layout, big endian (KIP-98; the protocol guide's "Record Batch")::
+
+     0  base offset             int64   in klog's log: the batch's own address
+     8  batch length            int32   bytes after this field
+    12  partition leader epoch  int32
+    16  magic                   int8    2
+    17  CRC-32C                 uint32  of everything from byte 21 on
+    21  attributes              int16   0-2 codec, 3 log append time, 4 transactional, 5 control
+    23  last offset delta       int32   count - 1
+    27  base timestamp          int64   ms, of the first record
+    35  max timestamp           int64   ms
+    43  producer id             int64   -1 where there is none
+    51  producer epoch          int16
+    53  base sequence           int32
+    57  count                   int32   records
+    61  records, compressed as one piece
+
+Base offset and leader epoch lie outside the CRC, so a leader stamps both and the producer's CRC goes unchanged from the
+producer to every disk and consumer. Magic 0 and 1 have their magic byte at the same place and are told apart by it.
+
+A batch at address A takes max(size, count) addresses: ids of records and addresses of batches share one number line,
+and a well compressed batch can have more records than bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from klog.errors import (
+    CorruptBatch,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    TransactionsNotServed,
+    UnsupportedCodec,
+    UnsupportedFormat,
+)
+from klog.record.codec import CODEC_MASK, Codec
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+"""What batches are read from: byte buffers of item size 1."""
+
+HEADER_BYTES: Final = 61
+LENGTH_PREFIX_BYTES: Final = 12
+"""What the field ``batch length`` does not count: itself and the base offset."""
+MAGIC: Final = 2
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+
+RECORD_BYTES_MIN: Final = 7
+"""The smallest record: length, attributes, timestamp delta, offset delta, key length, value length, header count."""
+RECORDS_PER_BYTE_MAX: Final = 64
+"""Of compressed bytes. Records differ in their offsets, so even zstd needs about a byte for each (measured: 0.9); a
+batch that claims far more would open a hole as large as its claim in the address space."""
+
+_HEADER: Final = struct.Struct(
+    ">"
+    "q"  # base offset
+    "i"  # batch length
+    "i"  # partition leader epoch
+    "b"  # magic
+    "I"  # CRC-32C
+    "h"  # attributes
+    "i"  # last offset delta
+    "q"  # base timestamp
+    "q"  # max timestamp
+    "q"  # producer id
+    "h"  # producer epoch
+    "i"  # base sequence
+    "i"  # count
+)
+assert _HEADER.size == HEADER_BYTES
+CRC_AT: Final = 17
+CRC_FROM: Final = 21
+_CRC: Final = struct.Struct(">I")
+_BASE_OFFSET: Final = struct.Struct(">q")
+_LEADER_EPOCH: Final = struct.Struct(">i")
+_LEADER_EPOCH_AT: Final = 12
+_MAX_TIMESTAMP: Final = struct.Struct(">q")
+_MAX_TIMESTAMP_AT: Final = 35
+
+_unpack = _HEADER.unpack_from
+_new = tuple.__new__
+
+
+class BatchHeader(NamedTuple):
+    """The fields of a batch's header in their order, and what follows from them."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a header
+
+    @property
+    def size_bytes(self) -> int:
+        return self.batch_length + LENGTH_PREFIX_BYTES
+
+    @property
+    def span(self) -> int:
+        """How many addresses the batch takes."""
+        return max(self.batch_length + LENGTH_PREFIX_BYTES, self.count)
+
+    @property
+    def next_address(self) -> int:
+        """Where the batch after it starts, if ``base_offset`` is this batch's address."""
+        return self.base_offset + max(self.batch_length + LENGTH_PREFIX_BYTES, self.count)
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def codec(self) -> Codec:
+        """Raises UnsupportedCodec for the numbers that are none."""
+        number = self.attributes & CODEC_MASK
+        if number > Codec.ZSTD:
+            raise UnsupportedCodec(f"compression codec {number} is unknown; 0 (none) to 4 (zstd) are known")
+        return Codec(number)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def has_producer(self) -> bool:
+        """Whether an idempotent producer wrote it."""
+        return self.producer_id >= 0
+
+
+def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
+    """The header at ``position`` as it stands there, nothing of it checked. CorruptBatch where bytes are missing."""
+    try:
+        return _new(BatchHeader, _unpack(buffer, position))
+    except struct.error:
+        raise CorruptBatch(
+            f"no whole batch header at byte {position}: found {max(0, len(buffer) - position)} bytes,"
+            f" expected {HEADER_BYTES}"
+        ) from None
+
+
+def write_header(buffer: bytearray | memoryview, position: int, header: BatchHeader) -> None:
+    """The inverse of read_header, with the CRC of what lies there now in place of ``header.crc``."""
+    _HEADER.pack_into(buffer, position, *header)
+    with memoryview(buffer) as view:
+        crc = crc32c(view[position + CRC_FROM : position + header.size_bytes])
+    _CRC.pack_into(buffer, position + CRC_AT, crc)
+
+
+def check_shape(header: BatchHeader, position: int) -> None:
+    """Whether this can be a batch at all: its magic and its length. UnsupportedFormat, CorruptBatch."""
+    if header.batch_length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
+        if header.magic in (0, 1) and header.batch_length > 0:
+            raise _old_format(header, position)
+        raise CorruptBatch(
+            f"batch at byte {position} says it is {header.size_bytes} bytes long; a header alone has {HEADER_BYTES}"
+        )
+    if header.magic != MAGIC:
+        raise _old_format(header, position)
+
+
+def _old_format(header: BatchHeader, position: int) -> UnsupportedFormat:
+    return UnsupportedFormat(
+        f"batch at byte {position} has message format (magic) {header.magic}; expected {MAGIC}",
+        hint="use a client of Kafka 0.11 or newer, and no message.format.version below it",
+    )
+
+
+def walk(
+    buffer: Bytes, position: int = 0, end: int | None = None, *, allow_partial: bool = False
+) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches that lie one behind the other in ``buffer[position:end]``, with where each starts.
+
+    Checks lengths and magic, no CRC. Raises CorruptBatch at bytes that are no batch or not a whole one, and
+    UnsupportedFormat. With ``allow_partial`` a batch cut off by the end, as in answers to old fetches, ends the walk.
+    """
+    if end is None:
+        end = len(buffer)
+    while position < end:
+        if end - position < HEADER_BYTES:
+            if allow_partial:
+                return
+            raise CorruptBatch(f"no whole batch header at byte {position}: {end - position} bytes before the end")
+        header = read_header(buffer, position)
+        check_shape(header, position)
+        next_position = position + header.size_bytes
+        if next_position > end:
+            if allow_partial:
+                return
+            raise _cut_off(header, position, end)
+        yield position, header
+        position = next_position
+
+
+def _cut_off(header: BatchHeader, position: int, end: int) -> CorruptBatch:
+    return CorruptBatch(
+        f"batch at byte {position} says it is {header.size_bytes} bytes long; only {end - position} are there"
+    )
+
+
+def check_crc(buffer: Bytes, position: int, header: BatchHeader) -> None:
+    """CorruptBatch unless the whole batch is there and its CRC is that of its bytes."""
+    end = position + header.size_bytes
+    if end > len(buffer):
+        raise _cut_off(header, position, len(buffer))
+    with memoryview(buffer) as view:
+        found = crc32c(view[position + CRC_FROM : end])
+    if found != header.crc:
+        raise CorruptBatch(f"batch at byte {position} has CRC-32C {header.crc:#010x}, its bytes have {found:#010x}")
+
+
+def check_counts(header: BatchHeader, position: int = 0) -> None:
+    """InvalidRecord unless the count is at least 1, agrees with the last offset and fits into that many bytes."""
+    count = header.count
+    if count < 1 or header.last_offset_delta != count - 1:
+        raise InvalidRecord(
+            f"batch at byte {position} says it has {count} records and last offset delta {header.last_offset_delta};"
+            f" expected at least 1, and one less"
+        )
+    room = header.size_bytes - HEADER_BYTES
+    count_max = room * RECORDS_PER_BYTE_MAX if header.attributes & CODEC_MASK else room // RECORD_BYTES_MIN
+    if count > count_max:
+        raise InvalidRecord(f"batch at byte {position} says it has {count} records; its {room} bytes cannot hold them")
+
+
+def check_produced(buffer: memoryview, max_message_bytes: int) -> list[BatchHeader]:
+    """Everything a leader checks before it appends a record set: the headers of its batches, at least one.
+
+    Raises CorruptBatch (length, CRC, what follows the last batch), UnsupportedFormat (magic 0 or 1), MessageTooLarge
+    (a batch above ``max_message_bytes``), UnsupportedCodec, TransactionsNotServed, InvalidTimestamp, and InvalidRecord
+    (counts, control batches, an idempotent batch without a sequence, an empty set). Where a producer left out the
+    largest timestamp, it is filled in, in place; else nothing is written.
+    """
+    end = len(buffer)
+    if not end:
+        raise InvalidRecord("a produce request names a partition and has no record batch for it")
+    headers: list[BatchHeader] = []
+    position = 0
+    while position < end:
+        # One unpack and one CRC a batch, no call per check: this stands in the way of every produce request.
+        header = read_header(buffer, position)
+        _, length, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer_id, _, sequence, count = header
+        size = length + LENGTH_PREFIX_BYTES
+        next_position = position + size
+        if size < HEADER_BYTES or magic != MAGIC:
+            check_shape(header, position)
+        if next_position > end:
+            raise _cut_off(header, position, end)
+        if size > max_message_bytes:
+            raise MessageTooLarge(f"batch of {size} bytes; at most {max_message_bytes} are allowed (max.message.bytes)")
+        if crc32c(buffer[position + CRC_FROM : next_position]) != crc:
+            check_crc(buffer, position, header)
+        if count < 1 or last_delta != count - 1 or count * RECORD_BYTES_MIN > size - HEADER_BYTES:
+            check_counts(header, position)
+        if attributes:
+            _check_attributes(header)
+        if base_ms < 0 or max_ms < base_ms:
+            header = _settle_timestamps(buffer, position, header)
+        if producer_id >= 0 and sequence < 0:
+            raise InvalidRecord(f"batch of producer {producer_id} has base sequence {sequence}; expected 0 or more")
+        headers.append(header)
+        position = next_position
+    return headers
+
+
+def _check_attributes(header: BatchHeader) -> None:
+    attributes = header.attributes
+    if attributes & CONTROL:
+        raise InvalidRecord("a control batch was produced; only brokers write those")
+    if attributes & TRANSACTIONAL:
+        raise TransactionsNotServed("transactions are not part of klog; produce without a transactional.id")
+    if attributes & LOG_APPEND_TIME:
+        raise InvalidTimestamp("a batch was produced with timestamp type LogAppendTime; producers send CreateTime")
+    _ = header.codec
+
+
+def _settle_timestamps(buffer: memoryview, position: int, header: BatchHeader) -> BatchHeader:
+    """For a largest timestamp below the first one: fill it in, as Kafka's brokers do (sarama before 1.45.1 sends -1).
+
+    Otherwise -1 stands for no timestamp.
+    """
+    if header.base_timestamp_ms < -1 or header.max_timestamp_ms < -1:
+        raise InvalidTimestamp(
+            f"batch with timestamps from {header.base_timestamp_ms} to {header.max_timestamp_ms} ms;"
+            " expected 0 or more, or -1 for none"
+        )
+    if header.max_timestamp_ms >= header.base_timestamp_ms:
+        return header
+    # Up the hill, and only here: to know the largest timestamp the records themselves must be decoded.
+    from klog.record.records import decode_batch
+
+    newest_ms = max(record.timestamp_ms for record in decode_batch(buffer, position))
+    _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, newest_ms)
+    crc = crc32c(buffer[position + CRC_FROM : position + header.size_bytes])
+    _CRC.pack_into(buffer, position + CRC_AT, crc)
+    return header._replace(max_timestamp_ms=newest_ms, crc=crc)
+
+
+def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Write the leader's two fields into the batch at ``position``. The CRC does not cover them."""
+    _BASE_OFFSET.pack_into(buffer, position, base_offset)
+    _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
