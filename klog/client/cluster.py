@@ -1,0 +1,5 @@
+"""The cluster as a client sees it."""
+
+
+class Cluster:
+    """See the next change."""
