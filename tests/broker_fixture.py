@@ -1,0 +1,142 @@
+"""Real brokers for tests: processes of this checkout's `klog broker start`, on free ports, against a real ZooKeeper.
+
+`broker`        one broker for all tests of a worker; use topics of your own (`topic` gives a name)
+`make_broker`   brokers of the test's own, with its settings, to be killed and started again
+
+Every process is ended by its id when the fixture ends, whatever the test did to it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+READY_WITHIN_S = 30.0
+
+
+class RunningBroker:
+    """One broker process. `start` may be called again after `kill` or `stop`; the port stays the same."""
+
+    def __init__(self, folder: Path, zookeeper: str, broker_id: int = 1, **settings: str) -> None:
+        self.folder = folder
+        self.zookeeper = zookeeper
+        self.broker_id = broker_id
+        self.settings = settings
+        self.listen = "127.0.0.1:0"
+        self.bootstrap = ""
+        self.process: subprocess.Popen[bytes] | None = None
+        self.extra_arguments: list[str] = []
+
+    @property
+    def log_path(self) -> Path:
+        return self.folder / "broker.log"
+
+    @property
+    def log_text(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self, *, expect_ready: bool = True) -> RunningBroker:
+        """Start it and wait until the first request would succeed; AssertionError with its log if it does not."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        read_end, write_end = os.pipe()
+        command = [
+            *(sys.executable, "-m", "klog", "broker", "start"),
+            *("--id", str(self.broker_id), "--dir", str(self.folder / "data"), "--listen", self.listen),
+            *("-z", self.zookeeper, "--ready-fd", str(write_end)),
+            *(part for name, value in self.settings.items() for part in ("-X", f"{name.replace('__', '.')}={value}")),
+            *self.extra_arguments,
+        ]
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,)
+            )
+        os.close(write_end)
+        with os.fdopen(read_end) as ready:
+            line = ready.readline()  # the end of the pipe comes with the end of the process at the latest
+        if line.startswith("ready "):
+            self.bootstrap = self.listen = line.split()[1]
+        elif expect_ready:
+            raise AssertionError(f"the broker did not start; its log:\n{self.log_text}")
+        return self
+
+    def send(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, timeout_s: float = 20.0) -> int:
+        """Controlled shutdown; the exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(timeout_s)
+
+    def end(self) -> None:
+        """Whatever state it is in: gone afterwards."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def wait_for_log(self, text: str, timeout_s: float = 20.0) -> None:
+        """Until the broker has logged ``text``."""
+        deadline = time.monotonic() + timeout_s
+        while text not in self.log_text:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{text!r} did not appear in the broker's log:\n{self.log_text}")
+            time.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def broker(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """One broker for all tests of this worker, with its own chroot."""
+    running = RunningBroker(tmp_path_factory.mktemp("broker"), f"{zookeeper}/shared-{secrets.token_hex(4)}")
+    try:
+        yield running.start()
+    finally:
+        running.end()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic name that no other test has."""
+    return f"t-{secrets.token_hex(6)}"
+
+
+@pytest.fixture
+def make_broker(zookeeper: str, tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
+    """Makes brokers (not started) of this test's own, in a chroot of the test's own."""
+    made: list[RunningBroker] = []
+    chroot = f"{zookeeper}/own-{secrets.token_hex(4)}"
+
+    def make(broker_id: int = 1, *, chroot: str = chroot, folder: Path | None = None, **settings: str) -> RunningBroker:
+        one = RunningBroker(folder or tmp_path / f"broker-{broker_id}", chroot, broker_id, **settings)
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.end()
