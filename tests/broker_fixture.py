@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from klog.coordination.embedded import ZooKeeperServer
+
 ROOT = Path(__file__).resolve().parent.parent
 READY_WITHIN_S = 30.0
 
@@ -111,9 +113,9 @@ class RunningBroker:
 
 
 @pytest.fixture(scope="session")
-def broker(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+def broker(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """One broker for all tests of this worker, with its own chroot."""
-    running = RunningBroker(tmp_path_factory.mktemp("broker"), f"{zookeeper}/shared-{secrets.token_hex(4)}")
+    running = RunningBroker(tmp_path_factory.mktemp("broker"), f"{zookeeper.address}/shared-{secrets.token_hex(4)}")
     try:
         yield running.start()
     finally:
@@ -127,10 +129,10 @@ def topic() -> str:
 
 
 @pytest.fixture
-def make_broker(zookeeper: str, tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
+def make_broker(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
     """Makes brokers (not started) of this test's own, in a chroot of the test's own."""
     made: list[RunningBroker] = []
-    chroot = f"{zookeeper}/own-{secrets.token_hex(4)}"
+    chroot = f"{zookeeper.address}/own-{secrets.token_hex(4)}"
 
     def make(broker_id: int = 1, *, chroot: str = chroot, folder: Path | None = None, **settings: str) -> RunningBroker:
         one = RunningBroker(folder or tmp_path / f"broker-{broker_id}", chroot, broker_id, **settings)
