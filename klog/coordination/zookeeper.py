@@ -360,7 +360,7 @@ class ZooKeeper:
                 raise
 
     def commit(self, operations: Sequence[Operation], landed: Callable[[], bool]) -> None:
-        """A multi, sent again after a lost answer. When it then fails, `landed()` reads what only it could have left."""
+        """A multi, sent again after a lost answer; if it then fails, `landed()` reads what only it could have left."""
         lost = False
         deadline = time.monotonic() + self.operation_timeout_s
         while True:

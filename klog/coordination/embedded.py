@@ -1,0 +1,347 @@
+"""A real ZooKeeper server from the jars that the pyspark wheel carries, as a process of its own.
+
+    DIR/zoo.cfg          its configuration, written anew at each start
+    DIR/data/            snapshots and transaction logs
+    DIR/zookeeper.log    what the Java process prints
+    DIR/zookeeper.pid    {"pid", "started", "archive"} of the last start
+    DIR/lock             locked (flock) by the server's own open descriptor
+
+Strategy: the lock's descriptor is inherited by the Java process, so it is held exactly as long as the server lives,
+whatever kills whom: ZooKeeper itself does not lock its data, and two servers on one dataDir destroy it. The pid file
+only says whom to signal; when it is missing or stale the process is found by its configuration's path on its command
+line.
+
+The class path is the smallest that serves (no log provider, no jetty), the JVM is told to start fast, and the classes
+it loads are kept in an archive (`-XX:SharedArchiveFile`) that the first server writes as it ends. The archive is a
+cache: it is never waited for, and a start without one, or with a damaged one, is only slower.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import random
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from klog.coordination import process
+from klog.coordination.connect_string import four_letter_word, mode_in
+from klog.coordination.java import Java, find_java
+from klog.coordination.process import ProcessId
+from klog.errors import PortInUse, SurroundingsError, TimedOut
+
+HOST = "127.0.0.1"
+MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
+JARS = (
+    "zookeeper",
+    "zookeeper-jute",
+    "slf4j-api",
+    "metrics-core",
+    "snappy-java",
+    "commons-io",
+    "netty-handler",
+    "netty-common",
+    "netty-buffer",
+    "netty-transport",
+    "netty-transport-classes-epoll",
+    "netty-transport-native-unix-common",
+    "netty-resolver",
+    "netty-codec-base",
+)
+JVM_FLAGS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Xmx128m",
+    "-Xshare:auto",
+    "-Djava.awt.headless=true",
+)
+TICK_MS = 500
+"""Sessions end at the first tick after their time-out: half a second keeps a 6 s session close to 6 s."""
+SESSION_TIMEOUT_MS = (1000, 60_000)
+PORTS = (20_000, 32_000)
+"""Below the range that Linux gives to outgoing connections: a port of ours is not taken by one while we are down."""
+PORT_TRIES = 50
+START_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 10.0
+PROBE_PAUSE_S = 0.004
+"""A probe costs 0.2 ms on either side; a boot takes 200 ms."""
+LOG_TAIL_BYTES = 2000
+
+_CONFIGURATION = """\
+tickTime={tick}
+minSessionTimeout={low}
+maxSessionTimeout={high}
+dataDir={data}
+clientPort={port}
+clientPortAddress={host}
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=srvr,ruok,conf,stat,mntr,cons,wchs,dump
+autopurge.snapRetainCount=3
+autopurge.purgeInterval=1
+"""
+# forceSync stays at its default, yes: a write that ZooKeeper has acknowledged is on disk.
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperServer:
+    """A server that was started on `directory`; whether it lives is asked, not remembered."""
+
+    directory: Path
+    port: int
+    identity: ProcessId
+    archive: tuple[Path, ...] = ()  # the class archive being written as the server ends, and where it belongs
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def log_file(self) -> Path:
+        return self.directory / "zookeeper.log"
+
+    def is_serving(self) -> bool:
+        """It answers, and it is the server of this very directory."""
+        try:
+            if mode_in(four_letter_word(HOST, self.port, b"srvr", 1.0)) is None:
+                return False
+            return f"dataDir={_data(self.directory)}" in four_letter_word(HOST, self.port, b"conf", 1.0)
+        except OSError:
+            return False
+
+    def await_serving(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Return when the first request would succeed. SurroundingsError when it ended instead, TimedOut."""
+        deadline = time.monotonic() + timeout_s
+        while not self.is_serving():
+            if not self.identity.is_alive():
+                printed = tail(self.log_file) or "it printed nothing"
+                raise SurroundingsError(
+                    f"ZooKeeper on {self.directory} ended while starting: {printed}",
+                    hint=f"its log: {self.log_file}",
+                )
+            if time.monotonic() >= deadline:
+                raise TimedOut(
+                    f"ZooKeeper at {self.address} does not serve after {timeout_s:g} s; log: {self.log_file}"
+                )
+            time.sleep(PROBE_PAUSE_S)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        """SIGTERM, wait, SIGKILL; False when it had to be killed. Nothing to do when it is gone."""
+        ended = self.identity.end(timeout_s)
+        try:
+            os.waitpid(self.identity.pid, os.WNOHANG)  # where it was our own child, leave no zombie
+        except ChildProcessError:
+            pass
+        if self.archive and ended:
+            part, whole = self.archive
+            try:
+                part.replace(whole)
+            except OSError:  # the JVM could not write one; the next start is as slow as this one was
+                pass
+        return ended
+
+
+def start(
+    directory: Path,
+    *,
+    port: int | None = None,
+    cache: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> ZooKeeperServer:
+    """The server on `directory`: the one that runs there, or a new one, which may not serve yet.
+
+    `port` None is the port of the last start if it is free, else any free one. JavaMissing, PortInUse,
+    SurroundingsError (no jars; a server runs there that cannot be found).
+    """
+    directory = directory.resolve()
+    _data(directory).mkdir(parents=True, exist_ok=True)
+    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            running = _await_found(directory)
+            if port is not None and running.port != port:
+                raise PortInUse(f"ZooKeeper on {directory} runs already, on port {running.port}, not {port}") from None
+            return running
+        java = find_java(environment)
+        jars = class_path()
+        port = _choose_port(directory, port)
+        archive_flag, archive = _archive(cache, java, jars)
+        configuration = directory / "zoo.cfg"
+        configuration.write_text(
+            _CONFIGURATION.format(
+                tick=TICK_MS,
+                low=SESSION_TIMEOUT_MS[0],
+                high=SESSION_TIMEOUT_MS[1],
+                data=_data(directory),
+                port=port,
+                host=HOST,
+            )
+        )
+        command = [
+            str(java.executable),
+            *JVM_FLAGS,
+            *archive_flag,
+            "-cp",
+            os.pathsep.join(map(str, jars)),
+            MAIN_CLASS,
+            str(configuration),
+        ]
+        with (directory / "zookeeper.log").open("wb") as log:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=directory,
+                pass_fds=(lock,),
+                start_new_session=True,
+            )
+    finally:
+        os.close(lock)
+    child.returncode = 0  # it outlives us on purpose: no ResourceWarning, and its end is watched by ProcessId
+    identity = ProcessId.of(child.pid) or ProcessId(child.pid, "ended")
+    _pid_file(directory).write_text(
+        json.dumps({"pid": identity.pid, "started": identity.started, "archive": [str(path) for path in archive]})
+    )
+    return ZooKeeperServer(directory, port, identity, archive)
+
+
+def find(directory: Path) -> ZooKeeperServer | None:
+    """The server that runs on `directory`, whoever started it; None when none does."""
+    directory = directory.resolve()
+    port = _configured_port(directory)
+    if port is None:
+        return None
+    try:
+        record = json.loads(_pid_file(directory).read_text("ascii"))
+        identity = ProcessId(int(record["pid"]), str(record["started"]))
+        if identity.is_alive():
+            return ZooKeeperServer(directory, port, identity, tuple(Path(path) for path in record["archive"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    for identity in process.with_arguments(MAIN_CLASS, str(directory / "zoo.cfg")):
+        return ZooKeeperServer(directory, port, identity)
+    return None
+
+
+def class_path() -> list[Path]:
+    """The jars, in a fixed order (the class archive is bound to it); SurroundingsError when pyspark is not there."""
+    found = importlib.util.find_spec("pyspark")  # looks the package up without importing it
+    if found is None or found.origin is None:
+        raise SurroundingsError(
+            "the embedded ZooKeeper comes with pyspark, which is not installed",
+            hint="pip install pyspark, or give the address of a ZooKeeper: --zookeeper HOST:PORT",
+        )
+    folder = Path(found.origin).parent / "jars"
+    names = sorted(entry.name for entry in folder.glob("*.jar")) if folder.is_dir() else []
+    jars = []
+    for jar in JARS:
+        matching = [name for name in names if name.startswith(jar + "-") and name[len(jar) + 1].isdigit()]
+        if not matching:
+            raise SurroundingsError(
+                f"the embedded ZooKeeper needs {jar}-*.jar, which is not in {folder}",
+                hint="reinstall pyspark, or give the address of a ZooKeeper: --zookeeper HOST:PORT",
+            )
+        jars.append(folder / matching[0])
+    return jars
+
+
+def tail(log_file: Path) -> str:
+    """The end of a log file, for an error message; "" when there is none."""
+    try:
+        with log_file.open("rb") as file:
+            file.seek(max(0, log_file.stat().st_size - LOG_TAIL_BYTES))
+            return file.read().decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def _await_found(directory: Path) -> ZooKeeperServer:
+    """The lock is held: by a server, or for a moment by someone who is just starting one."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        running = find(directory)
+        if running is not None:
+            return running
+        if time.monotonic() >= deadline:
+            raise SurroundingsError(
+                f"another process holds {directory / 'lock'}, and no ZooKeeper of that directory can be found",
+                hint="it may run under another user or in another container",
+            )
+        time.sleep(PROBE_PAUSE_S)
+
+
+def _data(directory: Path) -> Path:
+    return directory / "data"
+
+
+def _pid_file(directory: Path) -> Path:
+    return directory / "zookeeper.pid"
+
+
+def _configured_port(directory: Path) -> int | None:
+    try:
+        for line in (directory / "zoo.cfg").read_text("utf-8").splitlines():
+            if line.startswith("clientPort="):
+                return int(line.partition("=")[2])
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _choose_port(directory: Path, wanted: int | None) -> int:
+    if wanted is not None:
+        if not _is_free(wanted):
+            raise PortInUse(f"ZooKeeper's port {wanted} is in use", hint="choose another with --zookeeper-port")
+        return wanted
+    last = _configured_port(directory)
+    if last is not None and _is_free(last):
+        return last
+    for _ in range(PORT_TRIES):
+        port = random.randrange(*PORTS)
+        if _is_free(port):
+            return port
+    raise PortInUse(f"no free port for ZooKeeper found in {PORT_TRIES} tries between {PORTS[0]} and {PORTS[1]}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: TIME_WAIT is no listener
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _archive(cache: Path | None, java: Java, jars: list[Path]) -> tuple[list[str], tuple[Path, ...]]:
+    """JVM flags that use the class archive or have one written, and (part, whole) of one being written.
+
+    The name holds what the archive depends on; the JVM checks the same and ignores an archive that does not fit.
+    """
+    if cache is None:
+        return [], ()
+    key = hashlib.sha256(f"{java.version} {java.executable.resolve()} {JVM_FLAGS}".encode())
+    for jar in jars:
+        status = jar.stat()
+        key.update(f"{jar} {status.st_size} {status.st_mtime_ns}".encode())
+    whole = cache / f"zookeeper-{key.hexdigest()[:16]}.jsa"
+    if whole.exists():
+        return [f"-XX:SharedArchiveFile={whole}"], ()
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return [], ()
+    part = whole.with_suffix(f".{os.getpid()}-{time.time_ns()}.part")
+    return [f"-XX:ArchiveClassesAtExit={part}"], (part, whole)

@@ -1,0 +1,140 @@
+"""A process that may outlive the one that started it: known by its id *and* its start time, as ids are reused.
+
+Signals and waits go through a pidfd where the kernel has them: between looking and signalling the id cannot change
+hands.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+POLL_PAUSE_S = 0.02
+"""Between two looks at a process where the kernel has no pidfd to wait on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """`started` is opaque: clock ticks since boot and the boot's id from /proc, or what ps says."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessId | None:
+        """None when there is no such process, or only what is left of it (a zombie)."""
+        started = _started(pid)
+        return None if started is None else cls(pid, started)
+
+    def is_alive(self) -> bool:
+        return _started(self.pid) == self.started
+
+    def send(self, number: signal.Signals) -> bool:
+        """False when the process is gone."""
+        handle = self._open()
+        if handle is None:
+            return False
+        try:
+            if handle < 0:
+                os.kill(self.pid, number)
+            else:
+                signal.pidfd_send_signal(handle, number)
+            return True
+        except ProcessLookupError:
+            return False
+        finally:
+            if handle >= 0:
+                os.close(handle)
+
+    def wait(self, timeout_s: float) -> bool:
+        """True once it is gone, False after `timeout_s`."""
+        handle = self._open()
+        if handle is None:
+            return True
+        if handle >= 0:
+            try:
+                poll = select.poll()
+                poll.register(handle, select.POLLIN)
+                return bool(poll.poll(max(0.0, timeout_s) * 1000))
+            finally:
+                os.close(handle)
+        deadline = time.monotonic() + timeout_s
+        while self.is_alive():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL_PAUSE_S)
+        return True
+
+    def end(self, timeout_s: float) -> bool:
+        """SIGTERM, wait, SIGKILL. True when it ended by itself within `timeout_s`."""
+        self.send(signal.SIGTERM)
+        if self.wait(timeout_s):
+            return True
+        self.send(signal.SIGKILL)
+        self.wait(timeout_s)
+        return False
+
+    def _open(self) -> int | None:
+        """A pidfd that is this very process; -1 where the kernel has none; None when the process is gone."""
+        try:
+            handle = os.pidfd_open(self.pid)
+        except (AttributeError, NotImplementedError):
+            return -1 if self.is_alive() else None
+        except ProcessLookupError:
+            return None
+        except OSError:
+            return -1 if self.is_alive() else None
+        if self.is_alive():  # looked at after the handle was taken: the handle cannot be another's
+            return handle
+        os.close(handle)
+        return None
+
+
+def _started(pid: int) -> str | None:
+    if not _PROC.joinpath("self").exists():
+        return _started_by_ps(pid)
+    try:
+        text = _PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    # proc(5): the name in parentheses may hold anything, so count from behind it; state is field 3, starttime 22.
+    fields = text.rpartition(")")[2].split()
+    if len(fields) < 20 or fields[0] in "ZX":
+        return None
+    return f"{fields[19]}@{_boot_id()}"
+
+
+def _started_by_ps(pid: int) -> str | None:
+    answer = subprocess.run(
+        ["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, timeout=10
+    )
+    state, _, started = answer.stdout.strip().partition(" ")
+    return started.strip() if started and not state.startswith("Z") else None
+
+
+def _boot_id() -> str:
+    try:
+        return _PROC.joinpath("sys/kernel/random/boot_id").read_text("ascii").strip()[:8]
+    except OSError:
+        return "-"
+
+
+def with_arguments(*wanted: str) -> Iterator[ProcessId]:
+    """Live processes that have each of these among their command-line arguments; none where there is no /proc."""
+    needed = {argument.encode() for argument in wanted}
+    for entry in _PROC.glob("[0-9]*"):
+        try:
+            found_arguments = entry.joinpath("cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if needed.issubset(found_arguments):
+            found = ProcessId.of(int(entry.name))
+            if found is not None:
+                yield found

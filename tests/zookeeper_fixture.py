@@ -1,0 +1,60 @@
+"""Fixtures with a real ZooKeeper: `zookeeper` (one server a test process) and `zk_chroot` (an empty chroot a test).
+
+Imported by tests/conftest.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from klog.coordination import embedded
+from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.zookeeper import ZooKeeper
+
+_chroots = itertools.count(1)
+
+
+def klog_home() -> Path:
+    """Where the class archive is kept between runs, as `klog up` does."""
+    return Path(os.environ.get("KLOG_HOME") or Path.home() / ".klog")
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """A real ZooKeeper server; `.address` is its HOST:PORT. Tests share it: use `zk_chroot`."""
+    server = embedded.start(tmp_path_factory.mktemp("zookeeper"), cache=klog_home() / "cache")
+    try:
+        server.await_serving()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def zk_chroot(zookeeper: ZooKeeperServer) -> str:
+    """A connect string with a chroot of the test's own, which exists and is empty."""
+    chroot = f"/test-{os.getpid()}-{next(_chroots)}"
+    with ZooKeeper(zookeeper.address + chroot) as client:
+        client.start(create_chroot=True)
+    return zookeeper.address + chroot
+
+
+@pytest.fixture
+def connect(zk_chroot: str) -> Iterator[Callable[..., ZooKeeper]]:
+    """`connect(**options)`: a started session on the test's chroot, ended after the test."""
+    sessions: list[ZooKeeper] = []
+
+    def connected(**options: object) -> ZooKeeper:
+        session = ZooKeeper(zk_chroot, **options)  # type: ignore[arg-type]
+        sessions.append(session)
+        session.start()
+        return session
+
+    yield connected
+    for session in sessions:
+        session.stop()
