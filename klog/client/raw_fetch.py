@@ -211,7 +211,8 @@ class RawCluster:
     def counts(self, ranges: Iterable[Range], *, patience_s: float = 60.0) -> dict[Range, int | None]:
         """How many messages the leaders count in each range; None where a broker has no words for it (plain Kafka).
 
-        A klog broker that is rebuilding its counts is asked again for ``patience_s``; then TimedOut.
+        A klog broker that is rebuilding its counts is asked again for ``patience_s``; then TimedOut. OffsetOutOfRange
+        where a part of the range is not in the log any more.
         """
         found: dict[Range, int | None] = {}
         deadline = time.monotonic() + patience_s
@@ -238,6 +239,22 @@ class RawCluster:
             if todo:
                 time.sleep(RETRY_PAUSE_S)
         return found
+
+    def nth(self, partition: TopicPartition, offset: int, n: int) -> int:
+        """The offset of the ``n``-th message from ``offset`` on (0: the first; below 0: that many before it).
+
+        Clamped to the log's ends. Where the broker cannot find messages by number, offsets are taken to be consecutive.
+        """
+        channel = self._to_leader(partition)
+        if not channel.serves(ApiKey.FIND_MESSAGE):
+            return offset + n
+        asked = {"partition_index": partition.partition, "from_offset": offset, "n": n}
+        schema = request_schema(ApiKey.FIND_MESSAGE, 0)
+        answer = channel.request(codec.build(schema, {"topics": [{"name": partition.topic, "partitions": [asked]}]}))
+        found = answer.topics[0].partitions[0]
+        if found.error_code != 0:
+            raise error_of(int(found.error_code), f"{partition}: {found.error_code.name} for message {n} from {offset}")
+        return int(found.offset)
 
     def batch_start(self, partition: TopicPartition, offset: int) -> int | None:
         """Where the batch that holds this offset begins; None where the broker cannot say."""
@@ -398,13 +415,16 @@ def _ask_counts(channel: BlockingChannel, wanted: dict[TopicPartition, Range]) -
         }
         for topic, ranges in _by_topic(wanted)
     ]
-    return {
-        TopicPartition(topic.name, one.partition_index): _answer(
-            one.error_code, wanted[TopicPartition(topic.name, one.partition_index)], int(one.messages)
-        )
-        for topic in channel.request(codec.build(schema, {"topics": topics})).topics
-        for one in topic.ranges
-    }
+    found = {}
+    for topic in channel.request(codec.build(schema, {"topics": topics})).topics:
+        for one in topic.ranges:
+            asked = wanted[TopicPartition(topic.name, one.partition_index)]
+            answer = _answer(one.error_code, asked, int(one.messages))
+            if one.error_code == 0 and (one.from_offset, one.to_offset) != (asked.from_offset, asked.to_offset):
+                # The broker counts what it still has of a range, and says so: for us that is a range that is gone.
+                answer = OffsetOutOfRange(f"{asked}: the log has only [{one.from_offset}, {one.to_offset}) of it")
+            found[TopicPartition(topic.name, one.partition_index)] = answer
+    return found
 
 
 def _answer(error_code: Any, where: object, value: Any) -> Any:

@@ -1,8 +1,4 @@
-"""The verbs of `klog export` and the rows they return. The algorithm is here; what reads and writes records is not.
-
-`run` takes the writer as an argument: `klog.spark.export` brings Spark's. Everything here blocks; call it from a thread
-that may.
-"""
+"""The verbs of `klog export` that need no Spark, and the rows of them all. They block."""
 
 from __future__ import annotations
 
@@ -13,22 +9,26 @@ from dataclasses import dataclass, field
 class ExportedRange:
     """What one run took of one partition: ``[from_, to)``.
 
-    ``files`` hold its messages (a file may hold several partitions'); ``bytes`` is its share of them, by messages.
+    ``files`` hold its messages (a file may hold several partitions'); ``bytes`` is its share of them, by messages. Both
+    are None in a dry run, and ``messages`` is where the broker cannot count.
     """
 
     topic: str
     partition: int
     from_: int
     to: int
-    messages: int
-    files: int
-    bytes: int
+    messages: int | None
+    files: int | None
+    bytes: int | None
 
 
 @dataclass(frozen=True)
 class ExportStatus:
-    """How far an export is behind. ``lag`` in messages, exact, None where the broker cannot count; ``lag_ms`` is the age
-    of the oldest message that is not exported, 0 where there is none."""
+    """How far an export is behind.
+
+    ``lag`` is messages, exact, None where the broker cannot count; ``lag_ms`` is the age of the oldest message that is
+    not exported, 0 where there is none.
+    """
 
     topic: str
     partition: int

@@ -1,0 +1,336 @@
+"""One run of `klog export run`: plan, write, count, flush, commit.
+
+What reads and writes records is not here: `run` takes a Writer, and `klog.spark.export` brings Spark's. Everything
+blocks; call it from a thread that may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from klog import __version__
+from klog.client.raw_fetch import EARLIEST, LATEST, Range, RawCluster, TopicFacts
+from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UnknownTopicOrPartition, UsageError
+from klog.names import TopicPartition
+from klog.ops.export_manifest import ExportedPartition, ExportIdentity, Gap, Manifest
+from klog.ops.export_positions import Limits, resolve
+from klog.ops.export_root import STAGING_TTL_S, ExportRoot
+from klog.ops.export_survey import Survey, survey
+from klog.ops.exports import ExportedRange
+
+STEPS = ("planned", "staged", "written", "counted", "flushed", "committed", "checkpointed")
+"""What `run` goes through, in order. Killed at any of them, a batch is whole or not there."""
+
+
+class Writer(Protocol):
+    """What turns ranges of partitions into Parquet files; Spark, in `klog.spark.export`."""
+
+    @property
+    def engine(self) -> str:
+        """Its name and version, for the manifest."""
+        ...
+
+    def write(self, bootstrap: str, ranges: Sequence[Range], folder: Path) -> None:
+        """Write exactly the messages of ``ranges`` as ``*.parquet`` into ``folder``, or raise."""
+        ...
+
+
+def run(
+    bootstrap: str,
+    topics: Sequence[str],
+    root: str,
+    writer: Writer,
+    *,
+    from_range: str | None = None,
+    max_messages: int | None = None,
+    dry_run: bool = False,
+    fail_on_data_loss: bool = True,
+    staging_ttl_s: float = STAGING_TTL_S,
+    on_step: Callable[[str], None] = lambda step: None,
+) -> list[ExportedRange]:
+    """Export what is new of ``topics`` (of all the export's, if none are named) and commit it as one batch.
+
+    Returns the rows of what was exported; none where nothing is new. ``on_step`` hears of each of STEPS as it is
+    reached. ``from_range`` (a position or range) holds for a root's first run alone; ``max_messages`` bounds each
+    partition. ``fail_on_data_loss=False`` records offsets that retention took before they were exported as gaps,
+    instead of failing.
+
+    Raises Refused where the root is another export's or none, or the topic or cluster is not the one exported before;
+    UnknownTopicOrPartition; OffsetOutOfRange where offsets to export are gone; CorruptLog where what was written is not
+    what the brokers have (nothing is committed then).
+    """
+    place = ExportRoot(root)
+    known = place.identity()
+    with RawCluster(bootstrap) as cluster:
+        facts = _describe(cluster, place, known, topics)
+        limits = _limits(cluster, place, known, facts, from_range)
+        if known is None:
+            known = ExportIdentity(
+                cluster.cluster_id,
+                "parquet",
+                {one.name: one.topic_id for one in facts.values()},
+                limits.starts,
+                _now(),
+                __version__,
+            )
+            if not dry_run:
+                known = place.create(known)
+        _check_same(place, known, facts, cluster.cluster_id)
+        if not dry_run:
+            place.discard_stale(staging_ttl_s)
+        while True:
+            plan = _plan(place, cluster, known, facts, limits.ends, max_messages, fail_on_data_loss)
+            on_step("planned")
+            if not plan.moves:
+                return []
+            if dry_run:
+                return _rows(plan, None)
+            rows = _export(place, bootstrap, plan, writer, on_step)
+            if rows is not None:
+                return rows
+
+
+class _Plan(NamedTuple):
+    """One batch to be. ``ranges`` has every partition, also those that do not move."""
+
+    batch: int
+    previous_sha256: str | None
+    identity: ExportIdentity
+    ranges: dict[TopicPartition, Range]
+    counts: dict[Range, int | None]
+    leader_epochs: dict[TopicPartition, int]
+    gaps: tuple[Gap, ...]
+
+    @property
+    def moves(self) -> list[Range]:
+        return [one for one in self.ranges.values() if one.to_offset > one.from_offset]
+
+
+def _describe(
+    cluster: RawCluster, place: ExportRoot, known: ExportIdentity | None, topics: Sequence[str]
+) -> dict[str, TopicFacts]:
+    """The topics of this export as the cluster has them."""
+    wanted = sorted(set(topics)) or sorted(known.topic_ids if known else ())
+    if not wanted:
+        raise UsageError("name the topics to export")
+    if known is not None and wanted != sorted(known.topic_ids):
+        raise Refused(
+            f"{place} is the export of {', '.join(sorted(known.topic_ids))}, not of {', '.join(wanted)}",
+            hint="the topics of an export are fixed by its first run; export others to another folder",
+        )
+    facts = cluster.describe(wanted)
+    missing = [topic for topic in wanted if topic not in facts]
+    if missing:
+        raise UnknownTopicOrPartition(
+            f"no such topic: {', '.join(missing)}", hint="klog topic list shows all"
+        )
+    return facts
+
+
+def _limits(
+    cluster: RawCluster,
+    place: ExportRoot,
+    known: ExportIdentity | None,
+    facts: dict[str, TopicFacts],
+    from_range: str | None,
+) -> Limits:
+    """What ``--from`` says, as offsets; UsageError where the export has begun elsewhere."""
+    if known is not None and from_range is None:
+        return Limits({}, {})
+    if known is not None and place.batches():
+        raise UsageError(
+            f"--from is for the first run of an export; {place} goes on where it stopped",
+            hint="leave --from out, or export to another folder",
+        )
+    limits = resolve(cluster, _partitions(facts), from_range or "start")
+    if known is not None and known.initial != limits.starts:
+        raise UsageError(
+            f"an earlier run, which committed nothing, has fixed other starts for {place}",
+            hint="leave --from out to begin where that run would have, or export to another folder",
+        )
+    return limits
+
+
+def _partitions(facts: dict[str, TopicFacts]) -> list[TopicPartition]:
+    return [TopicPartition(one.name, partition) for one in facts.values() for partition in sorted(one.partitions)]
+
+
+def _check_same(place: ExportRoot, known: ExportIdentity, facts: dict[str, TopicFacts], cluster_id: str | None) -> None:
+    """Refused where the cluster or a topic is not the one that this export began with."""
+    if sorted(known.topic_ids) != sorted(facts):  # another first run was quicker
+        raise Refused(f"{place} is the export of {', '.join(sorted(known.topic_ids))}")
+    if known.cluster_id is not None and cluster_id is not None and known.cluster_id != cluster_id:
+        raise Refused(
+            f"{place} was exported from cluster {known.cluster_id}; this one is {cluster_id}",
+            hint="its offsets mean nothing here; export to another folder",
+        )
+    for topic, topic_id in known.topic_ids.items():
+        now = facts[topic].topic_id
+        if topic_id is not None and now is not None and topic_id != now:
+            raise Refused(
+                f"topic {topic} was deleted and made again: {place} was exported from {topic_id}, it is now {now}",
+                hint="the old offsets mean nothing in the new topic; export to another folder",
+            )
+
+
+def _plan(
+    place: ExportRoot,
+    cluster: RawCluster,
+    known: ExportIdentity,
+    facts: dict[str, TopicFacts],
+    limits: dict[TopicPartition, int],
+    max_messages: int | None,
+    fail_on_data_loss: bool,
+) -> _Plan:
+    """The ranges of the next batch; every end is resolved here, once."""
+    last = place.last()
+    partitions = _partitions(facts)
+    starts = _positions(known, last[0] if last else None, partitions)
+    earliest = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
+    latest = cluster.offsets(dict.fromkeys(partitions, LATEST))
+    ranges, gaps = {}, []
+    for one, start in starts.items():
+        end = latest[one].offset
+        if end < start:
+            raise OffsetOutOfRange(
+                f"{one} ends at {end}, before {start}, where the export stopped: the brokers have lost messages",
+                hint="what was exported stays as it is; export to another folder",
+            )
+        first = earliest[one].offset
+        if start < first:
+            if fail_on_data_loss:
+                raise OffsetOutOfRange(
+                    f"{one}: the log starts at {first} now; [{start}, {first}) was removed before it was exported",
+                    hint="to go on and record the gap: --allow-gaps",
+                )
+            gaps.append(Gap(one.topic, one.partition, start, first, "removed before it was exported"))
+            start = first
+        end = max(start, min(end, limits.get(one, end)))
+        if max_messages is not None:
+            end = min(end, cluster.nth(one, start, max_messages))
+        ranges[one] = Range(one.topic, one.partition, start, end)
+    moves = [one for one in ranges.values() if one.to_offset > one.from_offset]
+    epochs = {one: facts[one.topic].partitions[one.partition].leader_epoch for one in partitions}
+    return _Plan(
+        0 if last is None else last[0].batch + 1,
+        None if last is None else last[1],
+        known,
+        ranges,
+        cluster.counts(moves),
+        epochs,
+        tuple(gaps),
+    )
+
+
+def _positions(
+    known: ExportIdentity, last: Manifest | None, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where each partition goes on: behind the last batch, else where the export began, else (a partition that the
+    topic has got since) at its very beginning."""
+    return {
+        one: last.partitions[one].to_offset if last and one in last.partitions else known.initial.get(one, 0)
+        for one in partitions
+    }
+
+
+def _export(
+    place: ExportRoot, bootstrap: str, plan: _Plan, writer: Writer, on_step: Callable[[str], None]
+) -> list[ExportedRange] | None:
+    """Write, count, flush, commit. None where another run has committed this batch first."""
+    started_at = _now()
+    run_id, folder = place.stage()
+    try:
+        on_step("staged")
+        writer.write(bootstrap, plan.moves, folder)
+        on_step("written")
+        found = survey(folder)
+        _check_counts(plan, found)
+        on_step("counted")
+        digest = place.flush(run_id, _manifest(plan, found, run_id, writer.engine, started_at))
+        on_step("flushed")
+        committed = place.commit(run_id, plan.batch)
+    except BaseException:
+        place.discard(run_id)
+        raise
+    if not committed:
+        place.discard(run_id)
+        return None
+    on_step("committed")
+    place.checkpoint(plan.batch, digest)
+    on_step("checkpointed")
+    return _rows(plan, found)
+
+
+def _check_counts(plan: _Plan, found: Survey) -> None:
+    """CorruptLog unless the files hold what the brokers count in each range, once, and nothing else."""
+    for one in found.partitions.keys() - {TopicPartition(r.topic, r.partition) for r in plan.moves}:
+        raise CorruptLog(f"messages of {one} were written, which is not exported")
+    for wanted in plan.moves:
+        part = found.partitions.get(TopicPartition(wanted.topic, wanted.partition))
+        written = part.messages if part else 0
+        counted = plan.counts[wanted]
+        if counted is not None and counted != written:
+            raise CorruptLog(f"{wanted}: the broker counts {counted} messages, {written} were written")
+        if part is None:
+            continue
+        if part.first_offset < wanted.from_offset or part.last_offset >= wanted.to_offset:
+            raise CorruptLog(f"{wanted}: offsets {part.first_offset} to {part.last_offset} were written")
+        if not part.distinct:
+            raise CorruptLog(f"{wanted}: an offset was written twice")
+
+
+def _manifest(plan: _Plan, found: Survey, run_id: str, engine: str, started_at: str) -> Manifest:
+    partitions = {}
+    for one, wanted in plan.ranges.items():
+        part = found.partitions.get(one)
+        partitions[one] = ExportedPartition(
+            wanted.from_offset,
+            wanted.to_offset,
+            part.messages if part else 0,
+            plan.counts.get(wanted, 0),
+            part.first_offset if part else None,
+            part.last_offset if part else None,
+            part.timestamp_ms_min if part else None,
+            part.timestamp_ms_max if part else None,
+            plan.leader_epochs[one],
+        )
+    return Manifest(
+        batch=plan.batch,
+        run=run_id,
+        previous_sha256=plan.previous_sha256,
+        format=plan.identity.format,
+        cluster_id=plan.identity.cluster_id,
+        topic_ids=plan.identity.topic_ids,
+        partitions=partitions,
+        gaps=plan.gaps,
+        windows=found.windows,
+        files=tuple(found.files),
+        klog=__version__,
+        engine=engine,
+        started_at=started_at,
+        committed_at=_now(),
+    )
+
+
+def _rows(plan: _Plan, found: Survey | None) -> list[ExportedRange]:
+    total_messages = sum(part.messages for part in found.partitions.values()) if found else 0
+    total_bytes = sum(file.bytes for file in found.files) if found else 0
+    rows = []
+    for wanted in plan.moves:
+        part = found.partitions.get(TopicPartition(wanted.topic, wanted.partition)) if found else None
+        rows.append(
+            ExportedRange(
+                *wanted,
+                messages=plan.counts[wanted] if found is None else part.messages if part else 0,
+                files=None if found is None else part.files if part else 0,
+                bytes=None if found is None else total_bytes * part.messages // total_messages if part else 0,
+            )
+        )
+    return rows
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,141 @@
+"""From options to tasks: which offsets are read, decided once, and who reads which of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from klog.client.raw_fetch import EARLIEST, LATEST, Range, RawCluster
+from klog.errors import KlogError, OffsetOutOfRange, UnknownTopicOrPartition, UsageError
+from klog.names import TopicPartition
+from klog.spark.options import Bound, SourceOptions
+from klog.spark.splits import cut_and_pack, cut_at, cut_evenly
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one Spark task reads: ``ranges`` one after the other; of each the messages that the broker counts in it.
+
+    None as a count: the broker cannot count (plain Kafka), so a short read cannot be told from a short range.
+    """
+
+    ranges: tuple[Range, ...]
+    messages: tuple[int | None, ...]
+
+
+def plan(options: SourceOptions) -> list[Task]:
+    """The tasks that together read exactly what the options mean, as of now.
+
+    Raises UnknownTopicOrPartition, OffsetOutOfRange (with failOnDataLoss), UsageError (a partition that is not there).
+    """
+    with RawCluster(options.bootstrap) as cluster:
+        ranges = list(options.ranges) if options.ranges is not None else _resolve(cluster, options)
+        ranges = [one for one in ranges if one.to_offset > one.from_offset]
+        splits = _split(cluster, options, ranges) if ranges else []
+        counts = cluster.counts(one for split in splits for one in split)
+        return [Task(split, tuple(counts[one] for one in split)) for split in splits]
+
+
+def _split(cluster: RawCluster, options: SourceOptions, ranges: list[Range]) -> list[tuple[Range, ...]]:
+    def align(one: Range, offset: int) -> int:
+        with suppress(KlogError):  # an unaligned cut costs a batch decoded twice, nothing else
+            return cluster.batch_start(TopicPartition(one.topic, one.partition), offset) or offset
+        return offset
+
+    if options.max_records_per_partition is not None:
+        ranges = [part for one in ranges for part in _by_messages(cluster, one, options.max_records_per_partition)]
+    if options.min_partitions is not None and options.min_partitions > len(ranges):
+        return cut_evenly(ranges, options.min_partitions, align)
+    if options.max_records_per_partition is not None:
+        return [(one,) for one in ranges]
+    return cut_and_pack(ranges, options.split_bytes, align)
+
+
+def _by_messages(cluster: RawCluster, one: Range, messages: int) -> list[Range]:
+    """The range in parts of ``messages`` messages, the last of what is left."""
+    cuts: list[int] = []
+    at = one.from_offset
+    while True:
+        at = cluster.nth(TopicPartition(one.topic, one.partition), at, messages)
+        if not one.from_offset < at < one.to_offset or (cuts and at <= cuts[-1]):
+            return cut_at(one, cuts)
+        cuts.append(at)
+
+
+def _resolve(cluster: RawCluster, options: SourceOptions) -> list[Range]:
+    """The offsets to read of every partition chosen."""
+    partitions = _chosen(cluster, options)
+    earliest = _offsets(cluster, partitions, EARLIEST)
+    latest = _offsets(cluster, partitions, LATEST)
+    starts = _at(cluster, options.starting, partitions, earliest, latest)
+    ends = _at(cluster, options.ending, partitions, earliest, latest)
+    ranges = []
+    for one in partitions:
+        start = starts[one]
+        if start is None:
+            if options.starting_no_match_is_error:
+                raise OffsetOutOfRange(
+                    f"{one}: no message is as late as the starting time",
+                    hint='or set startingOffsetsByTimestampStrategy to "latest"',
+                )
+            start = latest[one]
+        end = ends[one]
+        end = latest[one] if end is None else end
+        if options.fail_on_data_loss and (start < earliest[one] or max(start, end) > latest[one]):
+            raise OffsetOutOfRange(
+                f"{one}: [{start}, {end}) was asked for, [{earliest[one]}, {latest[one]}) is there",
+                hint="set failOnDataLoss to false to read what there is",
+            )
+        start = min(max(start, earliest[one]), latest[one])
+        ranges.append(Range(one.topic, one.partition, start, min(end, latest[one])))
+    return ranges
+
+
+def _chosen(cluster: RawCluster, options: SourceOptions) -> list[TopicPartition]:
+    """Every partition that is subscribed or assigned, in order."""
+    if options.subscribe_pattern is not None:
+        pattern = options.subscribe_pattern
+        facts = {name: one for name, one in cluster.describe().items() if pattern.fullmatch(name)}
+        names: Sequence[str] = sorted(facts)
+    else:
+        names = sorted({*options.subscribe, *(one.topic for one in options.assign)})
+        facts = cluster.describe(names)
+    missing = [name for name in names if name not in facts]
+    if missing and options.fail_on_data_loss:
+        raise UnknownTopicOrPartition(f"no such topic: {', '.join(missing)}", hint="klog topic list shows all")
+    there = [TopicPartition(one.name, index) for _, one in sorted(facts.items()) for index in sorted(one.partitions)]
+    if not options.assign:
+        return there
+    unknown = [str(one) for one in options.assign if one not in there]
+    if unknown:
+        raise UnknownTopicOrPartition(f"no such partition: {', '.join(unknown)}")
+    return sorted(set(options.assign))
+
+
+def _at(
+    cluster: RawCluster,
+    bound: Bound,
+    partitions: Sequence[TopicPartition],
+    earliest: dict[TopicPartition, int],
+    latest: dict[TopicPartition, int],
+) -> dict[TopicPartition, int | None]:
+    """The offset of a bound in each partition; None where no message is as late as the time asked for."""
+    unknown = [str(one) for one in bound.per_partition if one not in partitions]
+    if unknown:
+        raise UsageError(f"an offset or time is given for {', '.join(unknown)}, which is not read")
+    values = {one: bound.per_partition.get(one, bound.default) for one in partitions}
+    named = {EARLIEST: earliest, LATEST: latest}
+    found: dict[TopicPartition, int | None] = {
+        one: named[value][one] for one, value in values.items() if value in named
+    }
+    others = {one: value for one, value in values.items() if value not in named}
+    if not bound.by_time:
+        return {**found, **others}
+    for one, at in cluster.offsets(others).items():
+        found[one] = None if at.offset < 0 else at.offset
+    return found
+
+
+def _offsets(cluster: RawCluster, partitions: Sequence[TopicPartition], at: int) -> dict[TopicPartition, int]:
+    return {one: found.offset for one, found in cluster.offsets(dict.fromkeys(partitions, at)).items()}
