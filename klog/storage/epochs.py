@@ -1,0 +1,70 @@
+"""Leader epochs of one partition: where each began (KIP-101).
+
+An immutable tuple, swapped whole: reads are thread-safe, changes belong to the owner thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final, NamedTuple
+
+from klog.storage.log_end import LogEnd
+
+NO_EPOCH: Final = -1
+
+
+class EpochStart(NamedTuple):
+    """``epoch`` began at ``address``; ``offset_before`` is the last record before it + 1, the end shown then."""
+
+    epoch: int
+    address: int
+    offset_before: int
+
+
+class Epochs:
+    """The epochs in a log, oldest first."""
+
+    def __init__(self, starts: tuple[EpochStart, ...] = ()) -> None:
+        self._starts = starts
+
+    @property
+    def starts(self) -> tuple[EpochStart, ...]:
+        return self._starts
+
+    @property
+    def last(self) -> int:
+        return self._starts[-1].epoch if self._starts else NO_EPOCH
+
+    def begin(self, epoch: int, end: LogEnd) -> None:
+        """``epoch`` leads from ``end`` on; nothing happens if it, or a later one, does already."""
+        starts = self._starts
+        if starts and starts[-1].epoch >= epoch:
+            return
+        self._starts = (*starts, EpochStart(epoch, end.address, end.offset))
+
+    def end(self, epoch: int, log_start: int, log_end: LogEnd) -> tuple[int, LogEnd]:
+        """The largest known epoch at or below ``epoch`` and where it ended.
+
+        Before the first known one: the asked epoch and the log's start (rule R8: an undefined answer makes clients
+        reset).
+        After the last known one: (-1, (-1, -1)), undefined, which is the truth.
+        """
+        starts = self._starts
+        if not starts or epoch > starts[-1].epoch:
+            return NO_EPOCH, LogEnd(-1, -1)
+        at = bisect_right(starts, epoch, key=lambda start: start.epoch)
+        if at == 0:
+            return epoch, LogEnd(log_start, log_start)
+        if at == len(starts):
+            return starts[-1].epoch, log_end
+        return starts[at - 1].epoch, LogEnd(starts[at].address, starts[at].offset_before)
+
+    def truncate(self, address: int) -> None:
+        """Forget epochs that began at or after ``address``."""
+        self._starts = tuple(start for start in self._starts if start.address < address)
+
+    def forget_below(self, address: int) -> None:
+        """Forget epochs that ended at or below ``address``; the one that covers it stays."""
+        starts = self._starts
+        at = bisect_right(starts, address, key=lambda start: start.address)
+        self._starts = starts[max(at - 1, 0) :]

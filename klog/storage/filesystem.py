@@ -1,0 +1,382 @@
+"""The one module that makes things durable.
+
+Strategy: everything klog does to a disk goes through the two Protocols below, so that the tests can put a disk in their
+place that forgets whatever was not flushed. Four acts have a name, and nothing else in klog calls fsync, rename or
+truncate:
+
+* ``LogFile.write_at`` + ``LogFile.sync``  append, then make it last (``fdatasync``);
+* ``FileSystem.replace``          a small file, all or nothing: temporary file, fsync, rename, fsync of the folder;
+* ``FileSystem.sync_folder``      names made or removed in a folder last;
+* ``FileSystem.sync_everything``  one ``syncfs`` instead of many ``fdatasync`` (rule L9).
+
+``OSError`` is translated here, once: ENOSPC and EDQUOT to DiskFull, everything else to StorageError.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import Final, Protocol
+
+from klog.errors import DiskFull, LogDirLocked, StorageError
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+TEMPORARY_SUFFIX: Final = ".tmp"
+COPY_BYTES: Final = 1 << 20
+
+
+def translated(error: OSError, act: str, path: str) -> StorageError:
+    """The StorageError for ``error``, naming what was tried and where."""
+    kind = DiskFull if error.errno in _FULL else StorageError
+    return kind(f"cannot {act} {path}: {error.strerror or error} (errno {error.errno})")
+
+
+class LogFile(Protocol):
+    """An open file of record bytes. Thread-safe: every call names its position; the descriptor closes with the last
+    reference, so that a reader that still sends from it keeps it open."""
+
+    path: str
+
+    def fileno(self) -> int: ...
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end of the file."""
+        ...
+
+    def write_at(self, position: int, data: memoryview | bytes | bytearray) -> None:
+        """All of ``data``, or an error after which any part of it may be there."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+    def sync(self) -> None:
+        """The bytes, and the size that it takes to read them, are on the disk."""
+        ...
+
+    def size(self) -> int: ...
+    def is_resident(self, position: int, size: int) -> bool:
+        """Whether the page cache answers for these bytes without the disk (a sample of the pages)."""
+        ...
+
+    def warm(self, position: int, size: int) -> None:
+        """Read these bytes into the page cache; blocks."""
+        ...
+
+    def forget(self, position: int, size: int) -> None:
+        """Let the page cache drop these bytes where they are clean."""
+        ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class FileStatus(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_folder(self) -> bool: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def modified_ms(self) -> int: ...
+
+
+class FileSystem(Protocol):
+    """Folders and files by path. Thread-safe. Every method raises StorageError (DiskFull where the disk is full)."""
+
+    def open(self, path: str, *, create: bool = False) -> LogFile:
+        """Open to read and write. ``create``: the file must not be there yet; its name lasts after sync_folder."""
+        ...
+
+    def scan(self, folder: str) -> list[FileStatus]: ...
+    def exists(self, path: str) -> bool: ...
+    def read(self, path: str) -> bytes | None:
+        """A small file whole; None where there is none."""
+        ...
+
+    def replace(self, path: str, data: bytes) -> None:
+        """``path`` holds ``data``, durably, or what it held before."""
+        ...
+
+    def make_folder(self, path: str) -> None:
+        """The folder and its missing parents; their names last after this."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Durable when it returns. ``target`` must not be there."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """The name goes; open descriptors live on. Lasts after sync_folder."""
+        ...
+
+    def remove_folder(self, path: str) -> None:
+        """The folder and all in it."""
+        ...
+
+    def sync_folder(self, path: str) -> None: ...
+    def sync_everything(self, path: str) -> None:
+        """Write back all dirty data of the file system that holds ``path``. Tells of no error: ask each file's sync."""
+        ...
+
+    def free_bytes(self, path: str) -> int: ...
+    def lock(self, path: str) -> Lock:
+        """Hold ``path`` alone, until released or the process ends; LogDirLocked where another process holds it."""
+        ...
+
+
+class OsFileStatus:
+    """One entry of a folder."""
+
+    __slots__ = ("is_folder", "modified_ms", "name", "size")
+
+    def __init__(self, name: str, status: os.stat_result) -> None:
+        self.name = name
+        self.is_folder = stat.S_ISDIR(status.st_mode)
+        self.size = status.st_size
+        self.modified_ms = status.st_mtime_ns // 1_000_000
+
+
+class OsLogFile:
+    """LogFile over a descriptor."""
+
+    __slots__ = ("_descriptor", "path")
+
+    PROBE_BYTES: Final = 128 * 1024
+    """Distance of the pages that is_resident samples: the kernel's default read-ahead, read and dropped together."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def __del__(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def read_at(self, position: int, size: int) -> bytes:
+        try:
+            data = os.pread(self._descriptor, size, position)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < size:  # pread may stop early (2 GiB, a signal); only an empty answer is the end
+                data = os.pread(self._descriptor, size - got, position + got)
+                if not data:
+                    break
+                parts.append(data)
+                got += len(data)
+            return b"".join(parts)
+        except OSError as error:
+            raise translated(error, "read", self.path) from error
+
+    def write_at(self, position: int, data: memoryview | bytes | bytearray) -> None:
+        try:
+            written = os.pwrite(self._descriptor, data, position)
+            if written == len(data):
+                return
+            rest = memoryview(data)
+            while written < len(rest):  # a short write is how a disk that fills up begins to say so
+                written += os.pwrite(self._descriptor, rest[written:], position + written)
+        except OSError as error:
+            raise translated(error, "write to", self.path) from error
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            raise translated(error, "truncate", self.path) from error
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise translated(error, "flush", self.path) from error
+
+    def size(self) -> int:
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise translated(error, "look at", self.path) from error
+
+    def is_resident(self, position: int, size: int) -> bool:
+        probe = bytearray(1)
+        last = position + size - 1
+        try:
+            for at in (*range(position, last, self.PROBE_BYTES), last):
+                os.preadv(self._descriptor, [probe], at, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
+                return True  # a file system that cannot tell (tmpfs): there is no disk to wait for, or no way to know
+            raise translated(error, "read", self.path) from error
+        return True
+
+    def warm(self, position: int, size: int) -> None:
+        scratch = bytearray(min(size, COPY_BYTES))
+        end = position + size
+        try:
+            while position < end:
+                got = os.preadv(self._descriptor, [memoryview(scratch)[: end - position]], position)
+                if not got:
+                    return
+                position += got
+        except OSError as error:
+            raise translated(error, "read", self.path) from error
+
+    def forget(self, position: int, size: int) -> None:
+        try:
+            os.posix_fadvise(self._descriptor, position, size, os.POSIX_FADV_DONTNEED)
+        except OSError:
+            pass  # advice: a file system that does not take it loses nothing
+
+
+class OsLock:
+    """``flock`` on a file: the kernel lets go of it when the process ends, however it ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class OsFileSystem:
+    """FileSystem over the operating system (Linux)."""
+
+    def open(self, path: str, *, create: bool = False) -> OsLogFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        try:
+            return OsLogFile(path, os.open(path, flags, 0o644))
+        except OSError as error:
+            raise translated(error, "create" if create else "open", path) from error
+
+    def scan(self, folder: str) -> list[FileStatus]:
+        try:
+            with os.scandir(folder) as entries:
+                return [OsFileStatus(entry.name, entry.stat()) for entry in entries]
+        except OSError as error:
+            raise translated(error, "list", folder) from error
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise translated(error, "read", path) from error
+
+    def replace(self, path: str, data: bytes) -> None:
+        temporary = path + TEMPORARY_SUFFIX
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rename(temporary, path)  # noqa: PTH104
+        except OSError as error:
+            raise translated(error, "replace", path) from error
+        self.sync_folder(os.path.dirname(path))
+
+    def make_folder(self, path: str) -> None:
+        missing: list[str] = []
+        at = os.path.abspath(path)  # noqa: PTH100
+        while not os.path.isdir(at):  # noqa: PTH112
+            missing.append(at)
+            at = os.path.dirname(at)
+        for folder in reversed(missing):
+            try:
+                os.mkdir(folder)  # noqa: PTH102
+            except FileExistsError:
+                pass
+            except OSError as error:
+                raise translated(error, "make the folder", folder) from error
+            self.sync_folder(os.path.dirname(folder))
+
+    def rename(self, source: str, target: str) -> None:
+        try:
+            if os.path.lexists(target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+            os.rename(source, target)  # noqa: PTH104
+        except OSError as error:
+            raise translated(error, f"rename {source} to", target) from error
+        self.sync_folder(os.path.dirname(target))
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(path)  # noqa: PTH108
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise translated(error, "remove", path) from error
+
+    def remove_folder(self, path: str) -> None:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise translated(error, "remove", path) from error
+
+    def sync_folder(self, path: str) -> None:
+        try:
+            descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise translated(error, "flush the folder", path) from error
+
+    def sync_everything(self, path: str) -> None:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise translated(error, "open", path) from error
+        try:
+            # Its own verdict is not asked: kernels before 5.8 have none, later ones report other people's files too.
+            _LIBC.syncfs(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        try:
+            status = os.statvfs(path)
+        except OSError as error:
+            raise translated(error, "look at", path) from error
+        return status.f_bavail * status.f_frsize
+
+    def lock(self, path: str) -> OsLock:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise translated(error, "open", path) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise LogDirLocked(
+                    f"{path} is held by another process", hint="another broker uses this log dir; give each its own"
+                ) from error
+            raise translated(error, "lock", path) from error
+        return OsLock(descriptor)

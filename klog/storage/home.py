@@ -1,0 +1,104 @@
+"""What a log needs from the log dir that it lives in, and a stand-in for logs opened alone (tools, tests)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from klog.errors import DiskFull, StorageError
+from klog.storage.file_pool import FilePool
+from klog.storage.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from klog.names import TopicPartition
+    from klog.storage.log import Log
+
+ROOM_BYTES_MIN = 1 << 20
+"""A full disk is tried again when this much is free besides the append: less would be full again at once."""
+
+
+class Home(Protocol):
+    """Shared by all logs of one log dir. Thread-safe."""
+
+    path: str
+    pool: FilePool
+    failure: StorageError | None
+    """Why the dir is offline; None while it serves. Never goes back to None."""
+    is_full: bool
+
+    def fail(self, error: StorageError) -> StorageError:
+        """An I/O error: the dir goes offline. Returns what every later call raises."""
+        ...
+
+    def filled(self, error: DiskFull) -> None:
+        """ENOSPC: refuse appends until there is room again (rule L5)."""
+        ...
+
+    def check_room(self, size: int) -> None:
+        """DiskFull where there is still no room for ``size`` bytes; otherwise the dir is no longer full."""
+        ...
+
+    def keep_start(self, name: TopicPartition, offset: int) -> None:
+        """The start shown is durable when this returns (rule L4)."""
+        ...
+
+    def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
+        """No checkpoint says more than ``address`` when this returns: before a truncation goes below one."""
+        ...
+
+    def appended(self, log: Log, batches: int, size: int) -> None:
+        """Count towards the next checkpoint."""
+        ...
+
+    def rolled(self, log: Log) -> None:
+        """A segment was closed: its summary is worth keeping soon."""
+        ...
+
+
+class Health:
+    """The state of one disk as its logs see it: serving, full, or offline."""
+
+    def __init__(self, file_system: FileSystem, path: str) -> None:
+        self.file_system = file_system
+        self.path = path
+        self.failure: StorageError | None = None
+        self.is_full = False
+
+    def fail(self, error: StorageError) -> StorageError:
+        if self.failure is None:
+            self.failure = StorageError(
+                f"log dir {self.path} is offline: {error.message}",
+                hint="repair or replace the disk, then restart the broker",
+            )
+        return self.failure
+
+    def filled(self, error: DiskFull) -> None:
+        self.is_full = True
+
+    def check_room(self, size: int) -> None:
+        free = self.file_system.free_bytes(self.path)
+        if free < size + ROOM_BYTES_MIN:
+            raise DiskFull(
+                f"log dir {self.path} is full: {free} bytes are free",
+                hint="appends resume by themselves when there is room; shorten the retention or add a disk",
+            )
+        self.is_full = False
+
+
+class Alone(Health):
+    """The home of a log opened by itself: no checkpoints, so the next open checks the whole log."""
+
+    def __init__(self, file_system: FileSystem, path: str) -> None:
+        super().__init__(file_system, path)
+        self.pool = FilePool()
+
+    def keep_start(self, name: TopicPartition, offset: int) -> None:
+        pass
+
+    def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
+        pass
+
+    def appended(self, log: Log, batches: int, size: int) -> None:
+        pass
+
+    def rolled(self, log: Log) -> None:
+        pass

@@ -1,0 +1,124 @@
+"""Questions to a log: how many messages, which one, since when, where. Over a tuple of segments; any thread."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import NamedTuple
+
+from klog.errors import OffsetOutOfRange
+from klog.record.batch import BatchHeader
+from klog.record.records import decode_batch
+from klog.storage.log_end import LogEnd
+from klog.storage.segment import Segment
+
+_base_address = attrgetter("base_address")
+
+
+class Location(NamedTuple):
+    """A batch in its file."""
+
+    path: str
+    position: int
+    size: int
+    header: BatchHeader
+
+
+def segment_at(segments: tuple[Segment, ...], offset: int) -> int:
+    """The index of the segment whose addresses ``offset`` lies in; the first where it lies before all."""
+    return max(bisect_right(segments, offset, key=_base_address) - 1, 0)
+
+
+def count(segments: tuple[Segment, ...], from_offset: int, to_offset: int) -> int | None:
+    """Records with from_offset <= offset < to_offset; None while a segment between is not counted yet."""
+    if to_offset <= from_offset:
+        return 0
+    first, last = segment_at(segments, from_offset), segment_at(segments, to_offset)
+    total = segments[last].count_before(to_offset) - segments[first].count_before(from_offset)
+    for segment in segments[first:last]:
+        if segment.count is None:
+            return None
+        total += segment.count
+    return total
+
+
+def nth(segments: tuple[Segment, ...], end: LogEnd, n: int, from_offset: int) -> int | None:
+    """The offset of record ``n`` (from 0) at or after ``from_offset``; the end's where there are fewer."""
+    at = segment_at(segments, from_offset)
+    n += segments[at].count_before(from_offset)
+    for segment in segments[at:]:
+        if segment.count is None:
+            return None
+        if n < segment.count:
+            return segment.nth(n)
+        n -= segment.count
+    return end.offset
+
+
+def offset_for_time(segments: tuple[Segment, ...], start_offset: int, timestamp_ms: int) -> tuple[int, int] | None:
+    """The first record at or after ``start_offset`` whose timestamp is at or after ``timestamp_ms``, to the record.
+
+    Headers tell which batches can have it; such a batch is decoded, because its records need not be in order.
+    """
+    for segment in segments[segment_at(segments, start_offset) :]:
+        if segment.count is not None and segment.max_timestamp_ms < timestamp_ms:
+            continue
+        # Anchors carry the largest timestamp before them: start at the last one that has none late enough.
+        anchors = segment.index.anchors
+        at = bisect_right(anchors.max_timestamps_before_ms, timestamp_ms - 1) - 1
+        start = max(anchors.addresses[max(at, 0)], segment.index.floor(max(start_offset, segment.base_address)).address)
+        for anchor, header in segment.remembering_walk(start):
+            if header.max_timestamp_ms < timestamp_ms or header.last_offset < start_offset:
+                continue
+            _, data = segment.read_batch(anchor.address)
+            for record in decode_batch(data):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                    return record.offset, record.timestamp_ms
+    return None
+
+
+def max_timestamp(segments: tuple[Segment, ...], start_offset: int) -> tuple[int, int] | None:
+    """The first record with the largest timestamp."""
+    best: tuple[int, int] | None = None
+    for segment in segments:
+        if segment.size == 0 or segment.end_offset <= start_offset:
+            continue
+        if segment.count is not None and best is not None and segment.max_timestamp_ms <= best[1]:
+            continue
+        found = _max_timestamp_in(segment, start_offset)
+        if found is not None and (best is None or found[1] > best[1]):
+            best = found
+    return best
+
+
+def _max_timestamp_in(segment: Segment, start_offset: int) -> tuple[int, int] | None:
+    if segment.count is not None and segment.max_timestamp_address >= start_offset:
+        candidates = [segment.max_timestamp_address]
+    else:  # not counted yet, or the largest was deleted by DeleteRecords: the headers tell the next largest
+        headers = [
+            (header.max_timestamp_ms, -anchor.address)
+            for anchor, header in segment.remembering_walk(max(start_offset, segment.base_address))
+            if header.last_offset >= start_offset
+        ]
+        candidates = [-address for _, address in sorted(headers, reverse=True)[:2]]
+    best: tuple[int, int] | None = None
+    for address in candidates:
+        _, data = segment.read_batch(address)
+        for record in decode_batch(data):
+            if (
+                record.offset >= start_offset
+                and record.timestamp_ms >= 0
+                and (best is None or record.timestamp_ms > best[1])
+            ):
+                best = record.offset, record.timestamp_ms
+    return best
+
+
+def locate(segments: tuple[Segment, ...], offset: int) -> Location:
+    """The batch that a fetch at ``offset`` begins with."""
+    for segment in segments[segment_at(segments, offset) :]:
+        start = segment.find(offset)
+        if start is not None:
+            _, header = next(segment.walk(start))
+            return Location(segment.path, start - segment.base_address, header.size_bytes, header)
+    raise OffsetOutOfRange(f"no batch at or after offset {offset}")

@@ -1,0 +1,67 @@
+"""The folder of a partition, ``<topic>-<partition>``, and whose it is.
+
+Rule L10: ``partition.metadata`` holds the topic's UUID (Kafka's form: ``version: 0``, ``topic_id: <base64>``). A
+folder with another UUID, or with none, is set aside by a rename and never served; a deleted one is renamed before it is
+removed, so that a crash cannot bring half of it back.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from typing import Final
+
+from klog.names import TopicPartition
+from klog.storage.filesystem import FileSystem
+
+METADATA: Final = "partition.metadata"
+ASIDE_SUFFIX: Final = "-aside"
+DELETED_SUFFIX: Final = "-delete"
+FILE_NAME_CHARS_MAX: Final = 255
+
+
+def uuid_text(topic_id: uuid.UUID) -> str:
+    """Kafka's text of a UUID: base64 for URLs, without padding."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def parse_uuid(text: str) -> uuid.UUID | None:
+    """None where the text is none."""
+    try:
+        return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except ValueError:
+        return None
+
+
+def parse_folder_name(name: str) -> TopicPartition | None:
+    """The partition that a folder's name tells; None where it is no partition's."""
+    topic, dash, partition = name.rpartition("-")
+    if not dash or not topic or not (partition.isascii() and partition.isdecimal()):
+        return None
+    return TopicPartition(topic, int(partition))
+
+
+def renamed(name: TopicPartition, topic_id: uuid.UUID | None, suffix: str) -> str:
+    """The name of a folder that is no longer served: ends in a suffix that no partition's name has."""
+    end = f"-{name.partition}.{uuid_text(topic_id) if topic_id else 'unknown'}.{uuid.uuid4().hex[:8]}{suffix}"
+    return name.topic[: FILE_NAME_CHARS_MAX - len(end)] + end
+
+
+def read_topic_id(file_system: FileSystem, folder: str) -> uuid.UUID | None:
+    """The UUID in the folder; None where there is no file or nothing in it to read."""
+    data = file_system.read(f"{folder}/{METADATA}")
+    for line in (data or b"").decode("utf-8", "replace").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "topic_id":
+            return parse_uuid(value.strip())
+    return None
+
+
+def create_folder(file_system: FileSystem, parent: str, name: TopicPartition, topic_id: uuid.UUID) -> str:
+    """The new folder, durable with its UUID in it before it has its name."""
+    temporary = f"{parent}/{renamed(name, topic_id, DELETED_SUFFIX)}"  # a crash leaves what the next start removes
+    file_system.make_folder(temporary)
+    file_system.replace(f"{temporary}/{METADATA}", f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode())
+    folder = f"{parent}/{name}"
+    file_system.rename(temporary, folder)
+    return folder

@@ -1,0 +1,133 @@
+"""Idempotence (rule L6): what each producer id last wrote to one partition.
+
+A producer numbers its records a partition from 0 (wrapping after 2^31 - 1) and may have five batches in flight, so the
+last five batches of each id tell a repeated batch from a gap. An id that is not known, because retention forgot it, may
+start at any sequence: Java's clients rely on it.
+Values are immutable, so a snapshot is a shallow copy. Owner thread only.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from klog.errors import InvalidProducerEpoch, OutOfOrderSequence
+from klog.record.batch import BatchHeader
+
+WINDOW_BATCHES: Final = 5
+"""max.in.flight.requests.per.connection of an idempotent producer is at most 5."""
+SEQUENCE_END: Final = 1 << 31
+NO_PRODUCER: Final = -1
+
+
+class WrittenBatch(NamedTuple):
+    """One batch of a producer, as much of it as answers its repetition."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    next_address: int
+
+
+class Producer(NamedTuple):
+    """The state of one producer id; ``batches`` oldest first, at most five, empty where truncation removed them."""
+
+    epoch: int
+    batches: tuple[WrittenBatch, ...]
+    timestamp_ms: int
+
+
+def last_sequence(first_sequence: int, count: int) -> int:
+    """The sequence number of the last of ``count`` records that begin at ``first_sequence``."""
+    return (first_sequence + count - 1) % SEQUENCE_END
+
+
+class Producers:
+    """Every producer id known to one partition."""
+
+    def __init__(self, known: dict[int, Producer] | None = None) -> None:
+        self._known: dict[int, Producer] = known or {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, producer_id: object) -> bool:
+        return producer_id in self._known
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._known.get(producer_id)
+
+    def snapshot(self) -> dict[int, Producer]:
+        return self._known.copy()
+
+    def check(self, header: BatchHeader) -> WrittenBatch | None:
+        """Whether the batch may be appended: None if so, the batch that it repeats if it is there already.
+
+        Raises InvalidProducerEpoch (an older incarnation of the producer) or OutOfOrderSequence.
+        """
+        producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
+        known = self._known.get(producer_id)
+        if known is None:
+            return None
+        if epoch < known.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {producer_id} wrote with epoch {epoch}, but epoch {known.epoch} has written since"
+            )
+        if epoch > known.epoch:
+            if first != 0:
+                raise OutOfOrderSequence(
+                    f"producer {producer_id} begins epoch {epoch} with sequence {first}, expected 0"
+                )
+            return None
+        if not known.batches:
+            return None
+        expected = (known.batches[-1].last_sequence + 1) % SEQUENCE_END
+        if first == expected:
+            return None
+        last = last_sequence(first, header.count)
+        for written in known.batches:
+            if written.first_sequence == first and written.last_sequence == last:
+                return written
+        raise OutOfOrderSequence(
+            f"producer {producer_id}, epoch {epoch}: found sequence {first} to {last}, expected {expected}"
+        )
+
+    def written(self, address: int, header: BatchHeader) -> None:
+        """The batch is in the log at ``address``."""
+        count = header.count
+        batch = WrittenBatch(
+            header.base_sequence,
+            last_sequence(header.base_sequence, count),
+            address,
+            address + count - 1,
+            address + max(header.size_bytes, count),
+        )
+        known = self._known.get(header.producer_id)
+        if known is None or known.epoch != header.producer_epoch:
+            batches: tuple[WrittenBatch, ...] = (batch,)
+        else:
+            batches = (*known.batches[1 - WINDOW_BATCHES :], batch)
+        self._known[header.producer_id] = Producer(header.producer_epoch, batches, header.max_timestamp_ms)
+
+    def truncate(self, address: int) -> None:
+        """Forget batches at or after ``address``.
+
+        An id whose five batches all went keeps its epoch and may go on at any sequence: what it can still repeat are
+        the batches it had in flight, and those are among the ones removed.
+        """
+        for producer_id, known in list(self._known.items()):
+            batches = tuple(batch for batch in known.batches if batch.base_offset < address)
+            if len(batches) != len(known.batches):
+                self._known[producer_id] = known._replace(batches=batches)
+
+    def forget_below(self, start_offset: int) -> None:
+        """Forget ids whose last batch retention removed."""
+        for producer_id, known in list(self._known.items()):
+            if not known.batches or known.batches[-1].last_offset < start_offset:
+                del self._known[producer_id]
+
+    def forget_idle(self, oldest_ms: int) -> None:
+        """Forget ids that, by their own timestamps, have not written since (``producer.id.expiration.ms``)."""
+        for producer_id, known in list(self._known.items()):
+            if known.timestamp_ms < oldest_ms:
+                del self._known[producer_id]

@@ -1,0 +1,304 @@
+"""One segment file: ``<20-digit first address>.log``, record batches and nothing else.
+
+A batch at address A lies at file position A - base_address. Behind a batch with more records than bytes lies a hole of
+zeros up to the next batch's address; nothing of it is ever sent. A segment ends at ``end_address``, where the next one
+begins unless a ``.damaged`` record says otherwise.
+After a crash the file may end in a part of a batch: recovery cuts it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from klog.errors import CorruptLog, StorageError
+from klog.record.batch import HEADER_BYTES, BatchHeader, read_header
+from klog.storage.batch_index import Anchor, BatchIndex
+from klog.storage.file_pool import FilePool
+from klog.storage.filesystem import FileSystem, LogFile
+
+SUFFIX: Final = ".log"
+WALK_BYTES: Final = 128 * 1024
+"""What a walk reads at once where batches are small; one page where they are larger than that."""
+PAGE_BYTES: Final = 4096
+
+
+class FileRange(NamedTuple):
+    """A run of whole batches, ready for sendfile. Holding it keeps the descriptor open."""
+
+    file: LogFile
+    position: int
+    size: int
+
+
+def segment_name(base_address: int) -> str:
+    """The file name of the segment that begins at ``base_address``."""
+    return f"{base_address:020d}{SUFFIX}"
+
+
+def base_address_of(name: str) -> int | None:
+    """The first address that a file name tells; None where it is not a segment's."""
+    stem = name.removesuffix(SUFFIX)
+    return int(stem) if len(stem) == 20 and stem.isdecimal() and name.endswith(SUFFIX) else None
+
+
+class Segment:
+    """A segment and what is known of it. The owner thread appends and truncates; any thread reads.
+
+    ``count`` is None while unknown; ``end_offset`` is the last record's offset + 1 (``base_address`` while empty).
+    """
+
+    __slots__ = (
+        "_file",
+        "_file_system",
+        "_pool",
+        "base_address",
+        "count",
+        "created_ms",
+        "end_address",
+        "end_offset",
+        "flushed_size",
+        "has_holes",
+        "index",
+        "max_timestamp_address",
+        "max_timestamp_ms",
+        "modified_ms",
+        "name_is_durable",
+        "path",
+        "size",
+        "was_used",
+    )
+
+    def __init__(self, file_system: FileSystem, folder: str, base_address: int, pool: FilePool) -> None:
+        self._file_system = file_system
+        self._pool = pool
+        self._file: LogFile | None = None
+        self.path = f"{folder}/{segment_name(base_address)}"
+        self.base_address = base_address
+        self.end_address = base_address
+        self.end_offset = base_address
+        self.size = 0
+        self.flushed_size = 0
+        self.count: int | None = 0
+        self.max_timestamp_ms = -1
+        self.max_timestamp_address = base_address
+        self.has_holes = False
+        self.created_ms = 0
+        self.modified_ms = 0
+        self.index = BatchIndex(base_address)
+        self.name_is_durable = False
+        self.was_used = False
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path}, to {self.end_address})"
+
+    # --- The file ---
+
+    @property
+    def file(self) -> LogFile:
+        """The open file; opens it where it is not."""
+        file = self._file
+        if file is None:
+            file = self._file = self._file_system.open(self.path)
+            self._pool.opened(self)
+        self.was_used = True
+        return file
+
+    def create(self) -> None:
+        """Make the file. Its name lasts only after the folder is flushed."""
+        self._file = self._file_system.open(self.path, create=True)
+        self._pool.opened(self)
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    @property
+    def may_let_go(self) -> bool:
+        return self.flushed_size >= self.size
+
+    def let_go(self) -> None:
+        self._file = None
+
+    def close(self) -> None:
+        self._pool.closed(self)
+        self._file = None
+
+    # --- What is appended ---
+
+    def appended(self, address: int, header: BatchHeader) -> None:
+        """Take in the batch that was written (or found) at ``address``, the end so far."""
+        count = header.count
+        end = address + header.size_bytes
+        self.count = count_after = (self.count or 0) + count
+        self.index.add(address, count_after, self.max_timestamp_ms)
+        if header.max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = header.max_timestamp_ms
+            self.max_timestamp_address = address
+        self.size = end - self.base_address
+        self.end_offset = address + count
+        if count > header.size_bytes:
+            self.has_holes = True
+            end = address + count
+        self.end_address = end
+
+    # --- Finding batches ---
+
+    def walk(self, anchor: int, until: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches from the batch start ``anchor`` on that begin below ``until``. Raises CorruptLog."""
+        end = self.base_address + self.size
+        until = end if until is None else min(until, end)
+        file = self.file
+        chunk_bytes = PAGE_BYTES
+        address = anchor
+        while address < until:
+            chunk = file.read_at(address - self.base_address, min(chunk_bytes, end - address))
+            origin = address
+            last = origin + len(chunk) - HEADER_BYTES
+            if last < address:
+                raise CorruptLog(f"{self.path}: no whole batch header at {address}; the file ends there")
+            seen = 0
+            while address <= last and address < until:
+                header = read_header(chunk, address - origin)
+                if header.base_offset != address or header.size_bytes < HEADER_BYTES:
+                    raise CorruptLog(
+                        f"{self.path}: at address {address} found base offset {header.base_offset}"
+                        f" and length {header.batch_length}, expected a batch of that address"
+                    )
+                yield address, header
+                address = header.next_address
+                seen += 1
+            chunk_bytes = WALK_BYTES if seen > 1 else PAGE_BYTES
+
+    def remembering_walk(self, address: int, until: int | None = None) -> Iterator[tuple[Anchor, BatchHeader]]:
+        """``walk`` from the last anchor at or below ``address``, with the counts before each batch, leaving anchors."""
+        index = self.index
+        start, count, max_timestamp_ms = index.floor(address)
+        reach = start + 2 * WALK_BYTES
+        for at, header in self.walk(start, until):
+            anchor = Anchor(at, count, max_timestamp_ms)
+            if at >= reach:
+                index.remember(anchor)
+                reach = at + 2 * WALK_BYTES
+            yield anchor, header
+            count += header.count
+            max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp_ms)
+
+    def find(self, offset: int) -> int | None:
+        """Where the first batch starts that has a record at or after ``offset``; None where none here has."""
+        if offset >= self.end_offset:
+            return None
+        if offset <= self.base_address:
+            return self.base_address
+        starts, counts_before = self.index.dense
+        length = len(starts)
+        if length and offset >= starts[0]:
+            at = bisect_right(starts, offset, 0, length) - 1
+            start = starts[at]
+            if offset == start or offset - start < counts_before[at + 1] - counts_before[at]:
+                return start
+            return starts[at + 1] if at + 1 < length else None
+        for anchor, header in self.remembering_walk(offset):
+            if header.last_offset >= offset:
+                return anchor.address
+        return None
+
+    def count_before(self, offset: int) -> int:
+        """How many records of this segment lie below ``offset``, exactly."""
+        if offset <= self.base_address:
+            return 0
+        if offset >= self.end_offset and self.count is not None:
+            return self.count
+        starts, counts_before = self.index.dense
+        length = len(starts)
+        if length and offset >= starts[0]:
+            at = bisect_right(starts, offset, 0, length) - 1
+            before = counts_before[at]
+            return before + min(offset - starts[at], counts_before[at + 1] - before)
+        before = 0
+        for anchor, header in self.remembering_walk(offset, offset):
+            before = anchor.count_before + min(header.count, offset - anchor.address)
+        return before
+
+    def nth(self, index: int) -> int:
+        """The offset of record ``index`` (from 0) of this segment, which must have that many."""
+        starts, counts_before = self.index.dense
+        length = len(starts)
+        if length and index >= counts_before[0]:
+            at = bisect_right(counts_before, index, 0, length) - 1
+            return starts[at] + index - counts_before[at]
+        anchors = self.index.anchors
+        at = bisect_right(anchors.counts_before, index) - 1
+        for anchor, header in self.remembering_walk(anchors.addresses[at]):
+            if index < anchor.count_before + header.count:
+                return anchor.address + index - anchor.count_before
+        raise CorruptLog(f"{self.path}: has no record {index}")
+
+    def ranges(self, start: int, max_bytes: int, limit_address: int, *, at_least_one: bool) -> list[FileRange]:
+        """Whole batches from the batch start ``start``, none of which reaches past ``limit_address``.
+
+        At most ``max_bytes`` of them, but the first one whole where ``at_least_one`` is set (KIP-74).
+        """
+        limit = min(limit_address, self.end_address)
+        if start + max_bytes >= limit and limit == self.end_address:
+            end = limit
+        else:
+            end = self._whole_batches_end(start, min(start + max_bytes, limit))
+            if end <= start:
+                if not at_least_one:
+                    return []
+                _, header = next(self.walk(start))
+                end = header.next_address
+                if end > limit:
+                    return []
+        if self.has_holes:
+            return self._ranges_around_holes(start, end)
+        return [FileRange(self.file, start - self.base_address, end - start)]
+
+    def _whole_batches_end(self, start: int, reach: int) -> int:
+        """The last known batch start in (start, reach]; ``start`` where there is none."""
+        starts, _ = self.index.dense
+        length = len(starts)
+        if length and reach >= starts[0]:
+            end = starts[bisect_right(starts, reach, 0, length) - 1]
+            if end > start or starts[0] <= start:
+                return end
+        anchor = self.index.floor(reach).address
+        # A little less than asked for is a good answer where it saves the walk.
+        if anchor - start >= (reach - start) // 2 and anchor > start:
+            return anchor
+        end = start
+        for at, header in self.walk(max(start, anchor), reach):
+            end = at
+            if header.next_address <= reach:
+                end = header.next_address
+        return end
+
+    def _ranges_around_holes(self, start: int, end: int) -> list[FileRange]:
+        file = self.file
+        ranges: list[FileRange] = []
+        run = at = start
+        for address, header in self.walk(start, end):
+            if address != at:
+                ranges.append(FileRange(file, run - self.base_address, at - run))
+                run = address
+            at = address + header.size_bytes
+        ranges.append(FileRange(file, run - self.base_address, at - run))
+        return ranges
+
+    # --- Making it last ---
+
+    def sync(self) -> None:
+        """Flush what is there now. Blocks; any thread."""
+        size = self.size
+        self.file.sync()
+        self.flushed_size = max(self.flushed_size, size)
+
+    def read_batch(self, address: int) -> tuple[BatchHeader, bytes]:
+        """The batch at the batch start ``address``, whole."""
+        _, header = next(self.walk(address))
+        data = self.file.read_at(address - self.base_address, header.size_bytes)
+        if len(data) < header.size_bytes:
+            raise StorageError(f"{self.path}: batch at {address} ends after {len(data)} bytes")
+        return header, data
