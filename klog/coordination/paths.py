@@ -20,12 +20,13 @@ REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
 CONSUMERS = "/consumers"
 CLUSTER_ID = "/cluster/id"  # Kafka 0.10.1 and later
+PRODUCER_IDS = "/latest_producer_id_block"  # Kafka 0.11 and later
 
 # --- klog's own -------------------------------------------------------------------------------------------------------
 
 REGISTRATIONS = "/klog/registrations"
 TOPIC_EPOCHS = "/klog/topic_epochs"
-PRODUCER_IDS = "/klog/producer_ids"
+
 
 PERSISTENT = (
     BROKER_IDS,

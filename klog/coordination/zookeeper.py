@@ -71,9 +71,12 @@ class WatchEvent(NamedTuple):
 
 
 class Create(NamedTuple):
+    """With `sequence` the server appends ten digits to the path."""
+
     path: str
     data: bytes = b""
     ephemeral: bool = False
+    sequence: bool = False
 
 
 class SetData(NamedTuple):
@@ -257,25 +260,34 @@ class ZooKeeper:
 
     def get_many(self, paths: Sequence[str]) -> list[ZNode | None]:
         """All of them with one wait: requests of a session are pipelined. None for what is absent."""
+        found = self._read_many("get", paths, self._client.get_async)
+        return [None if answer is None else ZNode(answer[0] or b"", _stat(answer[1])) for answer in found]
+
+    def children_many(self, paths: Sequence[str]) -> list[list[str]]:
+        """As `children` of each, with one wait; none for what is absent."""
+        found = self._read_many("children", paths, self._client.get_children_async)
+        return [[] if names is None else sorted(names) for names in found]
+
+    def _read_many(self, operation: str, paths: Sequence[str], send: Callable[[str], Any]) -> list[Any]:
+        """An answer a path, None for NoNode; the whole round again after a lost connection."""
         deadline = time.monotonic() + self.operation_timeout_s
-        started = time.perf_counter()
         while True:
-            self._await_connected(deadline, "get_many")
-            pending = [self._client.get_async(path) for path in paths]
-            found: list[ZNode | None] = []
+            self._await_connected(deadline, operation)
+            started = time.perf_counter()
+            pending = [send(path) for path in paths]
+            answers: list[Any] = []
             try:
                 for path, result in zip(paths, pending, strict=True):
-                    with self._translated("get", path, traced_from=started):
+                    with self._translated(operation, path, traced_from=started):
                         try:
-                            data, stat = self._result(result, deadline)
-                            found.append(ZNode(data or b"", _stat(stat)))
+                            answers.append(self._result(result, deadline))
                         except kazoo_errors.NoNodeError:
-                            found.append(None)
+                            answers.append(None)
             except SessionLost:
-                if time.monotonic() >= deadline:
+                if self._stopping or time.monotonic() >= deadline:
                     raise
                 continue
-            return found
+            return answers
 
     # --- Writes: sent once --------------------------------------------------------------------------------------------
 
@@ -314,8 +326,8 @@ class ZooKeeper:
             transaction = self._client.transaction()
             for operation in operations:
                 match operation:
-                    case Create(path, data, ephemeral):
-                        transaction.create(path, data, ephemeral=ephemeral)
+                    case Create(path, data, ephemeral, sequence):
+                        transaction.create(path, data, ephemeral=ephemeral, sequence=sequence)
                     case SetData(path, data, version):
                         transaction.set_data(path, data, version)
                     case Delete(path, version):

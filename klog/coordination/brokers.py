@@ -1,0 +1,195 @@
+"""The broker registry: ``/brokers/ids/<id>``, ephemeral, with ``/klog/registrations/<id>`` beside it as its fence.
+
+The entry is 0.8's ``{"jmx_port":-1,"timestamp":"ms","host":"h","version":1,"port":9092}`` and klog's own keys behind
+it: ``log_dirs`` (UUIDs of the broker's log dirs, rule R7), ``bind`` (``host:port`` it listens on, where a probe goes:
+rule R6), ``rack``. A broker's *incarnation* is the czxid of its entry: one registration.
+
+Every registration raises the version of the persistent node in the same multi that makes the entry (rule Z1), so a
+broker can tell at any time whether it is still the one registered, by a check that a re-created entry cannot pass.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from klog.coordination import entries, paths
+from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, Watch, ZNode, ZooKeeper
+from klog.errors import BadVersion, BrokerIdInUse, NodeExists, NoNode, SessionLost
+
+REGISTER_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """What a broker says of itself. `host`, `port` are what clients are told; `bind` is where it listens."""
+
+    broker_id: int
+    host: str
+    port: int
+    log_dirs: tuple[str, ...] = ()
+    bind: str = ""
+    rack: str = ""
+    jmx_port: int = -1
+    timestamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A broker's entry as it stands in ZooKeeper. `fence_version` is the version of the node beside it."""
+
+    broker: Broker
+    incarnation: int
+    session: int
+    version: int
+    fence_version: int
+
+    @property
+    def fence(self) -> Check:
+        """Fails once anybody has registered this broker id again."""
+        return Check(paths.registration(self.broker.broker_id), self.fence_version)
+
+
+def register(zookeeper: ZooKeeper, broker: Broker) -> Registration:
+    """Enter the broker; the caller holds `broker.log_dirs` locked.
+
+    BrokerIdInUse, naming the holder, unless the entry found is one that our own earlier process left: all its log dirs
+    are among those that we hold locked now, so that process is dead or has let go (rule R7). It is then replaced, and
+    with it a `/controller` of the same dead session. An entry without log dirs (another's broker) is never replaced.
+    """
+    stamped = broker.timestamp_ms or time.time_ns() // 1_000_000
+    broker = Broker(
+        broker.broker_id,
+        broker.host,
+        broker.port,
+        tuple(sorted(broker.log_dirs)),
+        broker.bind,
+        broker.rack,
+        broker.jmx_port,
+        stamped,
+    )
+    path, beside = paths.broker(broker.broker_id), paths.registration(broker.broker_id)
+    data = _encode(broker)
+    for _ in range(REGISTER_TRIES):
+        # The fence is read before the entry: it can be found too old, which fails the multi, but never too new.
+        fence, node = zookeeper.get_many([beside, path])
+        if fence is None:
+            try:
+                zookeeper.create(beside, entries.encode({"version": 1}), parents=True)
+            except (NodeExists, SessionLost):
+                pass
+            continue
+        session = zookeeper.session_id
+        if node is not None and node.data == data and node.stat.owner_session == session:
+            return _registration(path, node, fence)
+        operations: list[Operation] = [
+            SetData(beside, entries.encode({"version": 1, "session": f"{session:#x}"}), fence.stat.version)
+        ]
+        if node is not None:
+            holder = _decode(path, node.data)
+            if not holder.log_dirs or not set(holder.log_dirs) <= set(broker.log_dirs):
+                raise _in_use(path, holder, node)
+            operations += _controller_of(zookeeper, node.stat.owner_session)
+            operations.append(Delete(path, node.stat.version))
+        operations.append(Create(path, data, ephemeral=True))
+        try:
+            zookeeper.multi(operations)
+        except (BadVersion, NodeExists, NoNode, SessionLost):
+            pass
+        # Success is what is read, not what was answered: the loop's start finds our own entry.
+    raise SessionLost(f"{path} could not be made in {REGISTER_TRIES} tries at ZooKeeper {zookeeper.address}")
+
+
+def unregister(zookeeper: ZooKeeper, registration: Registration) -> None:
+    """Remove the entry; nothing to do when it is gone or another's by now."""
+    broker_id = registration.broker.broker_id
+    try:
+        zookeeper.commit(
+            [registration.fence, Delete(paths.broker(broker_id))], lambda: find(zookeeper, broker_id) is None
+        )
+    except (BadVersion, NoNode):
+        pass
+
+
+def is_current(zookeeper: ZooKeeper, registration: Registration) -> bool:
+    """Whether nobody has registered the id again; a broker that finds its entry replaced stops (rule R7)."""
+    beside = zookeeper.exists(paths.registration(registration.broker.broker_id))
+    return beside is not None and beside.version == registration.fence_version
+
+
+def find(zookeeper: ZooKeeper, broker_id: int) -> Registration | None:
+    """None when the broker is not registered."""
+    fence, node = zookeeper.get_many([paths.registration(broker_id), paths.broker(broker_id)])
+    return None if node is None else _registration(paths.broker(broker_id), node, fence)
+
+
+def live(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[Registration]:
+    """All registered brokers by id; the watch fires when one comes or goes (an entry replaced may show as neither)."""
+    try:
+        names = zookeeper.children(paths.BROKER_IDS, watch)
+    except NoNode:
+        return []
+    ids = sorted(int(name) for name in names if name.isdigit())
+    fences = zookeeper.get_many([paths.registration(broker_id) for broker_id in ids])
+    nodes = zookeeper.get_many([paths.broker(broker_id) for broker_id in ids])
+    return [
+        _registration(paths.broker(broker_id), node, fence)
+        for broker_id, node, fence in zip(ids, nodes, fences, strict=True)
+        if node is not None
+    ]
+
+
+def _controller_of(zookeeper: ZooKeeper, session: int) -> list[Operation]:
+    """What removes a `/controller` that the dead session holds, fenced by its epoch (rule Z1)."""
+    epoch, controller = zookeeper.get_many([paths.CONTROLLER_EPOCH, paths.CONTROLLER])
+    if epoch is None or controller is None or controller.stat.owner_session != session:
+        return []
+    return [Check(paths.CONTROLLER_EPOCH, epoch.stat.version), Delete(paths.CONTROLLER)]
+
+
+def _in_use(path: str, holder: Broker, node: ZNode) -> BrokerIdInUse:
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(node.stat.created_ms / 1000))
+    return BrokerIdInUse(
+        f"broker id {holder.broker_id} is in use by {holder.host}:{holder.port} since {since} "
+        f"({path}, session {node.stat.owner_session:#x}, log dirs {', '.join(holder.log_dirs) or 'unknown'})",
+        hint="choose another --id; an entry that a dead broker left goes with its ZooKeeper session",
+    )
+
+
+def _encode(broker: Broker) -> bytes:
+    fields: dict[str, object] = {
+        "jmx_port": broker.jmx_port,
+        "timestamp": str(broker.timestamp_ms),
+        "host": broker.host,
+        "version": 1,
+        "port": broker.port,
+        "log_dirs": list(broker.log_dirs),
+        "bind": broker.bind,
+    }
+    if broker.rack:
+        fields["rack"] = broker.rack
+    return entries.encode(fields)
+
+
+def _decode(path: str, data: bytes) -> Broker:
+    entry = entries.Entry(path, data)
+    return Broker(
+        broker_id=int(path.rpartition("/")[2]),
+        host=entry.text("host"),
+        port=entry.integer("port"),
+        log_dirs=entry.texts("log_dirs"),
+        bind=entry.text("bind", ""),
+        rack=entry.text("rack", ""),
+        jmx_port=entry.integer("jmx_port", -1),
+        timestamp_ms=entry.integer("timestamp", 0),
+    )
+
+
+def _registration(path: str, node: ZNode, fence: ZNode | None) -> Registration:
+    return Registration(
+        broker=_decode(path, node.data),
+        incarnation=node.stat.created_zxid,
+        session=node.stat.owner_session,
+        version=node.stat.version,
+        fence_version=fence.stat.version if fence is not None else -1,
+    )

@@ -1,0 +1,100 @@
+"""Who is controller: ``/controller`` (ephemeral) and the fence ``/controller_epoch`` (rule Z1).
+
+``/controller`` is ``{"version":1,"brokerid":N,"timestamp":"ms"}``; ``/controller_epoch`` a plain number. A delete or
+set of ``/controller`` by version would fence nothing: the node is re-created, and its version starts at 0 each time.
+So making it and raising the epoch is one multi, and everything a controller writes, its own removal included, is a
+multi that starts with a check of the epoch's version.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from klog.coordination import entries, paths
+from klog.coordination.zookeeper import Check, Create, Delete, SetData, Watch, ZNode, ZooKeeper
+from klog.errors import BadVersion, NodeExists, NoNode, SessionLost
+
+ELECTION_TRIES = 20
+"""Every lost race means that another broker won one; more than a handful in a row is a bug, not bad luck."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerTerm:
+    """One broker's time as controller. `session` is the session whose ephemeral `/controller` is."""
+
+    broker_id: int
+    epoch: int
+    epoch_version: int
+    timestamp_ms: int
+    session: int
+
+    @property
+    def fence(self) -> Check:
+        """Stands first in every multi of this controller: it fails once another has been elected."""
+        return Check(paths.CONTROLLER_EPOCH, self.epoch_version)
+
+
+def current(zookeeper: ZooKeeper, watch: Watch | None = None) -> ControllerTerm | None:
+    """Who holds `/controller`, None when nobody does; the watch fires when that changes.
+
+    The epoch is read first: when an election comes in between, the term shows an epoch too low, whose fence fails.
+    """
+    epoch = zookeeper.find(paths.CONTROLLER_EPOCH)
+    node = zookeeper.find(paths.CONTROLLER, watch)
+    return None if node is None or epoch is None else _term(node, epoch)
+
+
+def elect(zookeeper: ZooKeeper, broker_id: int) -> ControllerTerm:
+    """Become controller unless there is one. The term of whoever is: ours when `term.session` is this session's.
+
+    A lost answer is settled by reading again: a `/controller` of this session is ours.
+    """
+    for _ in range(ELECTION_TRIES):
+        epoch = zookeeper.find(paths.CONTROLLER_EPOCH)
+        if epoch is None:
+            try:
+                zookeeper.create(paths.CONTROLLER_EPOCH, b"0")
+            except (NodeExists, SessionLost):
+                pass
+            continue
+        node = zookeeper.find(paths.CONTROLLER)
+        if node is not None:
+            return _term(node, epoch)
+        session = zookeeper.session_id
+        raised = entries.number(paths.CONTROLLER_EPOCH, epoch.data) + 1
+        timestamp_ms = time.time_ns() // 1_000_000
+        entry = entries.encode({"version": 1, "brokerid": broker_id, "timestamp": str(timestamp_ms)})
+        try:
+            zookeeper.multi(
+                [
+                    SetData(paths.CONTROLLER_EPOCH, str(raised).encode(), epoch.stat.version),
+                    Create(paths.CONTROLLER, entry, ephemeral=True),
+                ]
+            )
+        except (BadVersion, NodeExists, NoNode, SessionLost):
+            continue
+        if zookeeper.session_id == session:
+            return ControllerTerm(broker_id, raised, epoch.stat.version + 1, timestamp_ms, session)
+    raise SessionLost(f"no controller could be elected in {ELECTION_TRIES} tries at ZooKeeper {zookeeper.address}")
+
+
+def resign(zookeeper: ZooKeeper, term: ControllerTerm) -> None:
+    """Give `/controller` up; BadVersion or NoNode when the term is over already."""
+
+    def gone() -> bool:
+        node = zookeeper.find(paths.CONTROLLER)
+        return node is None or node.stat.owner_session != term.session
+
+    zookeeper.commit([term.fence, Delete(paths.CONTROLLER)], gone)
+
+
+def _term(node: ZNode, epoch: ZNode) -> ControllerTerm:
+    entry = entries.Entry(paths.CONTROLLER, node.data)
+    return ControllerTerm(
+        broker_id=entry.integer("brokerid"),
+        epoch=entries.number(paths.CONTROLLER_EPOCH, epoch.data),
+        epoch_version=epoch.stat.version,
+        timestamp_ms=entry.integer("timestamp", 0),
+        session=node.stat.owner_session,
+    )

@@ -1,0 +1,114 @@
+"""The JSON of registry entries: one object a node, 0.8's keys, klog's own keys beside them.
+
+What another tool wrote is not trusted: a node that is no such object is a ZooKeeperError naming the path and what was
+found. Unknown keys are ignored, as 0.8's own readers do.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from klog.errors import ZooKeeperError
+
+SHOWN_CHARS_MAX = 120
+
+
+def encode(fields: Mapping[str, Any]) -> bytes:
+    """Compact, as 0.8 writes it; keys in the order given."""
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+class Entry:
+    """A decoded node; each getter raises ZooKeeperError when the key is missing or of another type."""
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self.path = path
+        self._data = data
+        try:
+            fields = json.loads(data)
+        except ValueError:
+            fields = None
+        if not isinstance(fields, dict):
+            raise ZooKeeperError(f"ZooKeeper node {path} holds {self._shown()}, expected a JSON object")
+        self.fields: dict[str, Any] = fields
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """A number, or a number in quotes as 0.8 writes its timestamps."""
+        value = self.fields.get(key, default)
+        if isinstance(value, str):
+            try:
+                value = int(value)
+            except ValueError:
+                pass
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._wrong(key, "a number")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self.fields.get(key, default)
+        if not isinstance(value, str):
+            raise self._wrong(key, "a text")
+        return value
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        return self._integers(self.fields.get(key), key)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """() when the key is missing: all lists of texts are klog's own."""
+        value = self.fields.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self._wrong(key, "a list of texts")
+        return tuple(value)
+
+    def integer_lists(self, key: str) -> dict[int, tuple[int, ...]]:
+        """An object of number -> list of numbers, in the order of the numbers (0.8's assignment)."""
+        value = self.fields.get(key)
+        if not isinstance(value, dict) or not all(name.isdigit() for name in value):
+            raise self._wrong(key, "an object of partition numbers")
+        return {int(name): self._integers(value[name], key) for name in sorted(value, key=int)}
+
+    def text_map(self, key: str) -> dict[str, str]:
+        value = self.fields.get(key)
+        if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+            raise self._wrong(key, "an object of texts")
+        return dict(value)
+
+    def flag(self, key: str) -> bool:
+        """False when missing."""
+        return self.fields.get(key, False) is True
+
+    def _integers(self, value: Any, key: str) -> tuple[int, ...]:
+        if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+            raise self._wrong(key, "a list of numbers")
+        return tuple(value)
+
+    def _wrong(self, key: str, expected: str) -> ZooKeeperError:
+        return ZooKeeperError(f"ZooKeeper node {self.path} holds {self._shown()}, expected {expected} under {key!r}")
+
+    def _shown(self) -> str:
+        return repr(self._data.decode("utf-8", "replace")[:SHOWN_CHARS_MAX]) if self._data else "nothing"
+
+
+def number(path: str, data: bytes) -> int:
+    """A node that is a plain number, such as /controller_epoch."""
+    try:
+        return int(data)
+    except ValueError:
+        shown = data.decode("utf-8", "replace")[:SHOWN_CHARS_MAX]
+        raise ZooKeeperError(f"ZooKeeper node {path} holds {shown!r}, expected a number") from None
+
+
+def uuid_text(value: uuid.UUID) -> str:
+    """Kafka's form of a UUID: 22 characters of base64url."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
+
+
+def parse_uuid(path: str, text: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
+    except ValueError:
+        raise ZooKeeperError(f"ZooKeeper node {path} has {text!r} where a UUID of 22 characters is expected") from None

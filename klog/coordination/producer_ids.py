@@ -1,0 +1,39 @@
+"""Producer ids in blocks: ``/latest_producer_id_block``, where Kafka has kept it since idempotence (KIP-98).
+
+``{"version":1,"broker":N,"block_start":"0","block_end":"999"}``. A broker claims a block by moving the node on,
+versioned, and hands its ids out from memory. A block whose claim is in doubt is dropped: a gap in the ids costs
+nothing, an id handed out twice would make two producers one.
+"""
+
+from __future__ import annotations
+
+from klog.coordination import entries, paths
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import BadVersion, NodeExists, SessionLost, ZooKeeperError
+
+BLOCK = 1000
+CLAIM_TRIES = 50
+PRODUCER_ID_MAX = 2**63 - 1
+
+
+def claim_block(zookeeper: ZooKeeper, broker_id: int) -> range:
+    """Ids that nobody else has been given or will be. SessionLost when none could be claimed."""
+    path = paths.PRODUCER_IDS
+    for _ in range(CLAIM_TRIES):
+        node = zookeeper.find(path)
+        start = 0 if node is None else entries.Entry(path, node.data).integer("block_end") + 1
+        block = range(start, start + BLOCK)
+        if block.stop - 1 > PRODUCER_ID_MAX:
+            raise ZooKeeperError(f"ZooKeeper node {path}: no producer ids are left above {start}")
+        data = entries.encode(
+            {"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(block.stop - 1)}
+        )
+        try:
+            if node is None:
+                zookeeper.create(path, data, parents=True)
+            else:
+                zookeeper.set(path, data, node.stat.version)
+        except (BadVersion, NodeExists, SessionLost):
+            continue
+        return block
+    raise SessionLost(f"no block of producer ids could be claimed in {CLAIM_TRIES} tries at {zookeeper.address}")

@@ -1,0 +1,334 @@
+"""The topic registry: topics with their assignment and UUID, their settings, their deletion.
+
+``/brokers/topics/<t>`` is 0.8's ``{"version":1,"partitions":{"0":[1,2]}}`` with ``"topic_id"`` behind it (rule L10, a
+UUID in Kafka's form); a topic that a ZooKeeper-era tool made has none until `give_id`. ``/config/topics/<t>`` is
+``{"version":1,"config":{}}``, and each change of it leaves ``/config/changes/config_change_N`` with the topic's name.
+
+``/klog/topic_epochs/<t>`` is a plain number that outlives the topic: the first leader epoch that nobody has used under
+this name. Deletion raises it above all that the topic has used before it takes the topic's node away, so clients that
+remember the old topic's epochs never take the new one's for older. Every creation of a topic of the name moves its
+version on, so it is also the fence for all that is written about a topic (rule Z1): the versions of the nodes under
+``/brokers`` and ``/config`` start at 0 again with each topic of the name.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from klog.coordination import entries, partition_states, paths
+from klog.coordination.zookeeper import (
+    MULTI_BYTES_MAX,
+    Check,
+    Create,
+    Delete,
+    Operation,
+    SetData,
+    Watch,
+    ZNode,
+    ZooKeeper,
+    batches,
+    size_bytes,
+)
+from klog.errors import (
+    BadVersion,
+    InvalidPartitions,
+    NodeExists,
+    NoNode,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from klog.names import TopicPartition
+
+Assignment = Mapping[int, Sequence[int]]
+"""Partition -> broker ids, the preferred leader first."""
+
+CONFIG_CHANGE_KEPT_MS = 15 * 60 * 1000
+RACE_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`version` is that of the topic's node, `fence_version` that of the epoch node beside it (-1: there is none)."""
+
+    name: str
+    topic_id: uuid.UUID | None
+    partitions: dict[int, tuple[int, ...]]
+    version: int
+    fence_version: int
+
+    @property
+    def fence(self) -> list[Check]:
+        """For every multi about this topic: it fails once the topic is deleted, also when the name is made again."""
+        return [Check(paths.topic_epoch(self.name), self.fence_version)] if self.fence_version >= 0 else []
+
+    @property
+    def topic_partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(self.name, partition) for partition in self.partitions]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """Settings that a topic overrides, by name; `version` -1 where nothing was ever set."""
+
+    settings: dict[str, str]
+    version: int = -1
+
+
+# --- Reads ------------------------------------------------------------------------------------------------------------
+
+
+def names(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
+    """Sorted; the watch fires when a topic comes or goes."""
+    try:
+        return zookeeper.children(paths.TOPICS, watch)
+    except NoNode:
+        return []
+
+
+def find(zookeeper: ZooKeeper, name: str, watch: Watch | None = None) -> Topic | None:
+    """The watch fires when the topic's partitions change, or it goes."""
+    # The fence is read first: found too old it fails what is fenced by it, found too new it would fence nothing.
+    fence = zookeeper.exists(paths.topic_epoch(name))
+    node = zookeeper.find(paths.topic(name), watch)
+    return None if node is None else _decode(name, node, -1 if fence is None else fence.version)
+
+
+def read_all(zookeeper: ZooKeeper) -> list[Topic]:
+    """Every topic, by name."""
+    listed = names(zookeeper)
+    fences = zookeeper.get_many([paths.topic_epoch(name) for name in listed])
+    nodes = zookeeper.get_many([paths.topic(name) for name in listed])
+    return [
+        _decode(name, node, -1 if fence is None else fence.stat.version)
+        for name, node, fence in zip(listed, nodes, fences, strict=True)
+        if node is not None
+    ]
+
+
+def first_leader_epochs(zookeeper: ZooKeeper, listed: Sequence[str]) -> dict[str, int]:
+    """The epoch under which each topic's partitions are led first (rule L10); 0 for a name never deleted."""
+    where = [paths.topic_epoch(name) for name in listed]
+    nodes = zookeeper.get_many(where)
+    return {
+        name: 0 if node is None else entries.number(path, node.data)
+        for name, path, node in zip(listed, where, nodes, strict=True)
+    }
+
+
+def configs(zookeeper: ZooKeeper, listed: Sequence[str]) -> dict[str, TopicConfig]:
+    """What each topic overrides; nothing for a topic without a node."""
+    where = [paths.topic_config(name) for name in listed]
+    nodes = zookeeper.get_many(where)
+    return {
+        name: TopicConfig({})
+        if node is None
+        else TopicConfig(entries.Entry(path, node.data).text_map("config"), node.stat.version)
+        for name, path, node in zip(listed, where, nodes, strict=True)
+    }
+
+
+def being_deleted(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
+    """Topics whose deletion was asked for and is not done."""
+    try:
+        return zookeeper.children(paths.DELETE_TOPICS, watch)
+    except NoNode:
+        return []
+
+
+# --- Writes -----------------------------------------------------------------------------------------------------------
+
+
+def create(
+    zookeeper: ZooKeeper, name: str, assignment: Assignment, settings: Mapping[str, str], fence: Sequence[Check]
+) -> Topic:
+    """Make a topic under a new UUID; its partitions have no state yet.
+
+    TopicAlreadyExists, also while an earlier one of the name is being deleted; BadVersion when the fence fails.
+    """
+    partitions = {number: tuple(ids) for number, ids in sorted(assignment.items())}
+    config, epoch = paths.topic_config(name), paths.topic_epoch(name)
+    for _ in range(RACE_TRIES):
+        there, marked, config_node, epoch_node = zookeeper.get_many(
+            [paths.topic(name), paths.delete_topic(name), config, epoch]
+        )
+        if there is not None or marked is not None:
+            raise TopicAlreadyExists(
+                f"topic {name!r} " + ("is still being deleted" if marked is not None else "already exists")
+            )
+        fence_version = 0 if epoch_node is None else epoch_node.stat.version + 1
+        topic = Topic(name, uuid.uuid4(), partitions, 0, fence_version)
+        config_data = entries.encode({"version": 1, "config": dict(settings)})
+        operations: list[Operation] = [
+            *fence,
+            # Settings may have been left by a ZooKeeper-era tool's deletion.
+            SetData(config, config_data, config_node.stat.version) if config_node else Create(config, config_data),
+            SetData(epoch, epoch_node.data, epoch_node.stat.version) if epoch_node else Create(epoch, b"0"),
+            Create(paths.topic(name), _encode(topic)),
+        ]
+        try:
+            zookeeper.commit(operations, lambda topic=topic: _is(zookeeper, topic))  # type: ignore[misc]
+        except (NodeExists, BadVersion, NoNode):
+            for check in fence:
+                _require(zookeeper, check)
+            continue
+        return topic
+    raise TopicAlreadyExists(f"topic {name!r}: others create and delete the same name")
+
+
+def add_partitions(zookeeper: ZooKeeper, topic: Topic, added: Assignment, fence: Sequence[Check]) -> Topic:
+    """The topic with more partitions; BadVersion when it was changed since it was read, or the fence fails."""
+    if not added or sorted(added) != list(range(len(topic.partitions), len(topic.partitions) + len(added))):
+        raise InvalidPartitions(
+            f"topic {topic.name!r} has {len(topic.partitions)} partitions; {sorted(added)} do not follow them"
+        )
+    grown = replace(topic, partitions={**topic.partitions, **{number: tuple(ids) for number, ids in added.items()}})
+    return _replace(zookeeper, grown, fence)
+
+
+def give_id(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic:
+    """A UUID, and a fence, for a topic that has none, as a ZooKeeper-era tool makes them."""
+    if topic.fence_version < 0:
+        try:
+            zookeeper.create(paths.topic_epoch(topic.name), b"0")
+        except NodeExists:
+            pass
+        topic = replace(topic, fence_version=0)
+    return topic if topic.topic_id is not None else _replace(zookeeper, replace(topic, topic_id=uuid.uuid4()), fence)
+
+
+def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: Sequence[Check] = ()) -> TopicConfig:
+    """Replace what a topic overrides, at `config.version` (-1: it must have nothing), and leave a notice of it.
+
+    BadVersion or NodeExists when it was changed since it was read, or the topic is not the one that was read.
+    """
+    path = paths.topic_config(topic.name)
+    data = entries.encode({"version": 1, "config": config.settings})
+    operations: list[Operation] = [
+        *fence,
+        *topic.fence,
+        Create(path, data) if config.version < 0 else SetData(path, data, config.version),
+        Create(f"{paths.CONFIG_CHANGES}/config_change_", f'"{topic.name}"'.encode(), sequence=True),
+    ]
+
+    def landed() -> bool:
+        node = zookeeper.find(path)
+        return node is not None and node.data == data and node.stat.version == config.version + 1
+
+    zookeeper.commit(operations, landed)
+    return TopicConfig(dict(config.settings), config.version + 1)
+
+
+def forget_config_changes(zookeeper: ZooKeeper, now_ms: int | None = None) -> int:
+    """Remove notices older than 15 minutes, as 0.8 does; how many went."""
+    limit_ms = (time.time_ns() // 1_000_000 if now_ms is None else now_ms) - CONFIG_CHANGE_KEPT_MS
+    gone = 0
+    for name in zookeeper.children(paths.CONFIG_CHANGES):
+        path = f"{paths.CONFIG_CHANGES}/{name}"
+        stat = zookeeper.exists(path)
+        if stat is not None and stat.created_ms < limit_ms:
+            try:
+                zookeeper.delete(path)
+                gone += 1
+            except NoNode:
+                pass
+    return gone
+
+
+def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check] = ()) -> None:
+    """From here on the topic is being deleted; UnknownTopicOrPartition when there is none. May be repeated."""
+    path = paths.delete_topic(name)
+    topic_node = zookeeper.exists(paths.topic(name))
+    if topic_node is None:
+        raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+    try:
+        zookeeper.commit([*fence, Create(path)], lambda: zookeeper.exists(path) is not None)
+    except NodeExists:
+        pass
+
+
+def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
+    """Take a topic out of the registry, when no broker serves it any more. May be cut off anywhere and repeated.
+
+    The epochs are raised first, the topic's node and the mark go last and together: until then the name is taken.
+    """
+    topic = find(zookeeper, name)
+    if topic is not None:
+        _raise_first_epoch(zookeeper, topic, fence)
+    chroot = zookeeper.address.chroot
+
+    def size(operation: Operation) -> int:
+        return size_bytes(operation, chroot)
+
+    folders = [f"{paths.partitions(name)}/{child}" for child in zookeeper.children_many([paths.partitions(name)])[0]]
+    groups = [
+        [*(Delete(f"{folder}/{child}") for child in children), Delete(folder)]
+        for folder, children in zip(folders, zookeeper.children_many(folders), strict=True)
+    ]
+    for batch in batches(groups, size, MULTI_BYTES_MAX - sum(map(size, fence))):
+        zookeeper.commit([*fence, *batch], lambda batch=batch: _gone(zookeeper, batch))  # type: ignore[misc]
+    last = [paths.partitions(name), paths.topic_config(name), paths.topic(name), paths.delete_topic(name)]
+    present = [Delete(path) for path, node in zip(last, zookeeper.get_many(last), strict=True) if node is not None]
+    if present:
+        zookeeper.commit([*fence, *present], lambda: _gone(zookeeper, present))
+
+
+def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> None:
+    states = partition_states.read_many(zookeeper, topic.topic_partitions)
+    used = max((state.leader_epoch for state in states.values() if state is not None), default=-1)
+    path = paths.topic_epoch(topic.name)
+    node = zookeeper.find(path)
+    if node is None:
+        raised = str(used + 1).encode()
+        zookeeper.commit([*fence, Create(path, raised)], lambda: zookeeper.get(path).data == raised)
+    elif entries.number(path, node.data) <= used:
+        raised = str(used + 1).encode()
+        zookeeper.commit([*fence, SetData(path, raised, node.stat.version)], lambda: zookeeper.get(path).data == raised)
+
+
+def _replace(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic:
+    data = _encode(topic)
+    written = replace(topic, version=topic.version + 1)
+    write = SetData(paths.topic(topic.name), data, topic.version)
+    zookeeper.commit([*fence, *topic.fence, write], lambda: _is(zookeeper, written))
+    return written
+
+
+def _is(zookeeper: ZooKeeper, topic: Topic) -> bool:
+    """The topic stands as it was written: our own write, as its UUID and version tell (rule Z2)."""
+    return find(zookeeper, topic.name) == topic
+
+
+def _require(zookeeper: ZooKeeper, check: Check) -> None:
+    stat = zookeeper.exists(check.path)
+    if stat is None or stat.version != check.version:
+        raise BadVersion(f"{check.path} is at version {stat.version if stat else None}, expected {check.version}")
+
+
+def _gone(zookeeper: ZooKeeper, deletes: Sequence[Operation]) -> bool:
+    return all(node is None for node in zookeeper.get_many([delete.path for delete in deletes]))
+
+
+def _encode(topic: Topic) -> bytes:
+    fields: dict[str, object] = {
+        "version": 1,
+        "partitions": {str(number): list(ids) for number, ids in topic.partitions.items()},
+    }
+    if topic.topic_id is not None:
+        fields["topic_id"] = entries.uuid_text(topic.topic_id)
+    return entries.encode(fields)
+
+
+def _decode(name: str, node: ZNode, fence_version: int) -> Topic:
+    path = paths.topic(name)
+    entry = entries.Entry(path, node.data)
+    text = entry.text("topic_id", "")
+    return Topic(
+        name=name,
+        topic_id=entries.parse_uuid(path, text) if text else None,
+        partitions=entry.integer_lists("partitions"),
+        version=node.stat.version,
+        fence_version=fence_version,
+    )
