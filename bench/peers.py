@@ -46,10 +46,16 @@ class System(Protocol):
     name: str
     version: str
     port: int
-    options: Mapping[str, str]
 
-    def start(self) -> None:
-        """Returns when the broker acknowledges a message."""
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Settings set apart from its defaults for the measurement."""
+
+    def prepare(self) -> None:
+        """What is done once, before the first start ever, and is no part of a start."""
+
+    def start(self, first_topic: str) -> None:
+        """Returns when the broker has acknowledged a message to that topic."""
 
     def stop(self) -> None: ...
 
@@ -84,6 +90,8 @@ class _Kafka:
     def properties(self) -> dict[str, str]:
         """Everything not here is Kafka's default."""
         return {
+            # Deleted topics go soon, not after a minute: their unwritten pages would weigh on whoever comes next.
+            "log.segment.delete.delay.ms": "100",
             "log.dirs": str(self.folder / "data"),
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "1",
@@ -98,14 +106,17 @@ class _Kafka:
         path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         return path
 
-    def run_broker(self) -> None:
+    def run_broker(self, first_topic: str) -> None:
         config = self.write_properties("server.properties", self.properties())
         command = ["java", *KAFKA_JVM, "-cp", self.tools.class_path, self.main_class, str(config)]
         self._broker = Process(self.name, command, self.folder / "broker.log")
-        first_ack(self.port, self._broker)
+        first_ack(self.port, self._broker, first_topic)
 
-    def start(self) -> None:
-        raise NotImplementedError
+    def prepare(self) -> None:
+        pass
+
+    def start(self, first_topic: str) -> None:
+        self.run_broker(first_topic)
 
     def stop(self) -> None:
         if self._broker is not None:
@@ -144,12 +155,8 @@ class KafkaKraft(_Kafka):
             **super().properties(),
         }
 
-    def start(self) -> None:
-        self.format()
-        self.run_broker()
-
-    def format(self) -> None:
-        """Writes the storage's identity, once: a start after a crash finds it there."""
+    def prepare(self) -> None:
+        """Formats the storage: writes its identity."""
         if (self.folder / "data" / "meta.properties").exists():
             return
         config = self.write_properties("server.properties", self.properties())
@@ -177,10 +184,10 @@ class KafkaZooKeeper(_Kafka):
             **super().properties(),
         }
 
-    def start(self) -> None:
+    def start(self, first_topic: str) -> None:
         if self._zookeeper is None or not self._zookeeper.running:
             self._start_zookeeper()
-        self.run_broker()
+        self.run_broker(first_topic)
 
     def _start_zookeeper(self) -> None:
         config = self.write_properties(
@@ -207,8 +214,8 @@ class KafkaZooKeeper(_Kafka):
         return [self._zookeeper.pid] if self._zookeeper is not None and self._zookeeper.running else []
 
 
-def first_ack(port: int, process: Process, topic: str = "first", timeout_s: float = START_TIMEOUT_S) -> None:
-    """Returns as soon as the broker has acknowledged one message (acks=all) to a topic it created for it."""
+def first_ack(port: int, process: Process, topic: str, timeout_s: float = START_TIMEOUT_S) -> None:
+    """Returns as soon as the broker has acknowledged a message (acks=all) to the topic, made for it if missing."""
     try:
         wire.produce_until_acknowledged(port, topic, timeout_s, alive=lambda: process.running)
     except wire.NoAnswer as error:
@@ -246,7 +253,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             peer = kafka(given.name, folder, given.port, dict(setting.split("=", 1) for setting in given.settings))
             stack.callback(peer.stop)
-            peer.start()
+            peer.prepare()
+            peer.start("first")
         except (PeerMissing, StartFailed) as error:
             print(error, file=sys.stderr)
             return 1

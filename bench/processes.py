@@ -76,13 +76,32 @@ def cpu_seconds(pids: Sequence[int]) -> float:
 
 def resident_bytes(pids: Sequence[int]) -> int:
     """VmRSS of the processes, added up."""
+    return _status_bytes(pids, "VmRSS")
+
+
+def _status_bytes(pids: Sequence[int], field: str) -> int:
     total = 0
     for pid in pids:
         with contextlib.suppress(OSError):
-            status = Path(f"/proc/{pid}/status").read_text()
-            sizes = {line.split(":")[0]: int(line.split()[1]) for line in status.splitlines() if line.endswith(" kB")}
-            total += 1024 * sizes.get("VmRSS", 0)
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith(f"{field}:"):
+                    total += 1024 * int(line.split()[1])
     return total
+
+
+def peak_resident_bytes(pids: Sequence[int]) -> int:
+    """The most that each process ever had resident (VmHWM), added up."""
+    return _status_bytes(pids, "VmHWM")
+
+
+def children(pid: int) -> list[int]:
+    """Processes that this one started and that still run, their own children with them."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                found += [child, *children(child)]
+    return found
 
 
 def free_port() -> int:

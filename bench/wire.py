@@ -1,7 +1,7 @@
 """The least of the Kafka protocol a load client needs, by struct over a blocking socket: any broker's, any version's.
 
 It builds a record batch once and sends it again and again, and reads answers into a buffer it uses again, so that what
-is measured is the broker. Versions: ApiVersions 0, Metadata 4, Produce 3-8, Fetch 4-12, the newest that both ends have.
+is measured is the broker. Versions: ApiVersions 0, Metadata 4, Produce 3-8, Fetch 4-11, the newest that both ends have.
 It shares no code with klog: a wrong idea of the format shows as an error, not as agreement.
 """
 
@@ -16,8 +16,8 @@ from typing import NamedTuple
 import crc32c
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
-NEWEST = {PRODUCE: 8, FETCH: 12, METADATA: 4}
-"""Metadata 4 is the first with the flag to create a missing topic; what came later is of no use here."""
+NEWEST = {PRODUCE: 8, FETCH: 11, METADATA: 4}
+"""Metadata 4 is the first with the flag to create a missing topic; what came later than these is of no use here."""
 
 CLIENT_ID = b"bench"
 ANSWER_TIMEOUT_S = 60.0
@@ -29,10 +29,6 @@ assert BATCH_HEADER.size == 61
 CRC_FROM = 21
 BATCH_PREFIX_BYTES = 12
 """Base offset and length: what the length does not count."""
-
-_WALKED = struct.Struct(">qi")
-_LAST_OFFSET_DELTA = struct.Struct(">i")
-_COUNT = struct.Struct(">i")
 
 
 class NoAnswer(Exception):
@@ -50,15 +46,6 @@ class Refused(Exception):
 def _varint(value: int) -> bytes:
     """Zigzag, as RecordBatch v2 has it."""
     value = (value << 1) ^ (value >> 63)
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
-def _unsigned_varint(value: int) -> bytes:
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)
@@ -85,31 +72,12 @@ def _string(text: bytes) -> bytes:
     return struct.pack(">h", len(text)) + text
 
 
-def _compact(text: bytes) -> bytes:
-    return _unsigned_varint(len(text) + 1) + text
+class Skimmed(NamedTuple):
+    """What one answer held: its bytes, its whole batches' messages, where the next fetch starts (None: nothing)."""
 
-
-class Walk(NamedTuple):
-    """What one record set held: whole batches' messages, where the next fetch starts (None when nothing was whole)."""
-
+    answer_bytes: int
     messages: int
     next_offset: int | None
-
-
-def walk(buffer: memoryview, start: int, end: int) -> Walk:
-    """Adds up the whole batches between two positions; a cut-off one at the end is what Kafka sends and is left out."""
-    messages = 0
-    next_offset = None
-    position = start
-    while position + BATCH_HEADER.size <= end:
-        base_offset, length = _WALKED.unpack_from(buffer, position)
-        after = position + BATCH_PREFIX_BYTES + length
-        if after > end:
-            break
-        next_offset = base_offset + _LAST_OFFSET_DELTA.unpack_from(buffer, position + 23)[0] + 1
-        messages += _COUNT.unpack_from(buffer, position + 57)[0]
-        position = after
-    return Walk(messages, next_offset)
 
 
 class Connection:
@@ -134,7 +102,7 @@ class Connection:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: bytes | memoryview) -> None:
         try:
             self._socket.sendall(frame)
         except OSError as error:
@@ -146,6 +114,16 @@ class Connection:
         if size > len(self._buffer):
             self._buffer = memoryview(bytearray(2 * size))
         return self._receive_exactly(size)
+
+    def receive_some(self) -> memoryview:
+        """Whatever bytes come next, at least one, valid until the next call."""
+        try:
+            got = self._socket.recv_into(self._buffer)
+        except OSError as error:
+            raise NoAnswer(f"while receiving: {error}") from None
+        if got == 0:
+            raise NoAnswer("the broker closed the connection")
+        return self._buffer[:got]
 
     def _receive_exactly(self, size: int) -> memoryview:
         got = 0
@@ -159,10 +137,10 @@ class Connection:
             raise NoAnswer(f"while receiving: {error}") from None
         return self._buffer[:size]
 
-    def frame(self, key: int, version: int, body: bytes, flexible: bool = False) -> bytes:
+    def frame(self, key: int, version: int, body: bytes) -> bytes:
         """A whole request, length in front; numbered in the order of making."""
         self._correlation += 1
-        head = struct.pack(">hhi", key, version, self._correlation) + _string(CLIENT_ID) + (b"\0" if flexible else b"")
+        head = struct.pack(">hhi", key, version, self._correlation) + _string(CLIENT_ID)
         return struct.pack(">i", len(head) + len(body)) + head + body
 
     def version(self, key: int) -> int:
@@ -225,90 +203,73 @@ class Connection:
 
     def fetch_frame(self, topic: str, partition: int, offset: int, max_bytes: int, wait_ms: int = 500) -> bytes:
         version = self.version(FETCH)
-        flexible = version >= 12
-        body = bytearray(struct.pack(">iiiib", -1, wait_ms, 1, max(max_bytes, 50 << 20), 0))
+        body = bytearray(struct.pack(">iiiib", -1, wait_ms, 1, 50 << 20, 0))
         if version >= 7:
             body += struct.pack(">ii", 0, -1)  # no fetch session
-        name = topic.encode()
-        body += (
-            b"\2" + _compact(name) + b"\2" if flexible else struct.pack(">i", 1) + _string(name) + struct.pack(">i", 1)
-        )
-        body += struct.pack(">i", partition)
+        one = struct.pack(">i", 1)
+        body += one + _string(topic.encode()) + one + struct.pack(">i", partition)
         if version >= 9:
             body += struct.pack(">i", -1)  # no opinion of the leader's epoch
         body += struct.pack(">q", offset)
-        if flexible:
-            body += struct.pack(">i", -1)
         if version >= 5:
-            body += struct.pack(">q", -1)
+            body += struct.pack(">q", -1)  # no follower, no log start
         body += struct.pack(">i", max_bytes)
-        if flexible:
-            body += b"\0\0"
         if version >= 7:
-            body += b"\1" if flexible else struct.pack(">i", 0)  # no forgotten topics
+            body += struct.pack(">i", 0)  # no forgotten topics
         if version >= 11:
-            body += b"\1" if flexible else _string(b"")  # no rack
-        if flexible:
-            body += b"\0"
-        return self.frame(FETCH, version, bytes(body), flexible)
+            body += _string(b"")  # no rack
+        return self.frame(FETCH, version, bytes(body))
 
-    def fetch_answer(self) -> Walk:
-        """Takes the next answer to a Fetch of one partition and adds up its batches; the records are thrown away."""
-        answer = self.receive()
+    def skim_fetch_answer(self, topic: str) -> Skimmed:
+        """Takes the next answer to a Fetch of one partition whose batches are all of one size, and drops its records.
+
+        Only the first and the last whole batch's headers are read; everything between is thrown away by the kernel
+        (MSG_TRUNC) and never copied here. A last batch that is not like the first one raises Refused.
+        """
         version = self.version(FETCH)
-        flexible = version >= 12
-        position = 4 + (1 if flexible else 0) + 4
-        if version >= 7:
-            error, _ = struct.unpack_from(">hi", answer, position)
-            if error:
-                raise Refused("fetch", error)
-            position += 6
-        if flexible:
-            if answer[position] != 2:
-                raise Refused("fetch: no topic in the answer", -1)
-            position += 1
-            position = _after_compact(answer, position) + 1
-        else:
-            position = _after_string(answer, position + 4) + 4
-        partition, error = struct.unpack_from(">ih", answer, position)
-        if error:
-            raise Refused(f"fetch of partition {partition}", error)
-        position += 4 + 2 + 8 + 8 + (8 if version >= 5 else 0)
-        if flexible:
-            aborted, position = _unsigned(answer, position)
-            position += 17 * max(aborted - 1, 0)
-        else:
-            position += 4 + 16 * max(struct.unpack_from(">i", answer, position)[0], 0)
-        if version >= 11:
-            position += 4  # preferred replica
-        if flexible:
-            size, position = _unsigned(answer, position)
-            size -= 1
-        else:
-            (size,) = struct.unpack_from(">i", answer, position)
-            position += 4
-        return walk(answer, position, position + max(size, 0))
+        head_bytes = 8 + (6 if version >= 7 else 0) + 4 + 2 + len(topic.encode()) + 4
+        error_at = head_bytes + 4
+        head_bytes += 4 + 2 + 8 + 8 + (8 if version >= 5 else 0) + 4 + (4 if version >= 11 else 0) + 4
+        head = self._receive_exactly(4 + head_bytes)
+        (size,) = struct.unpack_from(">i", head, 0)
+        if version >= 7 and (error := struct.unpack_from(">h", head, 12)[0]):
+            raise Refused("fetch", error)
+        if error := struct.unpack_from(">h", head, 4 + error_at)[0]:
+            raise Refused(f"fetch of {topic}", error)
+        (record_bytes,) = struct.unpack_from(">i", head, head_bytes)
+        if record_bytes < BATCH_HEADER.size:
+            self._discard(size - head_bytes)
+            return Skimmed(size, 0, None)
+        first = BATCH_HEADER.unpack(self._receive_exactly(BATCH_HEADER.size))
+        batch_bytes = BATCH_PREFIX_BYTES + first[1]
+        whole = record_bytes // batch_bytes
+        if whole == 0:  # cut off by max_bytes
+            self._discard(size - head_bytes - BATCH_HEADER.size)
+            return Skimmed(size, 0, None)
+        last = first
+        if whole > 1:
+            self._discard((whole - 1) * batch_bytes - BATCH_HEADER.size)
+            last = BATCH_HEADER.unpack(self._receive_exactly(BATCH_HEADER.size))
+        self._discard(size - head_bytes - (whole - 1) * batch_bytes - BATCH_HEADER.size)
+        if last[1] != first[1] or last[12] != first[12]:
+            raise Refused(f"fetch of {topic}: batches of more than one size", -1)
+        return Skimmed(size, whole * first[12], last[0] + last[6] + 1)
+
+    def _discard(self, size: int) -> None:
+        try:
+            while size > 0:
+                window = self._buffer[: min(size, len(self._buffer))]
+                dropped = self._socket.recv_into(window, len(window), socket.MSG_TRUNC | socket.MSG_WAITALL)
+                if dropped == 0:
+                    raise NoAnswer("the broker closed the connection")
+                size -= dropped
+        except OSError as error:
+            raise NoAnswer(f"while receiving: {error}") from None
 
 
 def _after_string(buffer: bytes | memoryview, position: int) -> int:
     (size,) = struct.unpack_from(">h", buffer, position)
     return position + 2 + max(int(size), 0)
-
-
-def _unsigned(buffer: memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = buffer[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-
-
-def _after_compact(buffer: memoryview, position: int) -> int:
-    size, position = _unsigned(buffer, position)
-    return position + max(size - 1, 0)
 
 
 RETRIABLE = {3, 5, 6, 7, 9, 19}

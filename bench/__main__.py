@@ -1,0 +1,89 @@
+"""scripts/bench: see bench/README.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench import machine, results
+from bench.run import Bench, say
+from bench.run_record import RunRecord
+from bench.workloads import WORKLOADS, Sizes
+
+SYSTEMS = ("klog", "kafka-4.1", "kafka-4.1-flush", "kafka-3.9")
+STARTED = ("klog", "kafka-4.1", "kafka-3.9")
+RESTARTED = ("klog", "kafka-4.1")
+HERE = Path(__file__).parent
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="klog beside Apache Kafka, in one run.")
+    parser.add_argument("--smoke", action="store_true", help="klog alone, tiny sizes, no file; exit 1 on failure")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=Sizes.seconds, help="of producing, each run")
+    parser.add_argument(
+        "--systems", default=",".join(SYSTEMS), help=f"of {', '.join(SYSTEMS)}, klog-no-flush, kafka-3.9-flush"
+    )
+    parser.add_argument("--only", action="append", default=[], metavar="PART", help="workloads whose name has PART")
+    parser.add_argument("--restart-gb", type=float, default=2.0, help="of log to restart on after kill -9; 0: none")
+    parser.add_argument("--restart-rounds", type=int, default=2)
+    parser.add_argument("--start-rounds", type=int, default=3, help="0: leave it out")
+    parser.add_argument("--dir", type=Path, help="where the systems keep their data while they run")
+    parser.add_argument("--cache", type=Path, help="where Kafka's jars are kept (also: KLOG_BENCH_CACHE)")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder of RESULTS.md and history.jsonl")
+    parser.add_argument("--dry-run", action="store_true", help="write the page to stdout and no file")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = parse(arguments)
+    if given.cache is not None:
+        os.environ["KLOG_BENCH_CACHE"] = str(given.cache)
+    sizes = replace(Sizes(), seconds=given.seconds, restart_bytes=int(given.restart_gb * (1 << 30)))
+    systems = given.systems.split(",")
+    rounds, start_rounds, restart_rounds = given.rounds, given.start_rounds, given.restart_rounds
+    if given.smoke:
+        sizes, systems, rounds, start_rounds, restart_rounds = Sizes.smoke(), ["klog"], 1, 1, 1
+    workloads = [one for one in WORKLOADS if not given.only or any(part in one.name for part in given.only)]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="klog-bench-", dir=given.dir) as folder:
+        record = RunRecord(
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            machine.describe(Path(folder)),
+            rounds=rounds,
+            sizes=asdict(sizes),
+        )
+        bench = Bench(record, Path(folder), sizes, rounds)
+        try:
+            bench.start(systems)
+            if not given.smoke:
+                bench.warm(WORKLOADS[0])
+                bench.warm(WORKLOADS[1])
+            bench.measure(workloads)
+        finally:
+            bench.close()
+        if start_rounds:
+            bench.starts([name for name in STARTED if name in systems], start_rounds)
+        if restart_rounds and sizes.restart_bytes:
+            bench.restarts([name for name in RESTARTED if name in systems], restart_rounds)
+    say(f"done in {time.monotonic() - began:.0f} s")
+    if given.smoke:
+        print(results.render(record))
+        return 1 if record.notes or "klog" not in record.versions else 0
+    if given.dry_run:
+        print(results.render(record))
+    else:
+        results.write(record, given.out)
+        print(f"{given.out / 'RESULTS.md'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""What klog is to reach: a ratio against a peer in the same run, or an absolute figure, with the moonshot behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench import workloads as w
+from bench.run_record import RunRecord
+
+KLOG, KAFKA, FLUSHING = "klog", "kafka-4.1", "kafka-4.1-flush"
+
+MEMORY_IDLE = "memory, idle after start"
+MEMORY_LOADED = "memory, after all produce and consume workloads"
+MEMORY_PARTITIONS = "memory, with many partitions"
+START = "process start to first acknowledged message"
+RESTART = "kill -9, restart to first acknowledged message"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """`against` names the peer of the ratio; None: the figure itself is held against the bar."""
+
+    workload: str
+    figure: str
+    against: str | None
+    bar: float
+    moonshot: float
+    at_least: bool = True
+
+    def value(self, record: RunRecord) -> float | None:
+        """The ratio, or the figure; None where the run lacks a part of it."""
+        ours = record.median(self.workload, KLOG, self.figure)
+        if self.against is None or ours is None:
+            return ours
+        theirs = record.median(self.workload, self.against, self.figure)
+        return ours / theirs if theirs else None
+
+    def verdict(self, value: float) -> str:
+        if self.reached(value, self.moonshot):
+            return "moonshot"
+        return "reached" if self.reached(value, self.bar) else "**short**"
+
+    def reached(self, value: float, limit: float) -> bool:
+        return value >= limit if self.at_least else value <= limit
+
+
+RATE, CPU, CPU_PER_GB = "messages_per_s", "broker_cpu_us", "broker_cpu_s_per_gb"
+
+BARS = (
+    Bar(w.BATCHED, RATE, KAFKA, 1.0, 1.5),
+    Bar(w.BATCH_50, RATE, KAFKA, 1.5, 3),
+    Bar(w.BATCH_1, RATE, KAFKA, 2, 8),
+    Bar(w.BATCHED, RATE, FLUSHING, 1.2, 2),
+    Bar(w.BATCH_50, RATE, FLUSHING, 8, 15),
+    Bar(w.BATCH_1, RATE, FLUSHING, 10, 50),
+    Bar(w.PUMP_BATCHED, RATE, KAFKA, 1.0, 1.5),
+    Bar(w.PUMP_50, RATE, KAFKA, 1.5, 3),
+    Bar(w.PUMP_1, RATE, KAFKA, 2, 8),
+    Bar(w.PUMP_BATCHED, RATE, FLUSHING, 1.2, 2),
+    Bar(w.PUMP_50, RATE, FLUSHING, 8, 15),
+    Bar(w.PUMP_1, RATE, FLUSHING, 10, 50),
+    Bar(w.CONSUME, RATE, KAFKA, 1.0, 1.5),
+    Bar(w.CONSUME_10, RATE, KAFKA, 1.0, 1.5),
+    Bar(w.CONSUME, CPU_PER_GB, KAFKA, 1.0, 0.5, at_least=False),
+    Bar(w.CONSUME_10, CPU_PER_GB, KAFKA, 1.0, 0.5, at_least=False),
+    Bar(w.TO_CONSUMER, "p99_ms", KAFKA, 0.5, 0.2, at_least=False),
+    Bar(w.BATCHED, CPU, KAFKA, 1.0, 0.5, at_least=False),
+    Bar(MEMORY_IDLE, "megabytes", None, 100, 50, at_least=False),
+    Bar(MEMORY_LOADED, "megabytes", None, 100, 50, at_least=False),
+    Bar(MEMORY_PARTITIONS, "megabytes", None, 100, 50, at_least=False),
+    Bar(START, "seconds", None, 1.0, 0.6, at_least=False),
+    Bar(w.MANY_PARTITIONS, RATE, KAFKA, 1.0, 2),
+    Bar(RESTART, "seconds", None, 2.0, 0.8, at_least=False),
+)

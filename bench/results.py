@@ -1,0 +1,121 @@
+"""RESULTS.md, made from one run's record and nothing else."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.bars import BARS, KLOG, Bar
+from bench.run_record import RunRecord
+
+CEILING = "client's ceiling"
+"""The name under which the figures against the null broker are kept."""
+
+NEAR_CEILING = 0.8
+"""From this share of the client's ceiling on, a rate says as much of the client as of the broker, and is marked."""
+
+UNITS = {
+    "messages_per_s": "messages/s",
+    "megabytes_per_s": "MB/s",
+    "broker_cpu_us": "broker CPU, us a message",
+    "broker_cpu_s_per_gb": "broker CPU, s a GB",
+    "client_cores": "client, cores",
+    "p50_ms": "p50, ms",
+    "p99_ms": "p99, ms",
+    "seconds": "s",
+    "megabytes": "broker, MB",
+    "peak_megabytes": "broker at its most, MB",
+    "helper_megabytes": "its ZooKeeper, MB",
+}
+
+
+def shown(value: float) -> str:
+    """Three significant figures, thousands as k, millions as M."""
+    if value >= 999_500:
+        return f"{value / 1e6:.3g} M"
+    if value >= 1000:
+        return f"{value / 1000:.3g} k"
+    return f"{value:.3g}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """The median, and from the least to the greatest behind it."""
+    median = shown(statistics.median(values))
+    return median if len(values) == 1 else f"{median} ({shown(min(values))} - {shown(max(values))})"
+
+
+def render(record: RunRecord) -> str:
+    """The whole page."""
+    lines = [
+        "# Results of the bench",
+        "",
+        f"Written by `scripts/bench` on {record.date}; {record.rounds} rounds in turns after one that does not count,",
+        "medians, least and greatest in parentheses. Only ratios within one run mean something. What each row does",
+        "stands in `bench/workloads.py`; earlier runs in `bench/history.jsonl`.",
+        "",
+        *_pairs("machine", record.machine),
+        "",
+        "| system | version | set apart from its defaults |",
+        "|---|---|---|",
+    ]
+    for system, version in record.versions.items():
+        options = ", ".join(f"`{name}={value}`" for name, value in record.options.get(system, {}).items())
+        lines.append(f"| {system} | {version} | {options or '-'} |")
+    lines += ["", "Sizes: " + ", ".join(f"{name} {value:g}" for name, value in record.sizes.items()) + ".", ""]
+    lines += _bars(record)
+    lines += _figures(record)
+    if record.notes:
+        lines += ["## What did not run", "", *(f"- {note}" for note in record.notes), ""]
+    return "\n".join(lines)
+
+
+def _pairs(what: str, pairs: object) -> list[str]:
+    assert hasattr(pairs, "items")
+    return [f"The {what}: " + ", ".join(f"{name} {value}" for name, value in pairs.items()) + "."]
+
+
+def _bars(record: RunRecord) -> list[str]:
+    lines = [
+        "## Against the bars",
+        "",
+        "| figure | klog | against | ratio | bar | moonshot | |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for bar in BARS:
+        value = bar.value(record)
+        if value is None:
+            continue
+        ours = record.median(bar.workload, KLOG, bar.figure)
+        assert ours is not None
+        sign = ">=" if bar.at_least else "<="
+        theirs = record.median(bar.workload, bar.against, bar.figure) if bar.against else None
+        against = f"{bar.against} {shown(theirs)}" if theirs is not None else "-"
+        verdict = bar.verdict(value) + (" (at the client's ceiling)" if _at_ceiling(record, bar, ours) else "")
+        ratio = f"{value:.2f}" if bar.against else "-"
+        cells = (f"{bar.workload}: {UNITS[bar.figure]}", shown(ours), against, ratio, f"{sign} {bar.bar:g}")
+        lines.append(f"| {' | '.join(cells)} | {bar.moonshot:g} | {verdict} |")
+    return [*lines, ""]
+
+
+def _at_ceiling(record: RunRecord, bar: Bar, ours: float) -> bool:
+    ceiling = record.median(bar.workload, CEILING, bar.figure)
+    return bar.figure == "messages_per_s" and ceiling is not None and ours >= NEAR_CEILING * ceiling
+
+
+def _figures(record: RunRecord) -> list[str]:
+    systems = [*record.versions, CEILING]
+    lines = ["## All figures", "", f"| workload | | {' | '.join(systems)} |", "|---|---|" + "---|" * len(systems)]
+    for workload, by_system in record.figures.items():
+        names = [name for name in UNITS if any(name in figures for figures in by_system.values())]
+        for name in names:
+            cells = [record.values(workload, system, name) for system in systems]
+            shown_cells = " | ".join(spread(values) if values else "" for values in cells)
+            lines.append(f"| {workload if name == names[0] else ''} | {UNITS[name]} | {shown_cells} |")
+    return [*lines, ""]
+
+
+def write(record: RunRecord, folder: Path) -> None:
+    """RESULTS.md anew, history.jsonl one line longer."""
+    (folder / "RESULTS.md").write_text(render(record))
+    record.append_to(folder / "history.jsonl")

@@ -1,0 +1,275 @@
+"""One run: the systems up side by side, each workload on each of them in turns, then starts and restarts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench import bars, wire
+from bench.consume import ConsumeFailed
+from bench.klog_system import Klog, KlogUp
+from bench.latency import LatencyFailed
+from bench.maven import PeerMissing
+from bench.null_broker import FETCHED_BATCHES, FETCHED_MESSAGES
+from bench.peers import System, kafka
+from bench.processes import (
+    Process,
+    StartFailed,
+    free_port,
+    peak_resident_bytes,
+    resident_bytes,
+    wait_for_port,
+)
+from bench.produce import ProduceFailed, fill
+from bench.results import CEILING
+from bench.run_record import RunRecord
+from bench.workloads import MANY_PARTITIONS, TO_CONSUMER, Sizes, Workload
+
+FAILURES = (ProduceFailed, ConsumeFailed, LatencyFailed, wire.NoAnswer, wire.Refused, StartFailed, KafkaException)
+"""What a workload may end with on one system without ending the run."""
+
+TOPIC_TIMEOUT_S = 60.0
+SETTLE_S = 1.0
+WARM_UPS = 2
+FLUSHING = "-flush"
+
+
+def open_system(name: str, folder: Path) -> System:
+    """A system by its name, not started; PeerMissing where it cannot be had."""
+    if name == "klog":
+        return Klog(name, folder, {})
+    if name == "klog-no-flush":
+        return Klog(name, folder, {"log.flush.interval.messages": str((1 << 63) - 1)})
+    return kafka(name, folder)
+
+
+class Bench:
+    """Measures into a record. Everything it starts, and every byte it writes, is gone when `close` returns."""
+
+    def __init__(self, record: RunRecord, folder: Path, sizes: Sizes, rounds: int) -> None:
+        self.record = record
+        self._folder = folder
+        self._sizes = sizes
+        self._rounds = rounds
+        self._systems: list[System] = []
+        self._topics = 0
+
+    def start(self, names: Sequence[str]) -> None:
+        """Starts what can be had; the rest is noted and left out."""
+        for name in names:
+            try:
+                system = open_system(name, self._folder / name)
+                self._systems.append(system)
+                system.prepare()
+                system.start("first")
+            except (PeerMissing, StartFailed) as error:
+                self._note(f"{name} is left out: {error}")
+                self._systems = [system for system in self._systems if system.name != name]
+                continue
+            self.record.versions[name] = system.version
+            self.record.options[name] = system.options
+            say(f"{name} {system.version} is up")
+        time.sleep(SETTLE_S)
+        self.weigh(bars.MEMORY_IDLE)
+
+    def warm(self, workload: Workload) -> None:
+        """Runs it on every system and keeps nothing: Java compiles what it has seen often, and is slow before."""
+        for system in self._systems * WARM_UPS:
+            with self._noted(workload, system):
+                self._one(workload, system, None)
+
+    def close(self) -> None:
+        for system in self._systems:
+            system.stop()
+        self._systems.clear()
+
+    def _note(self, text: str) -> None:
+        say(text)
+        self.record.notes.append(text)
+
+    def weigh(self, what: str) -> None:
+        """The memory of every system as it is now."""
+        for system in self._systems:
+            figures = {
+                "megabytes": resident_bytes(system.broker_pids()) / 1e6,
+                "peak_megabytes": peak_resident_bytes(system.broker_pids()) / 1e6,
+            }
+            if helpers := system.helper_pids():
+                figures["helper_megabytes"] = resident_bytes(helpers) / 1e6
+            self.record.add(what, system.name, figures)
+
+    # --- Workloads ---
+
+    def measure(self, workloads: Sequence[Workload]) -> None:
+        for workload in workloads:
+            if workload.name == MANY_PARTITIONS:
+                self.weigh(bars.MEMORY_LOADED)
+            self._ceiling(workload)
+            self._in_turns(workload)
+            if workload.name == MANY_PARTITIONS:
+                self.weigh(bars.MEMORY_PARTITIONS)
+
+    def _in_turns(self, workload: Workload) -> None:
+        standing: dict[str, tuple[str, int]] = {}
+        systems = [one for one in self._systems if not (workload.reads_only and one.name.endswith(FLUSHING))]
+        with contextlib.ExitStack() as stack:
+            for system in systems:
+                if not workload.fresh_topic:
+                    with self._noted(workload, system):
+                        topic = stack.enter_context(self._topic(system, workload))
+                        standing[system.name] = topic, workload.prepare(system, topic, self._sizes)
+            for number in range(-1, self._rounds):  # the first round warms the peers' compilers and does not count
+                shift = number % max(len(systems), 1)
+                for system in systems[shift:] + systems[:shift]:
+                    if not workload.fresh_topic and system.name not in standing:
+                        continue
+                    with self._noted(workload, system):
+                        figures = self._one(workload, system, standing.get(system.name))
+                        if number >= 0:
+                            self.record.add(workload.name, system.name, figures)
+                            say(f"{workload.name}: {system.name}: {_line(figures)}")
+
+    def _one(self, workload: Workload, system: System, standing: tuple[str, int] | None) -> dict[str, float]:
+        os.sync()  # or one system's unwritten pages would be written in the next one's time
+        if standing is not None:
+            topic, prepared = standing
+            return dict(workload.run(system, topic, self._sizes, prepared))
+        with self._topic(system, workload) as topic:
+            return dict(workload.run(system, topic, self._sizes, 0))
+
+    @contextlib.contextmanager
+    def _noted(self, workload: Workload, system: System) -> Iterator[None]:
+        try:
+            yield
+        except FAILURES as error:
+            self._note(f"{workload.name}: {system.name}: {error}")
+            if system in self._systems and not system.broker_pids():
+                self._note(f"{system.name}: its broker had ended and was started again")
+                system.start("first")
+
+    @contextlib.contextmanager
+    def _topic(self, system: System, workload: Workload) -> Iterator[str]:
+        """A fresh topic, deleted afterwards."""
+        self._topics += 1
+        name = f"bench-{self._topics}"
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{system.port}", "log_level": 4})
+        topic = NewTopic(name, workload.partitions(self._sizes), 1)
+        admin.create_topics([topic], operation_timeout=TOPIC_TIMEOUT_S)[name].result(TOPIC_TIMEOUT_S)
+        try:
+            yield name
+        finally:
+            with contextlib.suppress(KafkaException):
+                admin.delete_topics([name], operation_timeout=TOPIC_TIMEOUT_S)[name].result(TOPIC_TIMEOUT_S)
+
+    def _ceiling(self, workload: Workload) -> None:
+        """What the client reaches against a server that does nothing; it has no such consumer of single messages."""
+        if workload.name == TO_CONSUMER:
+            return
+        with null_system(self._folder) as system, self._noted(workload, system):
+            prepared = workload.prepare(system, "null", self._sizes)
+            prepared -= prepared % (FETCHED_BATCHES * FETCHED_MESSAGES)
+            self.record.add(workload.name, CEILING, workload.run(system, "null", self._sizes, prepared))
+
+    # --- Starts ---
+
+    def starts(self, names: Sequence[str], rounds: int) -> None:
+        """From the first process to the first acknowledged message, on an empty data folder."""
+        for number in range(rounds):
+            for name in names:
+                folder = self._folder / f"start-{name}-{number}"
+                with self._starting(name, folder, bars.START) as system:
+                    self.record.add(bars.START, name, {"seconds": _timed(lambda: system.start("first"))})
+
+    def restarts(self, names: Sequence[str], rounds: int) -> None:
+        """With so many bytes of log in one partition, the broker killed with -9, to the next acknowledged message."""
+        for number in range(rounds):
+            for name in names:
+                folder = self._folder / f"restart-{name}-{number}"
+                with self._starting(name, folder, bars.RESTART) as system:
+                    system.start("first")
+                    fill(system.port, "first", 8, 2000, self._sizes.restart_bytes)
+                    system.kill()
+                    self.record.add(bars.RESTART, name, {"seconds": _timed(lambda: system.start("first"))})
+
+    @contextlib.contextmanager
+    def _starting(self, name: str, folder: Path, what: str) -> Iterator[System]:
+        """A system of its own, stopped and removed afterwards; what goes wrong is noted."""
+        try:
+            system = KlogUp(name, folder) if name == "klog" and what == bars.START else open_system(name, folder)
+            system.prepare()
+        except (PeerMissing, StartFailed) as error:
+            self._note(f"{what}: {name} is left out: {error}")
+            return
+        os.sync()
+        try:
+            yield system
+            say(f"{what}: {name}: {self.record.values(what, name, 'seconds')[-1]:.2f} s")
+        except FAILURES as error:
+            self._note(f"{what}: {name}: {error}")
+        finally:
+            system.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class NullSystem:
+    """The server that does nothing, in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = CEILING
+        self.version = ""
+        self.port = free_port()
+        self.options: dict[str, str] = {}
+        command = [sys.executable, "-m", "bench.null_broker", str(self.port)]
+        environment = {"PYTHONPATH": str(Path(__file__).parents[1])}
+        self._process = Process("null broker", command, folder / "null.log", environment)
+
+    def prepare(self) -> None:
+        pass
+
+    def start(self, first_topic: str) -> None:
+        wait_for_port(self.port, self._process, timeout_s=10)
+
+    def stop(self) -> None:
+        self._process.kill()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def broker_pids(self) -> Sequence[int]:
+        return []
+
+    def helper_pids(self) -> Sequence[int]:
+        return []
+
+
+@contextlib.contextmanager
+def null_system(folder: Path) -> Iterator[NullSystem]:
+    system = NullSystem(folder)
+    try:
+        system.start("")
+        yield system
+    finally:
+        system.stop()
+
+
+def _timed(action: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def _line(figures: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+
+
+def say(text: str) -> None:
+    """Progress, for whoever waits; the results go to files."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)

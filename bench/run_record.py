@@ -1,0 +1,48 @@
+"""What one run of the bench found, as it is kept: one line of history.jsonl, and what RESULTS.md is made of."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class RunRecord:
+    """`figures[workload][system][figure]` is a list with one number a round; filled by the event of measuring."""
+
+    date: str
+    machine: Mapping[str, str]
+    versions: dict[str, str] = field(default_factory=dict)
+    options: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    rounds: int = 0
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    figures: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, workload: str, system: str, figures: Mapping[str, float]) -> None:
+        kept = self.figures.setdefault(workload, {}).setdefault(system, {})
+        for name, value in figures.items():
+            kept.setdefault(name, []).append(value)
+
+    def values(self, workload: str, system: str, figure: str) -> list[float]:
+        return self.figures.get(workload, {}).get(system, {}).get(figure, [])
+
+    def median(self, workload: str, system: str, figure: str) -> float | None:
+        values = self.values(workload, system, figure)
+        return statistics.median(values) if values else None
+
+    def append_to(self, history: Path) -> None:
+        """One line; a history is added to, never written anew."""
+        line = asdict(self)
+        line["figures"] = {
+            workload: {
+                system: {name: [float(f"{value:.5g}") for value in values] for name, values in figures.items()}
+                for system, figures in systems.items()
+            }
+            for workload, systems in self.figures.items()
+        }
+        with history.open("a") as file:
+            file.write(json.dumps(line) + "\n")

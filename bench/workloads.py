@@ -1,0 +1,205 @@
+"""What is measured: each workload runs on a system that is up, on a fresh topic, and returns its figures by name.
+
+Figures carry their units: ``messages_per_s``, ``megabytes_per_s``, ``broker_cpu_us`` (a message, the broker's processes
+alone), ``broker_cpu_s_per_gb``, ``client_cores`` (the bench's own CPU while it ran), ``p50_ms``, ``p99_ms``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from bench.consume import consume_together
+from bench.latency import produce_to_ack, produce_to_consumer
+from bench.peers import System
+from bench.processes import cpu_seconds
+from bench.produce import Load, Shape, fill, produce, pump
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much each workload does; `smoke` is enough to see that it works, and no measurement."""
+
+    seconds: float = 1.5
+    latency_messages: int = 1500
+    consume_bytes: int = 256 << 20
+    restart_bytes: int = 2 << 30
+    partitions: int = 1000
+
+    @classmethod
+    def smoke(cls) -> Sizes:
+        return cls(0.3, 100, 16 << 20, 16 << 20, 50)
+
+
+FILL_MESSAGES = 80
+"""Messages of 200 bytes in 16 KB, the batch that Java's producer makes unless told otherwise."""
+
+
+class Workload(Protocol):
+    """One row of the results."""
+
+    @property
+    def name(self) -> str: ...
+
+    def partitions(self, sizes: Sizes) -> int: ...
+
+    def prepare(self, system: System, topic: str, sizes: Sizes) -> int:
+        """Puts into a fresh topic what the runs read; how many messages that is."""
+
+    def run(self, system: System, topic: str, sizes: Sizes, prepared: int) -> Figures: ...
+
+    @property
+    def fresh_topic(self) -> bool:
+        """Whether each run needs an empty topic of its own."""
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether how a system flushes makes no difference to it."""
+
+
+def _weighed(system: System, run: Callable[[], Load]) -> tuple[Load, float, float]:
+    """The load, the broker's CPU seconds, and the CPU cores that this process, the client, took on average."""
+    ours, theirs = _own_cpu(), cpu_seconds(system.broker_pids())
+    load = run()
+    return load, cpu_seconds(system.broker_pids()) - theirs, (_own_cpu() - ours) / load.seconds
+
+
+def _own_cpu() -> float:
+    times = os.times()
+    return times.user + times.system
+
+
+def _produced(system: System, run: Callable[[], Load]) -> Figures:
+    load, broker_cpu, client_cores = _weighed(system, run)
+    return {
+        "messages_per_s": load.messages / load.seconds,
+        "megabytes_per_s": load.value_bytes / load.seconds / 1e6,
+        "broker_cpu_us": 1e6 * broker_cpu / load.messages,
+        "client_cores": client_cores,
+    }
+
+
+@dataclass(frozen=True)
+class _Fresh:
+    """What workloads on an empty topic share."""
+
+    name: str
+    fresh_topic: bool = True
+    reads_only: bool = False
+
+    def partitions(self, sizes: Sizes) -> int:
+        return 1
+
+    def prepare(self, system: System, topic: str, sizes: Sizes) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class Produce(_Fresh):
+    """librdkafka produces in one shape."""
+
+    shape: Shape = Shape(None)
+
+    def run(self, system: System, topic: str, sizes: Sizes, prepared: int) -> Figures:
+        return _produced(system, lambda: produce(system.port, topic, self.shape, sizes.seconds))
+
+
+@dataclass(frozen=True)
+class ProduceManyPartitions(_Fresh):
+    """librdkafka produces round robin over many partitions of a topic that stays: making it takes longer than a run."""
+
+    fresh_topic: bool = False
+
+    def partitions(self, sizes: Sizes) -> int:
+        return sizes.partitions
+
+    def run(self, system: System, topic: str, sizes: Sizes, prepared: int) -> Figures:
+        shape = Shape(None, partitions=sizes.partitions, linger_ms=20, queue=100_000)
+        return _produced(system, lambda: produce(system.port, topic, shape, sizes.seconds))
+
+
+@dataclass(frozen=True)
+class Pump(_Fresh):
+    """The same ready-made request again and again: the broker's own ceiling."""
+
+    batch: int = 1
+    in_flight: int = 1000
+
+    def run(self, system: System, topic: str, sizes: Sizes, prepared: int) -> Figures:
+        return _produced(system, lambda: pump(system.port, topic, self.batch, 200, self.in_flight, sizes.seconds))
+
+
+@dataclass(frozen=True)
+class Consume(_Fresh):
+    """Consumers at once that fetch and discard the same messages, each so many times, from the page cache."""
+
+    consumers: int = 1
+    passes: int = 1
+    fresh_topic: bool = False
+    reads_only: bool = True
+
+    def prepare(self, system: System, topic: str, sizes: Sizes) -> int:
+        return fill(system.port, topic, FILL_MESSAGES, 200, sizes.consume_bytes)
+
+    def run(self, system: System, topic: str, sizes: Sizes, prepared: int) -> Figures:
+        load, broker_cpu, client_cores = _weighed(
+            system, lambda: consume_together(system.port, topic, prepared, self.consumers, self.passes)
+        )
+        return {
+            "messages_per_s": load.messages / load.seconds,
+            "megabytes_per_s": load.value_bytes / load.seconds / 1e6,
+            "broker_cpu_s_per_gb": 1e9 * broker_cpu / load.value_bytes,
+            "client_cores": client_cores,
+        }
+
+
+@dataclass(frozen=True)
+class ToAck(_Fresh):
+    """One message at a time, until its acknowledgement."""
+
+    def run(self, system: System, topic: str, sizes: Sizes, prepared: int) -> Figures:
+        return produce_to_ack(system.port, topic, sizes.latency_messages)._asdict()
+
+
+@dataclass(frozen=True)
+class ToConsumer(_Fresh):
+    """One message at a time, until a waiting consumer has it."""
+
+    def run(self, system: System, topic: str, sizes: Sizes, prepared: int) -> Figures:
+        return produce_to_consumer(system.port, topic, sizes.latency_messages)._asdict()
+
+
+BATCHED = "produce, batches up to 1 MB, acks=all"
+BATCH_50 = "produce, batch 50, acks=all"
+BATCH_1 = "produce, batch 1 pipelined, acks=all"
+PUMP_BATCHED = "ready-made requests, batch 4500, acks=all"
+PUMP_50 = "ready-made requests, batch 50, acks=all"
+PUMP_1 = "ready-made requests, batch 1, acks=all"
+CONSUME = "consume, 1 client"
+CONSUME_10 = "consume, 10 clients at once"
+TO_ACK = "one message, produce to ack"
+TO_CONSUMER = "one message, produce to consumer"
+MANY_PARTITIONS = "produce round robin over many partitions, acks=all"
+
+WORKLOADS: tuple[Workload, ...] = (
+    Produce(BATCHED),
+    Produce(BATCH_50, shape=Shape(50, queue=50_000)),
+    Produce(BATCH_1, shape=Shape(1, queue=2000, linger_ms=0)),
+    Produce("produce, batch 50, acks=1", shape=Shape(50, acks="1", queue=50_000)),
+    Produce("produce, batch 1 pipelined, acks=1", shape=Shape(1, acks="1", queue=2000, linger_ms=0)),
+    Produce("produce, batch 50, acks=0", shape=Shape(50, acks="0", queue=50_000)),
+    Produce("produce, 1 KB values, batched, acks=all", shape=Shape(None, value_bytes=1000, queue=100_000)),
+    Pump(PUMP_BATCHED, batch=4500, in_flight=5),
+    Pump(PUMP_50, batch=50, in_flight=200),
+    Pump(PUMP_1, batch=1, in_flight=1000),
+    Consume(CONSUME, passes=4),
+    Consume(CONSUME_10, consumers=10),
+    ToAck(TO_ACK),
+    ToConsumer(TO_CONSUMER),
+    ProduceManyPartitions(MANY_PARTITIONS),
+)
+"""In the order they run: many partitions last, since an idle broker with many is not the same broker."""
