@@ -1,5 +1,348 @@
-"""The cluster as a client sees it."""
+"""A connection to a cluster for one command: who is there, and requests sent to the broker that must answer them.
+
+Strategy: metadata is asked for once and kept, for a command is short; a broker that answers "not me" makes it
+ask again. Channels are opened when first needed, one a broker, and shared by requests that overlap. Every error names the
+address, the source of the address, and, where one is known, what to do.
+
+Event loop only. Use as ``async with await Cluster.connect("h:9092", source="-B") as cluster``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+from klog.client.blocking import error_of
+from klog.client.bootstrap import connect_any, parse_bootstrap
+from klog.client.metadata import BrokerNode, Metadata, TopicNode, metadata_of
+from klog.errors import (
+    BrokerNotAvailable,
+    CannotConnect,
+    KlogError,
+    LeaderNotAvailable,
+    NotController,
+    TimedOut,
+    UnknownTopicOrPartition,
+    WrongCluster,
+)
+from klog.names import TopicPartition
+from klog.net.channel import Channel, Trace
+from klog.protocol import codec
+from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
+
+CONNECT_TIMEOUT_S = 3.0
+RETRY_PAUSE_S = 0.1
+"""Between attempts while a leader or controller is being elected: short beside an election (tens of ms and up), long
+beside a round trip."""
+
+A = TypeVar("A")
+Q = TypeVar("Q")
 
 
 class Cluster:
-    """See the next change."""
+    """One cluster, as one command sees it; made by `connect`."""
+
+    def __init__(
+        self, channel: Channel, *, bootstrap: str, source: str, timeout_s: float, trace: Trace | None, client_id: str
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.source = source
+        self.timeout_s = timeout_s
+        self._trace = trace
+        self._client_id = client_id
+        self._any = channel
+        self._channels: dict[int, asyncio.Task[Channel]] = {}
+        self._metadata: Metadata | None = None
+
+    @classmethod
+    async def connect(
+        cls,
+        bootstrap: str,
+        *,
+        source: str = "the caller",
+        timeout_s: float = 10.0,
+        trace: Trace | None = None,
+        client_id: str = "klog",
+        expected_cluster_id: str | None = None,
+    ) -> Cluster:
+        """The cluster behind ``host:port,...``; each server gets three seconds, the first to answer is used.
+
+        ``source`` says, in errors, who gave the address. Raises UsageError for an address that is none, CannotConnect
+        where nobody answers, WrongCluster where the cluster is another one than ``expected_cluster_id``.
+        """
+        servers = parse_bootstrap(bootstrap, source)
+
+        async def open_channel(host: str, port: int) -> Channel:
+            return await _open(host, port, timeout_s, trace, client_id)
+
+        channel = await connect_any(servers, open_channel, source=source)
+        cluster = cls(
+            channel, bootstrap=bootstrap, source=source, timeout_s=timeout_s, trace=trace, client_id=client_id
+        )
+        if expected_cluster_id is not None:
+            try:
+                await cluster._check_id(expected_cluster_id)
+            except BaseException:
+                await cluster.close()
+                raise
+        return cluster
+
+    async def _check_id(self, expected: str) -> None:
+        found = (await self.metadata([])).cluster_id
+        if found != expected:
+            raise WrongCluster(
+                f"{self._any.address} (from {self.source}) belongs to cluster {found}, not to {expected}",
+                hint="the two addresses must be of one cluster",
+            )
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every connection; may be called twice."""
+        tasks, self._channels = list(self._channels.values()), {}
+        for task in tasks:
+            task.cancel()
+        opened = await asyncio.gather(*tasks, return_exceptions=True)
+        for channel in (self._any, *(one for one in opened if isinstance(one, Channel))):
+            await channel.close()
+
+    def __str__(self) -> str:
+        return f"{self.bootstrap} (from {self.source})"
+
+    @property
+    def is_klog(self) -> bool:
+        """Whether klog's own requests are served; on a plain Kafka broker what only they tell is None."""
+        return OWN_KEYS_FROM in self._any.versions
+
+    # --- What is there ---
+
+    async def metadata(self, topics: Iterable[str] | None = None, *, fresh: bool = False) -> Metadata:
+        """All topics, or these (an empty list: brokers alone). What is known is not asked again unless ``fresh``.
+
+        Topics that are missing are in ``errors``. Never creates a topic.
+        """
+        wanted = None if topics is None else sorted(set(topics))
+        known = self._metadata
+        if not fresh and known is not None and wanted is not None and known.topics.keys() >= set(wanted):
+            return known
+        names = None if wanted is None else [{"name": name, "topic_id": None} for name in wanted]
+        answer = metadata_of(await self.to_any(ApiKey.METADATA, 12, 4, topics=names, allow_auto_topic_creation=False))
+        if known is not None and wanted is not None:  # keep what earlier questions brought
+            gone = answer.errors.keys()
+            kept = {name: topic for name, topic in known.topics.items() if name not in gone}
+            answer = answer._replace(topics={**kept, **answer.topics})
+        self._metadata = answer
+        return answer
+
+    async def cluster_id(self) -> str | None:
+        return (await self.metadata([])).cluster_id
+
+    async def brokers(self) -> list[BrokerNode]:
+        """The live brokers, by number."""
+        return list((await self.metadata([])).brokers.values())
+
+    async def topic(self, name: str, *, fresh: bool = False) -> TopicNode:
+        """One topic; UnknownTopicOrPartition (or what else the broker says of it) where it cannot be told."""
+        metadata = await self.metadata([name], fresh=fresh)
+        found = metadata.topics.get(name)
+        if found is not None:
+            return found
+        wire = metadata.errors.get(name, UnknownTopicOrPartition.wire)
+        if wire == UnknownTopicOrPartition.wire:
+            raise UnknownTopicOrPartition(
+                f"there is no topic {name!r} on {self}", hint="`klog topic list` shows those there are"
+            )
+        raise error_of(wire, f"topic {name!r} on {self}")
+
+    # --- Requests to whom they concern ---
+
+    async def to_any(self, key: ApiKey, highest: int, lowest: int = 0, **fields: Any) -> Any:
+        """Ask whichever broker is connected; one that has gone is replaced by another of those named at the start."""
+        try:
+            return await self._ask(self._any, key, highest, lowest, None, fields)
+        except CannotConnect:
+            servers = parse_bootstrap(self.bootstrap, self.source)
+            known = self._metadata.brokers.values() if self._metadata else ()
+            servers += [(one.host, one.port) for one in known if (one.host, one.port) not in servers]
+            await self._any.close()
+            self._any = await connect_any(
+                servers,
+                lambda host, port: _open(host, port, self.timeout_s, self._trace, self._client_id),
+                source=self.source,
+            )
+            return await self._ask(self._any, key, highest, lowest, None, fields)
+
+    async def to_broker(
+        self, broker_id: int, key: ApiKey, highest: int, lowest: int = 0, *, wait_s: float | None = None, **fields: Any
+    ) -> Any:
+        """Ask one broker; BrokerNotAvailable where the cluster does not list it, CannotConnect where it is away."""
+        return await self._ask(await self.channel(broker_id), key, highest, lowest, wait_s, fields)
+
+    async def to_controller(
+        self,
+        key: ApiKey,
+        highest: int,
+        lowest: int = 0,
+        *,
+        refused: Callable[[Any], bool],
+        **fields: Any,
+    ) -> Any:
+        """Ask the controller; ``refused`` says whether an answer means "not me", and the next controller is asked.
+
+        Within the time-out; then the last refusal is returned, or LeaderNotAvailable raised where there is none.
+        """
+        deadline = asyncio.get_running_loop().time() + self.timeout_s
+        while True:
+            trouble: KlogError
+            try:
+                controller_id = (await self.metadata([])).controller_id
+                if controller_id is None:
+                    raise NotController(f"{self} has no controller at the moment", hint="try again in a while")
+                answer = await self.to_broker(controller_id, key, highest, lowest, **fields)
+                if not refused(answer):
+                    return answer
+                trouble = NotController(f"broker {controller_id} of {self} is no longer the controller")
+            except (NotController, CannotConnect, BrokerNotAvailable) as error:
+                trouble = error
+            if asyncio.get_running_loop().time() + RETRY_PAUSE_S > deadline:
+                raise trouble
+            await asyncio.sleep(RETRY_PAUSE_S)
+            self._metadata = None
+
+    async def to_leaders(
+        self,
+        wanted: Mapping[TopicPartition, Q],
+        ask: Callable[[Channel, dict[TopicPartition, Q]], Awaitable[dict[TopicPartition, A | KlogError]]],
+        *,
+        wait_for_leader: bool = False,
+    ) -> dict[TopicPartition, A | KlogError]:
+        """Ask each partition's leader, all leaders at once; an error stands where its partition's answer would.
+
+        ``ask`` sends one broker its share and gives back an answer or an error for each partition. Answers that say
+        "not me" or "not now" are asked again with fresh metadata until the time-out. A partition without a leader is
+        an error at once, unless ``wait_for_leader``.
+        """
+        found: dict[TopicPartition, A | KlogError] = {}
+        todo = dict(wanted)
+        deadline = asyncio.get_running_loop().time() + self.timeout_s
+        fresh = False
+        while todo:
+            metadata = await self.metadata({one.topic for one in todo}, fresh=fresh)
+            shares: dict[int, dict[TopicPartition, Q]] = {}
+            again: dict[TopicPartition, Q] = {}
+            for one, question in todo.items():
+                leader = self._leader_in(metadata, one)
+                if isinstance(leader, int):
+                    shares.setdefault(leader, {})[one] = question
+                else:
+                    found[one] = leader
+                    if leader.retriable and wait_for_leader:
+                        again[one] = question
+            for answers in await asyncio.gather(*(self._ask_share(id_, one, ask) for id_, one in shares.items())):
+                found.update(answers)
+                again.update(
+                    (one, wanted[one])
+                    for one, answer in answers.items()
+                    if isinstance(answer, KlogError) and answer.retriable
+                )
+            todo = again
+            if todo:
+                if asyncio.get_running_loop().time() + RETRY_PAUSE_S > deadline:
+                    break
+                await asyncio.sleep(RETRY_PAUSE_S)
+                fresh = True
+        return found
+
+    async def to_leader(
+        self,
+        partition: TopicPartition,
+        question: Q,
+        ask: Callable[[Channel, dict[TopicPartition, Q]], Awaitable[dict[TopicPartition, A | KlogError]]],
+    ) -> A:
+        """As `to_leaders`, for one partition, whose error is raised."""
+        answer = (await self.to_leaders({partition: question}, ask, wait_for_leader=True))[partition]
+        if isinstance(answer, KlogError):
+            raise answer
+        return answer
+
+    def _leader_in(self, metadata: Metadata, one: TopicPartition) -> int | KlogError:
+        topic = metadata.topics.get(one.topic)
+        if topic is None:
+            return UnknownTopicOrPartition(f"there is no topic {one.topic!r} on {self}")
+        partition = topic.partitions.get(one.partition)
+        if partition is None:
+            count = len(topic.partitions)
+            return _final(
+                UnknownTopicOrPartition(
+                    f"{one.topic} has {count} partitions (0 to {count - 1}), no partition {one.partition}"
+                )
+            )
+        if partition.leader is None:
+            return LeaderNotAvailable(f"{one} has no leader at the moment")
+        return partition.leader
+
+    async def _ask_share(
+        self,
+        broker_id: int,
+        share: dict[TopicPartition, Q],
+        ask: Callable[[Channel, dict[TopicPartition, Q]], Awaitable[dict[TopicPartition, A | KlogError]]],
+    ) -> dict[TopicPartition, A | KlogError]:
+        try:
+            return await ask(await self.channel(broker_id), share)
+        except (CannotConnect, BrokerNotAvailable) as error:
+            self._channels.pop(broker_id, None)
+            lost = CannotConnect(error.message, hint=error.hint)
+            return dict.fromkeys(share, lost)
+        except TimedOut as error:
+            # The whole time-out is spent: not retried.
+            return dict.fromkeys(share, _final(error))
+
+    async def channel(self, broker_id: int) -> Channel:
+        """The connection to one broker, opened when first asked for."""
+        task = self._channels.get(broker_id)
+        if task is not None and task.done() and (task.cancelled() or task.exception() or task.result().is_closed):
+            task = None
+        if task is None:
+            metadata = await self.metadata([])
+            node = metadata.brokers.get(broker_id)
+            if node is None:
+                live = ", ".join(map(str, metadata.brokers)) or "none"
+                raise BrokerNotAvailable(f"{self} has no live broker {broker_id}", hint=f"live brokers: {live}")
+            task = self._channels[broker_id] = asyncio.ensure_future(self._open_to(node))
+        return await asyncio.shield(task)
+
+    async def _open_to(self, node: BrokerNode) -> Channel:
+        try:
+            return await _open(node.host, node.port, self.timeout_s, self._trace, self._client_id)
+        except CannotConnect as error:
+            raise CannotConnect(
+                f"broker {node.broker_id}, at the address that {self} gives for it: {error.message}",
+                hint="is that address reachable from here? a broker tells it to clients: --advertise HOST:PORT",
+            ) from None
+
+    @staticmethod
+    async def _ask(
+        channel: Channel, key: ApiKey, highest: int, lowest: int, wait_s: float | None, fields: dict[str, Any]
+    ) -> Any:
+        version = channel.version_for(key, highest, lowest)
+        return await channel.request(codec.request(key, version, **fields), timeout_s=wait_s)
+
+
+def _final(error: KlogError) -> KlogError:
+    """The error, marked as one that asking again would not change."""
+    error.retriable = False
+    return error
+
+
+async def _open(host: str, port: int, timeout_s: float, trace: Trace | None, client_id: str) -> Channel:
+    return await Channel.connect(
+        host, port, connect_timeout_s=CONNECT_TIMEOUT_S, timeout_s=timeout_s, client_id=client_id, trace=trace
+    )

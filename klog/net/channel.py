@@ -97,6 +97,15 @@ class Channel:
                 return
         raise UnsupportedVersion(f"{self.address} refuses ApiVersions with error {answer.error_code.name}")
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection has ended; requests then raise CannotConnect."""
+        return self._receiving.done()
+
+    async def wait_closed(self) -> None:
+        """Return when the connection has ended, whoever ended it."""
+        await asyncio.wait([self._receiving])
+
     def version_for(self, key: int, highest: int, lowest: int = 0) -> int:
         """The highest version that both sides speak; UnsupportedVersion where there is none."""
         low, high = self.versions.get(key, (1, 0))

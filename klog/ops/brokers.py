@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-from klog.client.cluster import Cluster
+from klog.config.broker import BROKER_SETTINGS, default_text
+from klog.errors import BrokerNotAvailable, CannotConnect, Refused, TimedOut
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.client.metadata import BrokerNode, Metadata
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +51,7 @@ class BrokerSetting:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStopped:
-    """``stopped`` is False where the broker still answered when the wait was over."""
+    """``stopped`` is False where the broker still held its connection when the wait was over."""
 
     broker: int
     host: str
@@ -50,18 +60,117 @@ class BrokerStopped:
 
 
 async def list_brokers(cluster: Cluster) -> list[BrokerRow]:
-    raise NotImplementedError
+    """Every live broker, by number."""
+    metadata = await cluster.metadata(fresh=True)
+    selves = await asyncio.gather(*(_describe_self(cluster, one) for one in metadata.brokers))
+    return [_row(node, metadata, self_) for node, self_ in zip(metadata.brokers.values(), selves, strict=True)]
 
 
 async def describe_broker(cluster: Cluster, broker_id: int) -> BrokerRow:
-    raise NotImplementedError
+    """One live broker; BrokerNotAvailable, naming those there are, otherwise."""
+    metadata = await cluster.metadata(fresh=True)
+    node = _node(cluster, metadata, broker_id)
+    return _row(node, metadata, await _describe_self(cluster, broker_id))
 
 
 async def broker_settings(cluster: Cluster, broker_id: int | None = None) -> list[BrokerSetting]:
-    """Every setting of a broker, or of the one that answers first."""
-    raise NotImplementedError
+    """Every setting of a broker; without a number of the only one, or of the controller where there are several."""
+    from klog.ops.settings import describe_broker_settings
+
+    metadata = await cluster.metadata([])
+    if broker_id is None:
+        broker_id = metadata.controller_id if len(metadata.brokers) != 1 else next(iter(metadata.brokers))
+        if broker_id is None:
+            raise BrokerNotAvailable(
+                f"{cluster} has no controller at the moment", hint="name a broker: broker config ID"
+            )
+    _node(cluster, metadata, broker_id)
+    rows = []
+    for one in await describe_broker_settings(cluster, broker_id):
+        setting = BROKER_SETTINGS.get(one.name) if cluster.is_klog else None
+        rows.append(
+            BrokerSetting(
+                one.name,
+                one.value,
+                one.source,
+                default_text(one.name) if setting else one.default,
+                setting.effect if setting else None,
+                setting.doc if setting else one.doc,
+            )
+        )
+    return rows
 
 
 async def stop_broker(cluster: Cluster, broker_id: int, *, wait_s: float = 30.0) -> BrokerStopped:
-    """Ask a broker to stop in order, and wait until it has closed its connection."""
-    raise NotImplementedError
+    """Ask a broker to stop in order, and wait until it has closed its connection.
+
+    Refused where it is no klog broker: Kafka's protocol has no such request.
+    """
+    from klog.client.blocking import error_of
+    from klog.protocol import codec
+    from klog.protocol.apis import ApiKey
+
+    node = _node(cluster, await cluster.metadata([]), broker_id)
+    channel = await cluster.channel(broker_id)
+    if ApiKey.STOP_BROKER not in channel.versions:
+        raise Refused(
+            f"broker {broker_id} at {node.address} is no klog broker and takes no order to stop",
+            hint="send SIGTERM to its process",
+        )
+    answer = await channel.request(codec.request(ApiKey.STOP_BROKER, 0, broker_id=broker_id))
+    wire = int(answer.error_code)
+    if wire:
+        raise error_of(wire, f"broker {broker_id} at {node.address}: {answer.error_message or answer.error_code.name}")
+    try:
+        await asyncio.wait_for(channel.wait_closed(), wait_s)
+    except TimeoutError:
+        return BrokerStopped(broker_id, node.host, node.port, stopped=False)
+    return BrokerStopped(broker_id, node.host, node.port, stopped=True)
+
+
+def _node(cluster: Cluster, metadata: Metadata, broker_id: int) -> BrokerNode:
+    node = metadata.brokers.get(broker_id)
+    if node is None:
+        live = ", ".join(map(str, metadata.brokers)) or "none"
+        raise BrokerNotAvailable(f"{cluster} has no live broker {broker_id}", hint=f"live brokers: {live}")
+    return node
+
+
+async def _describe_self(cluster: Cluster, broker_id: int) -> Any:
+    """klog's DescribeSelf; None where the broker is no klog or is going away just now."""
+    from klog.protocol import codec
+    from klog.protocol.apis import ApiKey
+
+    try:
+        channel = await cluster.channel(broker_id)
+        if ApiKey.DESCRIBE_SELF not in channel.versions:
+            return None
+        return await channel.request(codec.request(ApiKey.DESCRIBE_SELF, 0))
+    except (CannotConnect, TimedOut, BrokerNotAvailable):
+        return None
+
+
+def _row(node: BrokerNode, metadata: Metadata, self_: Any) -> BrokerRow:
+    partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
+    leaders = Counter(one.leader for one in partitions)
+    replicas = Counter(broker for one in partitions for broker in one.replicas)
+    row = {
+        "broker": node.broker_id,
+        "host": node.host,
+        "port": node.port,
+        "rack": node.rack,
+        "controller": node.broker_id == metadata.controller_id,
+        "leaders": leaders[node.broker_id],
+        "replicas": replicas[node.broker_id],
+        "since": None,
+        "cluster_id": metadata.cluster_id,
+    }
+    if self_ is not None:
+        row |= {
+            "since": _EPOCH + timedelta(milliseconds=int(self_.started_at_ms)),
+            "state": str(self_.state),
+            "version": str(self_.version),
+            "incarnation": int(self_.incarnation),
+            "zookeeper": str(self_.zookeeper),
+        }
+    return BrokerRow(**row)  # type: ignore[arg-type]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
-from klog.client.cluster import Cluster
 from klog.ops.positions import Position
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,4 +28,15 @@ class OffsetRow:
 async def list_offsets(
     cluster: Cluster, topic: str, at: Position, partitions: Sequence[int] | None = None
 ) -> list[OffsetRow]:
-    raise NotImplementedError
+    """Where ``at`` is in each partition, clamped to what is there (before the start is the start)."""
+    from klog.ops.resolve import resolve, timestamps
+
+    node = await cluster.topic(topic)
+    chosen = list(node.partitions) if partitions is None else list(partitions)
+    offsets = await resolve(cluster, topic, chosen, at)
+    times = await timestamps(cluster, topic, offsets)
+    return [OffsetRow(topic, one, offsets[one], _moment(times.get(one))) for one in chosen]
+
+
+def _moment(timestamp_ms: int | None) -> datetime | None:
+    return None if timestamp_ms is None else _EPOCH + timedelta(milliseconds=timestamp_ms)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from klog.client.cluster import Cluster
+from klog.errors import KlogError
+from klog.names import TopicPartition
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.client.metadata import TopicNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +31,23 @@ class PartitionRow:
     bytes: int | None
 
 
+class Extent(NamedTuple):
+    """What a leader says of its log; ``messages`` and ``bytes`` are None on plain Kafka, or while it is counting."""
+
+    start_offset: int | None
+    end_offset: int | None
+    messages: int | None
+    bytes: int | None
+
+
+UNKNOWN = Extent(None, None, None, None)
+
+
 async def describe_topics(cluster: Cluster, names: Sequence[str]) -> list[PartitionRow]:
     """A row a partition of these topics; UnknownTopicOrPartition names the first that is missing."""
-    raise NotImplementedError
+    await cluster.metadata(names)
+    topics = [await cluster.topic(name) for name in dict.fromkeys(names)]
+    return await _rows(cluster, topics)
 
 
 async def list_partitions(
@@ -38,4 +59,81 @@ async def list_partitions(
     under_min_isr: bool = False,
 ) -> list[PartitionRow]:
     """All partitions, or those that any of the chosen filters is about."""
-    raise NotImplementedError
+    if topics:
+        rows = await describe_topics(cluster, topics)
+    else:
+        rows = await _rows(cluster, list((await cluster.metadata()).topics.values()))
+    if not (under_replicated or offline or under_min_isr):
+        return rows
+    minimum = await _min_isr(cluster, sorted({row.topic for row in rows})) if under_min_isr else {}
+    return [
+        row
+        for row in rows
+        if (under_replicated and len(row.isr) < len(row.replicas))
+        or (offline and row.leader is None)
+        or (under_min_isr and len(row.isr) < minimum[row.topic])
+    ]
+
+
+async def extents(cluster: Cluster, topics: Sequence[TopicNode]) -> dict[TopicPartition, Extent]:
+    """Start, end, messages and bytes of every partition, each asked of its leader; UNKNOWN where none answers."""
+    from klog.client import asks
+
+    wanted = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+    if not wanted:
+        return {}
+    if cluster.is_klog:  # one question brings all four, of one moment
+        span = (asks.EARLIEST, asks.LATEST)
+        counted = await cluster.to_leaders(dict.fromkeys(wanted, span), asks.count_messages)
+        return {one: _extent(counted[one]) for one in wanted}
+    starts, ends = await asyncio.gather(
+        cluster.to_leaders(dict.fromkeys(wanted, asks.EARLIEST), asks.list_offsets),
+        cluster.to_leaders(dict.fromkeys(wanted, asks.LATEST), asks.list_offsets),
+    )
+    return {one: Extent(_offset(starts[one]), _offset(ends[one]), None, None) for one in wanted}
+
+
+def _extent(counted: object) -> Extent:
+    from klog.client.asks import Counted
+
+    if not isinstance(counted, Counted):
+        return UNKNOWN
+    return Extent(counted.from_offset, counted.to_offset, counted.messages, counted.bytes)
+
+
+def _offset(found: object) -> int | None:
+    return None if isinstance(found, KlogError) else getattr(found, "offset", None)
+
+
+async def _rows(cluster: Cluster, topics: Sequence[TopicNode]) -> list[PartitionRow]:
+    found = await extents(cluster, topics)
+    rows = []
+    for topic in topics:
+        for one in topic.partitions.values():
+            extent = found[TopicPartition(topic.name, one.partition)]
+            rows.append(
+                PartitionRow(
+                    topic.name,
+                    one.partition,
+                    one.leader,
+                    one.leader_epoch,
+                    one.replicas,
+                    one.isr,
+                    extent.start_offset,
+                    extent.end_offset,
+                    extent.messages,
+                    extent.bytes,
+                )
+            )
+    return rows
+
+
+async def _min_isr(cluster: Cluster, topics: Sequence[str]) -> dict[str, int]:
+    """``min.insync.replicas`` as it holds for each topic."""
+    from klog.ops.settings import describe_settings
+
+    found = await describe_settings(cluster, topics)
+    return {
+        topic: int(next((one.value for one in settings if one.name == "min.insync.replicas"), None) or 1)
+        for topic, settings in found.items()
+    }

@@ -3,7 +3,7 @@
     start  end          the log's start, and its end
     N                   the offset N
     +N  -N              N messages after the start, N messages before the end
-    @2026-02-01T10:00:00Z  the first message at or after that time; without a zone UTC; also a date, or epoch milliseconds
+    @2026-02-01T10:00:00Z  the first message at or after that time; without a zone UTC; also a date, or epoch ms
     @-1h                the same, that long before now
     A:B                 a range: from A up to, not with, B; an empty A is the start, an empty B has no end
 
@@ -42,7 +42,7 @@ class Position(NamedTuple):
     def __str__(self) -> str:
         match self.anchor:
             case Anchor.START | Anchor.END:
-                return self.anchor.value
+                return str(self.anchor.value)
             case Anchor.OFFSET:
                 return str(self.value)
             case Anchor.FORWARD:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from klog.client.cluster import Cluster
+from klog.errors import KlogError, Refused
+from klog.names import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from klog.client.cluster import Cluster
+    from klog.net.channel import Channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +26,53 @@ class Place:
     length: int
     batch_offset: int
     crc: str
+    """Eight hex digits, as the batch's header carries it."""
     state: str
     messages: int = field(metadata={"wide": True})
     leader_epoch: int = field(metadata={"wide": True})
     groups_past: tuple[str, ...] | None = field(default=None, metadata={"wide": True})
+    """Groups that have committed an offset behind this one; None where that is not known."""
     dump: str = field(default="", metadata={"wide": True})
     """A shell line that shows those bytes, for the broker's host."""
 
 
 async def where(cluster: Cluster, topic: str, partition: int, offset: int) -> Place:
-    raise NotImplementedError
+    """The batch that holds ``offset``; OffsetOutOfRange where the log does not reach there, Refused on plain Kafka."""
+    await cluster.topic(topic)
+    one = TopicPartition(topic, partition)
+    if not cluster.is_klog:
+        raise Refused(
+            f"{cluster} is no klog: only klog tells where a message lies",
+            hint="in Kafka an offset is a counter; kafka-dump-log on the broker's host searches its files",
+        )
+    return await cluster.to_leader(one, offset, _locate)
+
+
+async def _locate(channel: Channel, share: Mapping[TopicPartition, int]) -> dict[TopicPartition, Place | KlogError]:
+    from klog.client.blocking import error_of
+    from klog.protocol import codec
+    from klog.protocol.apis import ApiKey
+
+    places: dict[TopicPartition, Place | KlogError] = {}
+    for one, offset in share.items():
+        found = await channel.request(
+            codec.request(ApiKey.LOCATE_MESSAGE, 0, topic=one.topic, partition_index=one.partition, offset=offset)
+        )
+        wire = int(found.error_code)
+        if wire:
+            places[one] = error_of(wire, f"offset {offset} of {one}: {found.error_code.name}")
+            continue
+        position, length = int(found.position), int(found.length)
+        places[one] = Place(
+            broker=int(found.broker_id),
+            file=str(found.file),
+            position=position,
+            length=length,
+            batch_offset=int(found.batch_offset),
+            crc=f"{int(found.crc):08x}",
+            state=str(found.state),
+            messages=int(found.messages),
+            leader_epoch=int(found.leader_epoch),
+            dump=f"tail -c +{position + 1} {shlex.quote(str(found.file))} | head -c {length} | od -A d -t x1z",
+        )
+    return places

@@ -1,0 +1,74 @@
+"""The first connection to a cluster: of several servers, the one that answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from klog.errors import CannotConnect, UsageError
+from klog.net.channel import Channel
+
+STAGGER_S = 0.25
+"""A server that says nothing for this long no longer holds up the next one: the local case answers within 5 ms, and
+three servers that swallow packets cost a second instead of nine."""
+
+
+def parse_bootstrap(text: str, source: str) -> list[tuple[str, int]]:
+    """(host, port) of each server in ``host:port,...``; UsageError, with ``source``, otherwise.
+
+    The port may be left out (9092); IPv6 addresses with a port stand in brackets.
+    """
+    servers = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        host, colon, port = part.rpartition(":")
+        if not colon or part.endswith("]"):
+            host, port = part, "9092"
+        if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536) or not host.strip("[]"):
+            raise UsageError(f"{part!r} (from {source}) is no HOST:PORT", hint="write for example 127.0.0.1:9092")
+        servers.append((host.strip("[]"), int(port)))
+    if not servers:
+        raise UsageError(f"no server named in {text!r} (from {source})", hint="write for example 127.0.0.1:9092")
+    return servers
+
+
+async def connect_any(
+    servers: list[tuple[str, int]], connect: Callable[[str, int], Awaitable[Channel]], *, source: str
+) -> Channel:
+    """The channel of the server that answers first, tried in order and overlapping.
+
+    Raises CannotConnect that names every server tried, why each failed, and who named them.
+    """
+    failures: list[str] = []
+    waiting = list(servers)
+    running: set[asyncio.Task[Channel]] = set()
+    try:
+        while waiting or running:
+            if waiting:
+                host, port = waiting.pop(0)
+                running.add(asyncio.ensure_future(connect(host, port)))
+            done, running = await asyncio.wait(
+                running, timeout=STAGGER_S if waiting else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            connected: list[Channel] = []
+            for task in done:
+                error = task.exception()
+                if error is None:
+                    connected.append(task.result())
+                elif isinstance(error, CannotConnect):
+                    failures.append(error.message)
+                else:
+                    raise error
+            for surplus in connected[1:]:
+                await surplus.close()
+            if connected:
+                return connected[0]
+    finally:
+        for task in running:
+            task.cancel()
+        for result in await asyncio.gather(*running, return_exceptions=True):
+            if isinstance(result, Channel):
+                await result.close()
+    raise CannotConnect(
+        f"no broker answers (addresses from {source}): " + "; ".join(failures),
+        hint="is the cluster running (`klog status`)? is the address right (-B HOST:PORT)?",
+    )

@@ -1,0 +1,98 @@
+"""What a cluster says about itself: brokers, topics, partitions, leaders. Plain values, immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+NO_TOPIC_ID = "00000000-0000-0000-0000-000000000000"
+
+
+class BrokerNode(NamedTuple):
+    """A broker at the address that it tells clients."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class PartitionNode(NamedTuple):
+    """``leader`` is None while nobody leads; ``leader_epoch`` None where the broker is too old to say."""
+
+    partition: int
+    leader: int | None
+    leader_epoch: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+    @property
+    def is_under_replicated(self) -> bool:
+        return len(self.isr) < len(self.replicas)
+
+
+class TopicNode(NamedTuple):
+    """``partitions`` by their number, in order. ``topic_id`` is None where the broker has none to tell."""
+
+    name: str
+    topic_id: str | None
+    is_internal: bool
+    partitions: Mapping[int, PartitionNode]
+
+    @property
+    def replication_factor(self) -> int:
+        """Of the first partition, as every tool shows it."""
+        return len(next(iter(self.partitions.values())).replicas) if self.partitions else 0
+
+
+class Metadata(NamedTuple):
+    """One answer of one broker."""
+
+    cluster_id: str | None
+    controller_id: int | None
+    brokers: Mapping[int, BrokerNode]
+    topics: Mapping[str, TopicNode]
+    errors: Mapping[str, int]
+    """Topics that were asked for and are not there, or cannot be told: the error's number on the wire."""
+
+
+def metadata_of(answer: Any) -> Metadata:
+    """The plain values of a Metadata response of version 4 or later."""
+    topics, errors = {}, {}
+    for topic in answer.topics:
+        if topic.error_code != 0 and not topic.partitions:
+            errors[str(topic.name)] = int(topic.error_code)
+            continue
+        topic_id = getattr(topic, "topic_id", None)
+        topics[str(topic.name)] = TopicNode(
+            str(topic.name),
+            None if topic_id is None or str(topic_id) == NO_TOPIC_ID else str(topic_id),
+            bool(topic.is_internal),
+            {one.partition: one for one in sorted(map(_partition_of, topic.partitions))},
+        )
+    controller_id = int(answer.controller_id)
+    return Metadata(
+        answer.cluster_id,
+        controller_id if controller_id >= 0 else None,
+        {
+            int(one.node_id): BrokerNode(int(one.node_id), str(one.host), int(one.port), one.rack)
+            for one in sorted(answer.brokers, key=lambda one: int(one.node_id))
+        },
+        dict(sorted(topics.items())),
+        errors,
+    )
+
+
+def _partition_of(answer: Any) -> PartitionNode:
+    leader, epoch = int(answer.leader_id), int(getattr(answer, "leader_epoch", -1))
+    return PartitionNode(
+        int(answer.partition_index),
+        leader if leader >= 0 else None,
+        epoch if epoch >= 0 else None,
+        tuple(map(int, answer.replica_nodes)),
+        tuple(map(int, answer.isr_nodes)),
+    )
