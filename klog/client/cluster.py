@@ -1,8 +1,8 @@
 """A connection to a cluster for one command: who is there, and requests sent to the broker that must answer them.
 
-Strategy: metadata is asked for once and kept, for a command is short; a broker that answers "not me" makes it
-ask again. Channels are opened when first needed, one a broker, and shared by requests that overlap. Every error names the
-address, the source of the address, and, where one is known, what to do.
+Strategy: metadata is asked for once and kept, for a command is short; a broker that answers "not me" makes it ask
+again. Channels are opened when first needed, one a broker, and shared by requests that overlap. Every error names
+the address, the source of the address, and, where one is known, what to do.
 
 Event loop only. Use as ``async with await Cluster.connect("h:9092", source="-B") as cluster``.
 """
@@ -134,7 +134,17 @@ class Cluster:
         if not fresh and known is not None and wanted is not None and known.topics.keys() >= set(wanted):
             return known
         names = None if wanted is None else [{"name": name, "topic_id": None} for name in wanted]
-        answer = metadata_of(await self.to_any(ApiKey.METADATA, 12, 4, topics=names, allow_auto_topic_creation=False))
+        answer = metadata_of(
+            await self.to_any(
+                ApiKey.METADATA,
+                12,
+                4,
+                topics=names,
+                allow_auto_topic_creation=False,
+                include_cluster_authorized_operations=False,
+                include_topic_authorized_operations=False,
+            )
+        )
         if known is not None and wanted is not None:  # keep what earlier questions brought
             gone = answer.errors.keys()
             kept = {name: topic for name, topic in known.topics.items() if name not in gone}
@@ -312,6 +322,9 @@ class Cluster:
             task = None
         if task is None:
             metadata = await self.metadata([])
+            first = metadata.brokers.get(broker_id)
+            if first is not None and first.address == self._any.address and not self._any.is_closed:
+                return self._any  # the very address that was connected to at the start
             node = metadata.brokers.get(broker_id)
             if node is None:
                 live = ", ".join(map(str, metadata.brokers)) or "none"

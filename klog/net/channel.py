@@ -6,6 +6,8 @@ Used by the admin operations and, in time, by brokers among themselves. Event lo
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -67,8 +69,7 @@ class Channel:
         except TimeoutError:
             raise CannotConnect(f"{address}: no connection within {connect_timeout_s:g} s") from None
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise CannotConnect(f"{address}: {reason}") from None
+            raise CannotConnect(f"{address}: {_reason(error)}") from None
         channel = cls(reader, writer, address=address, client_id=client_id, timeout_s=timeout_s, trace=trace)
         try:
             await channel._ask_versions(min(connect_timeout_s, timeout_s))
@@ -181,6 +182,13 @@ class Channel:
             await self._writer.wait_closed()
         except OSError:
             pass
+
+
+def _reason(error: OSError) -> str:
+    """Why there is no connection, in the system's words; asyncio wraps them, once for each address of a name."""
+    numbers = [error.errno] if error.errno else [int(number) for number in re.findall(r"\[Errno (\d+)\]", str(error))]
+    words = dict.fromkeys(os.strerror(number) for number in numbers if number > 0)
+    return ", ".join(words) or error.strerror or str(error)
 
 
 def _decode(frame: bytes, key: int, version: int) -> tuple[int, Any]:

@@ -29,12 +29,13 @@ async def list_offsets(
     cluster: Cluster, topic: str, at: Position, partitions: Sequence[int] | None = None
 ) -> list[OffsetRow]:
     """Where ``at`` is in each partition, clamped to what is there (before the start is the start)."""
-    from klog.ops.resolve import resolve, timestamps
+    from klog.ops.resolve import bounds, resolve, timestamps
 
     node = await cluster.topic(topic)
     chosen = list(node.partitions) if partitions is None else list(partitions)
-    offsets = await resolve(cluster, topic, chosen, at)
-    times = await timestamps(cluster, topic, offsets)
+    within = await bounds(cluster, topic, chosen)
+    offsets = await resolve(cluster, topic, chosen, at, within)
+    times = await timestamps(cluster, topic, {one: place for one, place in offsets.items() if place < within[one].end})
     return [OffsetRow(topic, one, offsets[one], _moment(times.get(one))) for one in chosen]
 
 

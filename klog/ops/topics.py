@@ -257,7 +257,7 @@ async def set_topic_settings(
 
 
 async def preview_deletion(cluster: Cluster, names: Sequence[str], *, if_exists: bool = False) -> list[TopicDeletion]:
-    """What deleting these would remove; nothing is changed. Missing ones are failed rows, or left out (``if_exists``)."""
+    """What deleting these would remove; nothing is changed. Missing ones are failed rows, or left out."""
     metadata = await cluster.metadata(names, fresh=True)
     wanted = list(dict.fromkeys(names))
     topics = [metadata.topics[name] for name in wanted if name in metadata.topics]
