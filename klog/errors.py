@@ -213,6 +213,11 @@ class TransactionsNotServed(RequestError):
     code = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
 
+class TopicDeletionDisabled(RequestError):
+    wire = 73
+    code = "TOPIC_DELETION_DISABLED"
+
+
 class FencedLeaderEpoch(RequestError):
     wire = 74
     code = "FENCED_LEADER_EPOCH"
@@ -229,6 +234,19 @@ class OffsetNotAvailable(RequestError):
     wire = 78
     code = "OFFSET_NOT_AVAILABLE"
     retriable = True
+
+
+class UnknownTopicId(RequestError):
+    wire = 100
+    code = "UNKNOWN_TOPIC_ID"
+    retriable = True
+
+
+class MismatchedEndpointType(RequestError):
+    """A broker was asked for controllers (KIP-919)."""
+
+    wire = 114
+    code = "MISMATCHED_ENDPOINT_TYPE"
 
 
 class NoSuchThing(RequestError):

@@ -86,6 +86,11 @@ class BrokerConfig:
         """Whether someone set it, by itself or by a setting that it follows."""
         return self.source(name) != DEFAULT_SOURCE
 
+    def given_text(self, name: str) -> str | None:
+        """What was given under this very name, as text; None where others that it follows or the default decide."""
+        given = self._given.get(name)
+        return None if given is None else text_of(given.value)
+
     def integer(self, name: str) -> int:
         return self._typed(name, int)
 

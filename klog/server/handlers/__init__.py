@@ -1,11 +1,20 @@
 """One file an API key. Importing this package fills the dispatch table."""
 
 from klog.server.handlers import (
+    alter_configs,
     api_versions,
     count_messages,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
     describe_self,
     fetch,
     find_message,
+    incremental_alter_configs,
     init_producer_id,
     list_offsets,
     locate_message,
@@ -16,11 +25,20 @@ from klog.server.handlers import (
 )
 
 __all__ = [
+    "alter_configs",
     "api_versions",
     "count_messages",
+    "create_partitions",
+    "create_topics",
+    "delete_records",
+    "delete_topics",
+    "describe_cluster",
+    "describe_configs",
+    "describe_log_dirs",
     "describe_self",
     "fetch",
     "find_message",
+    "incremental_alter_configs",
     "init_producer_id",
     "list_offsets",
     "locate_message",

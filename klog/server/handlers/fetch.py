@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Fetched = list[FetchedPartition[FileRange]]
+
 RESPONSE_BYTES_MAX = 64 * 1024 * 1024
 """No answer is larger, whatever the client asks: Kafka's clients ask for 50 to 100 MB."""
 
@@ -77,10 +79,9 @@ class _Read:
                 self._asked.append((topic.topic, asked, partition, error))
 
     def enough(self) -> bool:
-        """Whether the answer need not wait: an error, nobody there to wait, or min_bytes lie below the high
-        watermarks.
-        """
-        if self._failed or not self._asked or not self._reply.wanted:
+        """Whether the answer need not wait: an error, nobody there to take it, or min_bytes below high watermarks."""
+        min_bytes = int(self._request.min_bytes)
+        if self._failed or not self._asked or min_bytes <= 0 or not self._reply.wanted:
             return True
         total = 0
         for _, asked, partition, _ in self._asked:
@@ -89,38 +90,50 @@ class _Read:
             high = partition.high_watermark
             if asked.fetch_offset < high.offset:
                 total += min(high.address - asked.fetch_offset, asked.partition_max_bytes)
-        return total >= max(1, self._request.min_bytes)
+                if total >= min_bytes:
+                    return True
+        return False
 
     def answer(self) -> None:
-        """Read and reply, by way of a thread where the data is not in the page cache."""
+        """Read and reply, by way of a thread where that may have to wait for the disk."""
         if not self._reply.wanted:
             return
+        if not all(
+            partition is None or partition.log.is_known(asked.fetch_offset) for _, asked, partition, _ in self._asked
+        ):
+            self._broker.spawn(self._answer_cold(None))
+            return
         fetched = self._read()
-        cold = [
-            (partition, one.ranges)
-            for (_, _, partition, _), one in zip(self._asked, fetched, strict=True)
-            if partition is not None and one.ranges and not partition.log.is_resident(one.ranges)
-        ]
-        if cold:
-            self._broker.spawn(self._answer_cold(fetched, cold))
+        if self._cold(fetched):
+            self._broker.spawn(self._answer_cold(fetched))
         else:
             self._send(fetched)
 
-    async def _answer_cold(self, fetched: list[FetchedPartition[FileRange]], cold: list[Any]) -> None:
+    def _cold(self, fetched: Fetched) -> list[tuple[Partition, list[FileRange]]]:
+        """What is not in the page cache."""
+        return [
+            (partition, list(one.ranges))
+            for (_, _, partition, _), one in zip(self._asked, fetched, strict=True)
+            if partition is not None and one.ranges and not partition.log.is_resident(list(one.ranges))
+        ]
+
+    async def _answer_cold(self, fetched: Fetched | None) -> None:
+        if fetched is None:
+            fetched = await asyncio.to_thread(self._read)
         try:
-            for partition, ranges in cold:
+            for partition, ranges in self._cold(fetched):
                 await asyncio.to_thread(partition.log.warm, ranges)
-        except (KlogError, OSError) as error:
-            log.error("reading ahead failed: %s", error)
+        except KlogError as error:
+            log.error("reading ahead failed: %s", error.message)
         self._send(fetched)
 
-    def _send(self, fetched: list[FetchedPartition[FileRange]]) -> None:
+    def _send(self, fetched: Fetched) -> None:
         self._reply.send(*fetch.write_response(self._head, fetched))
 
-    def _read(self) -> list[FetchedPartition[FileRange]]:
+    def _read(self) -> Fetched:
         left = min(max(self._request.max_bytes, 0), RESPONSE_BYTES_MAX)
         nothing_yet = True
-        fetched = []
+        fetched: Fetched = []
         for topic, asked, partition, error in self._asked:
             ranges: list[FileRange] = []
             size = 0

@@ -39,7 +39,8 @@ def _one(broker: Broker, topic: str, asked: Any) -> dict[str, Any]:
         if asked.leader_epoch == partition.leader_epoch:
             epoch, end = partition.leader_epoch, partition.high_watermark.offset
         else:
-            epoch, end = partition.log.epoch_end(asked.leader_epoch)
+            epoch, log_end = partition.log.epoch_end(asked.leader_epoch)
+            end = log_end.offset
     except KlogError as error:
         return {"error_code": error.wire, "partition": asked.partition, "leader_epoch": -1, "end_offset": -1}
     return {"error_code": 0, "partition": asked.partition, "leader_epoch": epoch, "end_offset": end}

@@ -1,0 +1,144 @@
+"""Settings as the protocol shows and changes them: resources, entries, sources, synonyms (KIP-133, KIP-226)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Setting, text_of, topic_values
+from klog.config.topic import TOPIC_SOURCE, topic_setting_text
+from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
+from klog.names import check_topic_name
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+    from klog.server.image import TopicImage
+
+
+class ResourceType(IntEnum):
+    """What settings belong to; Kafka has more, which klog has not."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class Source(IntEnum):
+    """Where a value comes from."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+_TYPES = {"bool": 1, "string": 2, "enum": 2, "int": 5, "bytes": 5, "ms": 5, "float": 6, "list": 7}
+"""Kind of a setting -> the protocol's type: BOOLEAN 1, STRING 2, LONG 5, DOUBLE 6, LIST 7."""
+
+
+def existing_topic(broker: Broker, name: str) -> TopicImage:
+    """The topic; InvalidTopic or UnknownTopicOrPartition."""
+    topic = broker.image.topics.get(name)
+    if topic is None:
+        check_topic_name(name)
+        raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+    return topic
+
+
+def given_settings(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """Names and texts of a request; InvalidRequest for a name given twice or a value left out."""
+    given: dict[str, str] = {}
+    for name, value in pairs:
+        if value is None:
+            raise InvalidRequest(f"setting {name} has no value")
+        if name in given:
+            raise InvalidRequest(f"setting {name} is named more than once")
+        given[name] = value
+    return given
+
+
+# --- Shown ---
+
+
+def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Every setting of a topic as DescribeConfigs and CreateTopics answer it."""
+    entries = []
+    for one in topic_values(config, overrides):
+        synonyms = _broker_synonyms(config, TOPIC_SETTINGS[one.name])
+        text = topic_setting_text(one.value)
+        if one.source == TOPIC_SOURCE:
+            synonyms.insert(0, _synonym(one.name, text, Source.DYNAMIC_TOPIC_CONFIG))
+        entries.append(_entry(one.name, text, one.setting, synonyms, is_read_only=False))
+    return entries
+
+
+def broker_entries(config: BrokerConfig) -> list[dict[str, Any]]:
+    """Every setting of a broker."""
+    return [
+        _entry(name, text_of(config[name]), setting, _broker_synonyms(config, name), is_read_only=True)
+        for name, setting in BROKER_SETTINGS.items()
+    ]
+
+
+def _entry(
+    name: str, value: str | None, setting: Setting, synonyms: list[dict[str, Any]], *, is_read_only: bool
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "value": value,
+        "read_only": is_read_only,
+        "config_source": synonyms[0]["source"] if synonyms else Source.DEFAULT_CONFIG,
+        "is_sensitive": False,
+        "synonyms": synonyms,
+        "config_type": _TYPES[setting.kind],
+        "documentation": setting.doc,
+    }
+
+
+def _broker_synonyms(config: BrokerConfig, name: str) -> list[dict[str, Any]]:
+    """What decides over a broker's setting, the deciding one first: what was given, then the defaults."""
+    chain = [name, *(follows for follows, _ in BROKER_SETTINGS[name].follows)]
+    given = [(one, config.given_text(one)) for one in chain]
+    defaults = [(one, text_of(BROKER_SETTINGS[one].default)) for one in chain]
+    return [
+        *(_synonym(one, text, Source.STATIC_BROKER_CONFIG) for one, text in given if text is not None),
+        *(_synonym(one, text, Source.DEFAULT_CONFIG) for one, text in defaults if text is not None),
+    ]
+
+
+def _synonym(name: str, value: str, source: Source) -> dict[str, Any]:
+    return {"name": name, "value": value, "source": source}
+
+
+# --- Changed ---
+
+
+async def alter_topics(
+    broker: Broker, request: Any, after: Callable[[Any, dict[str, str]], dict[str, str]]
+) -> list[dict[str, Any]]:
+    """Change the topics' own settings; ``after(resource, current)`` says to what. The answers, one a resource."""
+    times_named = Counter((one.resource_type, one.resource_name) for one in request.resources)
+    answers = []
+    for resource in request.resources:
+        kind, name = resource.resource_type, resource.resource_name
+        answer = {"error_code": 0, "error_message": None, "resource_type": kind, "resource_name": name}
+        try:
+            if times_named[kind, name] > 1:
+                raise InvalidRequest(f"resource {name!r} is named {times_named[kind, name]} times in one request")
+            _check_can_alter(kind)
+            broker.controller.require()
+            overrides = after(resource, dict(existing_topic(broker, name).overrides))
+            await broker.controller.set_overrides(name, overrides, validate_only=request.validate_only)
+        except KlogError as error:
+            answer |= {"error_code": error.wire, "error_message": error.message}
+        answers.append(answer)
+    return answers
+
+
+def _check_can_alter(kind: int) -> None:
+    if kind == ResourceType.BROKER:
+        raise InvalidRequest(
+            "a broker's settings cannot be changed while it runs: change them where it is started, and restart it"
+        )
+    if kind != ResourceType.TOPIC:
+        raise InvalidRequest(f"resources of type {kind} have no settings in klog: topics (2) have")

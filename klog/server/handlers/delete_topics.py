@@ -1,0 +1,73 @@
+"""DeleteTopics: v1-6.
+
+Behaviour
+    The controller deletes each topic alone. An answer without error means that the name is free again; the files go
+    soon after. Refused as a whole where ``delete.topic.enable`` is false.
+
+Version notes
+    v5 has error messages (KIP-599). v6 names topics or their ids (KIP-516), not both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from klog.errors import InvalidRequest, KlogError, TopicDeletionDisabled, UnknownTopicId
+from klog.protocol.apis import ApiKey
+from klog.server.dispatch import Request, handles
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+
+class _Asked(NamedTuple):
+    name: str | None
+    topic_id: UUID | None
+
+
+@handles(ApiKey.DELETE_TOPICS, 1, 6)
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    answers = []
+    for asked in _asked(request):
+        name = asked.name
+        try:
+            broker.controller.require()
+            if not broker.config["delete.topic.enable"]:
+                raise _disabled(request.head.version)
+            name = _name(broker, asked)
+            await broker.controller.delete_topic(name)
+        except KlogError as error:
+            answers.append(
+                {
+                    "name": name if name is not None or request.head.version >= 6 else "",
+                    "topic_id": asked.topic_id,
+                    "error_code": error.wire,
+                    "error_message": error.message,
+                }
+            )
+        else:
+            answers.append({"name": name, "topic_id": asked.topic_id, "error_code": 0, "error_message": None})
+    return {"responses": answers}
+
+
+def _asked(request: Request) -> list[_Asked]:
+    if request.head.version >= 6:
+        return [_Asked(one.name, one.topic_id) for one in request.entity.topics]
+    return [_Asked(name, None) for name in request.entity.topic_names]
+
+
+def _name(broker: Broker, asked: _Asked) -> str:
+    if (asked.name is None) == (asked.topic_id is None):
+        raise InvalidRequest("a topic to delete is named by its name or by its id, by one of them")
+    if asked.name is not None:
+        return asked.name
+    found = next((topic.name for topic in broker.image.topics.values() if topic.topic_id == asked.topic_id), None)
+    if found is None:
+        raise UnknownTopicId(f"there is no topic with the id {asked.topic_id}")
+    return found
+
+
+def _disabled(version: int) -> KlogError:
+    message = "topics cannot be deleted here: delete.topic.enable is false"
+    return TopicDeletionDisabled(message) if version >= 3 else InvalidRequest(message)

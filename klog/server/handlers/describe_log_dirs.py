@@ -1,0 +1,80 @@
+"""DescribeLogDirs: v1-4 (KIP-113).
+
+Behaviour
+    Each log dir of this broker with the bytes of each partition in it, of all or of those asked for; partitions that
+    are not here are left out. A dir that is offline is listed with KAFKA_STORAGE_ERROR and nothing else.
+
+Version notes
+    v2 is flexible, v3 has an error for the whole answer, v4 the dir's total and usable bytes (KIP-827).
+
+Not here: copies on their way from one dir to another (is_future_key is always false).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from klog.errors import StorageError
+from klog.protocol.apis import ApiKey
+from klog.server.dispatch import Request, handles
+
+if TYPE_CHECKING:
+    from klog.names import TopicPartition
+    from klog.server.broker import Broker
+    from klog.storage.log_dir import LogDir
+
+UNKNOWN = -1
+
+
+@handles(ApiKey.DESCRIBE_LOG_DIRS, 1, 4)
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    asked = request.entity.topics
+    wanted = None if asked is None else {topic.topic: set(topic.partitions) for topic in asked}
+    dirs = broker.log_dirs
+    results = [_offline(path) for path in dirs.offline if all(one.path != path for one in dirs.dirs)]
+    for log_dir in dirs.dirs:
+        results.append(_offline(log_dir.path) if log_dir.failure is not None else await _online(log_dir, wanted))
+    return {"error_code": 0, "results": sorted(results, key=lambda one: str(one["log_dir"]))}
+
+
+def _offline(path: str) -> dict[str, Any]:
+    return {
+        "error_code": StorageError.wire,
+        "log_dir": path,
+        "topics": [],
+        "total_bytes": UNKNOWN,
+        "usable_bytes": UNKNOWN,
+    }
+
+
+async def _online(log_dir: LogDir, wanted: dict[str, set[int]] | None) -> dict[str, Any]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for name, log in sorted(log_dir.logs.items()):
+        if wanted is None or _is_wanted(name, wanted):
+            topics.setdefault(name.topic, []).append(
+                {
+                    "partition_index": name.partition,
+                    "partition_size": log.size_bytes,
+                    "offset_lag": 0,
+                    "is_future_key": False,
+                }
+            )
+    try:
+        usage = await asyncio.to_thread(shutil.disk_usage, log_dir.path)
+    except OSError:  # the next read or write will find out; this request is none of the dir's work
+        total, usable = UNKNOWN, UNKNOWN
+    else:
+        total, usable = usage.total, usage.free
+    return {
+        "error_code": 0,
+        "log_dir": log_dir.path,
+        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+        "total_bytes": total,
+        "usable_bytes": usable,
+    }
+
+
+def _is_wanted(name: TopicPartition, wanted: dict[str, set[int]]) -> bool:
+    return name.partition in wanted.get(name.topic, ())

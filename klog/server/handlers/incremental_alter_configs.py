@@ -1,0 +1,78 @@
+"""IncrementalAlterConfigs: v0-1 (KIP-339): some of a topic's own settings are set or removed, the others stay.
+
+Behaviour
+    SET gives the topic a value, DELETE gives it back to the broker's setting (a setting that the topic does not have is
+    no error), APPEND and SUBTRACT add and remove items of a list. A setting stands in a request once. Each resource
+    succeeds or fails alone; a change holds at once. A broker's settings are read at its start: changing them is
+    refused.
+
+Version notes
+    v1 is flexible.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from klog.config import TOPIC_SETTINGS, BrokerConfig, check_topic_settings, topic_values
+from klog.errors import InvalidConfig, InvalidRequest
+from klog.protocol.apis import ApiKey
+from klog.server.config_resources import alter_topics, given_settings
+from klog.server.dispatch import Request, handles
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1)
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    def changed(resource: Any, current: dict[str, str]) -> dict[str, str]:
+        return apply(broker.config, current, [(one.name, one.config_operation, one.value) for one in resource.configs])
+
+    return {"responses": await alter_topics(broker, request.entity, changed)}
+
+
+def apply(config: BrokerConfig, current: dict[str, str], changes: list[tuple[str, int, str | None]]) -> dict[str, str]:
+    """The topic's own settings after ``changes`` of (name, operation, value); InvalidConfig or InvalidRequest."""
+    after = dict(current)
+    seen: set[str] = set()
+    for name, operation, value in changes:
+        if name in seen:
+            raise InvalidRequest(f"setting {name} is named more than once")
+        seen.add(name)
+        if name not in current:
+            _check_known(name)
+        match operation:
+            case Operation.SET:
+                after.update(given_settings([(name, value)]))
+            case Operation.DELETE:
+                after.pop(name, None)
+            case Operation.APPEND | Operation.SUBTRACT:
+                after[name] = _changed_list(config, current, name, operation, value)
+            case _:
+                raise InvalidRequest(f"setting {name}: operation {operation} is unknown; 0 to 3 are known")
+    return after
+
+
+def _check_known(name: str) -> None:
+    if name not in TOPIC_SETTINGS:
+        check_topic_settings({name: ""})  # says which setting may be meant
+
+
+def _changed_list(config: BrokerConfig, current: dict[str, str], name: str, operation: int, value: str | None) -> str:
+    given = given_settings([(name, value)])[name]
+    now = next((one for one in topic_values(config, current) if one.name == name), None)
+    if now is None or not isinstance(now.value, tuple):
+        raise InvalidConfig(f"setting {name} is no list: nothing can be added to it or removed from it")
+    items = [item for item in (part.strip() for part in given.split(",")) if item]
+    if operation == Operation.APPEND:
+        return ",".join([*now.value, *(item for item in items if item not in now.value)])
+    return ",".join(item for item in now.value if item not in items)
