@@ -313,6 +313,8 @@ def _settle_timestamps(buffer: memoryview, position: int, header: BatchHeader) -
     from klog.record.records import decode_batch
 
     newest_ms = max(record.timestamp_ms for record in decode_batch(buffer, position))
+    if not -1 <= newest_ms < 1 << 63:
+        raise InvalidTimestamp(f"a batch's latest record has the timestamp {newest_ms} ms; expected 0 or more, or -1")
     _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, newest_ms)
     crc = crc32c(buffer[position + CRC_FROM : position + header.size_bytes])
     _CRC.pack_into(buffer, position + CRC_AT, crc)
