@@ -102,6 +102,10 @@ class BatchIndex:
             if len(columns[0]) > ANCHORS_MAX:
                 self._thin()
 
+    def known_below(self, address: int) -> list[Anchor]:
+        """The anchors below ``address``."""
+        return [anchor for anchor in map(Anchor._make, zip(*self.anchors, strict=True)) if anchor.address < address]
+
     def close(self) -> None:
         """No more batches will come: keep fewer anchors and no dense list."""
         with self._lock:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from klog.errors import DiskFull, StorageError
@@ -21,6 +23,8 @@ class Home(Protocol):
 
     path: str
     pool: FilePool
+    clock_ms: Callable[[], int]
+    """The wall clock."""
     failure: StorageError | None
     """Why the dir is offline; None while it serves. Never goes back to None."""
     is_full: bool
@@ -54,12 +58,20 @@ class Home(Protocol):
         ...
 
 
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class Health:
     """The state of one disk as its logs see it: serving, full, or offline."""
 
-    def __init__(self, file_system: FileSystem, path: str) -> None:
+    def __init__(
+        self, file_system: FileSystem, path: str, pool: FilePool, clock_ms: Callable[[], int] = wall_clock_ms
+    ) -> None:
         self.file_system = file_system
         self.path = path
+        self.pool = pool
+        self.clock_ms = clock_ms
         self.failure: StorageError | None = None
         self.is_full = False
 
@@ -87,9 +99,14 @@ class Health:
 class Alone(Health):
     """The home of a log opened by itself: no checkpoints, so the next open checks the whole log."""
 
-    def __init__(self, file_system: FileSystem, path: str) -> None:
-        super().__init__(file_system, path)
-        self.pool = FilePool()
+    def __init__(
+        self,
+        file_system: FileSystem,
+        path: str,
+        pool: FilePool | None = None,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        super().__init__(file_system, path, pool or FilePool(), clock_ms)
 
     def keep_start(self, name: TopicPartition, offset: int) -> None:
         pass

@@ -13,23 +13,24 @@ from __future__ import annotations
 
 import logging
 import threading
-from bisect import bisect_right
 from operator import attrgetter
 from typing import Final, NamedTuple
+
+from crc32c import crc32c
 
 from klog.config.topic import LogConfig
 from klog.errors import CorruptLog, DiskFull, FencedLeaderEpoch, InvalidRecord, OffsetOutOfRange, StorageError
 from klog.names import TopicPartition
 from klog.record.batch import BatchHeader, check_crc, check_produced, stamp, walk
-from klog.storage import lookup
 from klog.storage.checkpoint import LogSummary
-from klog.storage.epochs import EpochStart
 from klog.storage.filesystem import FileSystem
 from klog.storage.home import Alone, Home
 from klog.storage.log_end import LogEnd
 from klog.storage.lookup import Location
 from klog.storage.producers import NO_PRODUCER, WrittenBatch
+from klog.storage.readable_log import ReadableLog
 from klog.storage.recovery import Recovered, Recovery, summarize, take_in
+from klog.storage.retention import Deletion, decide_deletion, is_expired
 from klog.storage.segment import FileRange, Segment
 
 __all__ = ["AppendResult", "FileRange", "Location", "Log", "LogEnd"]
@@ -52,7 +53,7 @@ class AppendResult(NamedTuple):
     log_append_time_ms: int
 
 
-class Log:
+class Log(ReadableLog):
     """See the module. Made by ``Log.open``."""
 
     def __init__(
@@ -63,26 +64,17 @@ class Log:
         home: Home,
         file_system: FileSystem,
         found: Recovered,
-        now_ms: int,
     ) -> None:
-        self.topic_partition = name
+        super().__init__(name, home, found)
         self.folder = folder
         self._file_system = file_system
-        self._home = home
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self._generation = 0
-        self._closed = False
-        self._now_ms = now_ms
-        self._segments = found.segments
         self._active = found.segments[-1]
-        self._epochs = found.epochs
         self._producers = found.producers
-        self._end = self._durable = found.end
-        self._start_offset = found.start_offset
+        self._durable = found.end
         self._appended_messages = self._flushed_messages = 0
-        self.damages = found.damages
-        self.recovered_bytes = found.checked_bytes
         self.flush_is_queued = False
         self.flush_is_scheduled = False
         self.reconfigure(config)
@@ -99,15 +91,14 @@ class Log:
         saved: LogSummary | None = None,
         recovery_point: int = 0,
         start_offset: int | None = None,
-        now_ms: int = 0,
     ) -> Log:
         """The log in the folder ``directory``, recovered; an empty one where the folder has no segment.
 
         ``saved``, ``recovery_point`` and ``start_offset`` are the checkpoints'; without them the whole log is checked.
         """
         home = home or Alone(file_system, directory)
-        found = Recovery(file_system, directory, home.pool, now_ms).run(saved, recovery_point, start_offset)
-        return cls(topic_partition, directory, config, home, file_system, found, now_ms)
+        found = Recovery(file_system, directory, home.pool, home.clock_ms()).run(saved, recovery_point, start_offset)
+        return cls(topic_partition, directory, config, home, file_system, found)
 
     # --- What it is ---
 
@@ -123,20 +114,6 @@ class Log:
         self.never_flushes = config.flush_messages >= NEVER and config.flush_ms >= NEVER
 
     @property
-    def start_offset(self) -> int:
-        """The start shown to consumers: positions from here on are in range (rule L4)."""
-        return self._start_offset
-
-    @property
-    def start_address(self) -> int:
-        """Where the first segment begins."""
-        return self._segments[0].base_address
-
-    @property
-    def end(self) -> LogEnd:
-        return self._end
-
-    @property
     def flushed_end(self) -> LogEnd:
         """What is safe under the flush rule; all of it where the rule is never to flush."""
         return self._end if self.never_flushes else self._durable
@@ -145,23 +122,6 @@ class Log:
     def durable_end(self) -> LogEnd:
         """What is on the disk, whatever the rule."""
         return self._durable
-
-    @property
-    def last_epoch(self) -> int:
-        """The leader epoch of the last batch, or the one begun since; -1 where there is none."""
-        return self._epochs.last
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        return self._segments
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self._segments)
-
-    @property
-    def home(self) -> Home:
-        return self._home
 
     # --- Appending (owner thread) ---
 
@@ -318,8 +278,8 @@ class Log:
             raise
         except StorageError as error:
             raise self._home.fail(error) from error
-        segment.created_ms = segment.modified_ms = self._now_ms
-        old.modified_ms = self._now_ms
+        segment.created_ms = segment.modified_ms = self._home.clock_ms()
+        old.modified_ms = self._home.clock_ms()
         old.index.close()
         segment.end_offset = segment.base_address
         self._segments = (*self._segments, segment)
@@ -332,110 +292,142 @@ class Log:
         if self._home.is_full:
             self._home.check_room(size)
 
-    def _check_open(self) -> None:
-        if self._home.failure is not None:
-            raise self._home.failure
-        if self._closed:
-            raise StorageError(f"the log of {self.topic_partition} is closed")
+    # --- Rolling, deleting, truncating (owner thread) ---
 
-    # --- Reading (any thread) ---
+    def roll_if_due(self, now_ms: int) -> bool:
+        """Close the active segment where it has messages and is older than ``segment.ms`` (less the jitter)."""
+        active, config = self._active, self._config
+        jitter_ms = crc32c(active.path.encode()) % config.segment_jitter_ms if config.segment_jitter_ms > 0 else 0
+        if not active.size or now_ms - active.created_ms < config.segment_ms - jitter_ms:
+            return False
+        self._check_writable(0)
+        self._roll()
+        return True
 
-    def check_offset(self, offset: int) -> None:
-        """OffsetOutOfRange unless ``offset`` can be read from: at or after the start, at or before the end address."""
-        if offset < self._start_offset or offset > self._end.address:
-            raise OffsetOutOfRange(
-                f"{self.topic_partition}: offset {offset} is outside {self._start_offset} to {self._end.offset}"
-            )
+    def plan_deletion(self, now_ms: int, *, limit_address: int | None = None, by_time: bool = True) -> Deletion | None:
+        """What retention removes now; ``limit_address`` is the high watermark, ``by_time`` False while L7 doubts.
 
-    def read(self, offset: int, max_bytes: int, limit_address: int, at_least_one: bool = True) -> list[FileRange]:
-        """Whole batches from the first that has a record at or after ``offset``, none beyond ``limit_address``.
-
-        Of one segment, ``max_bytes`` at most, but the first batch whole where ``at_least_one`` is set. Empty where
-        nothing follows below the limit. Raises OffsetOutOfRange, StorageError.
+        An active segment that is expired is rolled first, so that a log without new messages empties too.
         """
-        if self._home.failure is not None or self._closed:
-            self._check_open()
-        end = self._end
-        if offset < self._start_offset or offset > end.address:
-            self.check_offset(offset)
-        if offset >= end.offset:
-            return []
-        segments = self._segments
-        at = len(segments) - 1
-        if offset < segments[at].base_address:
-            at = max(bisect_right(segments, offset, key=_base_address) - 1, 0)
+        self._check_open()
+        config, active = self._config, self._active
+        limit = self._end.address if limit_address is None else limit_address
+        retention_ms = config.retention_ms if by_time else -1
+        expired = retention_ms >= 0 and is_expired(active, now_ms, retention_ms) and active.max_timestamp_ms >= 0
+        if expired and active.end_address <= limit and not self._home.is_full:
+            self._roll()
+        return decide_deletion(
+            self._segments,
+            now_ms=now_ms,
+            retention_ms=retention_ms,
+            retention_bytes=config.retention_bytes,
+            limit_address=limit,
+        )
+
+    def apply_deletion(self, deletion: Deletion) -> None:
+        """Serve the removed segments no more. The new start is durable already (``Home.keep_start``, rule L4)."""
+        self._start_offset = max(self._start_offset, deletion.start_offset)
+        for segment in deletion.segments:
+            segment.is_removed = True
+        self._segments = tuple(segment for segment in self._segments if not segment.is_removed)
+        self._epochs.forget_below(self._segments[0].base_address)
+        self._producers.forget_below(self._start_offset)
+
+    def unlink(self, deletion: Deletion) -> None:
+        """Remove the files of an applied deletion, oldest first: towards what stays (rule L3). Any thread."""
         try:
-            while at < len(segments):
-                segment = segments[at]
-                if segment.base_address >= limit_address:
-                    return []
-                start = segment.find(offset)
-                if start is not None:
-                    if start >= limit_address:
-                        return []
-                    return segment.ranges(start, max_bytes, limit_address, at_least_one=at_least_one)
-                at += 1
+            for segment in deletion.segments:
+                self._file_system.remove(segment.path)
+                segment.close()
+            self._file_system.sync_folder(self.folder)
         except StorageError as error:
-            raise self._read_failed(error) from error
-        return []
+            raise self._home.fail(error) from error
 
-    def is_known(self, offset: int, walk_bytes: int = 1 << 20) -> bool:
-        """Whether ``read`` finds its batch without a long walk through a file; where not, read in a thread."""
-        if offset >= self._end.offset:
-            return True
-        segments = self._segments
-        segment = segments[max(bisect_right(segments, offset, key=_base_address) - 1, 0)]
-        return offset <= segment.base_address or segment.index.distance(offset) <= walk_bytes
+    def delete_old_segments(self, now_ms: int, limit_address: int | None = None) -> int:
+        """Retention in one go: how many segments went. Blocks for the checkpoint of the start and for the files."""
+        deletion = self.plan_deletion(now_ms, limit_address=limit_address)
+        if deletion is None:
+            return 0
+        self._delete(deletion)
+        return len(deletion.segments)
 
-    def is_resident(self, ranges: list[FileRange]) -> bool:
-        """Whether the page cache has these bytes, so that sendfile will not wait for the disk (rule L8)."""
-        return all(file.is_resident(position, size) for file, position, size in ranges)
+    def _delete(self, deletion: Deletion) -> None:
+        _log.info(
+            "%s: removing %d segments (%s), the log starts at %d",
+            self.topic_partition,
+            len(deletion.segments),
+            deletion.reason,
+            deletion.start_offset,
+        )
+        self._home.keep_start(self.topic_partition, deletion.start_offset)
+        self.apply_deletion(deletion)
+        if deletion.segments:
+            self.unlink(deletion)
 
-    def warm(self, ranges: list[FileRange]) -> None:
-        """Read these bytes into the page cache. Blocks: for a thread."""
+    def plan_delete_records(self, offset: int) -> Deletion | None:
+        """What DeleteRecords up to, not with, ``offset`` removes; None where the log starts there already."""
+        self._check_open()
+        if offset > self._end.offset:
+            self.check_offset(self._end.address + 1)
+        if offset <= self._start_offset:
+            return None
+        gone = []
+        for segment in self._segments[:-1]:
+            if segment.count is None or segment.end_offset > offset:
+                break
+            gone.append(segment)
+        return Deletion(tuple(gone), offset, "DeleteRecords")
+
+    def delete_records(self, offset: int) -> int:
+        """Show nothing below ``offset`` any more, and remove the segments that lie below. Returns the start shown.
+
+        Raises OffsetOutOfRange above the end. Blocks; see plan_delete_records for the way in steps.
+        """
+        deletion = self.plan_delete_records(offset)
+        if deletion is not None:
+            self._delete(deletion)
+        return self._start_offset
+
+    def truncate(self, address: int) -> None:
+        """Remove everything from the batch start ``address`` on. Durable when it returns (rule L3). Blocks.
+
+        Raises OffsetOutOfRange below the first segment, CorruptLog where no batch starts at ``address``.
+        """
+        self._check_open()
+        if address >= self._end.address:
+            return
+        if address < self.start_address:
+            raise OffsetOutOfRange(f"{self.topic_partition}: cannot cut at {address}, below {self.start_address}")
+        kept = [segment for segment in self._segments if segment.base_address < address]
+        removed = [segment for segment in self._segments if segment.base_address >= address]
+        if removed and removed[0].base_address == address:
+            cut, removed = removed[0].cut(address), removed[1:]  # an empty file of the right name stays
+        else:
+            cut = kept.pop().cut(address)
+        # No checkpoint may speak of what is about to go: a crash between the two would believe it.
+        self._home.lower_recovery_point(self.topic_partition, address)
+        for segment in removed:
+            segment.is_removed = True
+        offset = next((one.end_offset for one in reversed((*kept, cut)) if one.size), min(self._start_offset, address))
+        with self._lock:
+            self._generation += 1
+            self._segments = (*kept, cut)
+            self._active = cut
+            self._end = LogEnd(cut.end_address, offset)
+            if self._durable.address > address:
+                self._durable = self._end
+        self._start_offset = min(self._start_offset, offset)
+        self._epochs.truncate(address)
+        self._producers.truncate(address)
         try:
-            for file, position, size in ranges:
-                file.warm(position, size)
+            for segment in reversed(removed):
+                self._file_system.remove(segment.path)
+                segment.close()
+            cut.file.truncate(cut.size)
+            cut.sync()
+            self._file_system.sync_folder(self.folder)
         except StorageError as error:
-            raise self._read_failed(error) from error
-
-    def _read_failed(self, error: StorageError) -> StorageError:
-        """A disk that cannot read takes the dir offline; bytes that are no log are one log's trouble."""
-        if isinstance(error, CorruptLog):
-            return error
-        return self._home.fail(error)
-
-    # --- Looking up (any thread) ---
-
-    def count(self, from_offset: int, to_offset: int) -> int | None:
-        """Messages with from_offset <= offset < to_offset, exactly; None while a segment between is not counted yet."""
-        return lookup.count(self._segments, max(from_offset, self._start_offset), to_offset)
-
-    def nth(self, n: int, from_offset: int) -> int | None:
-        """The offset of message ``n`` (from 0) at or after ``from_offset``; the end where there are fewer, None while
-        a segment between is not counted yet."""
-        return lookup.nth(self._segments, self._end, n, max(from_offset, self._start_offset))
-
-    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record whose timestamp is at or after ``timestamp_ms``; None without one."""
-        return lookup.offset_for_time(self._segments, self._start_offset, timestamp_ms)
-
-    def max_timestamp(self) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record with the largest timestamp; None without one."""
-        return lookup.max_timestamp(self._segments, self._start_offset)
-
-    def locate(self, offset: int) -> Location:
-        """Where the batch lies that a fetch at ``offset`` begins with. Raises OffsetOutOfRange where there is none."""
-        self.check_offset(offset)
-        return lookup.locate(self._segments, offset)
-
-    def epoch_end(self, leader_epoch: int) -> tuple[int, LogEnd]:
-        """The largest epoch at or below the asked one, and where it ended; see Epochs.end for the edges."""
-        return self._epochs.end(leader_epoch, self._start_offset, self._end)
-
-    @property
-    def epoch_starts(self) -> tuple[EpochStart, ...]:
-        return self._epochs.starts
+            raise self._home.fail(error) from error
 
     # --- Flushing (any thread, one at a time) ---
 
@@ -517,10 +509,6 @@ class Log:
 
     # --- Closing ---
 
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
-
     def close(self) -> None:
         """Flush and let go of the files. The log answers nothing afterwards."""
         if self._closed:
@@ -532,7 +520,8 @@ class Log:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the files without a flush."""
-        self._closed = True
+        """Let go of the files without a flush; waits for one that is under way."""
+        with self._flush_lock:
+            self._closed = True
         for segment in self._segments:
             segment.close()

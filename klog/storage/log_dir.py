@@ -16,17 +16,18 @@ The dir is the unit of failure: an I/O error takes it offline with all its logs,
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
-from klog.errors import CorruptLog, StorageError, WrongCluster
+from klog.errors import CorruptLog, DiskFull, StorageError, WrongCluster
 from klog.names import TopicPartition
-from klog.storage import checkpoint, partition_folder
-from klog.storage.file_pool import FilePool
+from klog.storage import partition_folder
+from klog.storage.checkpoint import LogSummary
+from klog.storage.checkpoints import Checkpoints
+from klog.storage.file_pool import OPEN_FILES_MAX, FilePool
 from klog.storage.filesystem import FileSystem
-from klog.storage.home import Health
+from klog.storage.home import Health, wall_clock_ms
 from klog.storage.log import Log
 
 if TYPE_CHECKING:
@@ -36,29 +37,19 @@ _log = logging.getLogger(__name__)
 
 LOCK: Final = ".lock"
 META: Final = "meta.properties"
-CHECKPOINT_BATCHES: Final = 200_000
-CHECKPOINT_BYTES: Final = 256 << 20
-"""A checkpoint is due after this many batches or bytes in a dir: checking them again takes about half a second."""
 
 
 class LogDir(Health):
     """One dir, locked; home of its logs. ``appended``, ``rolled``, ``checkpoint_soon`` belong to the owner thread."""
 
-    def __init__(self, file_system: FileSystem, path: str, pool: FilePool) -> None:
-        super().__init__(file_system, path)
-        self.pool = pool
+    def __init__(
+        self, file_system: FileSystem, path: str, pool: FilePool, clock_ms: Callable[[], int] = wall_clock_ms
+    ) -> None:
+        super().__init__(file_system, path, pool, clock_ms)
         self.logs: dict[TopicPartition, Log] = {}
         self.topic_ids: dict[TopicPartition, UUID] = {}
         self.set_aside: list[str] = []
-        self._lock = threading.RLock()
-        self._points: dict[TopicPartition, int] = {}
-        self._starts: dict[TopicPartition, int] = {}
-        self._lines: dict[TopicPartition, str] = {}
-        self._unsaved: set[Log] = set()
-        self._unsaved_batches = 0
-        self._unsaved_bytes = 0
-        self._snapshots: dict[Log, checkpoint.LogSummary] = {}
-        self._thread: _CheckpointThread | None = None
+        self.checkpoints = Checkpoints(self)
         file_system.make_folder(path)
         self._held = file_system.lock(f"{path}/{LOCK}")
         try:
@@ -114,10 +105,10 @@ class LogDir(Health):
 
     # --- Its logs ---
 
-    def load(self, config_of: Callable[[TopicPartition], LogConfig], now_ms: int) -> None:
+    def load(self, config_of: Callable[[TopicPartition], LogConfig]) -> None:
         """Open and recover every partition's log. Raises StorageError."""
         fs = self.file_system
-        saved = self._read_checkpoints()
+        saved = self.checkpoints.load()
         # What a killed process left in the page cache goes to the disk in one go, so that no log waits for its own.
         fs.sync_everything(self.path)
         for entry in sorted(fs.scan(self.path), key=lambda entry: entry.name):
@@ -135,10 +126,10 @@ class LogDir(Health):
                 _log.error("%s has no topic id: set aside", folder)
                 self._set_aside(name, None)
                 continue
-            self._open(name, topic_id, config_of(name), saved.get(name), now_ms)
+            self._open(name, topic_id, config_of(name), saved.get(name))
         self.checkpoint()
 
-    def create(self, name: TopicPartition, topic_id: UUID, config: LogConfig, now_ms: int) -> Log:
+    def create(self, name: TopicPartition, topic_id: UUID, config: LogConfig) -> Log:
         """A new partition's empty log. A folder of that name under another UUID is set aside."""
         if self.failure is not None:
             raise self.failure
@@ -148,7 +139,7 @@ class LogDir(Health):
             self.put_aside(name)
         try:
             partition_folder.create_folder(self.file_system, self.path, name, topic_id)
-            return self._open(name, topic_id, config, None, now_ms)
+            return self._open(name, topic_id, config, None)
         except CorruptLog:
             raise
         except StorageError as error:
@@ -158,7 +149,7 @@ class LogDir(Health):
         """Stop serving a log and keep its folder under a name that is never served (rule L10)."""
         log, topic_id = self.logs.pop(name), self.topic_ids.pop(name)
         log.abandon()
-        self._forget(log)
+        self.checkpoints.forget(log)
         self._set_aside(name, topic_id)
 
     def remove(self, name: TopicPartition) -> str:
@@ -168,7 +159,7 @@ class LogDir(Health):
         target = f"{self.path}/{partition_folder.renamed(name, topic_id, partition_folder.DELETED_SUFFIX)}"
         try:
             self.file_system.rename(f"{self.path}/{name}", target)
-            self._forget(log)
+            self.checkpoints.forget(log)
         except StorageError as error:
             raise self._failed(error) from error
         return target
@@ -182,8 +173,7 @@ class LogDir(Health):
         name: TopicPartition,
         topic_id: UUID,
         config: LogConfig,
-        saved: checkpoint.LogSummary | None,
-        now_ms: int,
+        saved: LogSummary | None,
     ) -> Log:
         log = Log.open(
             self.file_system,
@@ -192,14 +182,13 @@ class LogDir(Health):
             config,
             home=self,
             saved=saved,
-            recovery_point=self._points.get(name, 0),
-            start_offset=self._starts.get(name),
-            now_ms=now_ms,
+            recovery_point=self.checkpoints.recovery_point(name),
+            start_offset=self.checkpoints.start(name),
         )
         self.logs[name] = log
         self.topic_ids[name] = topic_id
         if saved is None or log.end.address != saved.recovery_point or log.recovered_bytes:
-            self._unsaved.add(log)
+            self.checkpoints.changed(log)
         return log
 
     def _set_aside(self, name: TopicPartition, topic_id: UUID | None) -> None:
@@ -208,151 +197,41 @@ class LogDir(Health):
         self.set_aside.append(target)
         _log.warning("%s/%s holds another topic's log: set aside as %s", self.path, name, target)
 
-    def _forget(self, log: Log) -> None:
-        with self._lock:
-            self._unsaved.discard(log)
-            self._snapshots.pop(log, None)
-            name = log.topic_partition
-            known = [one.pop(name, None) for one in (self._lines, self._points, self._starts)]
-            if known != [None, None, None]:
-                self._write_points()
-                self._write_starts()
-
     def _failed(self, error: StorageError) -> StorageError:
-        return error if error.code == "DISK_FULL" else self.fail(error)
+        return error if isinstance(error, DiskFull) else self.fail(error)
 
-    # --- Checkpoints ---
-
-    def _read_checkpoints(self) -> dict[TopicPartition, checkpoint.LogSummary]:
-        self._points = self._read_offsets(checkpoint.RECOVERY_POINTS)
-        self._starts = self._read_offsets(checkpoint.LOG_STARTS)
-        data = self.file_system.read(f"{self.path}/{checkpoint.SUMMARIES}")
-        if data is None:
-            return {}
-        summaries, rejected = checkpoint.parse_summaries(data)
-        if rejected:
-            _log.warning("%s/%s: %d lines do not check", self.path, checkpoint.SUMMARIES, rejected)
-        self._lines = {name: checkpoint.render_summary(name, summary) for name, summary in summaries.items()}
-        return summaries
-
-    def _read_offsets(self, file_name: str) -> dict[TopicPartition, int]:
-        try:
-            return checkpoint.read_offsets(self.file_system, f"{self.path}/{file_name}")
-        except CorruptLog as error:
-            _log.warning("%s: rebuilt from the logs", error)
-            return {}
+    # --- Home of its logs ---
 
     def keep_start(self, name: TopicPartition, offset: int) -> None:
-        self.keep_starts({name: offset})
-
-    def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
-        """The starts shown of several logs, with one write. Any thread; durable when it returns."""
-        with self._lock:
-            self._starts.update(starts)
-            self._write_starts()
-
-    def _write_starts(self) -> None:
-        self._replace(checkpoint.LOG_STARTS, checkpoint.render_offsets(self._starts))
-
-    def keep_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Any thread; durable when it returns."""
-        self._replace(checkpoint.HIGH_WATERMARKS, checkpoint.render_offsets(high_watermarks))
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        return self._read_offsets(checkpoint.HIGH_WATERMARKS)
+        self.checkpoints.keep_starts({name: offset})
 
     def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
-        with self._lock:
-            known = self._points.get(name, 0)
-            if name not in self._lines and known <= address:
-                return
-            self._lines.pop(name, None)
-            self._points[name] = min(known, address)
-            self._snapshots = {log: one for log, one in self._snapshots.items() if log.topic_partition != name}
-            self._write_points()
+        self.checkpoints.lower_recovery_point(name, address)
 
     def appended(self, log: Log, batches: int, size: int) -> None:
-        if log.never_flushes:
-            return  # its recovery point moves at rolls, as Kafka's does
-        self._unsaved.add(log)
-        self._unsaved_batches += batches
-        self._unsaved_bytes += size
-        if self._unsaved_batches >= CHECKPOINT_BATCHES or self._unsaved_bytes >= CHECKPOINT_BYTES:
-            self.checkpoint_soon()
+        self.checkpoints.appended(log, batches, size)
 
     def rolled(self, log: Log) -> None:
-        self._unsaved.add(log)
-        self.checkpoint_soon()
-
-    def checkpoint_soon(self) -> None:
-        """Note the state of every log that changed, and let the checkpoint thread flush and write it."""
-        self._take_snapshots()
-        if self._thread is not None:
-            self._thread.wake()
-
-    def checkpoint(self) -> None:
-        """Flush every log that changed and write the checkpoints. Blocks; owner thread."""
-        self._take_snapshots()
-        self.write_checkpoints()
-
-    def _take_snapshots(self) -> None:
-        unsaved, self._unsaved = self._unsaved, set()
-        self._unsaved_batches = self._unsaved_bytes = 0
-        taken = {log: summary for log in unsaved if (summary := log.summary()) is not None}
-        with self._lock:
-            self._snapshots.update(taken)
-
-    def write_checkpoints(self) -> None:
-        """Flush up to the noted states and write them. Any thread."""
-        with self._lock:
-            snapshots, self._snapshots = self._snapshots, {}
-        flushed: list[tuple[Log, checkpoint.LogSummary]] = []
-        for log, summary in snapshots.items():
-            if log.is_closed:
-                continue
-            if log.durable_end.address < summary.recovery_point or log.dirty_files():
-                log.flush()
-            if log.durable_end.address >= summary.recovery_point:
-                flushed.append((log, summary))
-        rendered = [
-            (log.topic_partition, summary.recovery_point, checkpoint.render_summary(log.topic_partition, summary), log)
-            for log, summary in flushed
-        ]
-        with self._lock:
-            for name, point, line, log in rendered:
-                if self.logs.get(name) is log and log.end.address >= point:
-                    self._points[name], self._lines[name] = point, line
-            if rendered:
-                self._write_points()
-
-    def _write_points(self) -> None:
-        # The summaries first: each carries its own recovery point, and where it has none the older one holds.
-        self._replace(checkpoint.SUMMARIES, checkpoint.render_summaries(list(self._lines.values())))
-        self._replace(checkpoint.RECOVERY_POINTS, checkpoint.render_offsets(self._points))
-
-    def _replace(self, file_name: str, data: bytes) -> None:
-        if self.failure is not None:
-            raise self.failure
-        try:
-            self.file_system.replace(f"{self.path}/{file_name}", data)
-        except StorageError as error:
-            raise self._failed(error) from error
+        self.checkpoints.rolled(log)
 
     # --- Its life ---
 
     def start(self) -> None:
         """Begin the thread that writes checkpoints."""
-        if self._thread is None:
-            self._thread = _CheckpointThread(self)
-            self._thread.start()
+        self.checkpoints.start_thread()
+
+    def checkpoint(self) -> None:
+        """Flush every log that changed and write the checkpoints. Blocks; owner thread."""
+        self.checkpoints.note()
+        self.checkpoints.write()
 
     def close(self) -> None:
         """Flush, write the checkpoints, close the logs and let go of the lock."""
-        if self._thread is not None:
-            self._thread.stop()
-            self._thread = None
+        self.checkpoints.stop_thread()
         try:
             if self.failure is None:
+                for log in self.logs.values():
+                    self.checkpoints.changed(log)
                 self.checkpoint()
         finally:
             for log in self.logs.values():
@@ -364,54 +243,30 @@ class LogDir(Health):
 
     def abandon(self) -> None:
         """Let go of everything as a killed process would: nothing is flushed or written."""
-        if self._thread is not None:
-            self._thread.stop()
-            self._thread = None
+        self.checkpoints.stop_thread()
         for log in self.logs.values():
             log.abandon()
         self._held.release()
 
 
-class _CheckpointThread(threading.Thread):
-    """Writes the checkpoints of one dir when woken."""
-
-    def __init__(self, log_dir: LogDir) -> None:
-        super().__init__(name=f"checkpoint {log_dir.path}", daemon=True)
-        self._log_dir = log_dir
-        self._woken = threading.Event()
-        self._stopping = False
-
-    def wake(self) -> None:
-        self._woken.set()
-
-    def stop(self) -> None:
-        self._stopping = True
-        self._woken.set()
-        self.join()
-
-    def run(self) -> None:
-        while True:
-            self._woken.wait()
-            self._woken.clear()
-            if self._stopping:
-                return
-            try:
-                self._log_dir.write_checkpoints()
-            except StorageError as error:
-                _log.error("%s: %s", self._log_dir.path, error)
-
-
 class LogDirs:
     """All log dirs of a broker. One that cannot be used is offline from the start, with the reason in ``offline``."""
 
-    def __init__(self, file_system: FileSystem, paths: tuple[str, ...], *, open_files_max: int | None = None) -> None:
+    def __init__(
+        self,
+        file_system: FileSystem,
+        paths: tuple[str, ...],
+        *,
+        open_files_max: int = OPEN_FILES_MAX,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
         """Lock and read them. Raises the first dir's error where none can be used."""
-        self.pool = FilePool(open_files_max) if open_files_max else FilePool()
+        self.pool = FilePool(open_files_max)
         self.dirs: list[LogDir] = []
         self.offline: dict[str, StorageError] = {}
         for path in paths:
             try:
-                self.dirs.append(LogDir(file_system, path, self.pool))
+                self.dirs.append(LogDir(file_system, path, self.pool, clock_ms))
             except StorageError as error:
                 _log.error("log dir %s is offline: %s", path, error)
                 self.offline[path] = error
@@ -427,11 +282,11 @@ class LogDirs:
         for one in self.dirs:
             one.claim(cluster_id, broker_id)
 
-    def load(self, config_of: Callable[[TopicPartition], LogConfig], now_ms: int) -> None:
+    def load(self, config_of: Callable[[TopicPartition], LogConfig]) -> None:
         """Open every log. A dir that fails goes offline; raises where none is left."""
         for one in self.dirs:
             try:
-                one.load(config_of, now_ms)
+                one.load(config_of)
             except StorageError as error:
                 self.offline[one.path] = one.fail(error)
                 _log.error("%s", one.failure)
@@ -446,7 +301,7 @@ class LogDirs:
         found = self._dir_of(name)
         return found.topic_ids[name] if found else None
 
-    def log_or_create(self, name: TopicPartition, topic_id: UUID, config: LogConfig, now_ms: int) -> Log:
+    def log_or_create(self, name: TopicPartition, topic_id: UUID, config: LogConfig) -> Log:
         """The partition's log under that UUID; made in the dir with fewest partitions where there is none.
 
         A log of the name under another UUID is set aside (rule L10).
@@ -461,7 +316,7 @@ class LogDirs:
         online = [one for one in self.dirs if one.failure is None]
         if not online:
             raise StorageError(f"no log dir is online for {name}")
-        return min(online, key=lambda one: len(one.logs)).create(name, topic_id, config, now_ms)
+        return min(online, key=lambda one: len(one.logs)).create(name, topic_id, config)
 
     def remove(self, name: TopicPartition) -> Callable[[], None] | None:
         """Delete a partition's log; what it returns removes the files and may run in a thread."""
@@ -475,7 +330,7 @@ class LogDirs:
         return next((one for one in self.dirs if name in one.logs), None)
 
     def logs(self) -> list[Log]:
-        return [log for one in self.dirs for log in one.logs.values()]
+        return [log for one in self.dirs for log in list(one.logs.values())]
 
     def start(self) -> None:
         for one in self.dirs:
@@ -485,7 +340,7 @@ class LogDirs:
         """For a timer at ``log.flush.offset.checkpoint.interval.ms``. Owner thread."""
         for one in self.dirs:
             if one.failure is None:
-                one.checkpoint_soon()
+                one.checkpoints.soon()
 
     def close(self) -> None:
         for one in self.dirs:

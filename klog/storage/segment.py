@@ -8,11 +8,12 @@ After a crash the file may end in a part of a batch: recovery cuts it.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from klog.errors import CorruptLog, StorageError
+from klog.errors import CorruptLog, OffsetOutOfRange, StorageError
 from klog.record.batch import HEADER_BYTES, BatchHeader, read_header
 from klog.storage.batch_index import Anchor, BatchIndex
 from klog.storage.file_pool import FilePool
@@ -61,6 +62,7 @@ class Segment:
         "flushed_size",
         "has_holes",
         "index",
+        "is_removed",
         "max_timestamp_address",
         "max_timestamp_ms",
         "modified_ms",
@@ -89,6 +91,7 @@ class Segment:
         self.index = BatchIndex(base_address)
         self.name_is_durable = False
         self.was_used = False
+        self.is_removed = False
 
     def __repr__(self) -> str:
         return f"Segment({self.path}, to {self.end_address})"
@@ -100,7 +103,13 @@ class Segment:
         """The open file; opens it where it is not."""
         file = self._file
         if file is None:
-            file = self._file = self._file_system.open(self.path)
+            try:
+                file = self._file_system.open(self.path)
+            except StorageError:
+                if self.is_removed:  # retention was quicker than this reader
+                    raise OffsetOutOfRange(f"{self.path} was removed by retention") from None
+                raise
+            self._file = file
             self._pool.opened(self)
         self.was_used = True
         return file
@@ -286,6 +295,36 @@ class Segment:
             at = address + header.size_bytes
         ranges.append(FileRange(file, run - self.base_address, at - run))
         return ranges
+
+    # --- Cutting ---
+
+    def cut(self, address: int) -> Segment:
+        """What this segment is without its batches from the batch start ``address`` on; the file is left as it is.
+
+        Raises CorruptLog where no batch starts there.
+        """
+        cut = Segment(self._file_system, os.path.dirname(self.path), self.base_address, self._pool)
+        cut.created_ms, cut.modified_ms, cut.name_is_durable = self.created_ms, self.modified_ms, self.name_is_durable
+        keeps_newest = self.max_timestamp_address < address
+        first = self.index.floor(address - 1) if keeps_newest and address > self.base_address else None
+        start = self.base_address
+        if first is not None:
+            for known in self.index.known_below(first.address):
+                cut.index.remember(known)
+            cut.index.remember(first)
+            cut.index.start_dense(first.count_before)
+            cut.count, start = first.count_before, first.address
+            cut.max_timestamp_ms = first.max_timestamp_before_ms
+            cut.has_holes = self.has_holes
+        cut.end_address = start
+        for at, header in self.walk(start, address):
+            cut.appended(at, header)
+        if keeps_newest and cut.size:
+            cut.max_timestamp_ms, cut.max_timestamp_address = self.max_timestamp_ms, self.max_timestamp_address
+        if cut.end_address != address:
+            raise CorruptLog(f"{self.path}: no batch starts at {address}; one reaches from before to {cut.end_address}")
+        cut.flushed_size = min(self.flushed_size, cut.size)
+        return cut
 
     # --- Making it last ---
 

@@ -1,0 +1,227 @@
+"""The checkpoint files of one log dir, and when they are written.
+
+Strategy: the owner thread notes the state of logs that changed (cheap, at their end of the moment); a thread flushes up
+to there and writes the files. A noted state is written only once it is durable: a checkpoint never says more than the
+disk holds. Noted at rolls, after so many batches or bytes, and at the interval of the caller's timer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from klog.errors import CorruptLog, DiskFull, StorageError
+from klog.names import TopicPartition
+from klog.storage import checkpoint
+
+if TYPE_CHECKING:
+    from klog.storage.home import Health
+    from klog.storage.log import Log
+
+_log = logging.getLogger(__name__)
+
+DUE_BATCHES: Final = 200_000
+DUE_BYTES: Final = 256 << 20
+"""A checkpoint is due after this many batches or bytes in a dir: checking them again takes about half a second."""
+
+
+class Checkpoints:
+    """See the module. ``appended``, ``rolled``, ``note`` belong to the owner thread; the rest is thread-safe."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._lock = threading.RLock()
+        self._points: dict[TopicPartition, int] = {}
+        self._starts: dict[TopicPartition, int] = {}
+        self._lines: dict[TopicPartition, str] = {}
+        self._changed: set[Log] = set()
+        self._changed_batches = 0
+        self._changed_bytes = 0
+        self._noted: dict[Log, checkpoint.LogSummary] = {}
+        self._thread: _Thread | None = None
+
+    # --- What is kept ---
+
+    def load(self) -> dict[TopicPartition, checkpoint.LogSummary]:
+        """Read the files; the summaries that check."""
+        self._points = self._read(checkpoint.RECOVERY_POINTS)
+        self._starts = self._read(checkpoint.LOG_STARTS)
+        data = self._health.file_system.read(self._path(checkpoint.SUMMARIES))
+        if data is None:
+            return {}
+        summaries, rejected = checkpoint.parse_summaries(data)
+        if rejected:
+            _log.warning("%s: %d lines do not check", self._path(checkpoint.SUMMARIES), rejected)
+        self._lines = {name: checkpoint.render_summary(name, summary) for name, summary in summaries.items()}
+        return summaries
+
+    def recovery_point(self, name: TopicPartition) -> int:
+        return self._points.get(name, 0)
+
+    def start(self, name: TopicPartition) -> int | None:
+        return self._starts.get(name)
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        return self._read(checkpoint.HIGH_WATERMARKS)
+
+    def keep_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Durable when it returns."""
+        self._replace(checkpoint.HIGH_WATERMARKS, checkpoint.render_offsets(high_watermarks))
+
+    def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
+        """The starts shown of several logs, with one write. Durable when it returns."""
+        with self._lock:
+            self._starts.update(starts)
+            self._write_starts()
+
+    def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
+        """No checkpoint says more than ``address`` of this log when it returns."""
+        with self._lock:
+            self._noted = {log: one for log, one in self._noted.items() if log.topic_partition != name}
+            known = self._points.get(name, 0)
+            if name not in self._lines and known <= address:
+                return
+            self._lines.pop(name, None)
+            self._points[name] = min(known, address)
+            self._write_points()
+
+    def forget(self, log: Log) -> None:
+        """A log that is no longer here: nothing of it may be taken for its successor's."""
+        name = log.topic_partition
+        with self._lock:
+            self._changed.discard(log)
+            self._noted.pop(log, None)
+            if name in self._lines or name in self._points:
+                self._lines.pop(name, None)
+                self._points.pop(name, None)
+                self._write_points()
+            if self._starts.pop(name, None) is not None:
+                self._write_starts()
+
+    # --- When ---
+
+    def appended(self, log: Log, batches: int, size: int) -> None:
+        """Count towards the next checkpoint."""
+        if log.never_flushes:
+            return  # its recovery point moves at rolls, as Kafka's does
+        self._changed.add(log)
+        self._changed_batches += batches
+        self._changed_bytes += size
+        if self._changed_batches >= DUE_BATCHES or self._changed_bytes >= DUE_BYTES:
+            self.soon()
+
+    def rolled(self, log: Log) -> None:
+        """A segment was closed: its summary is worth keeping soon, or the next start would count it again."""
+        self._changed.add(log)
+        self.soon()
+
+    def changed(self, log: Log) -> None:
+        self._changed.add(log)
+
+    def note(self) -> None:
+        """Note the state of every log that changed."""
+        changed, self._changed = self._changed, set()
+        self._changed_batches = self._changed_bytes = 0
+        noted = {log: summary for log in changed if (summary := log.summary()) is not None}
+        with self._lock:
+            self._noted.update(noted)
+
+    def soon(self) -> None:
+        """Note, and let the thread write."""
+        self.note()
+        if self._thread is not None:
+            self._thread.wake()
+
+    def write(self) -> None:
+        """Flush up to the noted states and write them. Blocks."""
+        with self._lock:
+            noted, self._noted = self._noted, {}
+        durable: list[tuple[Log, int, str]] = []
+        for log, summary in noted.items():
+            if log.is_closed:
+                continue
+            if log.durable_end.address < summary.recovery_point or log.dirty_files():
+                log.flush()
+            line = checkpoint.render_summary(log.topic_partition, summary)
+            durable.append((log, summary.recovery_point, line))
+        if not durable:
+            return
+        with self._lock:
+            for log, point, line in durable:
+                # A truncation meanwhile has made the noted state untrue; the next note says what is.
+                if not log.is_closed and log.durable_end.address >= point:
+                    self._points[log.topic_partition], self._lines[log.topic_partition] = point, line
+            self._write_points()
+
+    def start_thread(self) -> None:
+        if self._thread is None:
+            self._thread = _Thread(self)
+            self._thread.start()
+
+    def stop_thread(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.stop()
+
+    # --- The files ---
+
+    def _path(self, file_name: str) -> str:
+        return f"{self._health.path}/{file_name}"
+
+    def _read(self, file_name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoint.read_offsets(self._health.file_system, self._path(file_name))
+        except CorruptLog as error:
+            _log.warning("%s: rebuilt from the logs", error)
+            return {}
+
+    def _write_starts(self) -> None:
+        self._replace(checkpoint.LOG_STARTS, checkpoint.render_offsets(self._starts))
+
+    def _write_points(self) -> None:
+        # The summaries first: each carries its own recovery point, and where it has none the older one holds.
+        self._replace(checkpoint.SUMMARIES, checkpoint.render_summaries(list(self._lines.values())))
+        self._replace(checkpoint.RECOVERY_POINTS, checkpoint.render_offsets(self._points))
+
+    def _replace(self, file_name: str, data: bytes) -> None:
+        health = self._health
+        if health.failure is not None:
+            raise health.failure
+        try:
+            health.file_system.replace(self._path(file_name), data)
+        except DiskFull as error:
+            health.filled(error)
+            raise
+        except StorageError as error:
+            raise health.fail(error) from error
+
+
+class _Thread(threading.Thread):
+    """Writes the checkpoints when woken."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        super().__init__(name="checkpoints", daemon=True)
+        self._checkpoints = checkpoints
+        self._woken = threading.Event()
+        self._stopping = False
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._woken.set()
+        self.join()
+
+    def run(self) -> None:
+        while True:
+            self._woken.wait()
+            self._woken.clear()
+            if self._stopping:
+                return
+            try:
+                self._checkpoints.write()
+            except StorageError as error:
+                _log.error("the checkpoint was not written: %s", error)
