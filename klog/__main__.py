@@ -1,0 +1,21 @@
+"""``python -m klog`` and the command ``klog``."""
+
+from __future__ import annotations
+
+import sys
+
+from klog import __version__
+
+
+def main() -> int:
+    """Run one command; the exit code. ``--version`` is answered here, before anything slow is imported."""
+    if sys.argv[1:] in (["--version"], ["version"]):
+        sys.stdout.write(f"klog {__version__}\n")
+        return 0
+    from klog.cli.root import run
+
+    return run(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""``klog broker``: start, stop, list, describe, config."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from klog.cli.command import Noun
+from klog.cli.flags import duration
+from klog.cli.invocation import Invocation
+from klog.cli.log_lines import log_to_stderr
+from klog.cli.words import Properties, settings
+from klog.config import BrokerConfig, read_properties
+from klog.render import Report
+
+_log = logging.getLogger("klog.config")
+
+broker = Noun("broker", "Start, stop, list and configure brokers.")
+
+BrokerId = Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's id.")]
+
+
+@broker.command("start", connects=False, own_interrupt=True)
+def start(
+    invocation: Invocation,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings, in Kafka's server.properties form.")
+    ] = None,
+    id: Annotated[int | None, typer.Option("--id", metavar="ID", min=0, help="broker.id.")] = None,
+    directory: Annotated[
+        str | None, typer.Option("--dir", metavar="DIR,...", help="log.dirs: where the logs are kept.")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; 127.0.0.1 unless told.")
+    ] = None,
+    advertise: Annotated[
+        str | None, typer.Option("--advertise", metavar="HOST:PORT", help="The address that clients are told.")
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", metavar="PORT", min=0, max=65535, help="Prometheus metrics.")
+    ] = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option("-z", "--zookeeper", metavar="HOST:PORT,.../CHROOT", help="zookeeper.connect; made if missing."),
+    ] = None,
+    properties: Properties = None,
+    log_format: Annotated[
+        Literal["text", "json"], typer.Option("--log-format", metavar="text|json", help="The log lines on stderr.")
+    ] = "text",
+    ready_fd: Annotated[
+        int | None,
+        typer.Option("--ready-fd", metavar="FD", min=0, help="A descriptor to write a line to when it serves."),
+    ] = None,
+) -> int:
+    """Run one broker in the foreground.
+
+    Settings come from --config, then -X, then the flags here, the later the stronger. SIGTERM and Ctrl-C stop it in
+    order: leaders move first, logs are flushed and closed.
+    """
+    given = {
+        "broker.id": id,
+        "log.dirs": directory,
+        "listeners": _listener(listen),
+        "advertised.listeners": _listener(advertise),
+        "metrics.port": metrics_port,
+        "zookeeper.connect": zookeeper,
+    }
+    layers = [
+        (str(config), read_properties(config) if config is not None else {}),
+        ("-X", settings(properties)),
+        ("flags", {name: str(value) for name, value in given.items() if value is not None}),
+    ]
+    log_to_stderr(log_format, _level(invocation))
+    broker_config = BrokerConfig.layered(layers)
+    for warning in broker_config.warnings:
+        _log.warning(warning)
+    from klog.server import broker as server
+
+    return server.run(broker_config, ready_fd=ready_fd)
+
+
+def _listener(address: str | None) -> str | None:
+    """``HOST:PORT`` as Kafka writes it, ``PLAINTEXT://HOST:PORT``."""
+    return address if address is None or "://" in address else f"PLAINTEXT://{address}"
+
+
+def _level(invocation: Invocation) -> int:
+    if invocation.shared.quiet:
+        return logging.ERROR
+    return logging.DEBUG if invocation.shared.verbose else logging.INFO
+
+
+@broker.command("stop", rows="klog.ops.brokers:BrokerStopped")
+async def stop(
+    invocation: Invocation,
+    id: BrokerId,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait", metavar="DURATION", parser=duration, help="How long it may take (30s).", show_default=False
+        ),
+    ] = 30.0,
+) -> Report:
+    """Stop a broker in order: leaders move first, logs are flushed and closed."""
+    from klog.ops import brokers
+
+    stopped = await brokers.stop_broker(await invocation.cluster(), id, wait_s=wait)
+    return invocation.report([stopped], failed=not stopped.stopped)
+
+
+@broker.command("list", rows="klog.ops.brokers:BrokerRow")
+async def list_brokers(invocation: Invocation) -> list[Any]:
+    """List the live brokers."""
+    from klog.ops import brokers
+
+    return await brokers.list_brokers(await invocation.cluster())
+
+
+@broker.command("describe", rows="klog.ops.brokers:BrokerRow")
+async def describe(invocation: Invocation, id: BrokerId) -> list[Any]:
+    """Show one broker."""
+    from klog.ops import brokers
+
+    return [await brokers.describe_broker(await invocation.cluster(), id)]
+
+
+@broker.command("config", rows="klog.ops.brokers:BrokerSetting")
+async def config(
+    invocation: Invocation,
+    id: Annotated[int | None, typer.Argument(metavar="ID", min=0, help="The broker; any one if not given.")] = None,
+) -> list[Any]:
+    """Show every setting of a broker: value, where it came from, default, what it does."""
+    from klog.ops import brokers
+
+    return await brokers.broker_settings(await invocation.cluster(), id)

@@ -1,0 +1,48 @@
+"""What completes by itself: topic names, from a small cache.
+
+Completion must not hurt: it asks no broker, prints nothing and offers nothing where it does not know. The names are
+those that the last ``klog topic list`` or shell saw of the same cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import typer
+
+from klog.cli.target import TargetFlags, klog_home, resolve
+
+CACHED_NAMES_MAX = 10_000
+"""Beyond this, completing is no help any more."""
+
+
+def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The known topics that begin so."""
+    try:
+        flags = TargetFlags(*(ctx.params.get(name) for name in ("bootstrap_server", "zookeeper", "profile")))
+        target = resolve(flags, os.environ, klog_home())
+        names = json.loads(_cache_file(target.bootstrap or target.zookeeper or "").read_text("utf-8"))
+        return [name for name in names if isinstance(name, str) and name.startswith(incomplete)]
+    except Exception:
+        return []  # whatever it is, the person who typed <Tab> does not want to read about it
+
+
+def remember_topics(address: str, names: Iterable[str]) -> None:
+    """Keep the names for the next completion; a home that cannot be written is no error."""
+    path = _cache_file(address)
+    text = json.dumps(sorted(names)[:CACHED_NAMES_MAX])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(text, "utf-8")
+        unfinished.replace(path)
+    except OSError:
+        pass
+
+
+def _cache_file(address: str) -> Path:
+    return klog_home() / "cache" / f"topics-{hashlib.sha256(address.encode()).hexdigest()[:16]}.json"

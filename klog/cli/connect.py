@@ -1,0 +1,126 @@
+"""From the addresses of a cluster to connections, the missing address looked up, the given ones compared."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from klog.cli.target import Target
+from klog.client.cluster import Cluster
+from klog.errors import BrokerNotAvailable, NoSuchThing, WrongCluster
+
+if TYPE_CHECKING:
+    from klog.cli.invocation import Invocation
+    from klog.coordination.zookeeper import ZooKeeper
+
+CONNECT_TIMEOUT_S = 3.0
+"""How long connecting may take a server, whatever ``--timeout`` says; all servers are tried."""
+
+
+async def open_cluster(invocation: Invocation) -> Cluster:
+    """A connection to the invocation's cluster, known to be the one that is meant."""
+    target = invocation.target
+    if target.bootstrap is None:
+        target = await _with_brokers(invocation, target)
+    assert target.bootstrap is not None
+    cluster = await Cluster.connect(
+        target.bootstrap,
+        source=target.source,
+        timeout_s=invocation.timeout_s,
+        trace=trace_to_stderr if invocation.shared.trace else None,
+        expected_cluster_id=target.cluster_id,
+    )
+    invocation.closing.push_async_callback(cluster.close)
+    if target.cluster_id is None and target.zookeeper is not None:
+        session = await _session(invocation, target.zookeeper)
+        _compare(target, await cluster.cluster_id(), await asyncio.to_thread(_cluster_id, session))
+    return cluster
+
+
+async def open_zookeeper(invocation: Invocation) -> ZooKeeper:
+    """A session with the ZooKeeper of the invocation's cluster."""
+    target = invocation.target
+    if target.zookeeper is None:
+        target = await _with_zookeeper(invocation, target)
+    elif target.bootstrap is not None and target.cluster_id is None:
+        # Both were given, so both are compared, although this command would need one of them only.
+        await open_cluster(invocation)
+    assert target.zookeeper is not None
+    session = await _session(invocation, target.zookeeper)
+    if target.cluster_id is not None:
+        _compare(target, target.cluster_id, await asyncio.to_thread(_cluster_id, session))
+    return session
+
+
+async def _with_brokers(invocation: Invocation, target: Target) -> Target:
+    from klog.coordination import brokers
+
+    assert target.zookeeper is not None
+    session = await _session(invocation, target.zookeeper)
+    live = await asyncio.to_thread(brokers.live, session)
+    if not live:
+        raise BrokerNotAvailable(
+            f"no broker is registered in ZooKeeper {target.zookeeper}", hint="start one: `klog broker start`, `klog up`"
+        )
+    addresses = ",".join(f"{entry.broker.host}:{entry.broker.port}" for entry in live)
+    found = replace(target, bootstrap=addresses, cluster_id=await asyncio.to_thread(_cluster_id, session))
+    invocation.retarget(found)
+    return found
+
+
+async def _with_zookeeper(invocation: Invocation, target: Target) -> Target:
+    from klog.ops import brokers
+
+    cluster = await open_cluster(invocation)
+    for row in await brokers.list_brokers(cluster):
+        if row.zookeeper is not None:
+            found = replace(target, zookeeper=row.zookeeper, cluster_id=await cluster.cluster_id())
+            invocation.retarget(found)
+            return found
+    raise NoSuchThing(
+        f"no broker of {target.bootstrap} says which ZooKeeper it uses: it is no klog", hint="name it: -z HOST:PORT"
+    )
+
+
+async def _session(invocation: Invocation, address: str) -> ZooKeeper:
+    """A started session, closed when the command ends; one a command."""
+    from klog.coordination.zookeeper import ZooKeeper
+
+    known = invocation.session
+    if known is not None:
+        return known
+
+    session = ZooKeeper(
+        address,
+        operation_timeout_s=invocation.timeout_s,
+        trace=(lambda operation, path, ms: trace_to_stderr(operation, f"zookeeper {path}", ms))
+        if invocation.shared.trace
+        else None,
+    )
+    await asyncio.to_thread(session.start, CONNECT_TIMEOUT_S)
+    invocation.closing.push_async_callback(asyncio.to_thread, session.stop)
+    invocation.session = session
+    return session
+
+
+def trace_to_stderr(what: str, where: str, ms: float) -> None:
+    """One request answered or znode touched, for ``--trace``; called from the thread that asked."""
+    sys.stderr.write(f"trace {ms:9.1f} ms  {what}  {where}\n")
+
+
+def _cluster_id(session: ZooKeeper) -> str | None:
+    from klog.coordination import cluster
+
+    return cluster.cluster_id(session)
+
+
+def _compare(target: Target, by_broker: str | None, by_zookeeper: str | None) -> None:
+    """WrongCluster unless both say the same; one that is not known cannot disagree."""
+    if by_broker is not None and by_zookeeper is not None and by_broker != by_zookeeper:
+        raise WrongCluster(
+            f"{target.bootstrap} is a broker of cluster {by_broker}, and ZooKeeper {target.zookeeper} has cluster "
+            f"{by_zookeeper} (both from {target.source})",
+            hint="the addresses do not belong together; give one of them and the other is looked up",
+        )

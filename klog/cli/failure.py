@@ -1,0 +1,90 @@
+"""How a command says that it failed: one sentence and what to do, or the same as data; and the exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from klog.errors import CannotConnect, KlogError, NoSuchThing, TimedOut
+from klog.render import Format
+from klog.render.writer import yaml_text
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+CONNECT_HINT = "is a broker running there? `klog status` shows; `klog up` starts one; -B HOST:PORT names another"
+
+
+class NeedsAnswer(KlogError):
+    """A question was needed and nobody is there to answer."""
+
+    code = "NEEDS_ANSWER"
+    exit_code = EXIT_USAGE
+
+
+class Declined(KlogError):
+    """The answer was no."""
+
+    code = "DECLINED"
+
+
+class Bug(KlogError):
+    """An exception that klog did not raise on purpose."""
+
+    code = "BUG"
+
+
+def translated(error: Exception) -> KlogError:
+    """Any exception as one of klog's, so that all are shown alike."""
+    if isinstance(error, KlogError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        return NoSuchThing(f"{error.filename}: no such file or directory")
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return KlogError(f"{where}{error.strerror or error}")
+    return Bug(f"unexpected {type(error).__name__}: {error}", hint="this is a bug in klog; -v shows where")
+
+
+def show(error: KlogError, command: str, form: Format, err: TextIO, *, cluster: str | None = None) -> None:
+    """Write the error to ``err``: as the envelope's ``error`` with JSON and YAML, as sentences otherwise.
+
+    ``cluster`` is what was talked to and who said so.
+    """
+    hint = error.hint
+    if hint is None and isinstance(error, CannotConnect | TimedOut):
+        hint = CONNECT_HINT
+    if form.is_structured:
+        content: dict[str, Any] = {"code": error.code, "message": error.message, "hint": hint}
+        if cluster is not None:
+            content["cluster"] = cluster
+        document = {"_command": command, "error": content}
+        text = yaml_text(document) if form is Format.YAML else json.dumps(document, ensure_ascii=False) + "\n"
+        err.write(text)
+        return
+    lines = [f"klog {command.replace('.', ' ')}: {error.message}".replace("klog :", "klog:")]
+    if cluster is not None:
+        lines.append(f"  cluster: {cluster}")
+    if hint:
+        lines.append(f"  hint: {hint}")
+    err.write("\n".join(lines) + "\n")
+
+
+def format_in(words: Sequence[str]) -> Format:
+    """The output format that a command line asks for, although it could not be parsed."""
+    for index, word in enumerate(words):
+        if word in ("-o", "--output"):
+            value = words[index + 1] if index + 1 < len(words) else ""
+        elif word.startswith("--output="):
+            value = word.partition("=")[2]
+        elif word.startswith("-o") and not word.startswith("--"):
+            value = word[2:]
+        else:
+            continue
+        try:
+            return Format(value)
+        except ValueError:
+            continue
+    return Format.TABLE

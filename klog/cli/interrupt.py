@@ -1,0 +1,121 @@
+"""Ctrl-C, and a reader of our output that has gone.
+
+Ctrl-C stops a command within a second with exit code 130, whatever it hangs in. The first one is Python's
+KeyboardInterrupt, so that files and connections are closed in order; if that takes too long, or at the second one, the
+process ends on the spot. ``up`` and ``broker start`` stop in order by themselves and take the signal over.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import IO, Any, NoReturn
+
+PATIENCE_S = 0.8
+"""How long closing may take after Ctrl-C; with what is needed to get here it stays under the promised second."""
+
+EXIT_INTERRUPTED = 130
+
+Act = Callable[[], None]
+
+
+class _Interrupts:
+    """What this process does on SIGINT. Main thread only, but for the watchdog."""
+
+    installed = False
+    ends_process = True
+    count = 0
+    cancel: Act | None = None
+    watchdog: threading.Timer | None = None
+
+
+_STATE = _Interrupts()
+
+
+def install(*, ends_process: bool = True) -> None:
+    """Take over SIGINT; main thread only. Without ``ends_process``, in the shell, it never does more than cancel."""
+    _STATE.installed = True
+    _STATE.ends_process = ends_process
+    signal.signal(signal.SIGINT, _interrupt)
+
+
+def leave_to_command() -> None:
+    """Python's own handler again, for a command that stops in order."""
+    if _STATE.installed:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def cancelling(cancel: Act) -> Iterator[Callable[[], bool]]:
+    """While a command runs in an event loop: Ctrl-C calls ``cancel`` and raises nothing.
+
+    Yields a function that says whether that has happened. Does nothing where SIGINT was not taken over.
+    """
+    before = _STATE.count
+    _STATE.cancel = cancel
+    try:
+        yield lambda: _STATE.count > before
+    finally:
+        _STATE.cancel = None
+
+
+def forget() -> None:
+    """The command that was interrupted has ended, and the process lives on."""
+    _STATE.count = 0
+    if _STATE.watchdog is not None:
+        _STATE.watchdog.cancel()
+        _STATE.watchdog = None
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _STATE.count += 1
+    if _STATE.ends_process:
+        if _STATE.count > 1:
+            _end_now()
+        _STATE.watchdog = threading.Timer(PATIENCE_S, _end_now)
+        _STATE.watchdog.daemon = True
+        _STATE.watchdog.start()
+    if _STATE.cancel is None:
+        raise KeyboardInterrupt
+    _STATE.cancel()
+
+
+def _end_now() -> NoReturn:
+    os._exit(EXIT_INTERRUPTED)
+
+
+def discard_output() -> None:
+    """After a closed pipe: what is still buffered goes nowhere, so that Python's exit does not complain about it."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):
+        pass  # no real file behind sys.stdout, as in tests
+
+
+def when_reader_is_gone(stream: IO[Any], act: Act) -> threading.Thread | None:
+    """Call ``act`` (from a thread) once nobody reads ``stream`` any more; None where it is no pipe that could tell.
+
+    A command that waits for messages would otherwise notice only at its next write, which may never come.
+    """
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):
+        return None
+    poll = select.poll()
+    poll.register(descriptor, 0)  # errors and hang-ups are always reported
+
+    def watch() -> None:
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll()):
+            act()
+
+    watcher = threading.Thread(target=watch, name="reader-watch", daemon=True)
+    watcher.start()
+    return watcher

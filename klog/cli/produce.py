@@ -1,0 +1,130 @@
+"""``klog produce``: messages from stdin or files to a topic."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+
+import typer
+
+from klog.cli.command import top_command
+from klog.cli.failure import EXIT_FAILED
+from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.words import Properties, Topic, settings
+from klog.errors import UsageError
+from klog.ops import units
+
+if TYPE_CHECKING:
+    from klog.ops.produce import Receipt
+
+STDIN = Path("-")
+
+
+@top_command("produce", rows="klog.ops.produce:PartitionReceipt")
+async def produce(
+    invocation: Invocation,
+    topic: Topic,
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", help="Files to read; - or none is stdin.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("-p", "--partition", metavar="N", min=0, help="All into this partition.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("-k", "--key", metavar="KEY", help="The key of all messages.")] = None,
+    key_delimiter: Annotated[
+        str | None, typer.Option("-K", "--key-delimiter", metavar="DELIM", help="Each line is key, DELIM, value.")
+    ] = None,
+    headers: Annotated[
+        list[str] | None, typer.Option("-H", "--header", metavar="NAME=VALUE", help="A header of all messages.")
+    ] = None,
+    empty_is_null: Annotated[bool, typer.Option("-Z", "--null", help="An empty key or value is null.")] = False,
+    input_form: Annotated[
+        Literal["lines", "jsonl", "raw"],
+        typer.Option(
+            "-i",
+            "--input",
+            metavar="lines|jsonl|raw",
+            help="A message a line, a JSON object a line as tail writes it, or a message a file.",
+        ),
+    ] = "lines",
+    acks: Annotated[
+        Literal["0", "1", "all"],
+        typer.Option("--acks", metavar="0|1|all", help="Who has it then: nobody, leader, all in sync."),
+    ] = "all",
+    compression: Annotated[
+        Literal["none", "gzip", "snappy", "lz4", "zstd"],
+        typer.Option("--compression", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
+    ] = "none",
+    batch_messages: Annotated[
+        int | None, typer.Option("--batch-messages", metavar="N", min=1, help="At most so many messages a batch.")
+    ] = None,
+    rate: Annotated[
+        units.Rate | None,
+        typer.Option("--rate", metavar="RATE", parser=units.parse_rate, help="At most 500/s (messages) or 20MB/s."),
+    ] = None,
+    properties: Properties = None,
+) -> int:
+    """Write messages to a topic, from stdin or files.
+
+    Keys go where Java's clients put them; each message is in the log once, on all replicas in sync. The receipt, with
+    the offsets and the `klog tail` that shows them, goes to stderr.
+    """
+    from klog.ops import produce as producing
+
+    if key is not None and key_delimiter is not None:
+        raise UsageError("-k gives all messages one key, and -K one to each: choose")
+    options = producing.ProduceOptions(
+        input=input_form,
+        partition=partition,
+        key=_bytes(key),
+        key_delimiter=_bytes(_unescaped(key_delimiter)),
+        headers=tuple((name, _bytes(value)) for name, value in settings(headers).items()),
+        empty_is_null=empty_is_null,
+        acks=acks,
+        compression=compression,
+        batch_messages=batch_messages,
+        rate=rate,
+        librdkafka=settings(properties),
+    )
+    cluster = await invocation.cluster()
+    with ExitStack() as opened:
+        sources = [_open(path, opened) for path in files or [STDIN]]
+        if sys.stdin.buffer in sources and is_terminal(sys.stdin):
+            invocation.say(f"reading messages for {topic} from the terminal, one a line; Ctrl-D ends")
+        receipt = await producing.produce(cluster, topic, sources, options)
+    _show(invocation, receipt)
+    return EXIT_FAILED if receipt.failed or receipt.interrupted else 0
+
+
+def _show(invocation: Invocation, receipt: Receipt) -> None:
+    """The receipt on stderr, for stdout is for data: a row a partition, then the sum and the line that shows it."""
+    if invocation.shared.quiet and not receipt.failed:
+        return
+    summary = (
+        f"{receipt.messages:,} messages, {receipt.bytes:,} bytes to {receipt.topic} "
+        f"in {receipt.ms / 1000:.3f} s ({receipt.rate:,.0f} messages/s)"
+    )
+    notes = [summary]
+    if receipt.failed:
+        notes.append(f"{receipt.failed:,} messages failed: {receipt.first_error}")
+    if receipt.interrupted:
+        notes.append("interrupted: the rest of the input was not sent")
+    invocation.show(invocation.report(receipt.partitions, notes=tuple(notes), footer=receipt.tail_line), out=sys.stderr)
+
+
+def _open(path: Path, opened: ExitStack) -> BinaryIO:
+    return sys.stdin.buffer if path == STDIN else opened.enter_context(path.open("rb"))
+
+
+def _bytes(text: str | None) -> bytes | None:
+    """The bytes that were typed, also where they are no UTF-8."""
+    return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+def _unescaped(delimiter: str | None) -> str | None:
+    r"""``\t`` and ``\n`` as one can type them in any shell."""
+    if delimiter == "":
+        raise UsageError("-K wants a delimiter that is not empty")
+    return None if delimiter is None else delimiter.replace("\\t", "\t").replace("\\n", "\n")

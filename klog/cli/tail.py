@@ -1,0 +1,126 @@
+"""``klog tail``: the messages of topics. The one command whose ``-o`` is an offset, as in kcat."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from typing import Annotated, Any, Literal
+
+import typer
+
+from klog.cli import interrupt
+from klog.cli.command import top_command
+from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.words import Partitions, Properties, Topics, all_partitions, position_range, settings
+from klog.errors import UsageError
+from klog.render import Format
+
+LAST_ON_TERMINAL = 10
+"""Without a position a person sees the last few messages, and then what comes."""
+
+
+@top_command("tail", output_letter=False)
+async def tail(
+    invocation: Invocation,
+    topics: Topics,
+    partitions: Partitions = None,
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--offset",
+            metavar="POSITION",
+            help="Where to begin, or a range: start, end, 1000, +10, -10, @-1h, A:B.",
+        ),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("-c", "--count", metavar="N", min=0, help="Stop after N messages.")
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("-n", "--last", metavar="N", min=0, help="The last N over all partitions, by time.")
+    ] = None,
+    until_end: Annotated[bool, typer.Option("-e", "--exit", help="Stop at the end there is at the start.")] = False,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "-f", "--format", metavar="FORMAT", help="How to write each message: %t %p %o %k %s %h %T %K %S, as kcat."
+        ),
+    ] = None,
+    grep: Annotated[
+        str | None, typer.Option("--grep", metavar="RE", help="Only values in which this is found.")
+    ] = None,
+    merge: Annotated[
+        Literal["time"] | None, typer.Option("--merge", metavar="time", help="Over partitions in the order of time.")
+    ] = None,
+    properties: Properties = None,
+) -> None:
+    """Show the messages of topics: each value, and a newline after it.
+
+    Without a position: on a terminal the last 10, then what comes; in a pipe, what comes. `--output jsonl` writes whole
+    messages, and `klog produce -i jsonl` takes them in again.
+    """
+    from klog.ops import tail as tailing
+
+    if form is not None and "%" not in form:
+        raise UsageError(
+            f"-f {form!r} holds no %: it is the format of each message",
+            hint="klog tail follows already; -f '%o %s\\n' writes offsets and values",
+        )
+    if offset is not None and last is not None:
+        raise UsageError("-o says where to begin, and so does -n: choose")
+    if grep is not None:
+        _check_expression(grep)
+    options = tailing.TailOptions(
+        partitions=all_partitions(partitions),
+        offset=position_range(offset, "-o") if offset is not None else None,
+        last=LAST_ON_TERMINAL if offset is None and last is None and is_terminal(sys.stdout) else last,
+        count=count,
+        until_end=until_end,
+        output=_output(invocation.shared.output, form),
+        format=form,
+        grep=grep,
+        merge_by_time=merge == "time",
+        librdkafka=settings(properties),
+    )
+    cluster = await invocation.cluster()
+    reading = asyncio.ensure_future(tailing.tail(cluster, topics, options, sys.stdout.buffer, note=invocation.say))
+    interrupt.when_reader_is_gone(sys.stdout, _canceller(reading))
+    try:
+        await reading
+    except asyncio.CancelledError:
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            reading.cancel()
+            raise
+        raise BrokenPipeError from None  # it was the watch over the reader
+
+
+def _canceller(reading: asyncio.Future[Any]) -> interrupt.Act:
+    loop = asyncio.get_running_loop()
+
+    def cancel() -> None:
+        try:
+            loop.call_soon_threadsafe(reading.cancel)
+        except RuntimeError:
+            pass  # the loop is closed: the command has ended
+
+    return cancel
+
+
+def _output(output: Format | None, form: str | None) -> Literal["value", "format", "jsonl"]:
+    if output not in (None, Format.JSONL):
+        raise UsageError(
+            f"--output {output.value}: tail writes a stream, which is values, -f FORMAT or --output jsonl",
+            hint="`klog topic describe` and `klog offset list` show tables",
+        )
+    if form is not None and output is not None:
+        raise UsageError("-f and --output jsonl both say how messages are written: choose")
+    return "format" if form is not None else "jsonl" if output is Format.JSONL else "value"
+
+
+def _check_expression(text: str) -> None:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise UsageError(f"--grep {text!r} is no regular expression: {error}") from None

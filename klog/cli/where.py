@@ -1,0 +1,29 @@
+"""``klog where``: the file and the byte at which a message lies."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from klog.cli.command import top_command
+from klog.cli.invocation import Invocation
+from klog.cli.words import Topic
+from klog.render import Report
+
+
+@top_command("where", rows="klog.ops.where:Place")
+async def where(
+    invocation: Invocation,
+    topic: Topic,
+    offset: Annotated[int, typer.Argument(help="The message's offset.", min=0)],
+    partition: Annotated[int, typer.Option("-p", "--partition", metavar="N", min=0, help="Its partition.")],
+) -> Report:
+    """Show where a message is: the offset is the address, so here are the file and the byte.
+
+    Also which groups have read past it, and the line that dumps those bytes on the broker's host.
+    """
+    from klog.ops import where as places
+
+    place = await places.where(await invocation.cluster(), topic, partition, offset)
+    return invocation.report([place], footer=place.dump or None)

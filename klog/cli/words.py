@@ -1,0 +1,87 @@
+"""Arguments and flags that several nouns share, and how their words are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from klog.cli.complete import topic_names
+from klog.errors import UsageError
+
+if TYPE_CHECKING:
+    from klog.ops.positions import Position, Range
+
+
+def partition_numbers(text: str) -> tuple[int, ...]:
+    """``0,2,5-8`` as numbers."""
+    from klog.ops import tail
+
+    return tail.parse_partitions(text)
+
+
+def all_partitions(words: Sequence[str] | None) -> tuple[int, ...] | None:
+    """The partitions of a repeated ``-p``, each once, in order; None where none is given."""
+    if not words:
+        return None
+    return tuple(sorted({number for word in words for number in partition_numbers(word)}))
+
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=topic_names)]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics.", autocompletion=topic_names)]
+OptionalTopics = Annotated[
+    list[str] | None, typer.Argument(metavar="TOPIC", help="Only these topics.", autocompletion=topic_names)
+]
+Partitions = Annotated[
+    list[str] | None,
+    typer.Option("-p", "--partition", "--partitions", metavar="0,2,5-8", help="Only these partitions."),
+]
+Regex = Annotated[bool, typer.Option("-r", "--regex", help="The pattern is a regular expression, for the whole name.")]
+Properties = Annotated[
+    list[str] | None, typer.Option("-X", "--property", metavar="NAME=VALUE", help="A setting, by Kafka's name.")
+]
+
+
+def settings(words: Sequence[str] | None) -> dict[str, str]:
+    """``["a=1", "b="]`` as a dictionary; a value may hold further ``=``."""
+    found: dict[str, str] = {}
+    for word in words or ():
+        name, sign, value = word.partition("=")
+        if not sign or not name.strip():
+            raise UsageError(f"{word!r} is no NAME=VALUE")
+        if name.strip() in found:
+            raise UsageError(f"{name.strip()} is given twice")
+        found[name.strip()] = value
+    return found
+
+
+def assignment(text: str) -> list[list[int]]:
+    """``1:2,2:3`` as the brokers of each partition, ``[[1, 2], [2, 3]]``."""
+    try:
+        return [[int(broker) for broker in replicas.split(":")] for replicas in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"--assignment {text!r}: broker ids are wanted",
+            hint="1:2,2:3 puts partition 0 on brokers 1 and 2, and partition 1 on 2 and 3",
+        ) from None
+
+
+def position(text: str, flag: str) -> Position:
+    """One point; a range, too, is wrong usage here, and the error names the flag."""
+    from klog.ops import positions
+
+    try:
+        return positions.parse_position(text)
+    except UsageError as error:
+        raise UsageError(f"{flag} {error.message}", hint=error.hint) from None
+
+
+def position_range(text: str, flag: str) -> Range:
+    """A range, or a point and all that follows."""
+    from klog.ops import positions
+
+    try:
+        return positions.parse_range(text)
+    except UsageError as error:
+        raise UsageError(f"{flag} {error.message}", hint=error.hint) from None
