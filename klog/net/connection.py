@@ -116,6 +116,7 @@ class Connection:
         scratch: Scratch,
         frame_bytes_max: int,
         on_frame: OnFrame,
+        on_sent: Callable[[Connection], None],
         on_closed: Callable[[Connection], None],
     ) -> None:
         self.peer = peer
@@ -131,6 +132,7 @@ class Connection:
         self._scratch = scratch
         self._frame_bytes_max = frame_bytes_max
         self._on_frame = on_frame
+        self._on_sent = on_sent
         self._on_closed = on_closed
         self._partial: memoryview | None = None
         """The buffer of an unfinished frame, its length in front."""
@@ -279,6 +281,7 @@ class Connection:
         elif not more and self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
+            self._on_sent(self)
         if not self._reading and len(replies) < REPLIES_MAX // 2:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)

@@ -38,6 +38,8 @@ class Server:
         self._per_ip_max = connections_per_ip_max
         self._per_ip: Counter[str] = Counter()
         self._scratch = Scratch()
+        self._drained = asyncio.Event()
+        self._drained.set()
         self._sock: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweeping: asyncio.TimerHandle | None = None
@@ -100,6 +102,7 @@ class Server:
                     scratch=self._scratch,
                     frame_bytes_max=self._frame_bytes_max,
                     on_frame=self._on_frame,
+                    on_sent=self._sent,
                     on_closed=self._closed,
                 )
             )
@@ -123,8 +126,13 @@ class Server:
         if self._sock is not None and self._loop is not None:
             self._loop.add_reader(self._sock.fileno(), self._accept)
 
+    def _sent(self, connection: Connection) -> None:
+        if not self._drained.is_set():
+            self._sent_or_closed()
+
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self._sent(connection)
         ip = connection.peer.rpartition(":")[0]
         self._per_ip[ip] -= 1
         if self._per_ip[ip] <= 0:
@@ -150,6 +158,19 @@ class Server:
             self._sock = None
         if self._sweeping is not None:
             self._sweeping.cancel()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until what has been answered has been sent, within the time."""
+        self._drained.clear()
+        self._sent_or_closed()
+        try:
+            await asyncio.wait_for(self._drained.wait(), timeout_s)
+        except TimeoutError:
+            log.warning("some peers have not taken their answers within %g s", timeout_s)
+
+    def _sent_or_closed(self) -> None:
+        if not any(connection.waits_to_send for connection in self.connections):
+            self._drained.set()
 
     def close(self) -> None:
         self.stop_accepting()

@@ -107,6 +107,10 @@ class Partition:
         while self._commits:
             self._commits.popleft().waiter.committed(error)
 
+    def finish(self) -> None:
+        """Take no more appends; those who wait may still be committed by the last flush."""
+        self._resigned = True
+
     def resign(self, error: KlogError) -> None:
         """Lead no more: refuse appends and fail whoever waits (rule R2)."""
         self._resigned = True

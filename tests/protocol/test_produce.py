@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +44,7 @@ def test_a_request_is_read_as_kio_reads_it(values: dict[str, object], version: i
     reference = codec.decode_body(frame, head)
     assert read.transactional_id == reference.transactional_id
     assert read.acks == reference.acks
-    assert read.timeout_ms == reference.timeout.total_seconds() * 1000
+    assert timedelta(milliseconds=read.timeout_ms) == reference.timeout
     assert [(p.topic, p.partition, bytes(p.records)) for p in read.partitions] == [
         (topic.name, part.index, part.records) for topic in reference.topic_data for part in topic.partition_data
     ]

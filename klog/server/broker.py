@@ -1,0 +1,405 @@
+"""A broker: one process, one event loop, some log dirs, one ZooKeeper session.
+
+Start, in this order, each step resting on the one before:
+
+    1. lock the log dirs; meanwhile the ZooKeeper session begins
+    2. cluster id and broker id: a log dir of another cluster or another broker is refused
+    3. open every log, recovering what lies past the recovery point
+    4. listen, so that whoever sees the registration can connect (rule R6)
+    5. register the broker id; take over one's own dead entry (rule R7)
+    6. be elected controller, and lead under new epochs (rule R1)
+
+Stop (SIGTERM, StopBroker): refuse new connections, answer what waits, flush and checkpoint the logs, end the session.
+
+A lost session is said so; what is committed is read on. When it has expired nothing is appended until the broker has
+registered again and leads under new epochs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import signal
+import time
+from collections.abc import Coroutine
+from enum import Enum
+from typing import Any
+
+from klog.config import BrokerConfig, LogConfig
+from klog.coordination import brokers, cluster
+from klog.coordination.producer_ids import claim_block
+from klog.coordination.session import SessionState
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import (
+    BrokerIdInUse,
+    KlogError,
+    LeaderNotAvailable,
+    NotLeader,
+    StorageError,
+    UnknownTopicOrPartition,
+)
+from klog.names import TopicPartition
+from klog.net.server import Server
+from klog.replication.partition import Partition
+from klog.server import handlers
+from klog.server.controller import Controller
+from klog.server.dispatch import Dispatcher
+from klog.server.image import BrokerImage, ClusterImage
+from klog.server.log_care import LogCare
+from klog.server.purgatory import Purgatory
+from klog.server.watchdog import Watchdog
+from klog.storage.filesystem import OsFileSystem
+from klog.storage.flusher import Flusher
+from klog.storage.log import Log, LogEnd
+from klog.storage.log_dir import LogDirs
+
+log = logging.getLogger(__name__)
+
+assert handlers  # imported for what it registers
+
+DRAIN_S = 5.0
+"""How long a controlled shutdown waits for requests that are being handled."""
+REGISTER_AGAIN_EVERY_S = 1.0
+
+
+class BrokerState(Enum):
+    """0.8's names (SYSTEM: broker states)."""
+
+    STARTING = "Starting"
+    RUNNING = "RunningAsBroker"
+    CONTROLLER = "RunningAsController"
+    STOPPING = "BrokerShuttingDown"
+
+
+class Broker:
+    """See the module. Event loop only, but for what says otherwise."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.broker_id = config.integer("broker.id")
+        self.zookeeper_connect = config.text("zookeeper.connect")
+        self.state = BrokerState.STARTING
+        self.started_at_ms = time.time_ns() // 1_000_000
+        self.image = ClusterImage()
+        self.partitions: dict[TopicPartition, Partition] = {}
+        """The partitions that this broker leads."""
+        self.registration: brokers.Registration | None = None
+        self.fenced: KlogError | None = None
+        """Why nothing may be appended now (the session has expired); None when it may."""
+        self._stopping = asyncio.Event()
+        self._stop_reason = ""
+        self._failure: KlogError | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._lost_session = False
+        self._producer_ids = range(0)
+        self._claiming = asyncio.Lock()
+
+    # --- start ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> tuple[str, int]:
+        """Serve. The (host, port) that clients are told; raises KlogError, having undone what it had done."""
+        self.loop = asyncio.get_running_loop()
+        self.purgatory = Purgatory(self.loop)
+        self.zookeeper = ZooKeeper(
+            self.zookeeper_connect,
+            self.config.integer("zookeeper.session.timeout.ms"),
+            lambda state: self._from_thread(self._session_changed, state),
+        )
+        connecting = asyncio.create_task(asyncio.to_thread(self._connect))
+        try:
+            file_system = OsFileSystem()
+            self.log_dirs = await asyncio.to_thread(LogDirs, file_system, self.config.log_dirs)
+        except BaseException:
+            connecting.cancel()
+            await asyncio.wait((connecting,))
+            self.zookeeper.stop()
+            raise
+        try:
+            cluster_id, overrides = await connecting
+            self.image.cluster_id = cluster_id
+            self.log_dirs.claim(cluster_id, self.broker_id)
+            self.flusher = Flusher(self.loop.call_soon_threadsafe, self._flushed, file_system)
+            await asyncio.to_thread(
+                self.log_dirs.load,
+                lambda name: LogConfig.of(self.config, overrides.get(name.topic, {})),
+            )
+            self.log_dirs.start()
+            self.controller = Controller(self)
+            self._listen()
+            await self._enter()
+        except BaseException:
+            await self._abandon_start()
+            raise
+        self.care = LogCare(self)
+        self.care.start()
+        self._watchdog = Watchdog(self.zookeeper.session_timeout_ms / 1000)
+        self._watchdog.start()
+        log.info(
+            "broker %d serves at %s:%d: %d partitions led, cluster %s, ZooKeeper %s",
+            self.broker_id,
+            *self.address,
+            len(self.partitions),
+            self.image.cluster_id,
+            self.zookeeper_connect,
+        )
+        return self.address
+
+    def _connect(self) -> tuple[str, dict[str, dict[str, str]]]:
+        """In a thread: the session, the cluster's id, and every topic's own settings."""
+        self.zookeeper.start(self.config.integer("zookeeper.connection.timeout.ms") / 1000, create_chroot=True)
+        return cluster.ensure_cluster(self.zookeeper), Controller.all_overrides(self.zookeeper)
+
+    def _listen(self) -> None:
+        """Open the port. Requests are answered from now on, with no partition led yet."""
+        host, port = self.config.listener
+        self._dispatcher = Dispatcher(self)
+        self.server = Server(
+            self._dispatcher.on_frame,
+            frame_bytes_max=self.config.integer("socket.request.max.bytes"),
+            idle_max_s=self.config.integer("connections.max.idle.ms") / 1000,
+            connections_per_ip_max=self.config.integer("max.connections.per.ip"),
+        )
+        bound = self.server.listen(host, port)
+        self.bind = f"{host or '0.0.0.0'}:{bound}"
+        told_host, told_port = self.config.advertised
+        self.address = (told_host or _reachable(host), told_port or bound)
+        if host not in ("127.0.0.1", "localhost", "::1"):
+            log.warning("listening on %s, not on this machine alone: whoever reaches it can read and write", self.bind)
+
+    async def _enter(self) -> None:
+        """Register, be elected, lead: at the start, and again after the session expired."""
+        await asyncio.to_thread(self._register)
+        assert self.registration is not None
+        entry = self.registration.broker
+        self.image.brokers = {self.broker_id: BrokerImage(self.broker_id, entry.host, entry.port, entry.rack or None)}
+        await self.controller.stand()
+        self.state = BrokerState.CONTROLLER if self.controller.active else BrokerState.RUNNING
+        self.fenced = None
+
+    def _register(self) -> None:
+        host, port = self.address
+        rack = self.config["broker.rack"]
+        self.registration = brokers.register(
+            self.zookeeper,
+            brokers.Broker(
+                self.broker_id,
+                host,
+                port,
+                log_dirs=tuple(str(one) for one in self.log_dirs.uuids),
+                bind=self.bind,
+                rack=rack if isinstance(rack, str) else "",
+                timestamp_ms=self.started_at_ms,
+            ),
+        )
+        others = [one.broker for one in brokers.live(self.zookeeper) if one.broker.broker_id != self.broker_id]
+        if others:
+            raise BrokerIdInUse(
+                f"broker {others[0].broker_id} ({others[0].host}:{others[0].port}) is registered at "
+                f"{self.zookeeper_connect} already: this version runs one broker a cluster",
+                hint="stop it first, or use another chroot; several brokers come with replication",
+            )
+
+    async def _abandon_start(self) -> None:
+        if hasattr(self, "server"):
+            self.server.close()
+        if hasattr(self, "flusher"):
+            self.flusher.stop()
+        await asyncio.to_thread(self.log_dirs.close)
+        await asyncio.to_thread(self.zookeeper.stop)
+
+    # --- what the handlers ask --------------------------------------------------------------------------------------
+
+    def leader_of(self, topic: str, partition: int) -> Partition:
+        """The partition, if this broker leads it; else the error that makes a client look elsewhere or give up."""
+        found = self.partitions.get(TopicPartition(topic, partition))
+        if found is not None:
+            return found
+        known = self.image.topics.get(topic)
+        if known is None or partition not in known.partitions:
+            raise UnknownTopicOrPartition(f"there is no partition {topic}-{partition}")
+        if known.partitions[partition].leader < 0:
+            raise LeaderNotAvailable(f"nobody leads {topic}-{partition}")
+        raise NotLeader(f"broker {self.broker_id} does not lead {topic}-{partition}")
+
+    @property
+    def incarnation(self) -> int:
+        """The czxid of the registration, -1 without one."""
+        return self.registration.incarnation if self.registration is not None else -1
+
+    async def next_producer_id(self) -> int:
+        async with self._claiming:
+            if not self._producer_ids:
+                self._producer_ids = await asyncio.to_thread(claim_block, self.zookeeper, self.broker_id)
+            first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
+        return first
+
+    def create_topic_soon(self, name: str) -> None:
+        """Make a topic that a producer has asked for, with the defaults, unless that is under way."""
+        self.controller.create_soon(name)
+
+    def stop_soon(self, reason: str) -> None:
+        """Begin the controlled shutdown."""
+        if not self._stopping.is_set():
+            self._stop_reason = reason
+            self._stopping.set()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something to its end beside the requests; what goes wrong is logged."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of the broker failed", exc_info=error)
+
+    # --- partitions -------------------------------------------------------------------------------------------------
+
+    def lead(self, name: TopicPartition, partition_log: Log, leader_epoch: int) -> None:
+        """Lead a partition from now on, under ``leader_epoch``."""
+        partition_log.begin_epoch(leader_epoch)
+        old = self.partitions.get(name)
+        if old is not None:
+            old.resign(NotLeader(f"{name} is led under a new epoch"))
+        self.partitions[name] = Partition(name, partition_log, leader_epoch=leader_epoch, want_flush=self.flusher.want)
+
+    def resign(self, name: TopicPartition, error: KlogError) -> None:
+        partition = self.partitions.pop(name, None)
+        if partition is not None:
+            partition.resign(error)
+
+    def _flushed(self, flushed_log: Log, outcome: LogEnd | StorageError) -> None:
+        partition = self.partitions.get(flushed_log.topic_partition)
+        if partition is None or partition.log is not flushed_log:
+            return
+        if isinstance(outcome, StorageError):
+            log.error("%s: %s", flushed_log.topic_partition, outcome.message)
+            partition.failed(outcome)
+        else:
+            partition.flushed(outcome)
+
+    # --- the session ------------------------------------------------------------------------------------------------
+
+    def _from_thread(self, function: Any, *arguments: Any) -> None:
+        try:
+            self.loop.call_soon_threadsafe(functools.partial(function, *arguments))
+        except RuntimeError:
+            pass  # the loop is gone: the broker has stopped
+
+    def _session_changed(self, state: SessionState) -> None:
+        if self._stopping.is_set():
+            return
+        if state is SessionState.SUSPENDED:
+            log.warning(
+                "the connection to ZooKeeper %s is lost; serving on until the session ends", self.zookeeper.address
+            )
+        elif state is SessionState.EXPIRED:
+            log.error(
+                "the ZooKeeper session has expired: nothing is appended until the broker has registered again; "
+                "what is committed is read on"
+            )
+            self.fenced = NotLeader("the broker's ZooKeeper session has expired; it is registering again")
+            self._lost_session = True
+        elif self._lost_session:
+            self._lost_session = False
+            self.spawn(self._enter_again())
+        elif self.registration is not None:
+            log.info("connected to ZooKeeper again, the session is the same")
+
+    async def _enter_again(self) -> None:
+        """Register under the new session, and lead under new epochs."""
+        while not self._stopping.is_set() and not self._lost_session:
+            try:
+                await self._enter()
+            except BrokerIdInUse as error:  # rule R7: whoever replaced our entry is the broker now
+                log.critical("another process has this broker's id: stopping (%s)", error.message)
+                self._failure = error
+                self.stop_soon("its id is another's now")
+            except KlogError as error:
+                log.warning("registering again failed: %s; trying again", error.message)
+                await asyncio.sleep(REGISTER_AGAIN_EVERY_S)
+                continue
+            else:
+                log.info("registered again as broker %d, incarnation %d", self.broker_id, self.incarnation)
+            return
+
+    # --- stop -------------------------------------------------------------------------------------------------------
+
+    async def run_until_stopped(self) -> None:
+        """Serve until `stop_soon`, then stop in order. Raises what ended it, if that was a fault."""
+        await self._stopping.wait()
+        log.info("stopping: %s", self._stop_reason)
+        self.state = BrokerState.STOPPING
+        self.server.stop_accepting()
+        self._watchdog.stop()
+        self.care.stop()
+        await self._dispatcher.drain(DRAIN_S)
+        for name in list(self.partitions):
+            self.partitions[name].finish()
+        await asyncio.to_thread(self.flusher.stop)
+        await asyncio.sleep(0)  # what the last flush committed is answered
+        for name in list(self.partitions):
+            self.resign(name, NotLeader(f"broker {self.broker_id} is shutting down"))
+        await self.server.drain(DRAIN_S)
+        self.server.close()
+        self.purgatory.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.to_thread(self.log_dirs.close)
+        if self.registration is not None and not self._lost_session:
+            try:
+                await asyncio.to_thread(self.controller.leave)
+                await asyncio.to_thread(brokers.unregister, self.zookeeper, self.registration)
+            except KlogError as error:
+                log.warning("the registration stays until the session ends: %s", error.message)
+        await asyncio.to_thread(self.zookeeper.stop)
+        log.info("stopped")
+        if self._failure is not None:
+            raise self._failure
+
+
+def _reachable(host: str) -> str:
+    """What clients are told when nothing is advertised: the name of this machine where every interface is listened
+    on.
+    """
+    import socket
+
+    return host if host not in ("", "0.0.0.0", "::") else socket.gethostname()
+
+
+def run(config: BrokerConfig, *, ready_fd: int | None = None) -> int:
+    """Run a broker in this process until it is told to stop; the exit code. Raises KlogError if it cannot start.
+
+    ``ready_fd``: a file descriptor on which ``ready HOST:PORT`` is written when the first request would succeed.
+    """
+    return asyncio.run(_run(config, ready_fd))
+
+
+async def _run(config: BrokerConfig, ready_fd: int | None) -> int:
+    broker = Broker(config)
+    loop = asyncio.get_running_loop()
+    starting = asyncio.ensure_future(broker.start())
+
+    def stop(number: signal.Signals) -> None:
+        if broker._stopping.is_set() and number == signal.SIGINT:
+            log.warning("interrupted again: ending at once")
+            os._exit(130)
+        broker.stop_soon(number.name)
+        starting.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    try:
+        host, port = await starting
+    except asyncio.CancelledError:
+        log.info("stopped while starting")
+        return 0
+    if ready_fd is not None:
+        with os.fdopen(ready_fd, "w") as ready:
+            print(f"ready {host}:{port}", file=ready)
+    await broker.run_until_stopped()
+    return 0
