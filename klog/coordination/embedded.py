@@ -3,7 +3,8 @@
     DIR/zoo.cfg          its configuration, written anew at each start
     DIR/data/            snapshots and transaction logs
     DIR/zookeeper.log    what the Java process prints
-    DIR/zookeeper.pid    {"pid", "started", "archive"} of the last start
+    DIR/zookeeper.pid    whom to signal
+    DIR/archive          where the class archive is being written, and where it belongs
     DIR/lock             locked (flock) by the server's own open descriptor
 
 Strategy: the lock's descriptor is inherited by the Java process, so it is held exactly as long as the server lives,
@@ -21,7 +22,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import importlib.util
-import json
 import os
 import random
 import socket
@@ -99,7 +99,6 @@ class ZooKeeperServer:
     directory: Path
     port: int
     identity: ProcessId
-    archive: tuple[Path, ...] = ()  # the class archive being written as the server ends, and where it belongs
 
     @property
     def address(self) -> str:
@@ -136,17 +135,15 @@ class ZooKeeperServer:
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         """SIGTERM, wait, SIGKILL; False when it had to be killed. Nothing to do when it is gone."""
+        if not self.identity.is_alive():
+            return True
         ended = self.identity.end(timeout_s)
         try:
             os.waitpid(self.identity.pid, os.WNOHANG)  # where it was our own child, leave no zombie
         except ChildProcessError:
             pass
-        if self.archive and ended:
-            part, whole = self.archive
-            try:
-                part.replace(whole)
-            except OSError:  # the JVM could not write one; the next start is as slow as this one was
-                pass
+        if ended:
+            _keep_archive(self.directory)
         return ended
 
 
@@ -211,10 +208,9 @@ def start(
         os.close(lock)
     child.returncode = 0  # it outlives us on purpose: no ResourceWarning, and its end is watched by ProcessId
     identity = ProcessId.of(child.pid) or ProcessId(child.pid, "ended")
-    _pid_file(directory).write_text(
-        json.dumps({"pid": identity.pid, "started": identity.started, "archive": [str(path) for path in archive]})
-    )
-    return ZooKeeperServer(directory, port, identity, archive)
+    process.record(_pid_file(directory), identity)
+    _archive_note(directory).write_text("\n".join(map(str, archive)))
+    return ZooKeeperServer(directory, port, identity)
 
 
 def find(directory: Path) -> ZooKeeperServer | None:
@@ -223,16 +219,8 @@ def find(directory: Path) -> ZooKeeperServer | None:
     port = _configured_port(directory)
     if port is None:
         return None
-    try:
-        record = json.loads(_pid_file(directory).read_text("ascii"))
-        identity = ProcessId(int(record["pid"]), str(record["started"]))
-        if identity.is_alive():
-            return ZooKeeperServer(directory, port, identity, tuple(Path(path) for path in record["archive"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    for identity in process.with_arguments(MAIN_CLASS, str(directory / "zoo.cfg")):
-        return ZooKeeperServer(directory, port, identity)
-    return None
+    identity = process.recorded(_pid_file(directory), MAIN_CLASS, str(directory / "zoo.cfg"))
+    return None if identity is None else ZooKeeperServer(directory, port, identity)
 
 
 def class_path() -> list[Path]:
@@ -290,6 +278,10 @@ def _pid_file(directory: Path) -> Path:
     return directory / "zookeeper.pid"
 
 
+def _archive_note(directory: Path) -> Path:
+    return directory / "archive"
+
+
 def _configured_port(directory: Path) -> int | None:
     try:
         for line in (directory / "zoo.cfg").read_text("utf-8").splitlines():
@@ -345,3 +337,12 @@ def _archive(cache: Path | None, java: Java, jars: list[Path]) -> tuple[list[str
         return [], ()
     part = whole.with_suffix(f".{os.getpid()}-{time.time_ns()}.part")
     return [f"-XX:ArchiveClassesAtExit={part}"], (part, whole)
+
+
+def _keep_archive(directory: Path) -> None:
+    """The server has ended by itself, so what it was writing is whole: give it its name."""
+    try:
+        part, whole = _archive_note(directory).read_text("utf-8").splitlines()
+        Path(part).replace(whole)
+    except (OSError, ValueError):  # none was wanted, or the JVM could not: the next start is as slow as this one was
+        pass

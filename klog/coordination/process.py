@@ -6,10 +6,10 @@ hands.
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -112,6 +112,8 @@ def _started(pid: int) -> str | None:
 
 
 def _started_by_ps(pid: int) -> str | None:
+    import subprocess  # the only use of it here, and commands that only look for a running cluster need not pay for it
+
     answer = subprocess.run(
         ["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, timeout=10
     )
@@ -124,6 +126,26 @@ def _boot_id() -> str:
         return _PROC.joinpath("sys/kernel/random/boot_id").read_text("ascii").strip()[:8]
     except OSError:
         return "-"
+
+
+def record(pid_file: Path, identity: ProcessId) -> None:
+    """Leave a note of a process for `recorded`."""
+    pid_file.write_text(json.dumps({"pid": identity.pid, "started": identity.started}), encoding="ascii")
+
+
+def recorded(pid_file: Path, *arguments: str) -> ProcessId | None:
+    """The live process that a note names, or, where the note is missing, stale or cut off, one with these arguments.
+
+    Nothing is searched where there is no note and no folder for one: nothing was ever started there.
+    """
+    try:
+        fields = json.loads(pid_file.read_text("ascii"))
+        identity = ProcessId(int(fields["pid"]), str(fields["started"]))
+        if identity.is_alive():
+            return identity
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return next(with_arguments(*arguments), None) if pid_file.parent.is_dir() else None
 
 
 def with_arguments(*wanted: str) -> Iterator[ProcessId]:
