@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from klog.client.blocking import BlockingChannel, error_of
+from klog.client.bootstrap import parse_bootstrap
 from klog.errors import (
     CannotConnect,
     CorruptBatch,
@@ -23,7 +24,6 @@ from klog.errors import (
     OffsetOutOfRange,
     TimedOut,
     UnknownTopicOrPartition,
-    UsageError,
 )
 from klog.names import TopicPartition
 from klog.protocol import codec
@@ -42,6 +42,12 @@ EARLIEST = -2
 LATEST = -1
 
 NO_TOPIC_ID = "00000000-0000-0000-0000-000000000000"
+
+_NO_EXTRAS = {
+    "allow_auto_topic_creation": False,
+    "include_cluster_authorized_operations": False,
+    "include_topic_authorized_operations": False,
+}
 
 _BATCH = struct.Struct(">qi11xi")
 """Of a batch's header: 0 base offset, 8 length of what follows, 23 last offset delta."""
@@ -115,7 +121,7 @@ class RawCluster:
 
     def _connect_any(self) -> BlockingChannel:
         tried = []
-        for host, port in parse_bootstrap(self.bootstrap):
+        for host, port in parse_bootstrap(self.bootstrap, "the bootstrap servers"):
             try:
                 return self._connect(host, port)
             except CannotConnect as error:
@@ -183,7 +189,7 @@ class RawCluster:
     def _metadata_request(self, topics: list[str] | None) -> Any:
         version = self._any.version_for(ApiKey.METADATA, 12, 4)
         names = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
-        return codec.request(ApiKey.METADATA, version, topics=names, allow_auto_topic_creation=False)
+        return codec.request(ApiKey.METADATA, version, topics=names, **_NO_EXTRAS)
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
         """For each partition the offset at its time in ms; EARLIEST and LATEST mean its start and its end."""
@@ -447,18 +453,3 @@ def _by_topic(wanted: Mapping[TopicPartition, Any]) -> list[tuple[str, list[tupl
     for partition, what in wanted.items():
         topics.setdefault(partition.topic, []).append((partition.partition, what))
     return list(topics.items())
-
-
-def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """``host:port,host,...`` as pairs; 9092 where no port stands; IPv6 addresses in brackets."""
-    servers = []
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        host, colon, port = part.rpartition(":")
-        if not colon or part.endswith("]"):
-            host, port = part, "9092"
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise UsageError(f"{part!r} is no server address", hint="write host:port, or several with commas between")
-        servers.append((host.strip("[]"), int(port)))
-    if not servers:
-        raise UsageError("no server address given", hint="write host:port")
-    return servers

@@ -111,7 +111,7 @@ class ExportRoot:
 
     def batches(self) -> list[int]:
         """The committed batches, ascending. Refused where one between the first and the last is missing."""
-        numbers = sorted(self._batch_numbers())
+        numbers = self.batch_numbers()
         for expected, found in enumerate(numbers):
             if found != expected:
                 raise Refused(
@@ -120,15 +120,13 @@ class ExportRoot:
                 )
         return numbers
 
-    def _batch_numbers(self) -> Iterator[int]:
+    def batch_numbers(self) -> list[int]:
+        """The batches that there are, ascending, whatever is missing between them."""
         try:
-            folders = list(self._data.iterdir())
+            names = [one.name for one in self._data.iterdir()]
         except FileNotFoundError:
-            return
-        for one in folders:
-            match = _BATCH.fullmatch(one.name)
-            if match:
-                yield int(match[1])
+            return []
+        return sorted(int(match[1]) for match in map(_BATCH.fullmatch, names) if match)
 
     def batch_path(self, batch: int) -> Path:
         return self._data / f"batch={batch:010d}"

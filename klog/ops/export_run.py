@@ -13,12 +13,13 @@ from typing import NamedTuple, Protocol
 
 from klog import __version__
 from klog.client.raw_fetch import EARLIEST, LATEST, Range, RawCluster, TopicFacts
-from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UnknownTopicOrPartition, UsageError
+from klog.errors import CorruptLog, OffsetOutOfRange, UsageError
 from klog.names import TopicPartition
 from klog.ops.export_manifest import ExportedPartition, ExportIdentity, Gap, Manifest
 from klog.ops.export_positions import Limits, resolve
 from klog.ops.export_root import STAGING_TTL_S, ExportRoot
 from klog.ops.export_survey import Survey, survey
+from klog.ops.export_topics import check_same, describe, exported_to, partitions_of
 from klog.ops.exports import ExportedRange
 
 STEPS = ("planned", "staged", "written", "counted", "flushed", "committed", "checkpointed")
@@ -65,7 +66,7 @@ def run(
     place = ExportRoot(root)
     known = place.identity()
     with RawCluster(bootstrap) as cluster:
-        facts = _describe(cluster, place, known, topics)
+        facts = describe(cluster, place, known, topics)
         limits = _limits(cluster, place, known, facts, from_range)
         if known is None:
             known = ExportIdentity(
@@ -78,7 +79,7 @@ def run(
             )
             if not dry_run:
                 known = place.create(known)
-        _check_same(place, known, facts, cluster.cluster_id)
+        check_same(place, known, facts, cluster.cluster_id)
         if not dry_run:
             place.discard_stale(staging_ttl_s)
         while True:
@@ -109,27 +110,6 @@ class _Plan(NamedTuple):
         return [one for one in self.ranges.values() if one.to_offset > one.from_offset]
 
 
-def _describe(
-    cluster: RawCluster, place: ExportRoot, known: ExportIdentity | None, topics: Sequence[str]
-) -> dict[str, TopicFacts]:
-    """The topics of this export as the cluster has them."""
-    wanted = sorted(set(topics)) or sorted(known.topic_ids if known else ())
-    if not wanted:
-        raise UsageError("name the topics to export")
-    if known is not None and wanted != sorted(known.topic_ids):
-        raise Refused(
-            f"{place} is the export of {', '.join(sorted(known.topic_ids))}, not of {', '.join(wanted)}",
-            hint="the topics of an export are fixed by its first run; export others to another folder",
-        )
-    facts = cluster.describe(wanted)
-    missing = [topic for topic in wanted if topic not in facts]
-    if missing:
-        raise UnknownTopicOrPartition(
-            f"no such topic: {', '.join(missing)}", hint="klog topic list shows all"
-        )
-    return facts
-
-
 def _limits(
     cluster: RawCluster,
     place: ExportRoot,
@@ -145,35 +125,13 @@ def _limits(
             f"--from is for the first run of an export; {place} goes on where it stopped",
             hint="leave --from out, or export to another folder",
         )
-    limits = resolve(cluster, _partitions(facts), from_range or "start")
+    limits = resolve(cluster, partitions_of(facts), from_range or "start")
     if known is not None and known.initial != limits.starts:
         raise UsageError(
             f"an earlier run, which committed nothing, has fixed other starts for {place}",
             hint="leave --from out to begin where that run would have, or export to another folder",
         )
     return limits
-
-
-def _partitions(facts: dict[str, TopicFacts]) -> list[TopicPartition]:
-    return [TopicPartition(one.name, partition) for one in facts.values() for partition in sorted(one.partitions)]
-
-
-def _check_same(place: ExportRoot, known: ExportIdentity, facts: dict[str, TopicFacts], cluster_id: str | None) -> None:
-    """Refused where the cluster or a topic is not the one that this export began with."""
-    if sorted(known.topic_ids) != sorted(facts):  # another first run was quicker
-        raise Refused(f"{place} is the export of {', '.join(sorted(known.topic_ids))}")
-    if known.cluster_id is not None and cluster_id is not None and known.cluster_id != cluster_id:
-        raise Refused(
-            f"{place} was exported from cluster {known.cluster_id}; this one is {cluster_id}",
-            hint="its offsets mean nothing here; export to another folder",
-        )
-    for topic, topic_id in known.topic_ids.items():
-        now = facts[topic].topic_id
-        if topic_id is not None and now is not None and topic_id != now:
-            raise Refused(
-                f"topic {topic} was deleted and made again: {place} was exported from {topic_id}, it is now {now}",
-                hint="the old offsets mean nothing in the new topic; export to another folder",
-            )
 
 
 def _plan(
@@ -187,8 +145,8 @@ def _plan(
 ) -> _Plan:
     """The ranges of the next batch; every end is resolved here, once."""
     last = place.last()
-    partitions = _partitions(facts)
-    starts = _positions(known, last[0] if last else None, partitions)
+    partitions = partitions_of(facts)
+    starts = exported_to(known, last[0] if last else None, partitions)
     earliest = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
     latest = cluster.offsets(dict.fromkeys(partitions, LATEST))
     ranges, gaps = {}, []
@@ -223,17 +181,6 @@ def _plan(
         epochs,
         tuple(gaps),
     )
-
-
-def _positions(
-    known: ExportIdentity, last: Manifest | None, partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """Where each partition goes on: behind the last batch, else where the export began, else (a partition that the
-    topic has got since) at its very beginning."""
-    return {
-        one: last.partitions[one].to_offset if last and one in last.partitions else known.initial.get(one, 0)
-        for one in partitions
-    }
 
 
 def _export(

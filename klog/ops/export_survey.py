@@ -36,6 +36,8 @@ class Survey:
     partitions: dict[TopicPartition, SurveyedPartition] = field(default_factory=dict)
     windows: dict[tuple[str, int], int] = field(default_factory=dict)
     files: list[ExportedFile] = field(default_factory=list)
+    unreadable: bool = False
+    """A file could not be read, so nothing here can be relied on."""
 
 
 def survey(folder: Path) -> Survey:

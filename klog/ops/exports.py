@@ -1,4 +1,4 @@
-"""The verbs of `klog export` that need no Spark, and the rows of them all. They block."""
+"""The rows of `klog export`: what its verbs return. The verbs are `export_run`, `export_status`, `export_verify`."""
 
 from __future__ import annotations
 

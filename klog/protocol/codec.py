@@ -105,7 +105,7 @@ def decode_body(frame: memoryview, head: RequestHead) -> Any:
     return _decode(frame.toreadonly(), head.body_at, request_schema(head.key, head.version))
 
 
-def decode_response(frame: bytes, key: int, version: int) -> tuple[int, Any]:
+def decode_response(frame: bytes | memoryview, key: int, version: int) -> tuple[int, Any]:
     """(correlation id, entity) of a response's frame."""
     view = memoryview(frame)
     if len(view) < 4:
