@@ -59,6 +59,15 @@ class Epochs:
             return starts[-1].epoch, log_end
         return starts[at - 1].epoch, LogEnd(starts[at].address, starts[at].offset_before)
 
+    def prepend(self, older: tuple[EpochStart, ...]) -> None:
+        """Take in epochs that a walk over older segments found."""
+        starts = self._starts
+        first = starts[0].epoch if starts else None
+        older = tuple(start for start in older if first is None or start.epoch <= first)
+        if older and older[-1].epoch == first:
+            starts = starts[1:]  # it began earlier than was known
+        self._starts = older + starts
+
     def truncate(self, address: int) -> None:
         """Forget epochs that began at or after ``address``."""
         self._starts = tuple(start for start in self._starts if start.address < address)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from klog.errors import DiskFull, StorageError
@@ -41,8 +41,8 @@ class Home(Protocol):
         """DiskFull where there is still no room for ``size`` bytes; otherwise the dir is no longer full."""
         ...
 
-    def keep_start(self, name: TopicPartition, offset: int) -> None:
-        """The start shown is durable when this returns (rule L4)."""
+    def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
+        """The starts shown of these logs are durable when this returns (rule L4). Any thread."""
         ...
 
     def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
@@ -60,6 +60,11 @@ class Home(Protocol):
 
 def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def boot_clock_ms() -> int:
+    """A clock that only runs on, through a suspended machine too."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 class Health:
@@ -108,7 +113,7 @@ class Alone(Health):
     ) -> None:
         super().__init__(file_system, path, pool or FilePool(), clock_ms)
 
-    def keep_start(self, name: TopicPartition, offset: int) -> None:
+    def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
         pass
 
     def lower_recovery_point(self, name: TopicPartition, address: int) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -29,7 +30,7 @@ from klog.storage.log_end import LogEnd
 from klog.storage.lookup import Location
 from klog.storage.producers import NO_PRODUCER, WrittenBatch
 from klog.storage.readable_log import ReadableLog
-from klog.storage.recovery import Recovered, Recovery, summarize, take_in
+from klog.storage.recovery import Rebuilt, Recovered, Recovery, measure, summarize, take_in
 from klog.storage.retention import Deletion, decide_deletion, is_expired
 from klog.storage.segment import FileRange, Segment
 
@@ -325,7 +326,7 @@ class Log(ReadableLog):
         )
 
     def apply_deletion(self, deletion: Deletion) -> None:
-        """Serve the removed segments no more. The new start is durable already (``Home.keep_start``, rule L4)."""
+        """Serve the removed segments no more. The new start is durable already (``Home.keep_starts``, rule L4)."""
         self._start_offset = max(self._start_offset, deletion.start_offset)
         for segment in deletion.segments:
             segment.is_removed = True
@@ -359,7 +360,7 @@ class Log(ReadableLog):
             deletion.reason,
             deletion.start_offset,
         )
-        self._home.keep_start(self.topic_partition, deletion.start_offset)
+        self._home.keep_starts({self.topic_partition: deletion.start_offset})
         self.apply_deletion(deletion)
         if deletion.segments:
             self.unlink(deletion)
@@ -494,6 +495,32 @@ class Log(ReadableLog):
                 _log.warning("%s: %s", self.topic_partition, error)
             if segment.base_address <= durable.address:
                 break
+
+    @property
+    def needs_rebuild(self) -> bool:
+        """Whether there are segments that the checkpoint did not know: their messages are not counted."""
+        return any(segment.count is None for segment in self._segments)
+
+    def rebuild(self, pause: Callable[[], object] = lambda: None) -> list[Rebuilt]:
+        """Walk the segments that the checkpoint did not know; counts are known as it goes. Blocks; any thread.
+
+        ``adopt`` what it returns, in the owner thread. ``pause`` is called every few milliseconds of work.
+        """
+        found = []
+        for segment in reversed(self._segments):
+            if segment.count is None and not segment.is_removed:
+                found.append(self._ask(measure, segment, pause))
+        return found
+
+    def adopt(self, rebuilt: list[Rebuilt]) -> None:
+        """Take over the epochs and producers that ``rebuild`` found, newest segment first."""
+        for one in rebuilt:
+            self._epochs.prepend(one.epochs)
+            self._producers.prepend(one.producers)
+
+    def forget_idle_producers(self, now_ms: int) -> None:
+        """Forget producer ids that have been silent for ``producer.id.expiration.ms``."""
+        self._producers.forget_idle(now_ms - self._config.producer_expiry_ms)
 
     def summary(self) -> LogSummary | None:
         """The state at the end, for the checkpoint: to be kept when that is durable. None while counts are unknown.

@@ -27,8 +27,9 @@ from klog.storage.checkpoint import LogSummary
 from klog.storage.checkpoints import Checkpoints
 from klog.storage.file_pool import OPEN_FILES_MAX, FilePool
 from klog.storage.filesystem import FileSystem
-from klog.storage.home import Health, wall_clock_ms
+from klog.storage.home import Health, boot_clock_ms, wall_clock_ms
 from klog.storage.log import Log
+from klog.storage.retention import Deletion, RetentionClock
 
 if TYPE_CHECKING:
     from klog.config.topic import LogConfig
@@ -202,8 +203,8 @@ class LogDir(Health):
 
     # --- Home of its logs ---
 
-    def keep_start(self, name: TopicPartition, offset: int) -> None:
-        self.checkpoints.keep_starts({name: offset})
+    def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
+        self.checkpoints.keep_starts(starts)
 
     def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
         self.checkpoints.lower_recovery_point(name, address)
@@ -249,6 +250,48 @@ class LogDir(Health):
         self._held.release()
 
 
+class RetentionRun:
+    """Deletions of many logs in three steps: what blocks may run in a thread, what changes logs in the owner's."""
+
+    def __init__(self, plans: list[tuple[Log, Deletion]]) -> None:
+        self.plans = plans
+
+    def persist(self) -> None:
+        """Keep the new starts, one write a dir (rule L4). Any thread. What could not be kept is not deleted."""
+        homes = {log.home.path: log.home for log, _ in self.plans}
+        for path, home in homes.items():
+            starts = {log.topic_partition: one.start_offset for log, one in self.plans if log.home.path == path}
+            try:
+                home.keep_starts(starts)
+            except StorageError as error:
+                _log.error("retention in %s waits: %s", path, error)
+                self.plans = [(log, one) for log, one in self.plans if log.home.path != path]
+
+    def apply(self) -> None:
+        """Serve what is deleted no more. Owner thread."""
+        self.plans = [(log, one) for log, one in self.plans if not log.is_closed]
+        for log, deletion in self.plans:
+            _log.info("%s: %s, starts at %d now", log.topic_partition, deletion, deletion.start_offset)
+            log.apply_deletion(deletion)
+
+    def unlink(self) -> int:
+        """Remove the files; how many went. Any thread."""
+        removed = 0
+        for log, deletion in self.plans:
+            try:
+                log.unlink(deletion)
+                removed += len(deletion.segments)
+            except StorageError as error:
+                _log.error("%s: %s", log.topic_partition, error)
+        return removed
+
+    def run(self) -> int:
+        """All three, blocking. Owner thread."""
+        self.persist()
+        self.apply()
+        return self.unlink()
+
+
 class LogDirs:
     """All log dirs of a broker. One that cannot be used is offline from the start, with the reason in ``offline``."""
 
@@ -259,9 +302,13 @@ class LogDirs:
         *,
         open_files_max: int = OPEN_FILES_MAX,
         clock_ms: Callable[[], int] = wall_clock_ms,
+        monotonic_ms: Callable[[], int] = boot_clock_ms,
     ) -> None:
         """Lock and read them. Raises the first dir's error where none can be used."""
         self.pool = FilePool(open_files_max)
+        self._clock_ms = clock_ms
+        self._monotonic_ms = monotonic_ms
+        self._retention_clock = RetentionClock(clock_ms(), monotonic_ms())
         self.dirs: list[LogDir] = []
         self.offline: dict[str, StorageError] = {}
         for path in paths:
@@ -333,8 +380,26 @@ class LogDirs:
         return [log for one in self.dirs for log in list(one.logs.values())]
 
     def start(self) -> None:
+        """Begin the threads that write checkpoints."""
         for one in self.dirs:
             one.start()
+
+    def plan_retention(self, limit_of: Callable[[Log], int]) -> RetentionRun:
+        """What retention removes now. ``limit_of`` tells a log's high watermark (its address). Owner thread."""
+        now_ms = self._clock_ms()
+        doubt = self._retention_clock.doubt(now_ms, self._monotonic_ms())
+        if doubt is not None:
+            _log.warning("%s", doubt)
+        plans = []
+        for log in self.logs():
+            if log.is_closed or log.home.failure is not None:
+                continue
+            if doubt is None:
+                log.forget_idle_producers(now_ms)
+            deletion = log.plan_deletion(now_ms, limit_address=limit_of(log), by_time=doubt is None)
+            if deletion is not None:
+                plans.append((log, deletion))
+        return RetentionRun(plans)
 
     def checkpoint_soon(self) -> None:
         """For a timer at ``log.flush.offset.checkpoint.interval.ms``. Owner thread."""

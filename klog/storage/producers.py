@@ -109,6 +109,10 @@ class Producers:
             batches = (*known.batches[1 - WINDOW_BATCHES :], batch)
         self._known[header.producer_id] = Producer(header.producer_epoch, batches, header.max_timestamp_ms)
 
+    def prepend(self, older: dict[int, Producer]) -> None:
+        """Take in ids that a walk over older segments found; what is known of an id is newer."""
+        self._known = older | self._known
+
     def truncate(self, address: int) -> None:
         """Forget batches at or after ``address``.
 

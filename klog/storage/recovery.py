@@ -14,24 +14,26 @@ the next one runs over damage only, never for a read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from klog.errors import PeerError
 from klog.record.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from klog.storage.batch_index import Anchor
 from klog.storage.checkpoint import LogSummary, SegmentSummary
-from klog.storage.epochs import NO_EPOCH, Epochs
+from klog.storage.epochs import NO_EPOCH, Epochs, EpochStart
 from klog.storage.file_pool import FilePool
-from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem, LogFile
+from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem
 from klog.storage.log_end import LogEnd
-from klog.storage.producers import NO_PRODUCER, Producers
+from klog.storage.producers import NO_PRODUCER, Producer, Producers
 from klog.storage.segment import Segment, base_address_of, segment_name
 
 _log = logging.getLogger(__name__)
 
 CHECK_BYTES: Final = 1 << 20
+MEASURE_BATCHES: Final = 10_000
+"""About 10 ms of walking."""
 DAMAGED_SUFFIX: Final = ".damaged"
 _DAMAGED_MAGIC: Final = "klog-damaged"
 MAGIC: Final = 2
@@ -119,8 +121,14 @@ def batch_at(data: bytes, at: int, address: int, epoch_min: int) -> tuple[BatchH
     return header, "", 0
 
 
+class Readable(Protocol):
+    """What is checked: a LogFile, or something that reads like one."""
+
+    def read_at(self, position: int, size: int) -> bytes: ...
+
+
 def check_batches(
-    file: LogFile, base_address: int, start: int, end: int, epoch_before: int = NO_EPOCH
+    file: Readable, base_address: int, start: int, end: int, epoch_before: int = NO_EPOCH
 ) -> Iterator[Found | Skipped]:
     """Every batch in addresses [start, end) of a segment file, and what lies between them that is none.
 
@@ -164,7 +172,7 @@ def check_batches(
         yield pending
 
 
-def _check_each(file: LogFile, base_address: int, start: int, end: int, epoch_min: int) -> Iterator[Found | Skipped]:
+def _check_each(file: Readable, base_address: int, start: int, end: int, epoch_min: int) -> Iterator[Found | Skipped]:
     """``check_batches`` without the comparison of neighbours' epochs."""
     chunk = _Chunk(file, base_address, end)
     address = start
@@ -185,7 +193,7 @@ def _check_each(file: LogFile, base_address: int, start: int, end: int, epoch_mi
 class _Chunk:
     """A window over a segment file that moves forward."""
 
-    def __init__(self, file: LogFile, base_address: int, end: int) -> None:
+    def __init__(self, file: Readable, base_address: int, end: int) -> None:
         self._file = file
         self._base_address = base_address
         self._end = end
@@ -533,16 +541,33 @@ def summarize(segment: Segment) -> SegmentSummary | None:
     )
 
 
-def measure(segment: Segment) -> None:
-    """Walk a closed segment of which nothing is known and fill it in. Blocks for the length of the file; any thread."""
-    count, end_offset, max_timestamp_ms, max_at, has_holes = 0, segment.base_address, -1, segment.base_address, False
-    for anchor, header in segment.remembering_walk(segment.base_address):
+class Rebuilt(NamedTuple):
+    """What the walk over segments without a summary found, oldest first."""
+
+    epochs: tuple[EpochStart, ...]
+    producers: dict[int, Producer]
+
+
+def measure(segment: Segment, pause: Callable[[], object] = lambda: None) -> Rebuilt:
+    """Walk a closed segment of which nothing is known and fill it in. Blocks for the length of the file; any thread.
+
+    ``pause`` is called every ``MEASURE_BATCHES`` batches, for the sake of other threads.
+    """
+    epochs, producers = Epochs(), Producers()
+    count, end, max_timestamp_ms, max_at, has_holes = 0, segment.base_address, -1, segment.base_address, False
+    for number, (anchor, header) in enumerate(segment.remembering_walk(segment.base_address)):
+        epochs.begin(header.leader_epoch, LogEnd(anchor.address, end))
+        if header.producer_id != NO_PRODUCER:
+            producers.written(anchor.address, header)
         count += header.count
-        end_offset = anchor.address + header.count
+        end = anchor.address + header.count
         has_holes = has_holes or header.count > header.size_bytes
         if header.max_timestamp_ms > max_timestamp_ms:
             max_timestamp_ms, max_at = header.max_timestamp_ms, anchor.address
-    segment.end_offset = end_offset
+        if number % MEASURE_BATCHES == 0:
+            pause()
+    segment.end_offset = end
     segment.max_timestamp_ms, segment.max_timestamp_address = max_timestamp_ms, max_at
     segment.has_holes = has_holes
     segment.count = count  # last: from here on the rest is believed
+    return Rebuilt(epochs.starts, producers.snapshot())

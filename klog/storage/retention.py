@@ -19,6 +19,9 @@ class Deletion(NamedTuple):
     start_offset: int
     reason: str
 
+    def __str__(self) -> str:
+        return f"{len(self.segments)} segments removed ({self.reason})"
+
 
 def newest_ms(segment: Segment) -> int:
     """When the newest message of a segment was written: by the messages, or by the file where they do not say."""
