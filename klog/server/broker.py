@@ -45,6 +45,7 @@ from klog.net.server import Server
 from klog.replication.partition import Partition
 from klog.server import handlers
 from klog.server.controller import Controller
+from klog.server.deletions import Deletions
 from klog.server.dispatch import Dispatcher
 from klog.server.image import BrokerImage, ClusterImage
 from klog.server.log_care import LogCare
@@ -83,6 +84,7 @@ class Broker:
         self.state = BrokerState.STARTING
         self.started_at_ms = time.time_ns() // 1_000_000
         self.image = ClusterImage()
+        self.deletions = Deletions()
         self.partitions: dict[TopicPartition, Partition] = {}
         """The partitions that this broker leads."""
         self.registration: brokers.Registration | None = None

@@ -1,0 +1,30 @@
+"""Deleting from the start of logs, beside the requests: retention and DeleteRecords (rule L4).
+
+A deletion is planned, its new start is kept durably, the removed segments are served no more, and their files go. The
+first and third step belong to the event loop, which owns the logs; the others wait for the disk, in a thread. One
+deletion of the broker runs at a time, whoever asks for it: between two steps of one, no other may move the same start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from klog.storage.log_dir import RetentionRun
+
+
+class Deletions:
+    """One for a broker. Event loop only."""
+
+    def __init__(self) -> None:
+        self._running = asyncio.Lock()
+
+    async def run(self, plan: Callable[[], RetentionRun]) -> None:
+        """Delete what ``plan`` says once it is our turn; done and durable when it returns."""
+        async with self._running:
+            deletion = plan()
+            if not deletion.plans:
+                return
+            await asyncio.to_thread(deletion.persist)
+            deletion.apply()
+            await asyncio.to_thread(deletion.unlink)
