@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import logging
 import os
 import signal
@@ -138,6 +139,7 @@ class Broker:
         self.care.start()
         self._watchdog = Watchdog(self.zookeeper.session_timeout_ms / 1000)
         self._watchdog.start()
+        _tame_gc()
         log.info(
             "broker %d serves at %s:%d: %d partitions led, cluster %s, ZooKeeper %s",
             self.broker_id,
@@ -338,7 +340,7 @@ class Broker:
         self.state = BrokerState.STOPPING
         self.server.stop_accepting()
         self._watchdog.stop()
-        self.care.stop()
+        await self.care.stop()
         await self._dispatcher.drain(DRAIN_S)
         for name in list(self.partitions):
             self.partitions[name].finish()
@@ -371,6 +373,16 @@ def _reachable(host: str) -> str:
     import socket
 
     return host if host not in ("", "0.0.0.0", "::") else socket.gethostname()
+
+
+def _tame_gc() -> None:
+    """What exists now stays; what a request makes is freed by its count, so cycles need no looking for at each step.
+
+    With the interpreter's own thresholds the collector took a seventh of the loop's time at one message a request.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def run(config: BrokerConfig, *, ready_fd: int | None = None) -> int:

@@ -1,25 +1,116 @@
-"""What is done for the logs at intervals: roll by age, retention, checkpoints. Event loop only."""
+"""What is done for the logs besides appending and reading: roll by age, retention, checkpoints, counts, the scrubber.
+
+Event loop only. What may wait for the disk runs in threads; what changes a log, on the loop, its owner.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
+
+from klog.errors import KlogError
+from klog.names import TopicPartition
+from klog.storage.log import Log
+from klog.storage.recovery import Damage
+from klog.storage.scrubber import Scrubber
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
 
 log = logging.getLogger(__name__)
 
+ROLL_EVERY_S = 1.0
+REBUILD_PAUSE_S = 0.005
+"""Counting old segments again gives way to requests this long after every few milliseconds of work."""
+
 
 class LogCare:
+    """Started with the broker, stopped before its logs are closed."""
+
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._timers: list[asyncio.TimerHandle] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = threading.Event()
+        self._kept: dict[str, dict[TopicPartition, int]] = {}
+        config = broker.config
+        self._scrubber = Scrubber(
+            broker.log_dirs.logs,
+            self._damaged,
+            interval_s=config.integer("log.scrubber.interval.ms") / 1000,
+            rate_bytes=config.integer("log.scrubber.io.max.bytes.per.second"),
+        )
+        self._intervals: tuple[tuple[float, Callable[[], Awaitable[None]]], ...] = (
+            (ROLL_EVERY_S, self._roll),
+            (config.integer("log.retention.check.interval.ms") / 1000, self._retain),
+            (config.integer("log.flush.offset.checkpoint.interval.ms") / 1000, self._checkpoint),
+            (config.integer("replica.high.watermark.checkpoint.interval.ms") / 1000, self._keep_high_watermarks),
+        )
 
     def start(self) -> None:
-        pass
+        self._scrubber.start()
+        self._tasks = [self._broker.spawn(self._every(interval_s, act)) for interval_s, act in self._intervals]
+        self._tasks.append(self._broker.spawn(self._count_again()))
 
-    def stop(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
+    async def stop(self) -> None:
+        self._stopping.set()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._scrubber.stop)
+
+    async def _every(self, interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await act()
+            except KlogError as error:
+                log.error("%s", error.message)
+
+    async def _roll(self) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        for partition in list(self._broker.partitions.values()):
+            try:
+                partition.log.roll_if_due(now_ms)
+            except KlogError as error:
+                log.error("%s: %s", partition.topic_partition, error.message)
+
+    async def _retain(self) -> None:
+        run = self._broker.log_dirs.plan_retention(self._high_watermark)
+        if not run.plans:
+            return
+        await asyncio.to_thread(run.persist)
+        run.apply()
+        await asyncio.to_thread(run.unlink)
+
+    def _high_watermark(self, one: Log) -> int:
+        """The address below which retention may delete."""
+        partition = self._broker.partitions.get(one.topic_partition)
+        return one.end.address if partition is None else partition.high_watermark.address
+
+    async def _checkpoint(self) -> None:
+        self._broker.log_dirs.checkpoint_soon()
+
+    async def _keep_high_watermarks(self) -> None:
+        for one in self._broker.log_dirs.dirs:
+            if one.failure is not None:
+                continue
+            now = {name: self._high_watermark(there) for name, there in one.logs.items()}
+            if now != self._kept.get(one.path):
+                await asyncio.to_thread(one.checkpoints.keep_high_watermarks, now)
+                self._kept[one.path] = now
+
+    async def _count_again(self) -> None:
+        """Count the segments that the checkpoint did not know; until then their counts are unknown."""
+        for one in self._broker.log_dirs.logs():
+            if one.needs_rebuild:
+                log.info("%s: counting the messages of old segments again", one.topic_partition)
+                rebuilt = await asyncio.to_thread(one.rebuild, lambda: self._stopping.wait(REBUILD_PAUSE_S))
+                one.adopt(rebuilt)
+
+    def _damaged(self, one: Log, damage: Damage) -> None:
+        """In the scrubber's thread."""
+        log.error("%s: damage found by the scrubber: %s", one.topic_partition, damage)

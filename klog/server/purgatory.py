@@ -124,7 +124,10 @@ class Purgatory:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, request: DelayedProduce) -> None:
-        self._waiting.append(request)
+        waiting = self._waiting
+        while waiting and waiting[0].answered():  # nearly all are, long before the sweep
+            waiting.popleft()
+        waiting.append(request)
         if self._timer is None:
             self._timer = self._loop.call_later(SWEEP_EVERY_S, self._sweep)
 
