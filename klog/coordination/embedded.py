@@ -106,7 +106,7 @@ class ZooKeeperServer:
 
     @property
     def log_file(self) -> Path:
-        return self.directory / "zookeeper.log"
+        return log_file(self.directory)
 
     def is_serving(self) -> bool:
         """It answers, and it is the server of this very directory."""
@@ -194,7 +194,7 @@ def start(
             MAIN_CLASS,
             str(configuration),
         ]
-        with (directory / "zookeeper.log").open("wb") as log:
+        with log_file(directory).open("wb") as log:
             child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -216,7 +216,7 @@ def start(
 def find(directory: Path) -> ZooKeeperServer | None:
     """The server that runs on `directory`, whoever started it; None when none does."""
     directory = directory.resolve()
-    port = _configured_port(directory)
+    port = configured_port(directory)
     if port is None:
         return None
     identity = process.recorded(_pid_file(directory), MAIN_CLASS, str(directory / "zoo.cfg"))
@@ -245,11 +245,15 @@ def class_path() -> list[Path]:
     return jars
 
 
-def tail(log_file: Path) -> str:
+def log_file(directory: Path) -> Path:
+    return directory / "zookeeper.log"
+
+
+def tail(path: Path) -> str:
     """The end of a log file, for an error message; "" when there is none."""
     try:
-        with log_file.open("rb") as file:
-            file.seek(max(0, log_file.stat().st_size - LOG_TAIL_BYTES))
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
             return file.read().decode("utf-8", "replace").strip()
     except OSError:
         return ""
@@ -282,7 +286,8 @@ def _archive_note(directory: Path) -> Path:
     return directory / "archive"
 
 
-def _configured_port(directory: Path) -> int | None:
+def configured_port(directory: Path) -> int | None:
+    """The port of the last start on this directory, whether it lives or not; None when there was none."""
     try:
         for line in (directory / "zoo.cfg").read_text("utf-8").splitlines():
             if line.startswith("clientPort="):
@@ -294,20 +299,21 @@ def _configured_port(directory: Path) -> int | None:
 
 def _choose_port(directory: Path, wanted: int | None) -> int:
     if wanted is not None:
-        if not _is_free(wanted):
+        if not is_free(wanted):
             raise PortInUse(f"ZooKeeper's port {wanted} is in use", hint="choose another with --zookeeper-port")
         return wanted
-    last = _configured_port(directory)
-    if last is not None and _is_free(last):
+    last = configured_port(directory)
+    if last is not None and is_free(last):
         return last
     for _ in range(PORT_TRIES):
         port = random.randrange(*PORTS)
-        if _is_free(port):
+        if is_free(port):
             return port
     raise PortInUse(f"no free port for ZooKeeper found in {PORT_TRIES} tries between {PORTS[0]} and {PORTS[1]}")
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Nobody listens on the port of this machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: TIME_WAIT is no listener
         try:
