@@ -14,7 +14,7 @@ from pathlib import Path
 
 import typer
 
-from klog.cli.target import TargetFlags, klog_home, resolve
+from klog.cli.target import Target, TargetFlags, klog_home, resolve
 
 CACHED_NAMES_MAX = 10_000
 """Beyond this, completing is no help any more."""
@@ -25,15 +25,15 @@ def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
     try:
         flags = TargetFlags(*(ctx.params.get(name) for name in ("bootstrap_server", "zookeeper", "profile")))
         target = resolve(flags, os.environ, klog_home())
-        names = json.loads(_cache_file(target.bootstrap or target.zookeeper or "").read_text("utf-8"))
+        names = json.loads(_cache_file(target).read_text("utf-8"))
         return [name for name in names if isinstance(name, str) and name.startswith(incomplete)]
     except Exception:
         return []  # whatever it is, the person who typed <Tab> does not want to read about it
 
 
-def remember_topics(address: str, names: Iterable[str]) -> None:
+def remember_topics(target: Target, names: Iterable[str]) -> None:
     """Keep the names for the next completion; a home that cannot be written is no error."""
-    path = _cache_file(address)
+    path = _cache_file(target)
     text = json.dumps(sorted(names)[:CACHED_NAMES_MAX])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,5 +44,6 @@ def remember_topics(address: str, names: Iterable[str]) -> None:
         pass
 
 
-def _cache_file(address: str) -> Path:
+def _cache_file(target: Target) -> Path:
+    address = target.bootstrap or target.zookeeper or ""
     return klog_home() / "cache" / f"topics-{hashlib.sha256(address.encode()).hexdigest()[:16]}.json"

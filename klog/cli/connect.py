@@ -21,12 +21,10 @@ CONNECT_TIMEOUT_S = 3.0
 
 async def open_cluster(invocation: Invocation) -> Cluster:
     """A connection to the invocation's cluster, known to be the one that is meant."""
+    bootstrap = await bootstrap_servers(invocation)
     target = invocation.target
-    if target.bootstrap is None:
-        target = await _with_brokers(invocation, target)
-    assert target.bootstrap is not None
     cluster = await Cluster.connect(
-        target.bootstrap,
+        bootstrap,
         source=target.source,
         timeout_s=invocation.timeout_s,
         trace=trace_to_stderr if invocation.shared.trace else None,
@@ -37,6 +35,15 @@ async def open_cluster(invocation: Invocation) -> Cluster:
         session = await _session(invocation, target.zookeeper)
         _compare(target, await cluster.cluster_id(), await asyncio.to_thread(_cluster_id, session))
     return cluster
+
+
+async def bootstrap_servers(invocation: Invocation) -> str:
+    """The addresses of brokers: those given, or those registered in the ZooKeeper that was given."""
+    target = invocation.target
+    if target.bootstrap is None:
+        target = await _with_brokers(invocation, target)
+    assert target.bootstrap is not None
+    return target.bootstrap
 
 
 async def open_zookeeper(invocation: Invocation) -> ZooKeeper:

@@ -22,9 +22,9 @@ DEFAULT_TIMEOUT_S = 10.0
 
 def duration(word: str) -> float:
     """``500ms``, ``10s``, ``2h`` in seconds."""
-    from klog.ops import units
+    from klog.ops.units import parse_duration_ms
 
-    return units.parse_duration_ms(word) / 1000
+    return parse_duration_ms(word) / 1000
 
 
 BootstrapServer = Annotated[

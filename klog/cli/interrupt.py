@@ -65,12 +65,23 @@ def cancelling(cancel: Act) -> Iterator[Callable[[], bool]]:
         _STATE.cancel = None
 
 
-def forget() -> None:
-    """The command that was interrupted has ended, and the process lives on."""
+def take_over(*, ends_process: bool) -> object:
+    """``install`` for one command of a process that lives on, the shell; what `give_back` wants afterwards.
+
+    Does nothing outside of the main thread, where Python takes no handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    before = signal.getsignal(signal.SIGINT)
     _STATE.count = 0
-    if _STATE.watchdog is not None:
-        _STATE.watchdog.cancel()
-        _STATE.watchdog = None
+    install(ends_process=ends_process)
+    return before
+
+
+def give_back(before: object) -> None:
+    """SIGINT as it was before `take_over`."""
+    if before is not None:
+        signal.signal(signal.SIGINT, before)  # type: ignore[arg-type]  # what getsignal gave
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -87,6 +87,11 @@ class Invocation:
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
 
+    def detail(self, text: str) -> None:
+        """A line that only ``-v`` wants to read."""
+        if self.shared.verbose:
+            self.say(text)
+
     def warn(self, text: str) -> None:
         """A warning, on stderr; ``-q`` silences it."""
         self.say(f"warning: {text}")
@@ -115,8 +120,7 @@ class Invocation:
         if self._target is None:
             flags = TargetFlags(self.shared.bootstrap_server, self.shared.zookeeper, self.shared.profile)
             self._target = resolve(flags, os.environ, klog_home())
-            if self.shared.verbose:
-                self.say(f"cluster: {self._target}")
+            self.detail(f"cluster: {self._target}")
         return self._target
 
     async def cluster(self) -> Cluster:
@@ -124,6 +128,12 @@ class Invocation:
         from klog.cli import connect
 
         return await connect.open_cluster(self)
+
+    async def bootstrap_servers(self) -> str:
+        """The addresses of its brokers, for what connects by itself."""
+        from klog.cli import connect
+
+        return await connect.bootstrap_servers(self)
 
     async def zookeeper(self) -> ZooKeeper:
         """A session with the cluster's ZooKeeper, closed when the command ends."""

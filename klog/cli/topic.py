@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from klog.cli.command import Noun
+from klog.cli.complete import remember_topics
 from klog.cli.invocation import Invocation
 from klog.cli.words import Properties, Regex, Topic, Topics, assignment, settings
 from klog.errors import UsageError
@@ -66,7 +67,11 @@ async def list_topics(
 
     if regex and pattern is None:
         raise UsageError("--regex needs a PATTERN")
-    return await topics.list_topics(await invocation.cluster(), pattern, regex=regex)
+    cluster = await invocation.cluster()
+    rows = await topics.list_topics(cluster, pattern, regex=regex)
+    if pattern is None:
+        remember_topics(invocation.target, [row.topic for row in rows])
+    return rows
 
 
 @topic.command("describe", rows="klog.ops.partitions:PartitionRow")

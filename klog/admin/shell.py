@@ -1,0 +1,117 @@
+"""The loop of the shell: read a line, run it as the command line would, say how it went."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TextIO
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.input import Input
+from prompt_toolkit.output import Output
+
+from klog.admin.completer import KlogCompleter
+from klog.admin.live_names import LiveNames
+from klog.admin.tree import CommandTree
+
+EXIT_USAGE = 2
+PROMPT = "klog> "
+LEAVE = frozenset({"exit", "quit"})
+NAMES_CHANGE_AFTER = frozenset({"topic", "topics", "produce", "up", "down"})
+"""Commands after which topics may be others than before."""
+
+
+class QuietHistory(FileHistory):
+    """A history that keeps no line beginning with a space: the way to type what nobody should find later."""
+
+    def append_string(self, string: str) -> None:
+        if not string.startswith(" "):
+            super().append_string(string)
+
+
+class Shell:
+    """Runs lines. One thread."""
+
+    def __init__(self, tree: CommandTree) -> None:
+        self._tree = tree
+        self.status = 0
+        """The exit code of the last command."""
+
+    def run_line(self, line: str) -> bool:
+        """Run one line; False where it says to leave. ``status`` is its exit code."""
+        text = line.strip()
+        if not text or text.startswith("#"):
+            return True
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            sys.stderr.write(f"klog shell: {error}: {text}\n")
+            self.status = EXIT_USAGE
+            return True
+        if words[0] == "klog":  # a line copied from elsewhere
+            words = words[1:] or ["--help"]
+        if words[0] in LEAVE:
+            return False
+        if words[0] == "help":
+            words = [*words[1:], "--help"]
+        if words[0] == "shell":
+            sys.stderr.write("klog shell: this is the shell already\n")
+            self.status = EXIT_USAGE
+            return True
+        self.status = self._tree.execute(words)
+        return True
+
+    def run_lines(self, lines: Iterable[str], *, keep_going: bool = False) -> int:
+        """Run lines as a script; the exit code of the first command that fails, where it stops unless ``keep_going``."""
+        first_failure = 0
+        for line in lines:
+            if not self.run_line(line):
+                break
+            if self.status:
+                first_failure = first_failure or self.status
+                if not keep_going:
+                    break
+            self.status = 0
+        return first_failure
+
+    def interact(
+        self, history: Path, *, terminal_input: Input | None = None, terminal_output: Output | None = None
+    ) -> int:
+        """Prompt until the end of input or ``exit``; the exit code of the last command."""
+        history.parent.mkdir(parents=True, exist_ok=True)
+        topics = LiveNames(self._tree.topic_names)
+        topics.now()
+        session: PromptSession[str] = PromptSession(
+            PROMPT,
+            history=QuietHistory(str(history)),
+            completer=KlogCompleter(self._tree, topics),
+            complete_while_typing=False,
+            bottom_toolbar=self.toolbar,
+            input=terminal_input,
+            output=terminal_output,
+        )
+        while True:
+            try:
+                line = session.prompt()
+            except KeyboardInterrupt:
+                continue  # Ctrl-C drops the line, as every shell does
+            except EOFError:
+                return self.status
+            self.status = 0
+            if not self.run_line(line):
+                return self.status
+            if NAMES_CHANGE_AFTER & set(line.split()[:2]):
+                topics.forget_age()
+
+    def toolbar(self) -> str:
+        """The line at the bottom: which cluster, and how the last command ended if it failed."""
+        ended = f"   exit {self.status}" if self.status else ""
+        return f" {self._tree.cluster()}{ended}"
+
+
+def script_lines(stream: TextIO) -> Iterable[str]:
+    """The lines of a script, as they come: a later one may be written while an earlier one runs."""
+    return iter(stream.readline, "")

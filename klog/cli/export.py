@@ -1,0 +1,93 @@
+"""``klog export``: messages to Parquet files with Spark, how far behind an export is, and whether it is whole."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from klog.cli.command import Noun
+from klog.cli.invocation import Invocation
+from klog.cli.target import NoCluster
+from klog.cli.words import OptionalTopics, position_range
+from klog.render import Report
+
+export = Noun("export", "Messages to Parquet files, with Spark.")
+
+Root = Annotated[str, typer.Argument(metavar="ROOT", help="The export's folder.")]
+
+
+@export.command("run", rows="klog.ops.exports:ExportedRange")
+async def run(
+    invocation: Invocation,
+    root: Annotated[str, typer.Option("--to", metavar="ROOT", help="The export's folder; made by its first run.")],
+    topics: OptionalTopics = None,
+    from_range: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="POSITION", help="Where a root's first run begins, or a range; start if not given."
+        ),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option("--master", metavar="MASTER", help="Spark's master; else this machine's cores."),
+    ] = None,
+    max_messages: Annotated[
+        int | None, typer.Option("--max-messages", metavar="N", min=1, help="At most N messages of each partition.")
+    ] = None,
+    allow_gaps: Annotated[
+        bool, typer.Option("--allow-gaps", help="Go on where retention took messages before they were exported.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be exported, without Spark.")] = False,
+) -> Report:
+    """Export what is new of topics, once each, as one batch of Parquet files with its manifest.
+
+    Without a topic: all those that the export already has. Where nothing is new it says so, without starting Spark.
+    """
+    from klog.spark import export as exporting
+
+    if from_range is not None:
+        position_range(from_range, "--from")
+    rows = await asyncio.to_thread(
+        exporting.run_export,
+        await invocation.bootstrap_servers(),
+        topics or (),
+        root,
+        from_range=from_range,
+        max_messages=max_messages,
+        dry_run=dry_run,
+        allow_gaps=allow_gaps,
+        master=master,
+        on_step=lambda step: invocation.detail(f"export: {step}"),
+    )
+    if not rows:
+        return invocation.report(rows, footer=f"nothing new for {root}")
+    messages = sum(row.messages or 0 for row in rows)
+    done = "would be exported" if dry_run else "exported"
+    return invocation.report(rows, footer=f"{messages:,} messages {done} to {root}")
+
+
+@export.command("status", rows="klog.ops.exports:ExportStatus")
+async def status(invocation: Invocation, root: Root) -> Report:
+    """Show how far an export is behind its topics."""
+    from klog.ops import export_status
+
+    servers = await invocation.bootstrap_servers()
+    return invocation.report(await asyncio.to_thread(export_status.status, servers, root))
+
+
+@export.command("verify", rows="klog.ops.exports:ExportCheck")
+async def verify(invocation: Invocation, root: Root) -> Report:
+    """Count an export again, against its manifests and its brokers. Exit 1 where anything is wrong.
+
+    Without a cluster, files and manifests are checked against each other alone.
+    """
+    from klog.ops import export_verify
+
+    try:
+        servers: str | None = await invocation.bootstrap_servers()
+    except NoCluster as error:
+        invocation.warn(f"{error.message}: checked without the brokers")
+        servers = None
+    return invocation.report(await asyncio.to_thread(export_verify.verify, servers, root))
