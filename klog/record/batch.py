@@ -205,8 +205,9 @@ def walk(
                 return
             raise CorruptBatch(f"no whole batch header at byte {position}: {end - position} bytes before the end")
         header = read_header(buffer, position)
-        check_shape(header, position)
-        next_position = position + header.size_bytes
+        if header.magic != MAGIC or header.batch_length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
+            check_shape(header, position)
+        next_position = position + header.batch_length + LENGTH_PREFIX_BYTES
         if next_position > end:
             if allow_partial:
                 return
@@ -223,11 +224,11 @@ def _cut_off(header: BatchHeader, position: int, end: int) -> CorruptBatch:
 
 def check_crc(buffer: Bytes, position: int, header: BatchHeader) -> None:
     """CorruptBatch unless the whole batch is there and its CRC is that of its bytes."""
-    end = position + header.size_bytes
+    end = position + header.batch_length + LENGTH_PREFIX_BYTES
     if end > len(buffer):
         raise _cut_off(header, position, len(buffer))
-    with memoryview(buffer) as view:
-        found = crc32c(view[position + CRC_FROM : end])
+    view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
+    found = crc32c(view[position + CRC_FROM : end])
     if found != header.crc:
         raise CorruptBatch(f"batch at byte {position} has CRC-32C {header.crc:#010x}, its bytes have {found:#010x}")
 
