@@ -65,7 +65,7 @@ class Shell:
         return True
 
     def run_lines(self, lines: Iterable[str], *, keep_going: bool = False) -> int:
-        """Run lines as a script; the exit code of the first command that fails, where it stops unless ``keep_going``."""
+        """Run lines as a script, to the first command that fails unless ``keep_going``; the exit code of that one."""
         first_failure = 0
         for line in lines:
             if not self.run_line(line):

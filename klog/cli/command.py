@@ -23,7 +23,7 @@ import typer
 from typer._click.core import Command, Context
 from typer._click.exceptions import UsageError
 from typer._click.formatting import HelpFormatter
-from typer.core import TyperArgument, TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
@@ -66,7 +66,17 @@ class Traits:
         return [parameter.name for group in _groups(self) for parameter in flags.parameters(group)]
 
 
-class KlogCommand(TyperCommand):
+class PlainHelp:
+    """``-h/--help`` converted as plainly as all else; to be named before typer's class."""
+
+    def get_help_option(self, ctx: Context) -> TyperOption | None:
+        option: TyperOption | None = super().get_help_option(ctx)  # type: ignore[misc]
+        if option is not None:
+            coerce_plainly(option)
+        return option
+
+
+class KlogCommand(PlainHelp, TyperCommand):
     """One command: its own flags and those of every command are listed apart, arguments as man pages write them."""
 
     traits: Traits = Traits()
@@ -100,7 +110,7 @@ class KlogCommand(TyperCommand):
                     formatter.write_dl(records)
 
 
-class NounGroup(TyperGroup):
+class NounGroup(PlainHelp, TyperGroup):
     """The verbs of one noun, with the hidden aliases ``ls`` and ``rm``."""
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from klog import __version__
 from klog.cli import failure, flags, interrupt
-from klog.cli.command import HELP_FLAGS, KlogCommand, NounGroup, command_name, help_record, unknown_command
+from klog.cli.command import HELP_FLAGS, KlogCommand, NounGroup, PlainHelp, command_name, help_record, unknown_command
 from klog.cli.entries import ENTRIES, Entry, entry_named
 from klog.errors import KlogError
 
@@ -26,7 +26,7 @@ Start one on this machine with `klog up`; `klog NOUN --help` and `klog NOUN VERB
 """
 
 
-class RootGroup(TyperGroup):
+class RootGroup(PlainHelp, TyperGroup):
     """``klog`` itself. Its commands come from ``klog.cli.entries``; each module is imported when its word is used."""
 
     def list_commands(self, ctx: Context) -> list[str]:

@@ -109,9 +109,9 @@ def _profile(name: str, said_by: str, home: Path) -> Target:
 
 
 def _local(home: Path) -> Target:
-    from klog.ops import local_cluster
+    from klog.ops.local_notes import running_clusters
 
-    running = local_cluster.running_clusters(home)
+    running = running_clusters(home)
     if not running:
         raise NoCluster(
             f"no cluster given, and no local one is running (looked in {home / 'running'})",

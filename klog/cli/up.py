@@ -1,0 +1,116 @@
+"""``klog up`` and ``klog down``: a cluster on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from klog.cli.command import top_command
+from klog.cli.invocation import Invocation
+from klog.cli.target import klog_home
+from klog.cli.words import Properties, settings
+from klog.render import Report
+
+if TYPE_CHECKING:
+    from klog.ops.local_notes import LocalCluster
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+Directory = Annotated[
+    Path | None, typer.Option("--dir", metavar="DIR", help="Where its data is; `local` in ~/.klog if not given.")
+]
+
+
+class _StopAsked(BaseException):
+    """A signal asked the foreground to stop. A BaseException: no handler of errors on the way may take it for one."""
+
+
+@top_command("up", rows="klog.ops.local_cluster:Started", connects=False, own_interrupt=True)
+def up(
+    invocation: Invocation,
+    directory: Directory = None,
+    brokers: Annotated[int | None, typer.Option("--brokers", metavar="N", min=1, help="How many brokers [1].")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", metavar="PORT", min=1, max=65535, help="The first broker's port [9092].")
+    ] = None,
+    zookeeper_port: Annotated[
+        int | None,
+        typer.Option("--zookeeper-port", metavar="PORT", min=1, max=65535, help="ZooKeeper's port; else a free one."),
+    ] = None,
+    detach: Annotated[bool, typer.Option("-d", "--detach", help="Come back when it is ready.")] = False,
+    properties: Properties = None,
+) -> int:
+    """Run ZooKeeper and brokers on this machine, ready to use.
+
+    In the foreground until Ctrl-C, which stops all of it in order. Run again on the same folder: the same data; what
+    runs stays, what is missing is started. Every other command finds the one cluster that runs.
+    """
+    from klog.ops import local_cluster
+
+    home = klog_home()
+    begun = time.monotonic()
+    for number in STOP_SIGNALS:
+        signal.signal(number, _stop)
+    try:
+        cluster, rows = local_cluster.up(
+            directory,
+            home,
+            brokers=brokers,
+            port=port,
+            zookeeper_port=zookeeper_port,
+            properties=settings(properties) or None,
+        )
+        ms = (time.monotonic() - begun) * 1000
+        ready = f"ready in {ms:,.0f} ms: bootstrap {cluster.bootstrap}, zookeeper {cluster.zookeeper}"
+        invocation.show(invocation.report(rows, notes=(ready,), footer=f"data in {cluster.directory}"))
+        if detach:
+            return 0
+        invocation.say("Ctrl-C stops it")
+        return _stay(invocation, cluster)
+    except _StopAsked:
+        for number in STOP_SIGNALS:
+            signal.signal(number, _leave)
+        invocation.say("stopping in order; once more leaves at once")
+        local_cluster.down(directory or home / "local", home)
+        return 0
+    finally:
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+@top_command("down", rows="klog.ops.local_cluster:Stopped", connects=False)
+def down(invocation: Invocation, directory: Directory = None) -> Report:
+    """Stop all that `klog up` started, in order, and wait until nothing of it runs."""
+    from klog.ops import local_cluster
+
+    rows = local_cluster.down(directory, klog_home())
+    killed = any(row.state == "killed" for row in rows)
+    return invocation.report(rows, failed=killed, footer=None if rows else "no local cluster is running")
+
+
+def _stay(invocation: Invocation, cluster: LocalCluster) -> int:
+    """Until nothing of the cluster runs any more; `_StopAsked` ends it earlier."""
+    from klog.ops import local_cluster
+
+    here: LocalCluster | None = cluster
+    while here is not None and here.live:
+        ended = local_cluster.await_end(here)
+        here = local_cluster.look(cluster.directory)
+        if ended is not None and here is not None and here.live:
+            invocation.warn(f"{ended.name} has ended; its log: {ended.log_file}; `klog up` starts what is missing")
+    invocation.say(f"nothing of the cluster in {cluster.directory} runs any more")
+    return 0
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    raise _StopAsked
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    os._exit(128 + number)
