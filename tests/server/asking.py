@@ -1,0 +1,106 @@
+"""Requests of tests to a broker, over klog's own channel: one connection, one answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from klog.net.channel import Channel
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.record.records import Record, encode_batch
+
+T = TypeVar("T")
+
+
+def with_channel(bootstrap: str, work: Callable[[Channel], Awaitable[T]]) -> T:
+    """Run ``work`` with a channel to the broker."""
+
+    async def run() -> T:
+        host, _, port = bootstrap.rpartition(":")
+        channel = await Channel.connect(host, int(port))
+        try:
+            return await work(channel)
+        finally:
+            await channel.close()
+
+    return asyncio.run(run())
+
+
+def ask(bootstrap: str, key: ApiKey, version: int, **fields: Any) -> Any:
+    """The answer's entity."""
+    return with_channel(bootstrap, lambda channel: channel.request(codec.request(key, version, **fields)))
+
+
+def error(answer: Any) -> int:
+    """The wire code of one part of an answer."""
+    code: int = answer.error_code.value
+    return code
+
+
+def create(bootstrap: str, name: str, partitions: int = 1, **settings: str) -> None:
+    """A topic; AssertionError if that is refused. Underscores in the names of settings stand for dots."""
+    topic = {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": [{"name": key.replace("_", "."), "value": value} for key, value in settings.items()],
+    }
+    answer = ask(bootstrap, ApiKey.CREATE_TOPICS, 5, topics=[topic])
+    assert error(answer.topics[0]) == 0, answer.topics[0]
+
+
+def values(count: int, size: int = 20) -> list[Record]:
+    """Records 0 to count - 1, a millisecond apart."""
+    return [Record(number, 1_700_000_000_000 + number, None, b"%0*d" % (size, number), ()) for number in range(count)]
+
+
+def produce(bootstrap: str, topic: str, batches: list[list[Record]], partition: int = 0) -> list[int]:
+    """Each batch in a request of its own, acks=all; the base offsets. AssertionError for a refusal."""
+
+    async def work(channel: Channel) -> list[int]:
+        offsets = []
+        for batch in batches:
+            answer = await channel.request(produce_request(topic, bytes(encode_batch(batch)), partition))
+            one = answer.responses[0].partition_responses[0]
+            assert error(one) == 0, one
+            offsets.append(one.base_offset)
+        return offsets
+
+    return with_channel(bootstrap, work)
+
+
+def produce_request(topic: str, records: bytes, partition: int = 0, version: int = 8, acks: int = -1) -> Any:
+    data = [{"index": partition, "records": records}]
+    return codec.request(
+        ApiKey.PRODUCE,
+        version,
+        transactional_id=None,
+        acks=acks,
+        timeout=10_000,
+        topic_data=[{"name": topic, "partition_data": data}],
+    )
+
+
+def offsets(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
+    """The start and the end that clients are shown."""
+
+    async def work(channel: Channel) -> tuple[int, int]:
+        found = []
+        for timestamp in (-2, -1):
+            partitions = [{"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp}]
+            asked = codec.request(
+                ApiKey.LIST_OFFSETS,
+                5,
+                replica_id=-1,
+                isolation_level=0,
+                topics=[{"name": topic, "partitions": partitions}],
+            )
+            one = (await channel.request(asked)).topics[0].partitions[0]
+            assert error(one) == 0, one
+            found.append(one.offset)
+        return found[0], found[1]
+
+    return with_channel(bootstrap, work)
