@@ -74,15 +74,15 @@ class KlogReader(DataSourceReader):  # type: ignore[misc]
                 yield from self._read_range(cluster, wanted, messages)
 
     def _read_range(self, cluster: RawCluster, wanted: Range, messages: int | None) -> Iterator[pa.RecordBatch]:
-        from klog.spark.decoding import decode
+        from klog.spark.columns import decode
 
         read = 0
         try:
             for records in cluster.fetch(wanted):
-                batch = decode(records, wanted, self.options.columns)
-                read += batch.num_rows
-                for at in range(0, batch.num_rows, ROWS_A_BATCH):
-                    yield batch.slice(at, ROWS_A_BATCH)
+                for batch in decode(records, wanted, self.options.columns):
+                    read += batch.num_rows
+                    for at in range(0, batch.num_rows, ROWS_A_BATCH):
+                        yield batch.slice(at, ROWS_A_BATCH)
         except OffsetOutOfRange:
             if self.options.fail_on_data_loss:
                 raise
