@@ -21,13 +21,14 @@ ELECTION_TRIES = 20
 
 @dataclass(frozen=True, slots=True)
 class ControllerTerm:
-    """One broker's time as controller. `session` is the session whose ephemeral `/controller` is."""
+    """One broker's time as controller. `session` holds `/controller`, whose node version is `version`."""
 
     broker_id: int
     epoch: int
     epoch_version: int
     timestamp_ms: int
     session: int
+    version: int = 0
 
     @property
     def fence(self) -> Check:
@@ -97,4 +98,5 @@ def _term(node: ZNode, epoch: ZNode) -> ControllerTerm:
         epoch_version=epoch.stat.version,
         timestamp_ms=entry.integer("timestamp", 0),
         session=node.stat.owner_session,
+        version=node.stat.version,
     )
