@@ -1,13 +1,32 @@
-"""Messages in: from files or stdin to a topic."""
+"""Messages in: from files or stdin to a topic.
+
+librdkafka sends them; this module keeps count of what became of each and says so. With acks=all it is idempotent: a
+retry never doubles a message. Keys go where Java's clients put them (murmur2), messages without a key anywhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from klog.client.cluster import Cluster
+from klog.errors import LeaderNotAvailable, UnknownTopicOrPartition, UsageError
 from klog.ops.units import Rate
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.client.metadata import TopicNode
+    from klog.ops.sender import Sender
+
+CREATION_PATIENCE_S = 3.0
+"""How long a topic that a broker makes because of us may take to appear."""
+
+GRACE_S = 0.5
+"""After an interruption: how long to wait for acknowledgements that are under way. The command has a second in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +52,7 @@ class ProduceOptions:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReceipt:
-    """What one partition acknowledged. Offsets are None with acks=0, where nobody says."""
+    """What one partition acknowledged; ``bytes`` of keys and values. Offsets are None with acks=0: nobody says."""
 
     topic: str
     partition: int
@@ -42,17 +61,22 @@ class PartitionReceipt:
     first_offset: int | None
     last_offset: int | None
     flushed_by: tuple[int, ...] | None
-    """The brokers that have it on disk (with acks=all: those in sync); None where that is not known."""
+    """The brokers that have it on disk (acks=all and a flush for every append: those in sync); None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of all input. ``failed`` > 0 or ``interrupted`` means that not all of it is in the log."""
+    """What became of all input.
+
+    ``messages`` and ``bytes`` were acknowledged (with acks=0: sent); ``failed`` were not, for good; ``unanswered`` were
+    under way when it was interrupted and may or may not be in the log.
+    """
 
     topic: str
     messages: int
     bytes: int
     failed: int
+    unanswered: int
     ms: int
     partitions: tuple[PartitionReceipt, ...]
     interrupted: bool
@@ -60,18 +84,140 @@ class Receipt:
 
     @property
     def rate(self) -> float:
-        """Messages a second."""
+        """Acknowledged messages a second."""
         return self.messages * 1000 / max(self.ms, 1)
 
     @property
+    def is_complete(self) -> bool:
+        """Whether everything that was read is in the log."""
+        return not (self.failed or self.unanswered or self.interrupted)
+
+    @property
     def tail_line(self) -> str | None:
-        """The command that shows what was sent; None where nothing was acknowledged with an offset."""
-        raise NotImplementedError
+        """The command that shows what was sent; None where nobody said under which offsets."""
+        named = [one for one in self.partitions if one.first_offset is not None]
+        if not named:
+            return None
+        topic = shlex.quote(self.topic)
+        if len(named) == 1:
+            one = named[0]
+            return f"klog tail {topic} -p {one.partition} -o {one.first_offset} -c {one.messages}"
+        return f"klog tail {topic} -e -n {self.messages}"
 
 
-async def produce(cluster: Cluster, topic: str, sources: Iterable[BinaryIO], options: ProduceOptions) -> Receipt:
-    """Send everything that ``sources`` hold; cancel the task to stop early: what was acknowledged is then told.
+async def produce(
+    cluster: Cluster,
+    topic: str,
+    sources: Iterable[BinaryIO],
+    options: ProduceOptions,
+    *,
+    interrupted: Callable[[Receipt], None] | None = None,
+) -> Receipt:
+    """Send everything that ``sources`` hold, one after the other; the receipt when all of it was answered.
 
-    A missing topic is made where the cluster allows it (auto.create.topics.enable).
+    Cancelling the task stops it: what is under way gets half a second, ``interrupted`` gets the receipt, and the
+    cancellation goes on. A missing topic is made where the cluster allows it (auto.create.topics.enable); otherwise
+    UnknownTopicOrPartition. Messages that fail do not raise: they are counted in the receipt.
     """
-    raise NotImplementedError
+    from klog.ops.sender import Sender
+
+    node = await _existing_or_made(cluster, topic)
+    if options.partition is not None and options.partition not in node.partitions:
+        count = len(node.partitions)
+        raise UnknownTopicOrPartition(
+            f"topic {topic!r} on {cluster} has {count} partitions (0 to {count - 1}), no partition {options.partition}"
+        )
+    sender = Sender(cluster.bootstrap, topic, options, timeout_s=cluster.timeout_s)
+    began = time.monotonic()
+    stop = threading.Event()
+    work = asyncio.ensure_future(asyncio.to_thread(sender.send_all, sources, stop))
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([work], timeout=GRACE_S)
+        if interrupted is not None:
+            interrupted(_receipt(sender, topic, began, True, {}))
+        raise
+    flushed_by = await _flushed_by(cluster, topic, options) if sender.acknowledged else {}
+    return _receipt(sender, topic, began, False, flushed_by)
+
+
+def _receipt(
+    sender: Sender, topic: str, began: float, was_interrupted: bool, flushed_by: dict[int, tuple[int, ...]]
+) -> Receipt:
+    rows = []
+    for partition, one in sorted(sender.partitions.items()):
+        first, last = (None, None) if one.first_offset < 0 else (one.first_offset, one.last_offset)
+        rows.append(PartitionReceipt(topic, partition, one.messages, one.bytes, first, last, flushed_by.get(partition)))
+    return Receipt(
+        topic,
+        sender.acknowledged,
+        sum(row.bytes for row in rows),
+        sender.failed,
+        sender.unanswered,
+        round((time.monotonic() - began) * 1000),
+        tuple(rows),
+        was_interrupted,
+        sender.first_error,
+    )
+
+
+async def _existing_or_made(cluster: Cluster, topic: str) -> TopicNode:
+    """The topic; where it is missing, the one that the cluster makes for a producer that asks."""
+    from klog.names import check_topic_name
+    from klog.protocol.apis import ApiKey
+
+    check_topic_name(topic)
+    try:
+        return await cluster.topic(topic)
+    except UnknownTopicOrPartition:
+        pass
+    asked = await cluster.to_any(
+        ApiKey.METADATA,
+        12,
+        4,
+        topics=[{"name": topic, "topic_id": None}],
+        allow_auto_topic_creation=True,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+    hint = f"make it: klog topic create {shlex.quote(topic)} -p 4"
+    if cluster.is_klog and int(asked.topics[0].error_code) == UnknownTopicOrPartition.wire:
+        raise UnknownTopicOrPartition(
+            f"there is no topic {topic!r} on {cluster}, and it makes none by itself", hint=hint
+        )
+    deadline = time.monotonic() + min(CREATION_PATIENCE_S, cluster.timeout_s)
+    pause_s = 0.01
+    while True:
+        try:
+            node = await cluster.topic(topic, fresh=True)
+            if all(one.leader is not None for one in node.partitions.values()):
+                return node
+        except (UnknownTopicOrPartition, LeaderNotAvailable):
+            pass
+        if time.monotonic() + pause_s > deadline:
+            raise UnknownTopicOrPartition(f"there is no topic {topic!r} on {cluster}", hint=hint)
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 2, 0.2)
+
+
+async def _flushed_by(cluster: Cluster, topic: str, options: ProduceOptions) -> dict[int, tuple[int, ...]]:
+    """The brokers that must have flushed what was acknowledged, by partition; empty where no rule says so."""
+    from klog.ops.settings import describe_settings
+
+    if options.acks != "all" or not cluster.is_klog:
+        return {}
+    settings = {one.name: one.value for one in (await describe_settings(cluster, [topic]))[topic]}
+    if settings.get("flush.messages") != "1":
+        return {}
+    node = await cluster.topic(topic, fresh=True)
+    return {one.partition: one.isr for one in node.partitions.values()}
+
+
+def parse_header(text: str) -> tuple[str, bytes | None]:
+    """``name=value`` (-H), or ``name`` alone for a header without a value; UsageError otherwise."""
+    name, equals, value = text.partition("=")
+    if not name:
+        raise UsageError(f"header {text!r} has no name", hint="write -H name=value")
+    return name, value.encode() if equals else None

@@ -1,13 +1,26 @@
-"""Messages out: from topics to a stream of bytes."""
+"""Messages out: from topics to a stream of bytes.
+
+librdkafka fetches them, by assignment, without a group and without ever making a topic. Where to begin and where to end
+is settled first, over klog's own connection, for every partition; then a thread reads and writes until it is there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from klog.client.cluster import Cluster
-from klog.ops.positions import Range
+from klog.errors import KlogError, UnknownTopicOrPartition, UsageError
+from klog.names import TopicPartition
+from klog.ops.positions import END, Anchor, Position, Range
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+
+PARTITIONS_MAX = 100_000
+"""More than any cluster has; bounds what ``0-99999999`` would make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +29,7 @@ class TailOptions:
 
     ``offset`` None: what comes from now on. ``last`` (-n): the last N over all partitions, by time, then what comes
     (unless ``until_end``). ``count`` (-c) stops after N messages. ``until_end`` (-e) stops at the end there was at the
-    start. ``format`` is kcat's (see `formats`); ``grep`` is searched in values.
+    start, as does a range with an end. ``format`` is kcat's (see `klog.ops.formats`); ``grep`` is searched in values.
     """
 
     partitions: tuple[int, ...] | None = None
@@ -33,11 +46,23 @@ class TailOptions:
 
 @dataclass(frozen=True, slots=True)
 class TailSummary:
-    """``earlier``: messages before the first shown, None where not known."""
+    """What was shown; ``bytes`` as written. ``earlier``: messages before the first shown, None where not known."""
 
     messages: int
     bytes: int
     earlier: int | None
+
+
+@dataclass(slots=True)
+class Span:
+    """What to read of one partition: from ``begin`` up to, not with, ``end``; None: for ever."""
+
+    begin: int
+    end: int | None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.end is not None and self.begin >= self.end
 
 
 async def tail(
@@ -48,14 +73,113 @@ async def tail(
     *,
     note: Callable[[str], None] = lambda text: None,
 ) -> TailSummary:
-    """Write messages to ``sink`` until told otherwise; cancel the task to stop.
+    """Write messages to ``sink`` until told otherwise; cancel the task to stop (within 0.2 s).
 
-    ``note`` gets sentences for stderr ("1,204 earlier: -o start", "end of partition"). Never creates a topic:
+    ``note`` gets sentences for stderr ("1204 earlier: -o start"), from this task's thread. Never makes a topic:
     UnknownTopicOrPartition. BrokenPipeError of the sink comes through.
     """
-    raise NotImplementedError
+    from klog.ops.reader import Reader
+
+    if options.last is not None and options.offset is not None:
+        raise UsageError("-n says where to begin, and so does -o: one of them")
+    begin, end, follow = _reach(options)
+    spans = await _spans(cluster, topics, options.partitions, begin, end, note)
+    earlier = await _count_before(cluster, spans) if options.last is not None else None
+    stop = threading.Event()
+    loop = asyncio.get_running_loop()
+    reader = Reader(
+        cluster.bootstrap,
+        spans,
+        options,
+        sink,
+        follow=follow,
+        earlier=earlier,
+        stop=stop,
+        note=lambda text: _discard(loop.call_soon_threadsafe(note, text)),
+        timeout_s=cluster.timeout_s,
+    )
+    work = asyncio.ensure_future(asyncio.to_thread(reader.run))
+    try:
+        return await asyncio.shield(work)
+    finally:
+        stop.set()
+        if not work.done():
+            await asyncio.wait([work])
+
+
+async def _spans(
+    cluster: Cluster,
+    topics: Sequence[str],
+    partitions: Sequence[int] | None,
+    begin: Position,
+    end: Position | None,
+    note: Callable[[str], None],
+) -> dict[TopicPartition, Span]:
+    from klog.ops.resolve import bounds, resolve
+
+    if not topics:
+        raise UsageError("no topic to tail")
+    spans: dict[TopicPartition, Span] = {}
+    for topic in dict.fromkeys(topics):
+        node = await cluster.topic(topic)
+        chosen = list(node.partitions) if partitions is None else list(partitions)
+        missing = [one for one in chosen if one not in node.partitions]
+        if missing:
+            count = len(node.partitions)
+            raise UnknownTopicOrPartition(
+                f"topic {topic!r} on {cluster} has {count} partitions (0 to {count - 1}), no partition {missing[0]}"
+            )
+        within = await bounds(cluster, topic, chosen)
+        begins = await resolve(cluster, topic, chosen, begin, within)
+        ends = await resolve(cluster, topic, chosen, end, within) if end is not None else None
+        for one in chosen:
+            spans[TopicPartition(topic, one)] = Span(begins[one], None if ends is None else ends[one])
+            if begin.anchor is Anchor.OFFSET and begins[one] != begin.value:
+                start, stop = within[one]
+                note(f"{topic}-{one} has {start} to {stop}, not {begin.value}: beginning at {begins[one]}")
+    return spans
+
+
+def _reach(options: TailOptions) -> tuple[Position, Position | None, bool]:
+    """Where to begin; where what is there ends (None: it does not matter); whether to go on behind that."""
+    if options.last is not None:
+        # Any partition may have all of the last N; the reader finds out which ones they are.
+        return Position(Anchor.BACK, options.last), END, not options.until_end
+    begin, end = (END, None) if options.offset is None else options.offset
+    follow = end is None and not options.until_end
+    if end is None and (options.until_end or options.merge_by_time):
+        end = END
+    return begin, end, follow
+
+
+async def _count_before(cluster: Cluster, spans: Mapping[TopicPartition, Span]) -> int | None:
+    """How many messages lie before the spans; None where the brokers cannot say."""
+    from klog.client import asks
+
+    answers = await cluster.to_leaders(
+        {one: (asks.EARLIEST, span.begin) for one, span in spans.items()}, asks.count_messages
+    )
+    total = 0
+    for answer in answers.values():
+        if answer is None or isinstance(answer, KlogError) or answer.messages is None:
+            return None
+        total += answer.messages
+    return total
 
 
 def parse_partitions(text: str) -> tuple[int, ...]:
-    """``0,2,5-8`` -> (0, 2, 5, 6, 7, 8); UsageError otherwise."""
-    raise NotImplementedError
+    """``0,2,5-8`` -> (0, 2, 5, 6, 7, 8), each once, in order; UsageError otherwise."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not (first.isascii() and first.isdigit()) or (dash and not (last.isascii() and last.isdigit())):
+            raise UsageError(f"{text!r} is no list of partitions", hint="write 0,2,5-8")
+        low, high = int(first), int(last) if dash else int(first)
+        if low > high or high >= PARTITIONS_MAX:
+            raise UsageError(f"{text!r}: {part.strip()} is no range of partitions", hint="write 0,2,5-8")
+        found.update(range(low, high + 1))
+    return tuple(sorted(found))
+
+
+def _discard(handle: object) -> None:
+    """For a callback whose result nobody wants."""
