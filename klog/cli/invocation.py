@@ -190,7 +190,8 @@ def perform(ctx: Context, function: Callable[..., Any], traits: Traits, values: 
     outer = ctx.find_root().obj
     shared = own.over(outer) if isinstance(outer, Shared) else own
     invocation = Invocation(command_name(ctx), traits, shared)
-    logging.basicConfig(level=logging.INFO if shared.verbose else logging.ERROR, format="%(levelname)s %(message)s")
+    # What matters of a command is in its error or its rows; klog's own log lines are a server's.
+    logging.basicConfig(level=logging.WARNING if shared.verbose else logging.ERROR, format="%(levelname)s %(message)s")
     if traits.own_interrupt:
         interrupt.leave_to_command()
     try:

@@ -34,13 +34,14 @@ class NoCluster(KlogError):
 class Target:
     """The addresses of a cluster, at least one of them, and the ``source`` that gave them, in words.
 
-    ``cluster_id`` is what the source expects to find there, where it says so.
+    ``cluster_id`` is what the source expects to find there, where it says so; ``directory`` is a local cluster's.
     """
 
     bootstrap: str | None
     zookeeper: str | None
     source: str
     cluster_id: str | None = None
+    directory: Path | None = None
 
     def __str__(self) -> str:
         parts = [self.bootstrap or "", f"zookeeper {self.zookeeper}" if self.zookeeper else ""]
@@ -121,4 +122,5 @@ def _local(home: Path) -> Target:
         listed = "; ".join(f"{cluster.bootstrap} in {cluster.directory}" for cluster in running)
         raise Refused(f"{len(running)} local clusters are running: {listed}", hint="say which: -B HOST:PORT")
     cluster = running[0]
-    return Target(cluster.bootstrap, cluster.zookeeper, f"the local cluster in {cluster.directory}", cluster.cluster_id)
+    source = f"the local cluster in {cluster.directory}"
+    return Target(cluster.bootstrap, cluster.zookeeper, source, cluster.cluster_id, cluster.directory)

@@ -1,0 +1,32 @@
+"""``klog status``: is it up?"""
+
+from __future__ import annotations
+
+from klog.cli.command import top_command
+from klog.cli.invocation import Invocation
+from klog.cli.target import NoCluster, klog_home
+from klog.render import Report
+
+
+@top_command("status", rows="klog.ops.status:StatusRow")
+async def status(invocation: Invocation) -> Report:
+    """Show whether each ZooKeeper server, each broker, the controller and the partitions are well.
+
+    Exit 1 when something is down.
+    """
+    from klog.ops import status as looking
+    from klog.ops.local_notes import look
+
+    bootstrap = zookeeper = None
+    try:
+        target = invocation.target
+        local = look(target.directory) if target.directory is not None else None
+        bootstrap, zookeeper = target.bootstrap, target.zookeeper
+    except NoCluster:
+        # What ran here last is what is asked about; all of it is down then.
+        local = look(klog_home() / "local")
+        if local is None:
+            raise
+        bootstrap, zookeeper = local.bootstrap, local.zookeeper or None
+    rows = await looking.status(bootstrap, zookeeper, local, timeout_s=invocation.timeout_s)
+    return invocation.report(rows, failed=looking.anything_down(rows))
