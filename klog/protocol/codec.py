@@ -155,12 +155,12 @@ def encode_request(entity: Any, correlation_id: int, client_id: str) -> bytes:
     return bytes(frame)
 
 
-def request(key: int, version: int, **values: Any) -> Any:
+def request(key: int, version: int, /, **values: Any) -> Any:
     """A request's entity from plain values; see `build`."""
     return build(request_schema(key, version), values)
 
 
-def response(key: int, version: int, **values: Any) -> Any:
+def response(key: int, version: int, /, **values: Any) -> Any:
     """A response's entity from plain values; see `build`."""
     return build(response_schema(key, version), values)
 
