@@ -57,12 +57,12 @@ class ExportRoot:
 
         Refused where the folder holds something else.
         """
-        path = self._own / "export.json"
-        data = self._files.read(str(path))
-        if data is not None:
-            return ExportIdentity.from_json(data, str(path))
         if self.path.exists() and not self.path.is_dir():
             raise Refused(f"{self.path} is a file", hint="name a folder that is not there yet")
+        path = self._own / "export.json"
+        data = self._files.read(str(path)) if self._own.is_dir() else None
+        if data is not None:
+            return ExportIdentity.from_json(data, str(path))
         foreign = self._foreign()
         if foreign is not None:
             raise Refused(
