@@ -1,0 +1,142 @@
+"""What the pipeline's tests share: topics with known messages, and a writer of Parquet that needs no JVM.
+
+One Spark session serves the whole folder; tests that use it are in one xdist group, so that one worker starts it.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as StockTopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from klog.client.raw_fetch import Range
+from klog.spark.options import SourceOptions
+from klog.spark.source import KlogReader
+from tests.broker_fixture import RunningBroker
+
+COLUMNS = ["topic", "partition", "offset", "key", "value", "headers"]
+
+
+class Message(NamedTuple):
+    """What was produced; ``headers`` in order."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = 1_700_000_000_000
+
+
+class TopicOnBroker:
+    """A topic of the test's own. `produce` waits for every acknowledgement and returns the offsets."""
+
+    def __init__(self, bootstrap: str, name: str, partitions: int) -> None:
+        self.bootstrap = bootstrap
+        self.name = name
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
+
+    def produce(
+        self, messages: Sequence[Message], partition: int = 0, codec: str = "none", batch: int = 100_000
+    ) -> list[int]:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "compression.type": codec,
+                "linger.ms": 50,
+                "batch.num.messages": batch,
+                "batch.size": 4_000_000,
+                "enable.idempotence": True,
+            }
+        )
+        offsets: list[int] = []
+
+        def delivered(error: Any, message: Any) -> None:
+            assert error is None, error
+            offsets.append(message.offset())
+
+        for one in messages:
+            producer.produce(
+                self.name,
+                one.value,
+                one.key,
+                partition,
+                on_delivery=delivered,
+                timestamp=one.timestamp_ms,
+                headers=list(one.headers),
+            )
+        assert producer.flush(60) == 0
+        assert len(offsets) == len(messages)
+        return sorted(offsets)
+
+    def delete_before(self, offset: int, partition: int = 0) -> None:
+        """DeleteRecords: the log starts at ``offset`` when this returns."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for done in admin.delete_records([StockTopicPartition(self.name, partition, offset)]).values():
+            done.result(20)
+
+    def delete(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})  # held: it ends its requests when it goes
+        admin.delete_topics([self.name])[self.name].result(20)
+
+    def grow(self, partitions: int) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(20)
+
+
+class DirectWriter:
+    """Parquet by this process: what Spark's tasks do, without Spark. For the tests of everything around it."""
+
+    engine = "pyarrow"
+
+    def write(self, bootstrap: str, ranges: Sequence[Range], folder: Path) -> None:
+        options = {"bootstrap.servers": bootstrap, "ranges": json.dumps(ranges), "includeHeaders": "true"}
+        reader = KlogReader(SourceOptions.parse(options))
+        for number, partition in enumerate(reader.partitions()):
+            batches = list(reader.read(partition))
+            if batches:
+                pq.write_table(pa.Table.from_batches(batches), folder / f"part-{number:05d}.parquet")
+
+
+def make_messages(count: int, start: int = 0) -> list[Message]:
+    """Messages that differ, with keys and no headers."""
+    return [Message(f"k{i}".encode(), f"value {i}".encode()) for i in range(start, start + count)]
+
+
+def exported_rows(root: Path) -> list[dict[str, Any]]:
+    """Every row that a reader of the export sees, by partition and offset."""
+    rows = pa.concat_tables(
+        [pq.read_table(path, columns=COLUMNS) for path in sorted(root.glob("data/batch=*/*.parquet"))] or [_NONE]
+    ).to_pylist()
+    return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+_NONE = pa.table({name: [] for name in COLUMNS})
+
+
+@pytest.fixture
+def new_topic(broker: RunningBroker) -> Callable[..., TopicOnBroker]:
+    """Makes topics on the shared broker."""
+
+    def make(partitions: int = 1) -> TopicOnBroker:
+        return TopicOnBroker(broker.bootstrap, f"t-{secrets.token_hex(6)}", partitions)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The session, with Spark's retries of tasks, as `klog export run` has it."""
+    from klog.spark.session import start_session
+
+    session = start_session("local[2,4]")
+    yield session
+    session.stop()

@@ -1,0 +1,238 @@
+"""The folder of an export: whose it is, its chain, its one commit, and what of it outlives a power cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from klog.errors import NoSuchThing, Refused, UsageError
+from klog.names import TopicPartition
+from klog.ops.export_manifest import ExportedFile, ExportedPartition, ExportIdentity, Gap, Manifest
+from klog.ops.export_root import ExportRoot
+from klog.storage.filesystem import OsFileSystem, OsLogFile
+
+PARTITION = TopicPartition("t", 0)
+IDENTITY = ExportIdentity("cluster", "parquet", {"t": "id"}, {PARTITION: 0}, "2026-01-01T00:00:00.000Z", "0.1.0")
+
+
+def manifest(batch: int, previous: str | None, start: int = 0, end: int = 10) -> Manifest:
+    return Manifest(
+        batch=batch,
+        run="run",
+        previous_sha256=previous,
+        format="parquet",
+        cluster_id="cluster",
+        topic_ids={"t": "id"},
+        partitions={PARTITION: ExportedPartition(start, end, 3, 3, start, end - 1, 5, 6, 2)},
+        gaps=(Gap("t", 0, 1, 2, "why"),),
+        windows={("t", 0): 3},
+        files=(ExportedFile("part-0.parquet", 4, 3),),
+        klog="0.1.0",
+        engine="none",
+        started_at="a",
+        committed_at="b",
+    )
+
+
+def commit(root: ExportRoot, batch: int, previous: str | None, start: int = 0, end: int = 10) -> str:
+    run, folder = root.stage()
+    (folder / "part-0.parquet").write_text("data")
+    digest = root.flush(run, manifest(batch, previous, start, end))
+    assert root.commit(run, batch)
+    return digest
+
+
+def test_identity_and_manifest_read_back_as_written(tmp_path: Path) -> None:
+    assert ExportIdentity.from_json(IDENTITY.to_json(), "x") == IDENTITY
+    one = manifest(4, "abc")
+    assert Manifest.from_json(one.to_json(), "x") == one
+    first = manifest(0, None)
+    assert Manifest.from_json(first.to_json(), "x") == first
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"layout": 2}', '{"layout": 1, "batch": 0}', "\0"])
+def test_what_is_no_manifest_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match="the-path"):
+        Manifest.from_json(text.encode(), "the-path")
+    with pytest.raises(Refused, match="the-path"):
+        ExportIdentity.from_json(text.encode(), "the-path")
+
+
+@pytest.mark.parametrize(
+    "foreign", ["file.txt", "data/batch=0000000000/part.parquet", "_klog", "_klog/other.json", "_staging/x/y"]
+)
+def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path, foreign: str) -> None:
+    path = tmp_path / "root" / foreign
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    with pytest.raises(Refused, match="not an export"):
+        ExportRoot(str(tmp_path / "root")).identity()
+    assert path.read_text() == "mine"
+
+
+def test_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "root").write_text("x")
+    with pytest.raises(Refused, match="is a file"):
+        ExportRoot(str(tmp_path / "root")).identity()
+
+
+def test_an_empty_folder_and_a_first_run_cut_off_are_taken(tmp_path: Path) -> None:
+    assert ExportRoot(str(tmp_path)).identity() is None
+    (tmp_path / "_klog").mkdir()
+    (tmp_path / "_klog" / ".1234").write_text('{"lay')
+    assert ExportRoot(str(tmp_path)).identity() is None
+    assert ExportRoot(str(tmp_path)).create(IDENTITY) == IDENTITY
+    with pytest.raises(NoSuchThing):
+        ExportRoot(str(tmp_path / "elsewhere")).existing_identity()
+
+
+@pytest.mark.parametrize("root", ["hdfs://n/x", "s3a://b/x", "S3://b/x", "abfs:x", ""])
+def test_other_stores_are_refused_with_words(root: str) -> None:
+    with pytest.raises(UsageError):
+        ExportRoot(root)
+
+
+def test_a_file_url_is_a_path(tmp_path: Path) -> None:
+    assert ExportRoot(f"file://{tmp_path}/a").path == tmp_path / "a"
+    assert ExportRoot(f"file:{tmp_path}/a").path == tmp_path / "a"
+
+
+def test_who_comes_second_gets_the_first_ones_identity(tmp_path: Path) -> None:
+    root = ExportRoot(str(tmp_path / "root"))
+    assert root.create(IDENTITY) == IDENTITY
+    assert root.create(replace(IDENTITY, cluster_id="other")) == IDENTITY
+
+
+def test_of_many_commits_of_one_batch_exactly_one_wins(tmp_path: Path) -> None:
+    root = ExportRoot(str(tmp_path / "root"))
+    root.create(IDENTITY)
+    for batch in range(60):
+        runs = [root.stage()[0] for _ in range(2)]
+        for run in runs:
+            (tmp_path / "root" / "_staging" / run / "mine").write_text(run)
+            root.flush(run, manifest(batch, None))
+        gate = threading.Barrier(2)
+        won: list[str] = []
+
+        def attempt(run: str, batch: int = batch, gate: threading.Barrier = gate, won: list[str] = won) -> None:
+            gate.wait()
+            if root.commit(run, batch):
+                won.append(run)
+
+        threads = [threading.Thread(target=attempt, args=(run,)) for run in runs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+        assert (root.batch_path(batch) / "mine").read_text() == won[0]
+
+
+def test_the_chain_is_followed_and_a_checkpoint_spares_reading_it_again(tmp_path: Path) -> None:
+    root = ExportRoot(str(tmp_path))
+    root.create(IDENTITY)
+    assert root.last() is None
+    first = commit(root, 0, None, 0, 10)
+    second = commit(root, 1, first, 10, 20)
+    last = root.last()
+    assert last is not None
+    assert (last[0].batch, last[1]) == (1, second)
+    root.checkpoint(1, second)
+    (root.batch_path(0) / "_klog_manifest.json").write_text("rubbish")
+    third = commit(root, 2, second, 20, 30)
+    last = root.last()
+    assert last is not None
+    assert last[1] == third
+    root.checkpoint(2, "wrong")  # a hint that does not hold is not believed
+    with pytest.raises(Refused):
+        root.last()
+
+
+def test_a_changed_manifest_breaks_the_chain(tmp_path: Path) -> None:
+    root = ExportRoot(str(tmp_path))
+    root.create(IDENTITY)
+    commit(root, 1, commit(root, 0, None, 0, 10), 10, 20)
+    path = root.batch_path(0) / "_klog_manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"messages": 3', b'"messages": 4'))
+    with pytest.raises(Refused, match="does not follow"):
+        root.last()
+
+
+def test_a_missing_batch_is_refused(tmp_path: Path) -> None:
+    root = ExportRoot(str(tmp_path))
+    root.create(IDENTITY)
+    commit(root, 1, None)
+    with pytest.raises(Refused, match="batch 0 is missing"):
+        root.last()
+
+
+def test_a_batch_that_begins_before_the_end_of_the_one_before_is_refused(tmp_path: Path) -> None:
+    root = ExportRoot(str(tmp_path))
+    root.create(IDENTITY)
+    commit(root, 1, commit(root, 0, None, 0, 10), 9, 20)
+    with pytest.raises(Refused, match="before the end"):
+        root.last()
+
+
+def test_only_staging_that_nobody_touches_is_removed(tmp_path: Path) -> None:
+    root = ExportRoot(str(tmp_path))
+    root.create(IDENTITY)
+    old, old_path = root.stage()
+    busy, busy_path = root.stage()
+    for path in (old_path, busy_path):
+        os.utime(path, (1, 1))
+    (busy_path / "part-1").write_text("written a moment ago")
+    assert root.discard_stale() == [old]
+    assert not old_path.exists()
+    assert (busy_path / "part-1").exists()
+    root.discard(busy)
+    assert not busy_path.exists()
+
+
+class RecordingFileSystem(OsFileSystem):
+    """The real one, that notes what was made durable, in order."""
+
+    def __init__(self) -> None:
+        self.acts: list[tuple[str, str]] = []
+
+    def open(self, path: str, *, create: bool = False) -> OsLogFile:
+        acts = self.acts
+
+        class Recorded(OsLogFile):
+            def sync(self) -> None:
+                acts.append(("sync", self.path))
+                super().sync()
+
+        return Recorded(path, os.open(path, os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0), 0o644))
+
+    def sync_folder(self, path: str) -> None:
+        self.acts.append(("sync", path))
+        super().sync_folder(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self.acts.append(("rename", source))
+        super().rename(source, target)
+
+
+def test_everything_is_on_the_disk_before_the_commit_and_the_commit_after_it(tmp_path: Path) -> None:
+    files = RecordingFileSystem()
+    root = ExportRoot(str(tmp_path), files)
+    root.create(IDENTITY)
+    run, folder = root.stage()
+    (folder / "part-0.parquet").write_text("data")
+    (folder / "dt=1").mkdir()
+    (folder / "dt=1" / "part-1.parquet").write_text("data")
+    below = sorted(str(path) for path in [folder, *folder.rglob("*")])
+    root.flush(run, manifest(0, None))
+    assert root.commit(run, 0)
+    at = files.acts.index(("rename", str(folder)))
+    flushed = {path for act, path in files.acts[:at] if act == "sync"}
+    assert flushed >= {*below, str(folder / "_klog_manifest.json")}
+    assert str(tmp_path / "_klog") in flushed
+    assert ("sync", str(tmp_path / "data")) in files.acts[at:]
+    assert json.loads((root.batch_path(0) / "_klog_manifest.json").read_bytes())["batch"] == 0

@@ -1,0 +1,422 @@
+"""The algorithm of an export against a real broker: exact, incremental, and refused where it must be.
+
+Spark is not started here; `test_export_spark.py` has what needs it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from klog.client.raw_fetch import Range
+from klog.errors import (
+    CorruptLog,
+    KlogError,
+    NoSuchThing,
+    OffsetOutOfRange,
+    Refused,
+    UnknownTopicOrPartition,
+    UsageError,
+)
+from klog.ops.export_root import ExportRoot
+from klog.ops.export_run import STEPS, run
+from klog.ops.export_status import status
+from klog.ops.export_verify import verify
+from klog.ops.exports import ExportedRange
+from tests.broker_fixture import ROOT, RunningBroker
+from tests.spark.conftest import DirectWriter, Message, TopicOnBroker, exported_rows, make_messages
+
+NewTopic = Callable[..., TopicOnBroker]
+
+
+def export(topic: TopicOnBroker, root: Path, **options: Any) -> list[ExportedRange]:
+    return run(topic.bootstrap, [topic.name], str(root), DirectWriter(), **options)
+
+
+def offsets(root: Path, partition: int = 0) -> list[int]:
+    return [row["offset"] for row in exported_rows(root) if row["partition"] == partition]
+
+
+def states(bootstrap: str | None, root: Path) -> list[str]:
+    return sorted(row.state for row in verify(bootstrap, str(root)))
+
+
+def test_each_run_takes_what_is_new_and_nothing_else(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic, root = new_topic(2), tmp_path / "root"
+    first = topic.produce(make_messages(100), 0)
+    other = topic.produce(make_messages(40), 1)
+    rows = export(topic, root)
+    assert [(row.partition, row.from_, row.to, row.messages) for row in rows] == [
+        (0, 0, first[-1] + 1, 100),
+        (1, 0, other[-1] + 1, 40),
+    ]
+    assert sum(row.bytes or 0 for row in rows) <= sum(p.stat().st_size for p in root.rglob("*.parquet"))
+    assert export(topic, root) == []
+    second = topic.produce(make_messages(50, 100), 0)
+    (row,) = export(topic, root)
+    assert (row.partition, row.from_, row.messages) == (0, first[-1] + 1, 50)
+    assert export(topic, root) == []
+    assert offsets(root, 0) == first + second
+    assert offsets(root, 1) == other
+    assert [bytes(row["value"]) for row in exported_rows(root)][:150] == [f"value {i}".encode() for i in range(150)]
+    assert states(topic.bootstrap, root) == ["ok", "ok"]
+    assert sorted(path.name for path in (root / "data").iterdir()) == ["batch=0000000000", "batch=0000000001"]
+    assert list((root / "_staging").iterdir()) == []
+
+
+def test_nothing_new_and_nothing_at_all(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(3)
+    assert export(topic, tmp_path / "root") == []
+    assert exported_rows(tmp_path / "root") == []
+    assert [row.lag for row in status(topic.bootstrap, str(tmp_path / "root"))] == [0, 0, 0]
+    assert states(topic.bootstrap, tmp_path / "root") == ["ok"] * 3
+
+
+def test_keys_tombstones_headers_and_big_values_are_kept(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    messages = [
+        Message(None, b"no key"),
+        Message(b"gone", None),
+        Message(None, None),
+        Message(b"", b""),
+        Message(b"h", b"v", (("a", b"1"), ("a", None), ("ü", b""))),
+        Message(b"big", os.urandom(900_000)),
+    ]
+    topic.produce(messages)
+    export(topic, tmp_path)
+    found = [
+        (row["key"], row["value"], tuple((h["key"], h["value"]) for h in row["headers"] or ()))
+        for row in exported_rows(tmp_path)
+    ]
+    assert found == [(one.key, one.value, one.headers) for one in messages]
+
+
+def test_a_dry_run_says_what_would_be_and_leaves_nothing(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    topic.produce(make_messages(10))
+    (row,) = export(topic, tmp_path / "root", dry_run=True)
+    assert (row.messages, row.files, row.bytes) == (10, None, None)
+    assert not (tmp_path / "root").exists()
+
+
+def test_max_messages_bounds_a_run_and_the_next_one_goes_on(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    produced = topic.produce(make_messages(25), batch=7)
+    taken = [sum(row.messages or 0 for row in export(topic, tmp_path, max_messages=10)) for _ in range(4)]
+    assert taken == [10, 10, 5, 0]
+    assert offsets(tmp_path) == produced
+    assert states(topic.bootstrap, tmp_path) == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("words", "first", "last"), [("+3", 3, 10), ("-4", 6, 10), ("end", 10, 10), ("+2:-2", 2, 8), (":+5", 0, 5)]
+)
+def test_from_is_for_the_first_run(new_topic: NewTopic, tmp_path: Path, words: str, first: int, last: int) -> None:
+    topic = new_topic()
+    produced = topic.produce(make_messages(10), batch=4)
+    export(topic, tmp_path, from_range=words)
+    assert offsets(tmp_path) == produced[first:last]
+    later = topic.produce(make_messages(3))
+    export(topic, tmp_path)
+    assert offsets(tmp_path) == produced[first:] + later
+    with pytest.raises(UsageError, match="first run"):
+        export(topic, tmp_path, from_range="start")
+
+
+def test_from_a_time(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    produced = topic.produce([Message(None, b"x", (), 1_700_000_000_000 + 1000 * i) for i in range(20)], batch=6)
+    export(topic, tmp_path, from_range="@2023-11-14T22:13:27Z")
+    assert offsets(tmp_path) == produced[7:]
+
+
+def test_an_interrupted_first_run_keeps_where_it_began(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    produced = topic.produce(make_messages(10))
+
+    def fail(step: str) -> None:
+        if step == "planned":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(topic, tmp_path, from_range="+4", on_step=fail)
+    with pytest.raises(UsageError, match="other starts"):
+        export(topic, tmp_path, from_range="+5")
+    export(topic, tmp_path)
+    assert offsets(tmp_path) == produced[4:]
+
+
+def test_several_topics_are_one_batch_and_stay_the_same(new_topic: NewTopic, tmp_path: Path) -> None:
+    one, two, three = new_topic(), new_topic(), new_topic()
+    one.produce(make_messages(5))
+    two.produce(make_messages(6))
+    rows = run(one.bootstrap, [one.name, two.name], str(tmp_path), DirectWriter())
+    assert sorted(row.messages or 0 for row in rows) == [5, 6]
+    assert len(list(tmp_path.glob("data/*"))) == 1
+    for others in ([one.name], [one.name, three.name], [three.name]):
+        with pytest.raises(Refused, match="is the export of"):
+            run(one.bootstrap, others, str(tmp_path), DirectWriter())
+    two.produce(make_messages(1))
+    (row,) = run(one.bootstrap, [], str(tmp_path), DirectWriter())  # none named: those of the export
+    assert row.topic == two.name
+
+
+def test_a_topic_that_is_not_there(new_topic: NewTopic, tmp_path: Path) -> None:
+    with pytest.raises(UnknownTopicOrPartition, match="nowhere"):
+        run(new_topic().bootstrap, ["nowhere"], str(tmp_path / "root"), DirectWriter())
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_topic_made_again_under_its_name_is_refused(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    topic.produce(make_messages(5))
+    export(topic, tmp_path)
+    before = exported_rows(tmp_path)
+    topic.delete()
+    again = _made_again(topic)
+    again.produce(make_messages(50))
+    with pytest.raises(Refused, match="deleted and made again"):
+        export(again, tmp_path)
+    with pytest.raises(Refused, match="deleted and made again"):
+        status(again.bootstrap, str(tmp_path))
+    assert exported_rows(tmp_path) == before
+
+
+def _made_again(topic: TopicOnBroker) -> TopicOnBroker:
+    """The name is free only when the deletion is done everywhere."""
+    pause = threading.Event()
+    for _ in range(200):
+        try:
+            return TopicOnBroker(topic.bootstrap, topic.name, 1)
+        except Exception:
+            pause.wait(0.05)
+    raise AssertionError(f"{topic.name} cannot be made again")
+
+
+def test_another_cluster_is_refused(
+    new_topic: NewTopic, make_broker: Callable[..., RunningBroker], tmp_path: Path
+) -> None:
+    topic = new_topic()
+    topic.produce(make_messages(5))
+    export(topic, tmp_path / "root")
+    other = TopicOnBroker(make_broker().start().bootstrap, topic.name, 1)
+    with pytest.raises(Refused, match="cluster"):
+        export(other, tmp_path / "root")
+
+
+def test_retention_past_the_start_fails_or_is_recorded(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    first = topic.produce(make_messages(10), batch=5)
+    export(topic, tmp_path)
+    second = topic.produce(make_messages(10), batch=5)
+    topic.delete_before(second[4])
+    with pytest.raises(OffsetOutOfRange, match="removed before it was exported"):
+        export(topic, tmp_path)
+    assert offsets(tmp_path) == first
+    export(topic, tmp_path, fail_on_data_loss=False)
+    assert offsets(tmp_path) == first + second[4:]
+    (gap,) = ExportRoot(str(tmp_path)).manifest(1)[0].gaps
+    assert (gap.from_offset, gap.to_offset) == (first[-1] + 1, second[4])
+    assert states(topic.bootstrap, tmp_path) == ["ok"]
+
+
+def test_retention_of_what_was_exported_is_no_loss(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    produced = topic.produce(make_messages(10))
+    export(topic, tmp_path)
+    topic.delete_before(produced[-1] + 1)
+    assert export(topic, tmp_path) == []
+    later = topic.produce(make_messages(2))
+    export(topic, tmp_path)
+    assert offsets(tmp_path) == produced + later
+    assert states(topic.bootstrap, tmp_path) == ["ok"]
+
+
+def test_a_partition_that_the_topic_gets_later_is_exported_from_its_start(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(1)
+    topic.produce(make_messages(5))
+    export(topic, tmp_path)
+    topic.grow(2)
+    later = topic.produce(make_messages(7), 1)
+    (row,) = export(topic, tmp_path)
+    assert (row.partition, row.messages) == (1, 7)
+    assert offsets(tmp_path, 1) == later
+    assert states(topic.bootstrap, tmp_path) == ["ok", "ok"]
+
+
+class Forgetful(DirectWriter):
+    """A writer that loses, doubles or invents, as a broken engine might."""
+
+    def __init__(self, spoil: Callable[[Path], None]) -> None:
+        self.spoil = spoil
+
+    def write(self, bootstrap: str, ranges: Sequence[Range], folder: Path) -> None:
+        super().write(bootstrap, ranges, folder)
+        self.spoil(folder)
+
+
+def _lose_a_file(folder: Path) -> None:
+    next(iter(folder.glob("*.parquet"))).unlink()
+
+
+def _lose_a_row(folder: Path) -> None:
+    path = next(iter(folder.glob("*.parquet")))
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+
+
+def _double_a_file(folder: Path) -> None:
+    path = next(iter(folder.glob("*.parquet")))
+    shutil.copy(path, folder / "part-99.parquet")
+
+
+def _swap_a_row_for_another(folder: Path) -> None:
+    path = next(iter(folder.glob("*.parquet")))
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    rows[3] = rows[4]
+    pq.write_table(table.from_pylist(rows, schema=table.schema), path)
+
+
+def _cut_a_file(folder: Path) -> None:
+    path = next(iter(folder.glob("*.parquet")))
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize("spoil", [_lose_a_file, _lose_a_row, _double_a_file, _swap_a_row_for_another, _cut_a_file])
+def test_what_was_written_wrong_is_not_committed(
+    new_topic: NewTopic, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    topic = new_topic()
+    produced = topic.produce(make_messages(20))
+    with pytest.raises(CorruptLog):
+        run(topic.bootstrap, [topic.name], str(tmp_path), Forgetful(spoil))
+    assert exported_rows(tmp_path) == []
+    assert list((tmp_path / "_staging").iterdir()) == []
+    export(topic, tmp_path)
+    assert offsets(tmp_path) == produced
+
+
+@pytest.mark.parametrize(
+    ("spoil", "state"),
+    [
+        (_lose_a_file, "missing-file"),
+        (_lose_a_row, "wrong-count"),
+        (_double_a_file, "unknown-file"),
+        (_swap_a_row_for_another, "overlap"),
+        (_cut_a_file, "changed-file"),
+    ],
+)
+def test_verify_finds_what_was_spoiled_later(
+    new_topic: NewTopic, tmp_path: Path, spoil: Callable[[Path], None], state: str
+) -> None:
+    topic = new_topic()
+    topic.produce(make_messages(20))
+    export(topic, tmp_path)
+    spoil(tmp_path / "data" / "batch=0000000000")
+    found = verify(topic.bootstrap, str(tmp_path))
+    assert state in {row.state for row in found}
+    assert all(row.error and row.message for row in found if row.state != "ok")
+
+
+def test_verify_finds_a_missing_batch_as_a_gap(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    for start in range(0, 30, 10):
+        topic.produce(make_messages(10, start))
+        export(topic, tmp_path)
+    shutil.rmtree(tmp_path / "data" / "batch=0000000001")
+    assert states(topic.bootstrap, tmp_path) == ["gap", "missing-batch"]
+    with pytest.raises(Refused, match="batch 1 is missing"):
+        export(topic, tmp_path)
+
+
+def test_status_counts_what_is_behind(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(2)
+    first = topic.produce(make_messages(4))
+    export(topic, tmp_path)
+    topic.produce(make_messages(9))
+    rows = status(topic.bootstrap, str(tmp_path))
+    assert [(row.partition, row.exported, row.lag) for row in rows] == [(0, first[-1] + 1, 9), (1, 0, 0)]
+    assert (rows[0].lag_ms or 0) > 1000  # produced with a timestamp of 2023
+    assert rows[1].lag_ms == 0
+
+
+def test_verbs_on_a_folder_without_an_export(broker: RunningBroker, tmp_path: Path) -> None:
+    for verb in (status, verify):
+        with pytest.raises(NoSuchThing, match="no export"):
+            verb(broker.bootstrap, str(tmp_path))
+
+
+def test_two_exporters_at_once_leave_every_message_once(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(2)
+    produced = {0: topic.produce(make_messages(300), 0), 1: topic.produce(make_messages(200), 1)}
+    gate = threading.Barrier(2)
+    results: list[list[ExportedRange]] = []
+    errors: list[KlogError] = []
+
+    def one() -> None:
+        steps: list[str] = []
+
+        def wait_before_the_commit(step: str) -> None:
+            steps.append(step)
+            if step == "flushed" and steps.count(step) == 1:  # who has lost goes on alone
+                gate.wait(20)
+
+        try:
+            results.append(export(topic, tmp_path, on_step=wait_before_the_commit))
+        except KlogError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=one) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert sorted(len(rows) for rows in results) == [0, 2]
+    assert {one: offsets(tmp_path, one) for one in (0, 1)} == produced
+    assert len(list(tmp_path.glob("data/*"))) == 1
+    assert list((tmp_path / "_staging").iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys
+sys.path[:0] = [{root!r}]
+from klog.ops.export_run import run
+from tests.spark.conftest import DirectWriter
+def die(step):
+    if step == {step!r}:
+        os.kill(os.getpid(), signal.SIGKILL)
+run({bootstrap!r}, [{topic!r}], {target!r}, DirectWriter(), on_step=die)
+"""
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_any_step_and_run_again_every_message_is_there_once(
+    new_topic: NewTopic, tmp_path: Path, step: str
+) -> None:
+    topic = new_topic()
+    first = topic.produce(make_messages(60), batch=9)
+    code = KILLED.format(
+        root=str(ROOT), step=step, bootstrap=topic.bootstrap, topic=topic.name, target=str(tmp_path / "root")
+    )
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    committed = STEPS.index(step) >= STEPS.index("committed")
+    assert offsets(tmp_path / "root") == (first if committed else [])
+    second = topic.produce(make_messages(10))
+    export(topic, tmp_path / "root")
+    assert offsets(tmp_path / "root") == first + second
+    assert states(topic.bootstrap, tmp_path / "root") == ["ok"]
+    export(topic, tmp_path / "root", staging_ttl_s=0)
+    assert list((tmp_path / "root" / "_staging").iterdir()) == []
