@@ -19,7 +19,7 @@ from klog.errors import CorruptLog
 from klog.names import TopicPartition
 from klog.storage.epochs import EpochStart
 from klog.storage.filesystem import FileSystem
-from klog.storage.producers import Producer, WrittenBatch
+from klog.storage.producers import Producer, Producers, WrittenBatch
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
@@ -52,6 +52,16 @@ class LogSummary(NamedTuple):
     @property
     def recovery_point(self) -> int:
         return self.segments[-1].end_address
+
+    def below(self, address: int) -> LogSummary | None:
+        """What of it still holds once the log is cut at ``address``; None where nothing does."""
+        rows = tuple(row for row in self.segments if row.end_address <= address)
+        if not rows:
+            return None
+        producers = Producers(dict(self.producers))
+        producers.truncate(rows[-1].end_address)
+        starts = tuple(start for start in self.epochs if start.address < rows[-1].end_address)
+        return LogSummary(rows, starts, producers.snapshot())
 
     def to_json(self) -> str:
         """Lists in the order of the fields: a broker with 10,000 segments writes 1 MB, not 3."""

@@ -35,6 +35,7 @@ class Checkpoints:
         self._lock = threading.RLock()
         self._points: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
+        self._summaries: dict[TopicPartition, checkpoint.LogSummary] = {}
         self._lines: dict[TopicPartition, str] = {}
         self._changed: set[Log] = set()
         self._changed_batches = 0
@@ -54,8 +55,17 @@ class Checkpoints:
         summaries, rejected = checkpoint.parse_summaries(data)
         if rejected:
             _log.warning("%s: %d lines do not check", self._path(checkpoint.SUMMARIES), rejected)
-        self._lines = {name: checkpoint.render_summary(name, summary) for name, summary in summaries.items()}
+        for name, summary in summaries.items():
+            self._keep(name, summary)
         return summaries
+
+    def _keep(self, name: TopicPartition, summary: checkpoint.LogSummary | None) -> None:
+        if summary is None:
+            self._summaries.pop(name, None)
+            self._lines.pop(name, None)
+        else:
+            self._summaries[name] = summary
+            self._lines[name] = checkpoint.render_summary(name, summary)  # once: others' lines are written again as is
 
     def recovery_point(self, name: TopicPartition) -> int:
         return self._points.get(name, 0)
@@ -80,11 +90,12 @@ class Checkpoints:
         """No checkpoint says more than ``address`` of this log when it returns."""
         with self._lock:
             self._noted = {log: one for log, one in self._noted.items() if log.topic_partition != name}
-            known = self._points.get(name, 0)
-            if name not in self._lines and known <= address:
+            known = self._summaries.get(name)
+            if (known is None or known.recovery_point <= address) and self._points.get(name, 0) <= address:
                 return
-            self._lines.pop(name, None)
-            self._points[name] = min(known, address)
+            kept = known.below(address) if known else None
+            self._keep(name, kept)
+            self._points[name] = kept.recovery_point if kept else 0
             self._write_points()
 
     def forget(self, log: Log) -> None:
@@ -94,7 +105,7 @@ class Checkpoints:
             self._changed.discard(log)
             self._noted.pop(log, None)
             if name in self._lines or name in self._points:
-                self._lines.pop(name, None)
+                self._keep(name, None)
                 self._points.pop(name, None)
                 self._write_points()
             if self._starts.pop(name, None) is not None:
@@ -138,21 +149,21 @@ class Checkpoints:
         """Flush up to the noted states and write them. Blocks."""
         with self._lock:
             noted, self._noted = self._noted, {}
-        durable: list[tuple[Log, int, str]] = []
+        durable: list[tuple[Log, checkpoint.LogSummary]] = []
         for log, summary in noted.items():
             if log.is_closed:
                 continue
             if log.durable_end.address < summary.recovery_point or log.dirty_files():
                 log.flush()
-            line = checkpoint.render_summary(log.topic_partition, summary)
-            durable.append((log, summary.recovery_point, line))
+            durable.append((log, summary))
         if not durable:
             return
         with self._lock:
-            for log, point, line in durable:
+            for log, summary in durable:
                 # A truncation meanwhile has made the noted state untrue; the next note says what is.
-                if not log.is_closed and log.durable_end.address >= point:
-                    self._points[log.topic_partition], self._lines[log.topic_partition] = point, line
+                if not log.is_closed and log.durable_end.address >= summary.recovery_point:
+                    self._keep(log.topic_partition, summary)
+                    self._points[log.topic_partition] = summary.recovery_point
             self._write_points()
 
     def start_thread(self) -> None:

@@ -270,12 +270,12 @@ class Recovery:
             self._create(start_offset or 0)
         if start_offset is not None:
             self._finish_deletion(saved, start_offset)
-        saved = self._agreed(saved)
-        if saved is not None:
-            recovery_point = saved.recovery_point
-        epochs = Epochs(saved.epochs if saved else ())
-        producers = Producers(dict(saved.producers) if saved else None)
-        summaries = {summary.base_address: summary for summary in saved.segments} if saved else {}
+        believed = self._agreed(saved)
+        summaries = {row.base_address: row for row in believed.segments} if believed else {}
+        if believed is not None:
+            recovery_point = believed.recovery_point
+        epochs = Epochs(believed.epochs if believed else ())
+        producers = Producers(dict(believed.producers) if believed else None)
         segments: list[Segment] = []
         bases = sorted(self._sizes)
         while len(segments) < len(bases):
@@ -349,13 +349,15 @@ class Recovery:
         if saved is None:
             return None
         *closed, last = saved.segments
+        if last.base_address < min(self._sizes):  # retention has removed all of it since; the rest is checked
+            return saved._replace(segments=(last,))
         if self._sizes.get(last.base_address, -1) < last.size:
             _log.warning(
                 "%s: the checkpoint knows %d bytes of segment %d, the file has %d: checking the whole log",
                 self._folder,
                 last.size,
                 last.base_address,
-                self._sizes.get(last.base_address, -1),
+                self._sizes.get(last.base_address, 0),
             )
             return None
         kept = [one for one in closed if self._sizes.get(one.base_address) == one.size]
@@ -381,8 +383,10 @@ class Recovery:
         segment.end_address = segment.end_offset = hole.first_address if hole else following
 
     def _is_legal(self, end: int, following: int) -> bool:
-        hole = self._damages.get(end)
-        return end == following or (hole is not None and hole.end_address == following)
+        """Whether the segment after one that ends at ``end`` may begin at ``following``: at once, or behind holes."""
+        while end < following and end in self._damages:
+            end = max(self._damages[end].end_address, end + 1)
+        return end == following
 
     # --- What is checked ---
 
