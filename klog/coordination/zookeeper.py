@@ -141,24 +141,28 @@ class ZooKeeper:
         listens already but does not serve yet hangs for a whole session time-out.
         """
         deadline = time.monotonic() + timeout_s
-        last = self._await_serving(deadline)
-        self._client.start_async()
-        if not self._connected.wait(max(0.0, deadline - time.monotonic())):
-            self.stop()
+        wrong = self._await_serving(deadline)
+        if not wrong:
+            self._client.start_async()
+            if not self._connected.wait(max(0.0, deadline - time.monotonic())):
+                wrong = "no session was granted"
+                # kazoo leaves a handshake only after a session's time-out; nobody needs to wait for that.
+                threading.Thread(target=self.stop, name="zookeeper-stop", daemon=True).start()
+        if wrong:
             raise CannotConnect(
-                f"ZooKeeper at {self.address} did not answer within {timeout_s:g} s: {last or 'no session granted'}",
+                f"ZooKeeper at {self.address} did not answer within {timeout_s:g} s: {wrong}",
                 hint="is it running (klog zookeeper status), and is the address right?",
             )
         if self.address.chroot:
             try:
-                self._check_chroot(create_chroot)
+                self._check_chroot(create_chroot, max(1.0, deadline - time.monotonic()))
             except BaseException:
                 self.stop()
                 raise
 
     def _await_serving(self, deadline: float) -> str:
-        """Return once a server serves, or at the deadline; the text says what was wrong last."""
-        last = ""
+        """ "" once a server serves; at the deadline what was wrong last."""
+        last = "it was not asked"
         while True:
             for host, port in self.address.servers:
                 wait_s = min(PROBE_TIMEOUT_S, deadline - time.monotonic())
@@ -178,15 +182,18 @@ class ZooKeeper:
                 last = f"{host}:{port}: {answer.strip()[:120] or 'closed the connection'}"
             time.sleep(min(PROBE_PAUSE_S, max(0.0, deadline - time.monotonic())))
 
-    def _check_chroot(self, create: bool) -> None:
-        if create:
-            with self._translated("create", "/"):
-                self._result(self._client.ensure_path_async("/"), time.monotonic() + self.operation_timeout_s)
-        elif self.exists("/") is None:
+    def _check_chroot(self, create: bool, timeout_s: float) -> None:
+        if self.exists("/") is not None:
+            return
+        if not create:
             raise NoNode(
                 f"ZooKeeper at {self.address.servers_text} has no chroot {self.address.chroot}",
                 hint="check the path behind the last server; only `klog up` and `klog broker start` create a chroot",
             )
+        # kazoo puts the chroot in front of every path, so it takes a session without one to make it.
+        with ZooKeeper(self.address.servers_text, self.session_timeout_ms) as outside:
+            outside.start(timeout_s)
+            outside.ensure_path(self.address.chroot)
 
     def stop(self) -> None:
         """End the session: its ephemeral nodes are removed at once. May be called twice."""

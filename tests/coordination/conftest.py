@@ -1,0 +1,81 @@
+"""Sessions with the real ZooKeeper, directly and through a proxy that fails on command."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from kazoo.client import KazooClient
+
+from klog.coordination.connect_string import ConnectString
+from klog.coordination.session import SessionState
+from klog.coordination.zookeeper import ZooKeeper
+from tests.zookeeper_fixture import connect
+from tests.zookeeper_proxy import ZooKeeperProxy
+
+__all__ = ["connect"]
+
+
+@pytest.fixture
+def zk(connect: Callable[..., ZooKeeper]) -> ZooKeeper:
+    """One session on an empty chroot."""
+    return connect()
+
+
+@pytest.fixture
+def proxy(zk_chroot: str) -> Iterator[ZooKeeperProxy]:
+    made = ZooKeeperProxy(ConnectString.parse(zk_chroot).servers[0])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def through(proxy: ZooKeeperProxy, zk_chroot: str) -> Iterator[Callable[..., ZooKeeper]]:
+    """`through(**options)`: a started session on the test's chroot, through the proxy."""
+    sessions: list[ZooKeeper] = []
+
+    def connected(**options: object) -> ZooKeeper:
+        session = ZooKeeper(proxy.address + ConnectString.parse(zk_chroot).chroot, **options)  # type: ignore[arg-type]
+        sessions.append(session)
+        session.start()
+        return session
+
+    yield connected
+    proxy.cut()
+    for session in sessions:
+        session.stop()
+
+
+class States:
+    """Collects a session's states and waits for one."""
+
+    def __init__(self) -> None:
+        self.seen: list[SessionState] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, state: SessionState) -> None:
+        with self._changed:
+            self.seen.append(state)
+            self._changed.notify_all()
+
+    def wait_for(self, *states: SessionState, timeout_s: float = 20.0) -> None:
+        """Until exactly these have been seen, in order."""
+        with self._changed:
+            reached = self._changed.wait_for(lambda: self.seen[: len(states)] == list(states), timeout_s)
+        assert reached, f"expected {states}, saw {self.seen}"
+
+
+@pytest.fixture
+def states() -> States:
+    return States()
+
+
+def expire(session: ZooKeeper) -> None:
+    """End a session behind its owner's back: another connection takes the session over and closes it."""
+    identity = session._client.client_id
+    assert identity is not None
+    other = KazooClient(hosts=str(session.address), client_id=identity, timeout=6.0)
+    other.start()
+    other.stop()
+    other.close()

@@ -1,0 +1,274 @@
+"""The seam over kazoo, against a real server: results, errors, limits, watches, a missing chroot, nobody there."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.zookeeper import (
+    MULTI_BYTES_MAX,
+    Check,
+    Create,
+    Delete,
+    Operation,
+    SetData,
+    Stat,
+    WatchEvent,
+    ZooKeeper,
+    batches,
+    size_bytes,
+)
+from klog.errors import BadVersion, CannotConnect, NodeExists, NoNode, SessionLost, ZooKeeperError
+
+Connect = Callable[..., ZooKeeper]
+
+
+def test_create_get_set_delete(zk: ZooKeeper) -> None:
+    assert zk.create("/a", b"1") == "/a"
+    node = zk.get("/a")
+    assert (node.data, node.stat.version, node.stat.owner_session, node.stat.data_bytes) == (b"1", 0, 0, 1)
+    assert zk.set("/a", b"22", 0).version == 1
+    assert zk.write("/a", b"3", 1) == 2
+    assert abs(node.stat.created_ms / 1000 - time.time()) < 60
+    assert zk.find("/b") is None
+    assert zk.exists("/b") is None
+    zk.delete("/a", 2)
+    assert zk.find("/a") is None
+
+
+def test_errors_name_the_path(zk: ZooKeeper) -> None:
+    zk.create("/a/b", parents=True)
+    for error, act in (
+        (NoNode, lambda: zk.get("/none")),
+        (NoNode, lambda: zk.children("/none")),
+        (NoNode, lambda: zk.create("/none/child")),
+        (NodeExists, lambda: zk.create("/a")),
+        (NodeExists, lambda: zk.delete("/a")),
+        (BadVersion, lambda: zk.set("/a/b", b"", 7)),
+        (BadVersion, lambda: zk.delete("/a/b", 7)),
+        (BadVersion, lambda: zk.write("/a/b", b"", 7)),
+    ):
+        with pytest.raises(error, match=r"/none|/a") as caught:
+            act()
+        assert zk.address.servers_text in caught.value.message
+
+
+def test_an_ephemeral_node_goes_with_its_session(zk: ZooKeeper, connect: Connect) -> None:
+    other = connect()
+    other.create("/e", ephemeral=True)
+    stat = zk.exists("/e")
+    assert stat is not None
+    assert stat.owner_session == other.session_id != zk.session_id
+    other.stop()
+    assert zk.exists("/e") is None
+    with pytest.raises(SessionLost, match="closed"):
+        other.get("/e")
+
+
+def test_many_at_once(zk: ZooKeeper) -> None:
+    for name in "cab":
+        zk.create(f"/d/{name}", name.encode(), parents=True)
+    zk.create("/d/a/x")
+    assert zk.children("/d") == ["a", "b", "c"]
+    found = zk.get_many(["/d/b", "/d/none", "/d/a"])
+    assert [node and node.data for node in found] == [b"b", None, b"a"]
+    assert zk.children_many(["/d", "/none", "/d/a"]) == [["a", "b", "c"], [], ["x"]]
+    assert zk.get_many([]) == []
+
+
+def test_a_multi_is_all_or_nothing(zk: ZooKeeper) -> None:
+    zk.create("/fence")
+    results = zk.multi([Check("/fence", 0), Create("/a", b"1"), SetData("/fence", b"x", 0), Delete("/a", 0)])
+    assert isinstance(results[2], Stat)
+    assert results[1] == "/a"
+    assert results[2].version == 1
+    for error, path, operations in (
+        (BadVersion, "/fence", [Create("/b"), Check("/fence", 0)]),
+        (NoNode, "/none", [Create("/b"), SetData("/none", b""), Create("/c")]),
+        (NodeExists, "/fence", [Create("/b"), Create("/fence")]),
+    ):
+        with pytest.raises(error, match=path):
+            zk.multi(operations)  # type: ignore[arg-type]
+    assert zk.exists("/b") is None
+    assert zk.multi([]) == []
+
+
+def test_a_multi_above_the_limit_is_refused_and_the_largest_allowed_goes_through(zk: ZooKeeper) -> None:
+    """Rule Z3: our limit stays below the server's, also with many small operations."""
+    with pytest.raises(ZooKeeperError, match=r"at most \d+"):
+        zk.multi([Create("/big", b"x" * MULTI_BYTES_MAX)])
+    zk.get("/")  # the session has not suffered
+
+    def size(operation: Operation) -> int:
+        return size_bytes(operation, zk.address.chroot)
+
+    groups = [[Create(f"/node-{number:05d}", b"y" * 20)] for number in range(9000)]
+    sent = list(batches(groups, size, MULTI_BYTES_MAX))
+    assert len(sent) == 2
+    assert all(sum(map(size, batch)) <= MULTI_BYTES_MAX for batch in sent)
+    assert sum(map(size, sent[0])) > MULTI_BYTES_MAX - 200
+    for batch in sent:
+        zk.multi(batch)
+    assert len(zk.children("/")) == 9000
+
+
+def test_batches_keep_groups_together() -> None:
+    assert list(batches([[1, 2], [3], [4, 5, 6], [7]], lambda _: 1, 3)) == [[1, 2, 3], [4, 5, 6], [7]]
+    assert list(batches([[1, 2, 3, 4], [5]], lambda _: 1, 3)) == [[1, 2, 3, 4], [5]]
+    assert list(batches([], lambda _: 1, 3)) == []
+
+
+def test_watches_fire_once_with_what_happened(zk: ZooKeeper, connect: Connect) -> None:
+    other = connect()
+    events: list[WatchEvent] = []
+    fired = threading.Semaphore(0)
+
+    def watch(event: WatchEvent) -> None:
+        events.append(event)
+        fired.release()
+
+    assert zk.find("/w", watch) is None
+    other.create("/w", b"1")
+    assert fired.acquire(timeout=10)
+    assert zk.find("/w", watch) is not None
+    other.set("/w", b"2")
+    assert fired.acquire(timeout=10)
+    assert zk.children("/w", watch) == []
+    other.create("/w/c")
+    assert fired.acquire(timeout=10)
+    assert [event.kind for event in events] == ["CREATED", "CHANGED", "CHILD"]
+    assert {event.path for event in events} == {"/w"}
+    other.set("/w", b"3")  # nobody watches any more
+    zk.get("/w")
+    assert not fired.acquire(blocking=False)
+
+
+def test_a_missing_chroot_is_an_error_and_is_made_only_when_asked(zookeeper: ZooKeeperServer, zk: ZooKeeper) -> None:
+    address = zookeeper.address + zk.address.chroot + "/deep/er"
+    with pytest.raises(NoNode, match="no chroot") as caught:
+        ZooKeeper(address).start()
+    assert zk.children("/") == []
+    assert "klog up" in str(caught.value.hint)
+    with ZooKeeper(address) as made:
+        made.start(create_chroot=True)
+        made.create("/x")
+    assert zk.children("/deep/er") == ["x"]
+
+
+def test_every_request_can_be_traced(connect: Connect) -> None:
+    seen: list[tuple[str, str, float]] = []
+    zk = connect(trace=lambda *request: seen.append(request))
+    zk.create("/t")
+    zk.get_many(["/t", "/u"])
+    assert [(operation, path) for operation, path, _ in seen if path != "/"] == [
+        ("create", "/t"),
+        ("get", "/t"),
+        ("get", "/u"),
+    ]
+    assert all(ms >= 0 for _, _, ms in seen)
+
+
+def test_threads_share_a_session(zk: ZooKeeper) -> None:
+    zk.create("/n", b"0")
+
+    def count() -> None:
+        for _ in range(25):
+            while True:
+                node = zk.get("/n")
+                try:
+                    zk.write("/n", str(int(node.data) + 1).encode(), node.stat.version)
+                    break
+                except BadVersion:
+                    continue
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert zk.get("/n").data == b"100"
+
+
+# --- Nobody there -----------------------------------------------------------------------------------------------------
+
+
+def test_nobody_listens(free_port: int) -> None:
+    begun = time.monotonic()
+    with pytest.raises(CannotConnect, match=f"127.0.0.1:{free_port}.*refused") as caught:
+        ZooKeeper(f"127.0.0.1:{free_port}/x").start(0.5)
+    assert time.monotonic() - begun < 5
+    assert "klog zookeeper status" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"", "closed the connection"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "HTTP/1.1 400"),
+        (b"This ZooKeeper instance is not currently serving requests\n", "not currently serving"),
+        (None, "does not answer"),
+    ],
+)
+def test_something_else_listens(answer: bytes | None, said: str) -> None:
+    with listener(answer) as port:
+        begun = time.monotonic()
+        with pytest.raises(CannotConnect, match=said):
+            ZooKeeper(f"127.0.0.1:{port}").start(0.5)
+        assert time.monotonic() - begun < 5
+
+
+def test_the_second_server_is_tried(zk_chroot: str, free_port: int) -> None:
+    with ZooKeeper(f"127.0.0.1:{free_port},{zk_chroot}") as zk:
+        zk.start(20.0)
+        assert zk.children("/") == []
+
+
+def test_a_host_that_cannot_be_resolved() -> None:
+    with pytest.raises(CannotConnect, match="no-such-host"):
+        ZooKeeper("no-such-host.invalid:2181").start(0.5)
+
+
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    """A port that is bound and not listened on: nobody else can take it, connections are refused."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+class listener:
+    """A server that gives everyone one answer; with None it takes connections and stays silent."""
+
+    def __init__(self, answer: bytes | None) -> None:
+        self._answer = answer
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._held: list[socket.socket] = []
+
+    def __enter__(self) -> int:
+        threading.Thread(target=self._serve, daemon=True).start()
+        port: int = self._server.getsockname()[1]
+        return port
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        for connection in self._held:
+            connection.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            if self._answer is None:
+                self._held.append(connection)
+                continue
+            connection.recv(4)
+            connection.sendall(self._answer)
+            connection.close()
