@@ -28,6 +28,8 @@ QUEUE_KILOBYTES_MAX = 64 * 1024
 DELIVERY_TIMEOUT_S = 30.0
 """The least time a message is tried for: a broker may restart under it. The command's time-out may lengthen it."""
 
+HEAD_START_S = 0.01
+
 POLL_EVERY = 500
 """Messages between looks at what was acknowledged."""
 
@@ -104,6 +106,10 @@ class Sender:
     def send_all(self, sources: Iterable[BinaryIO], stop: threading.Event) -> None:
         """Send what ``sources`` hold and wait until all of it is answered, or until ``stop`` is set."""
         self._stop = stop
+        # librdkafka asks for its producer id once when it starts, then every 500 ms. A message that is handed over in
+        # the first milliseconds disturbs the first attempt (seen with 2.16: 55 ms to the first ack with this, 505
+        # without), so it gets a moment for itself.
+        self._producer.poll(HEAD_START_S)
         try:
             for source in sources:
                 for message in self._messages(source):
