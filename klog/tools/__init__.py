@@ -1,0 +1,1 @@
+"""Tools of their own: they read files or clusters from outside and serve nothing."""

@@ -1,0 +1,142 @@
+"""``klog log dump`` and ``verify``: segment files as rows. PATH is a file, a partition's folder or a log dir."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from klog.errors import UnsupportedCodec
+from klog.record.batch import BatchHeader
+from klog.tools.log_survey import FAULTS, Batch, State, Stretch, find_folders, survey
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """A batch, or a stretch of addresses without one: [base_offset, end).
+
+    ``bytes`` are those in the file. ``timestamp`` is the batch's largest; ``producer`` None without an idempotent one.
+    ``reason`` says what is wrong, or stands in the record of a hole.
+    """
+
+    base_offset: int
+    end: int
+    bytes: int
+    messages: int | None
+    codec: str | None
+    timestamp: datetime | None
+    epoch: int | None
+    producer: int | None
+    state: str
+    file: str = field(metadata={"wide": True})
+    reason: str | None = field(default=None, metadata={"wide": True})
+
+    @property
+    def is_fault(self) -> bool:
+        return self.state in FAULTS
+
+
+def dump(
+    path: str | os.PathLike[str], *, from_offset: int | None = None, to_offset: int | None = None
+) -> Iterator[LogRow]:
+    """A row a batch, and one for each stretch that holds none, in the order of addresses.
+
+    With a range, only what reaches into [from_offset, to_offset); files that lie before or behind it are not read.
+    Raises NoSuchThing and UsageError for the path, StorageError; never for what is in the files.
+    """
+    for folder, segments in find_folders(path):
+        if from_offset is not None:
+            # The last segment that begins at or below it holds it.
+            below = [one for one in segments if one.base_address <= from_offset]
+            segments = segments[max(0, len(below) - 1) :]
+        if to_offset is not None:
+            segments = [one for one in segments if one.base_address < to_offset]
+        if not segments:
+            continue
+        for event in survey(folder, segments):
+            if to_offset is not None and event.address >= to_offset:
+                break
+            if from_offset is None or event.end > from_offset:
+                yield row_of(event)
+
+
+def verify(path: str | os.PathLike[str]) -> Iterator[LogRow]:
+    """Every batch checked; a row for each run of good ones in a file, and for each stretch that holds none.
+
+    A run's row has the sums, its first address, its largest timestamp and its last epoch; ``codec`` and ``producer``
+    where all of it agrees. A fault anywhere (``LogRow.is_fault``) is a failed verification.
+    """
+    for folder, segments in find_folders(path):
+        run: list[LogRow] = []
+        for row in map(row_of, survey(folder, segments)):
+            if run and (row.state != State.OK or row.file != run[0].file):
+                yield run[0]
+                run.clear()
+            if row.state != State.OK:
+                yield row
+            else:
+                run[:] = [_joined(run[0], row)] if run else [row]
+        yield from run
+
+
+def row_of(event: Batch | Stretch) -> LogRow:
+    if isinstance(event, Stretch):
+        return LogRow(
+            base_offset=event.address,
+            end=event.end,
+            bytes=event.bytes,
+            messages=None,
+            codec=None,
+            timestamp=None,
+            epoch=None,
+            producer=None,
+            state=event.state,
+            file=event.file,
+            reason=event.reason,
+        )
+    header = event.header
+    return LogRow(
+        base_offset=header.base_offset,
+        end=header.next_address,
+        bytes=header.size_bytes,
+        messages=header.count,
+        codec=_codec(header),
+        timestamp=_moment(header.max_timestamp_ms),
+        epoch=header.leader_epoch,
+        producer=header.producer_id if header.has_producer else None,
+        state=State.OK,
+        file=event.file,
+    )
+
+
+def _joined(run: LogRow, row: LogRow) -> LogRow:
+    return LogRow(
+        base_offset=run.base_offset,
+        end=row.end,
+        bytes=run.bytes + row.bytes,
+        messages=(run.messages or 0) + (row.messages or 0),
+        codec=run.codec if run.codec == row.codec else None,
+        timestamp=max((one.timestamp for one in (run, row) if one.timestamp), default=None),
+        epoch=row.epoch,
+        producer=run.producer if run.producer == row.producer else None,
+        state=run.state,
+        file=run.file,
+    )
+
+
+def _codec(header: BatchHeader) -> str:
+    try:
+        return header.codec.label
+    except UnsupportedCodec:
+        return str(header.attributes & 7)
+
+
+def _moment(timestamp_ms: int) -> datetime | None:
+    """None for -1, which is no time, and for what no calendar holds."""
+    if timestamp_ms < 0:
+        return None
+    try:
+        return datetime.fromtimestamp(timestamp_ms // 1000, UTC).replace(microsecond=timestamp_ms % 1000 * 1000)
+    except (OverflowError, ValueError, OSError):
+        return None

@@ -1,0 +1,191 @@
+"""``klog log repair``: make a log whole again without a broker, and lose nothing but what is no batch.
+
+First a plan, which changes nothing; then its execution, which is recovery itself, run over whole segments and not only
+from the recovery point on. Damage becomes a recorded hole: its bytes go to ``<first address>.damaged`` and a segment
+begins behind it. Bytes that recovery would cut (a torn end, a file that reaches into the next) are kept too, in
+``<first address>.cut``, which nobody reads but an operator.
+
+Rules
+    A log dir that a broker holds locked is refused.
+    What is executed is what was planned: if the files have changed since, nothing is done.
+    Every valid batch is there afterwards, at its address: checked before it is said to be done.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from klog.errors import CorruptLog, LogDirLocked, Refused
+from klog.storage.file_pool import FilePool
+from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem, OsFileSystem
+from klog.storage.home import wall_clock_ms
+from klog.storage.log_dir import LOCK, META
+from klog.storage.partition_folder import parse_folder_name
+from klog.storage.recovery import DAMAGED_SUFFIX, Recovery
+from klog.tools.log_files import LogRow, row_of
+from klog.tools.log_survey import FAULTS, Batch, State, Stretch, find_folders, survey
+
+CUT_SUFFIX: Final = ".cut"
+
+
+class Kept(NamedTuple):
+    """The valid batches of a folder: how many, their messages, and a sum over all addresses and CRCs."""
+
+    batches: int
+    messages: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class FolderPlan:
+    """What would be done to one partition's folder: its faults, and what is kept whatever happens."""
+
+    folder: str
+    faults: tuple[Stretch, ...]
+    kept: Kept
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """Folders with something to repair; empty where all is well."""
+
+    path: str
+    folders: tuple[FolderPlan, ...]
+
+    @property
+    def rows(self) -> list[LogRow]:
+        """What would be done, a row a stretch: ``state`` says what becomes of it, ``file`` where its bytes go."""
+        return [_act(fault) for plan in self.folders for fault in plan.faults]
+
+    @property
+    def kept_messages(self) -> int:
+        return sum(plan.kept.messages for plan in self.folders)
+
+
+def plan_repair(path: str | os.PathLike[str]) -> RepairPlan:
+    """Read all of PATH (a partition's folder, a log dir; a file stands for its folder) and say what repair would do.
+
+    Raises NoSuchThing, Refused where PATH is no part of a log dir, LogDirLocked while a broker has it.
+    """
+    root = Path(path)
+    if root.is_file():
+        find_folders(root)  # says it if the file is none of a log's
+        root = root.parent
+    plans = []
+    for folder, segments in find_folders(root.absolute()):
+        if parse_folder_name(Path(folder).name) is None:
+            raise Refused(
+                f"{folder} is not named <topic>-<partition>: repair works on a partition's folder in a log dir",
+                hint="dump and verify read segment files anywhere",
+            )
+        with _locked(folder):
+            faults, kept = _look(survey(folder, segments))
+        if faults:
+            plans.append(FolderPlan(folder, tuple(faults), kept))
+    return RepairPlan(str(path), tuple(plans))
+
+
+def apply_repair(plan: RepairPlan, file_system: FileSystem | None = None) -> list[LogRow]:
+    """Do what the plan says; the rows of what was done.
+
+    Raises Refused where the files are no longer those of the plan, LogDirLocked, StorageError. A crash at any step
+    leaves a log that can be repaired again.
+    """
+    file_system = file_system or OsFileSystem()
+    done: list[LogRow] = []
+    for folder_plan in plan.folders:
+        folder = folder_plan.folder
+        with _locked(folder):
+            if _look_at(folder) != (list(folder_plan.faults), folder_plan.kept):
+                raise Refused(
+                    f"{folder} has changed since it was looked at; {len(done)} stretches were repaired before",
+                    hint="run the repair again to see what is there now",
+                )
+            for fault in folder_plan.faults:
+                if _is_cut(fault):
+                    _keep_bytes(file_system, folder, fault)
+            Recovery(file_system, folder, FilePool(), wall_clock_ms()).run(None, 0, None)
+            faults, kept = _look_at(folder)
+            if faults or kept != folder_plan.kept:
+                raise CorruptLog(
+                    f"{folder} holds {kept.batches} batches and {len(faults)} faults after its repair;"
+                    f" expected {folder_plan.kept.batches} and none"
+                )
+        done += [_act(fault) for fault in folder_plan.faults]
+    return done
+
+
+def _look_at(folder: str) -> tuple[list[Stretch], Kept]:
+    ((_, segments),) = find_folders(folder)
+    return _look(survey(folder, segments))
+
+
+def _look(events: Iterator[Batch | Stretch]) -> tuple[list[Stretch], Kept]:
+    faults: list[Stretch] = []
+    batches = messages = checksum = 0
+    for event in events:
+        if isinstance(event, Batch):
+            batches += 1
+            messages += event.header.count
+            checksum = zlib.crc32(b"%d %d" % (event.address, event.header.crc), checksum)
+        elif event.state in FAULTS:
+            faults.append(event)
+    return faults, Kept(batches, messages, checksum)
+
+
+# --- What becomes of a stretch ---
+
+
+def _is_cut(fault: Stretch) -> bool:
+    return fault.bytes > 0 and fault.state in (State.TORN, State.OVERLAP)
+
+
+def _act(fault: Stretch) -> LogRow:
+    folder = Path(fault.file).parent
+    if _is_cut(fault):
+        act, target = "cut", f"{folder}/{fault.address:020d}{CUT_SUFFIX}"
+    else:
+        act, target = "hole", f"{folder}/{fault.address:020d}{DAMAGED_SUFFIX}"
+    return replace(row_of(fault), state=act, file=target)
+
+
+def _keep_bytes(file_system: FileSystem, folder: str, fault: Stretch) -> None:
+    target = f"{folder}/{fault.address:020d}{CUT_SUFFIX}"
+    temporary = target + TEMPORARY_SUFFIX
+    file_system.remove(temporary)
+    source = file_system.open(fault.file)
+    copy = file_system.open(temporary, create=True)
+    start = fault.address - int(Path(fault.file).stem)
+    for at in range(0, fault.bytes, COPY_BYTES):
+        copy.write_at(at, source.read_at(start + at, min(COPY_BYTES, fault.bytes - at)))
+    copy.sync()
+    file_system.rename(temporary, target)
+
+
+# --- Whose the folder is ---
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """The lock of the log dir that the folder lies in, where that is one: then a broker may have it."""
+    log_dir = Path(folder).parent
+    if not any((log_dir / name).exists() for name in (LOCK, META)):
+        yield
+        return
+    try:
+        held = OsFileSystem().lock(str(log_dir / LOCK))
+    except LogDirLocked as error:
+        raise LogDirLocked(
+            f"{log_dir} is in use by a broker: {error.message}",
+            hint="stop the broker first; klog log verify reads the files of a running one",
+        ) from None
+    try:
+        yield
+    finally:
+        held.release()

@@ -1,0 +1,221 @@
+"""What lies in segment files, read from outside: every batch, and every stretch of addresses that is none.
+
+The eye is recovery's: what recovery would keep is a batch here, what it would skip is not. Every batch carries its own
+address, so damage of any size ends at the next valid batch. Nothing is ever written, and no broker is asked; one may be
+appending meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from klog.errors import NoSuchThing, StorageError, UsageError
+from klog.record.batch import BatchHeader
+from klog.storage.epochs import NO_EPOCH
+from klog.storage.filesystem import translated
+from klog.storage.partition_folder import parse_folder_name
+from klog.storage.recovery import DAMAGED_SUFFIX, Damage, Found, check_batches
+from klog.storage.segment import base_address_of
+
+DAMAGE_HEAD_BYTES: Final = 4096
+"""Of a ``.damaged`` file: its first line and no more than that."""
+
+
+class State(StrEnum):
+    """What a stretch of addresses is."""
+
+    OK = "ok"
+    DAMAGED = "damaged"  # bytes that are no batch, with a valid batch behind them or a segment after theirs
+    TORN = "torn"  # the end of the last segment: a batch that was not written whole
+    MISSING = "missing"  # no bytes, and no record of why
+    OVERLAP = "overlap"  # bytes at addresses that belong to the next segment
+    HOLE = "hole"  # addresses that a ``.damaged`` file accounts for
+
+
+FAULTS: Final = frozenset({State.DAMAGED, State.TORN, State.MISSING, State.OVERLAP})
+
+
+class SegmentFile(NamedTuple):
+    path: str
+    base_address: int
+    size: int
+
+
+class Batch(NamedTuple):
+    """A batch that checks."""
+
+    file: str
+    header: BatchHeader
+
+    @property
+    def address(self) -> int:
+        return self.header.base_offset
+
+    @property
+    def end(self) -> int:
+        return self.header.next_address
+
+
+class Stretch(NamedTuple):
+    """Addresses [address, end) that hold no batch; ``bytes`` of them are in ``file``."""
+
+    file: str
+    address: int
+    end: int
+    bytes: int
+    state: State
+    reason: str
+
+
+class ReadOnlyFile:
+    """A segment file that this process cannot change. Thread-safe."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise translated(error, "open", path) from error
+
+    def __enter__(self) -> ReadOnlyFile:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        os.close(self._descriptor)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end of the file."""
+        parts = []
+        while size > 0:
+            try:
+                part = os.pread(self._descriptor, size, position)
+            except OSError as error:
+                raise translated(error, "read", self.path) from error
+            if not part:
+                break
+            parts.append(part)
+            position += len(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+
+def find_folders(path: str | os.PathLike[str]) -> list[tuple[str, list[SegmentFile]]]:
+    """Folders with their segment files in the order of addresses: of one file, one partition, or a whole log dir.
+
+    NoSuchThing where there is none, UsageError for a file that is no segment.
+    """
+    root = Path(path)
+    if root.is_file():
+        base = base_address_of(root.name)
+        if base is None:
+            raise UsageError(
+                f"{root} is no segment file",
+                hint="their names are twenty digits, the first address, and '.log'",
+            )
+        return [(str(root.parent), [SegmentFile(str(root), base, root.stat().st_size)])]
+    if not root.is_dir():
+        raise NoSuchThing(f"{root}: no such file or folder")
+    found = _segments(root)
+    if found:
+        return [(str(root), found)]
+    folders = [(str(folder), _segments(folder)) for folder in sorted(root.iterdir(), key=_by_partition)]
+    if not (folders := [(folder, segments) for folder, segments in folders if segments]):
+        raise NoSuchThing(f"{root} holds no segment files, nor do the folders in it")
+    return folders
+
+
+def _segments(folder: Path) -> list[SegmentFile]:
+    found = []
+    if folder.is_dir():
+        for entry in folder.iterdir():
+            base = base_address_of(entry.name)
+            if base is not None and entry.is_file():
+                found.append(SegmentFile(str(entry), base, entry.stat().st_size))
+    return sorted(found, key=lambda one: one.base_address)
+
+
+def _by_partition(folder: Path) -> tuple[str, int]:
+    name = parse_folder_name(folder.name)
+    return (name.topic, name.partition) if name else (folder.name, -1)
+
+
+def read_damages(folder: str) -> dict[int, Damage]:
+    """The recorded holes of a folder, by their first addresses."""
+    damages = {}
+    for entry in Path(folder).glob(f"*{DAMAGED_SUFFIX}"):
+        with ReadOnlyFile(str(entry)) as file:
+            damage = Damage.parse(file.read_at(0, DAMAGE_HEAD_BYTES))
+        if damage is not None:
+            damages[damage.first_address] = damage
+    return damages
+
+
+def survey(folder: str, segments: list[SegmentFile]) -> Iterator[Batch | Stretch]:
+    """All of a folder's addresses from the first segment's on, in their order."""
+    damages = read_damages(folder)
+    at, epoch = segments[0].base_address, NO_EPOCH
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base_address if number + 1 < len(segments) else None
+        if segment.base_address > at:
+            yield _gap(segment.path, at, segment.base_address, damages)
+        at = segment.base_address
+        try:
+            with ReadOnlyFile(segment.path) as file:
+                for event in _survey_file(file, segment, following, epoch):
+                    if isinstance(event, Batch):
+                        epoch = event.header.leader_epoch
+                    yield event
+                    at = event.end
+        except StorageError as error:  # a disk that no longer reads these bytes
+            end = max(segment.base_address + segment.size, at + 1)
+            yield Stretch(segment.path, at, end, end - at, State.DAMAGED, error.message)
+            at = end
+        if following is not None:
+            # What a batch with more records than bytes takes beyond its file is no overlap.
+            at = min(at, following)
+
+
+def _survey_file(
+    file: ReadOnlyFile, segment: SegmentFile, following: int | None, epoch: int
+) -> Iterator[Batch | Stretch]:
+    base = segment.base_address
+    start, size = base, segment.size
+    while True:
+        end = base + size if following is None else min(base + size, following)
+        tail: Stretch | None = None
+        for event in check_batches(file, base, start, end, epoch):
+            if isinstance(event, Found):
+                epoch = event.header.leader_epoch
+                yield Batch(segment.path, event.header)
+            elif event.is_tail and following is None:
+                tail = Stretch(segment.path, event.address, event.end, end - event.address, State.TORN, event.reason)
+            else:
+                there = min(event.end, end) - event.address
+                yield Stretch(segment.path, event.address, event.end, there, State.DAMAGED, event.reason)
+        if tail is None:
+            break
+        if (grown := file.size()) == size:
+            yield tail
+            break
+        # A broker was in the middle of an append when the size was taken.
+        start, size = tail.address, grown
+    beyond = base + size - end
+    if beyond > 0:
+        reason = f"the next segment begins at {following}"
+        yield Stretch(segment.path, end, end + beyond, beyond, State.OVERLAP, reason)
+
+
+def _gap(path: str, start: int, end: int, damages: dict[int, Damage]) -> Stretch:
+    damage = damages.get(start)
+    if damage is not None and damage.end_address == end:
+        return Stretch(f"{Path(path).parent}/{damage.file_name}", start, end, 0, State.HOLE, damage.reason)
+    return Stretch(path, start, end, 0, State.MISSING, "no bytes, and no record of why")
