@@ -33,7 +33,8 @@ class PlainCoercion(RuntimeParam):
     def _coerce_value(self, value: Any, param: Any, ctx: Context) -> Any:
         words = value if isinstance(value, list | tuple) else [value]
         try:
-            converted = [self.convert(word) for word in words]
+            # What is no text is a default, and has its type already.
+            converted = [self.convert(word) if isinstance(word, str) else word for word in words]
         except KlogError as error:
             text = f"{error.message} ({error.hint})" if error.hint else error.message
             raise typer.BadParameter(text, ctx=ctx, param=param) from None
@@ -70,7 +71,7 @@ def _converter(annotation: Any) -> Callable[[Any], Any]:
         return lambda word: _one_of(word, words)
     if isinstance(inner, type) and issubclass(inner, Enum):
         members = {str(member.value): member for member in inner}
-        return lambda word: word if isinstance(word, Enum) else _one_of(word, members)
+        return lambda word: _one_of(word, members)
     if inner is int:
         return _integer
     if inner is float:

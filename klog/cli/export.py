@@ -9,7 +9,6 @@ import typer
 
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
-from klog.cli.target import NoCluster
 from klog.cli.words import OptionalTopics, position_range
 from klog.render import Report
 
@@ -49,9 +48,10 @@ async def run(
 
     if from_range is not None:
         position_range(from_range, "--from")
+    servers = await _servers(invocation)
     rows = await asyncio.to_thread(
         exporting.run_export,
-        await invocation.bootstrap_servers(),
+        servers,
         topics or (),
         root,
         from_range=from_range,
@@ -73,21 +73,26 @@ async def status(invocation: Invocation, root: Root) -> Report:
     """Show how far an export is behind its topics."""
     from klog.ops import export_status
 
-    servers = await invocation.bootstrap_servers()
+    servers = await _servers(invocation)
     return invocation.report(await asyncio.to_thread(export_status.status, servers, root))
 
 
 @export.command("verify", rows="klog.ops.exports:ExportCheck")
-async def verify(invocation: Invocation, root: Root) -> Report:
-    """Count an export again, against its manifests and its brokers. Exit 1 where anything is wrong.
-
-    Without a cluster, files and manifests are checked against each other alone.
-    """
+async def verify(
+    invocation: Invocation,
+    root: Root,
+    without_brokers: Annotated[
+        bool, typer.Option("--without-brokers", help="Check files and manifests against each other alone.")
+    ] = False,
+) -> Report:
+    """Count an export again, against its manifests and its brokers. Exit 1 where anything is wrong."""
     from klog.ops import export_verify
 
-    try:
-        servers: str | None = await invocation.bootstrap_servers()
-    except NoCluster as error:
-        invocation.warn(f"{error.message}: checked without the brokers")
-        servers = None
+    servers = None if without_brokers else await _servers(invocation)
     return invocation.report(await asyncio.to_thread(export_verify.verify, servers, root))
+
+
+async def _servers(invocation: Invocation) -> str:
+    """The brokers' addresses, once one of them has answered: what follows has no time limit of its own."""
+    await invocation.cluster()
+    return await invocation.bootstrap_servers()

@@ -11,9 +11,9 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
@@ -95,21 +95,23 @@ class Invocation:
         """A warning, on stderr; ``-q`` silences it."""
         self.say(f"warning: {text}")
 
-    def report(self, rows: Sequence[Any], **around: Any) -> Report:
+    def report(self, rows: Iterable[Any], **around: Any) -> Report:
         """A report of this command's rows; the keywords are those of ``Report``."""
         row_type = self.traits.row_type()
         assert row_type is not None, f"{self.command} declares no rows"
         return Report(self.command, row_type, rows, **around)
 
-    def show(self, report: Report, *, out: TextIO | None = None) -> None:
-        """Write a report to stdout in the chosen format, and its notes to stderr."""
+    def show(self, report: Report, *, out: TextIO | None = None) -> int:
+        """Write a report to stdout in the chosen format, and its notes to stderr; the exit code that it asks for."""
         stream = sys.stdout if out is None else out
-        render(report, self.output, stream, header=not self.shared.no_header, terminal=is_terminal(stream))
+        header = not self.shared.no_header
+        failed = render(report, self.output, stream, header=header, terminal=is_terminal(stream))
         stream.flush()
         if not self.output.is_structured and self.output is not Format.TSV:
             for note in (*report.notes, report.footer):
                 if note:
                     self.say(note)
+        return failure.EXIT_FAILED if failed or report.failed else 0
 
     # --- which cluster
 
@@ -166,7 +168,7 @@ class Invocation:
                 hint="-y does it without asking, --dry-run shows what would be done",
             )
         if preview is not None:
-            render(replace(preview), Format.TABLE, sys.stderr, terminal=is_terminal(sys.stderr))
+            render(preview, Format.TABLE, sys.stderr, terminal=is_terminal(sys.stderr))
         sys.stderr.write(f"{question}{where}? [y/N] ")
         sys.stderr.flush()
         answer = sys.stdin.readline()
@@ -241,8 +243,7 @@ def _finish(invocation: Invocation, result: Any) -> int:
     if isinstance(result, int):
         return result
     report = result if isinstance(result, Report) else invocation.report(result)
-    invocation.show(report)
-    return report.exit_code
+    return invocation.show(report)
 
 
 def _fail(invocation: Invocation, error: Exception) -> int:

@@ -40,6 +40,7 @@ async def create(
     """
     from klog.ops import topics
 
+    given = settings(properties)
     chosen = assignment(assignment_text) if assignment_text is not None else None
     if chosen is not None and (partitions is not None or replication_factor is not None or start_broker is not None):
         raise UsageError("--assignment already says how many partitions and replicas, and where")
@@ -48,7 +49,7 @@ async def create(
         name,
         partitions=partitions,
         replication_factor=replication_factor,
-        settings=settings(properties),
+        settings=given,
         assignment=chosen,
         start_broker=start_broker,
         if_not_exists=if_not_exists,
@@ -115,9 +116,10 @@ async def config(
     """Show a topic's settings, or set and delete some."""
     from klog.ops import topics
 
+    changes = settings(given)
     cluster = await invocation.cluster()
-    if given or delete:
-        return await topics.set_topic_settings(cluster, name, settings(given), delete or [])
+    if changes or delete:
+        return await topics.set_topic_settings(cluster, name, changes, delete or [])
     return await topics.topic_settings(cluster, name)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
-
-from klog.render.columns import has_failed
 
 ENVELOPE_VERSION = 1
 """``_version`` of the JSON envelope; grows when a key changes its meaning, not when one is added."""
@@ -16,18 +14,14 @@ ENVELOPE_VERSION = 1
 class Report:
     """Rows and their type (so that an empty list still has its columns).
 
+    ``rows`` may be an iterator, which is read once, and row by row where the format allows it.
     ``command`` is ``topic.list``; ``footer`` and ``hint`` are sentences for a person: they go to stderr, and only with
     tables. ``failed`` marks a command that found something wrong although no single row failed (exit 1).
     """
 
     command: str
     row_type: type
-    rows: Sequence[Any]
+    rows: Iterable[Any]
     footer: str | None = None
     failed: bool = False
     notes: tuple[str, ...] = field(default=())
-
-    @property
-    def exit_code(self) -> int:
-        """1 where any row failed or a check found something, 0 otherwise."""
-        return 1 if self.failed or any(has_failed(row) for row in self.rows) else 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TextIO
 
 from klog.render.columns import Column, columns, has_failed, shown_columns
@@ -14,13 +15,28 @@ from klog.render.values import to_cell, to_json, to_tsv
 COLUMN_GAP = "  "
 
 
-def render(report: Report, form: Format, out: TextIO, *, header: bool = True, terminal: bool = False) -> None:
-    """Write the report's rows to ``out``.
+def render(report: Report, form: Format, out: TextIO, *, header: bool = True, terminal: bool = False) -> bool:
+    """Write the report's rows to ``out``; whether any of them had failed.
 
     ``terminal`` allows colour and folding to the width of the screen; without it a table is plain aligned text, each
     line as long as it needs to be. ``header`` is about tables and TSV.
     """
-    _WRITERS[form](report, out, header, terminal)
+    watched = _Watched(report.rows)
+    _WRITERS[form](replace(report, rows=watched), out, header, terminal)
+    return watched.any_failed
+
+
+class _Watched:
+    """Rows on their way to a writer, read once."""
+
+    def __init__(self, rows: Iterable[Any]) -> None:
+        self._rows = rows
+        self.any_failed = False
+
+    def __iter__(self) -> Iterator[Any]:
+        for row in self._rows:
+            self.any_failed = self.any_failed or has_failed(row)
+            yield row
 
 
 def row_object(row: Any) -> dict[str, Any]:
@@ -54,9 +70,10 @@ def _write_json(report: Report, out: TextIO, header: bool, terminal: bool) -> No
     # One row a line: still one JSON document, and one that diff, head and a person can read.
     dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
     out.write(f'{{"_command": {dump(report.command)}, "_version": {ENVELOPE_VERSION}, "rows": [')
+    index = -1
     for index, row in enumerate(report.rows):
         out.write(("," if index else "") + "\n  " + dump(row_object(row)))
-    out.write("\n]}\n" if report.rows else "]}\n")
+    out.write("\n]}\n" if index >= 0 else "]}\n")
 
 
 def _write_jsonl(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
@@ -85,10 +102,11 @@ def _write_wide(report: Report, out: TextIO, header: bool, terminal: bool) -> No
 
 
 def _write_aligned(report: Report, out: TextIO, header: bool, terminal: bool, *, wide: bool) -> None:
-    shown = shown_columns(report.row_type, report.rows, wide=wide)
-    cells = [[to_cell(getattr(row, column.field)) for column in shown] for row in report.rows]
+    rows = list(report.rows)
+    shown = shown_columns(report.row_type, rows, wide=wide)
+    cells = [[to_cell(getattr(row, column.field)) for column in shown] for row in rows]
     if terminal:
-        failed = [has_failed(row) for row in report.rows]
+        failed = [has_failed(row) for row in rows]
         _write_rich(shown, cells, failed, out, header)
         return
     heads = [column.head for column in shown]

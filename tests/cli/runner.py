@@ -1,0 +1,43 @@
+"""Command lines run inside the test's process, as typer's CliRunner does it, through klog's own root."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from typer.testing import CliRunner
+
+from klog.cli.root import root
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command line ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The JSON envelope's error."""
+        error: dict[str, Any] = json.loads(self.stderr)["error"]
+        return error
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of ``-o json``."""
+        rows: list[dict[str, Any]] = json.loads(self.stdout)["rows"]
+        return rows
+
+
+def klog(*words: object, input: str | bytes = b"", env: dict[str, str | None] | None = None) -> Ran:
+    """Run ``klog WORDS``; stdin is ``input`` and no terminal."""
+    with CliRunner().isolation(input=input, env=env or {}) as (stdout, stderr, _):
+        import sys
+
+        code = root().execute([str(word) for word in words])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return Ran(code, stdout.getvalue().decode(), stderr.getvalue().decode())

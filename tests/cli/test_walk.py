@@ -1,0 +1,299 @@
+"""Goal: whatever command there is or will be keeps the general rules. Method: walk the tree and check each.
+
+A new noun is checked by being in the tree; what it must show by contract is added to COLUMNS.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.core import TyperArgument, TyperOption
+
+from klog.cli import coercion
+from klog.cli.command import KlogCommand, arguments
+from klog.cli.entries import ENTRIES
+from klog.cli.manual import REFERENCE
+from klog.cli.root import walk
+from klog.render.columns import columns
+from tests.cli.runner import klog
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = {" ".join(words): command for words, command in walk()}
+CONNECTING = sorted(name for name, command in COMMANDS.items() if command.traits.connects)
+
+COLUMNS = {
+    "status": "KIND ID ADDRESS STATE DETAIL",
+    "broker list": "BROKER HOST PORT RACK CONTROLLER LEADERS REPLICAS SINCE",
+    "broker describe": "BROKER HOST PORT RACK CONTROLLER LEADERS REPLICAS SINCE",
+    "broker config": "NAME VALUE SOURCE DEFAULT EFFECT DOC",
+    "topic list": "TOPIC PARTITIONS REPLICATION-FACTOR MESSAGES BYTES UNDER-REPLICATED",
+    "topic describe": "TOPIC PARTITION LEADER LEADER-EPOCH REPLICAS ISR LOG-START-OFFSET LOG-END-OFFSET MESSAGES BYTES",
+    "partition list": "TOPIC PARTITION LEADER LEADER-EPOCH REPLICAS ISR LOG-START-OFFSET LOG-END-OFFSET MESSAGES BYTES",
+    "offset list": "TOPIC PARTITION OFFSET TIMESTAMP",
+    "where": "BROKER FILE POSITION LENGTH BATCH-OFFSET CRC STATE",
+    "export run": "TOPIC PARTITION FROM TO MESSAGES FILES BYTES",
+    "export status": "TOPIC PARTITION EXPORTED LOG-END-OFFSET LAG LAG-MS",
+    "log dump": "BASE-OFFSET END BYTES MESSAGES CODEC TIMESTAMP EPOCH PRODUCER STATE",
+}
+"""The columns of the contract, as a plain table shows them."""
+
+ASKING = {"topic delete", "topic alter", "log repair"}
+"""What asks first; nothing else does."""
+
+
+def words_for(name: str) -> list[str]:
+    """A command line of this command that parses, without flags that it does not need."""
+    command = COMMANDS[name]
+    words = name.split()
+    for argument in arguments(command):
+        if argument.required:
+            words.append(_value(argument))
+    for parameter in command.params:
+        if isinstance(parameter, TyperOption) and parameter.required:
+            words += [parameter.opts[0], _value(parameter)]
+    return words
+
+
+def _value(parameter: TyperArgument | TyperOption) -> str:
+    known = coercion.choices(parameter)
+    if known:
+        return known[0]
+    if parameter.type_descriptor.annotation is int:
+        return "1"
+    return "/brokers" if parameter.metavar == "PATH" else "some-name"
+
+
+def output(name: str, form: str = "json") -> list[str]:
+    """The words that ask for a format; ``tail`` has it under its long name only, and writes lines."""
+    if name == "tail":
+        return ["--output", "jsonl" if form == "json" else form]
+    return ["-o", form]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_and_all_its_parameters_say_what_they_are(name: str) -> None:
+    command = COMMANDS[name]
+    assert command.help and command.help[0].isupper() and command.help.splitlines()[0].rstrip().endswith((".", "?"))
+    for parameter in command.params:
+        assert isinstance(parameter, TyperArgument | TyperOption)
+        assert parameter.help, f"{name}: {parameter.name} has no help"
+        assert parameter.help.rstrip().endswith((".", "].")), f"{name}: {parameter.help!r} is no sentence"
+        if isinstance(parameter, TyperOption):
+            if not parameter.is_flag:
+                assert parameter.metavar, f"{name}: {parameter.opts} does not say what it takes"
+            assert any(word.startswith("--") for word in parameter.opts), f"{name}: {parameter.opts} has no long name"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_every_flag(name: str) -> None:
+    ran = klog(*name.split(), "--help")
+    assert ran.code == 0
+    for parameter in COMMANDS[name].params:
+        if isinstance(parameter, TyperOption):
+            for word in parameter.opts:
+                assert re.search(rf"(^|\s){re.escape(word)}\b", ran.stdout), f"{word} is not in the help of {name}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_word_means_two_things_in_one_command(name: str) -> None:
+    words = [word for parameter in COMMANDS[name].params for word in (*parameter.opts, *parameter.secondary_opts)]
+    assert sorted(words) == sorted(set(words))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_short_flag_means_the_same_everywhere(name: str) -> None:
+    """But for tail, whose -o, -f, -c, -n and -e are kcat's, and the shell's script flags."""
+    meanings = {"-B": "bootstrap_server", "-z": "zookeeper", "-o": "output", "-q": "quiet", "-v": "verbose"}
+    meanings |= {"-y": "yes", "-X": "properties", "-r": "regex"}
+    for parameter in COMMANDS[name].params:
+        for word in parameter.opts:
+            if (name, word) != ("tail", "-o"):
+                assert meanings.get(word, parameter.name) == parameter.name, f"{name}: {word}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_reference_has_a_section_with_every_flag(name: str) -> None:
+    text = (ROOT / REFERENCE).read_text("utf-8")
+    found = re.search(rf"^### `klog {re.escape(name)}[ `].*?(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f"{REFERENCE} has no section of klog {name}"
+    for parameter in COMMANDS[name].params:
+        shared = getattr(parameter, "rich_help_panel", None) is not None
+        if isinstance(parameter, TyperOption) and not shared:
+            assert parameter.opts[-1] in found[0]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_unknown_flag_is_wrong_usage_in_words_and_in_json(name: str) -> None:
+    said = klog(*words_for(name), "--no-such-flag")
+    assert said.code == 2
+    assert said.stdout == ""
+    assert "--no-such-flag" in said.stderr and "--help" in said.stderr
+    assert "Traceback" not in said.stderr
+    as_json = klog(*words_for(name), "--no-such-flag", *output(name))
+    assert as_json.code == 2
+    envelope = json.loads(as_json.stderr)
+    assert envelope["_command"] == name.replace(" ", ".")
+    assert envelope["error"]["code"] == "USAGE"
+    assert "--no-such-flag" in envelope["error"]["message"]
+    assert set(envelope["error"]) >= {"code", "message", "hint"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_takes_the_flags_of_every_command(name: str) -> None:
+    command = COMMANDS[name]
+    words = {word for parameter in command.params for word in parameter.opts}
+    assert {"--output", "--no-header", "-q", "-v"} <= words
+    assert ("-o" in words) == (command.traits.output_letter or name == "tail")
+    if command.traits.connects:
+        assert {"-B", "--bootstrap-server", "--bootstrap-servers", "--broker-list"} <= words
+        assert {"-z", "--zookeeper", "--profile", "--timeout", "--trace"} <= words
+    assert ({"-y", "--yes", "--dry-run"} <= words) == command.traits.asks
+
+
+def test_only_what_the_contract_names_asks_first() -> None:
+    assert {name for name, command in COMMANDS.items() if command.traits.asks} <= ASKING
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.traits.rows])
+def test_rows_are_dataclasses_with_lawful_columns(name: str) -> None:
+    row_type = COMMANDS[name].traits.row_type()
+    assert row_type is not None
+    shown = columns(row_type)
+    for column in shown:
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", column.name)
+        assert column.head == column.name.upper().replace("_", "-")
+        assert not re.search(r"(^|_)(records?|counts?|size|num_messages)($|_)", column.name), (
+            f"{column.head}: one idea has one name, messages and bytes"
+        )
+    if name in COLUMNS:
+        plain = [column.head for column in shown if not column.wide and column.name not in ("error", "message")]
+        assert " ".join(plain) == COLUMNS[name]
+
+
+def test_the_registries_of_zookeeper_begin_with_path_version_session() -> None:
+    for name in ("zk brokers", "zk topics", "zk controller"):
+        row_type = COMMANDS[name].traits.row_type()
+        assert row_type is not None
+        assert [column.head for column in columns(row_type)][:3] == ["PATH", "VERSION", "SESSION"]
+
+
+def test_the_commands_of_the_contract_are_there() -> None:
+    wanted = """up down status produce tail where zookeeper:start,stop,status broker:start,stop,list,describe,config
+    topic:create,list,describe,alter,config,delete partition:list offset:list
+    zk:brokers,topics,controller,ls,tree,get,stat export:run,status,verify shell completion"""
+    for word in wanted.split():
+        noun, _, verbs = word.partition(":")
+        for verb in verbs.split(","):
+            assert f"{noun} {verb}".strip() in COMMANDS
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.aliases], ids=lambda entry: entry.name)
+def test_plurals_and_hidden_verbs_are_aliases(entry: Any) -> None:
+    for alias in entry.aliases:
+        assert klog(alias, "--help").code == 0
+    verbs = {name.split()[1] for name in COMMANDS if name.split()[0] == entry.name}
+    for short, verb in (("ls", "list"), ("rm", "delete")):
+        if verb in verbs and short not in verbs:
+            ran = klog(entry.aliases[0], short, "--no-such-flag", "-o", "json")
+            assert json.loads(ran.stderr)["_command"] == f"{entry.name}.{verb}"
+            assert not re.search(rf"^\s+{short}\s", klog(entry.name, "--help").stdout, re.MULTILINE)
+
+
+# --- A cluster that is not there -------------------------------------------------------------------------------------
+
+CANNOT_FAIL_SO = {"shell"}
+"""Reads commands, here none, and talks to nobody."""
+
+
+@pytest.mark.parametrize("name", [name for name in CONNECTING if name not in CANNOT_FAIL_SO])
+def test_a_dead_port_is_an_error_in_time_that_says_where_why_and_what_to_do(name: str, dead_address: str) -> None:
+    begun = time.monotonic()
+    ran = klog(*words_for(name), "-B", dead_address, "--timeout", "1s", *output(name))
+    assert time.monotonic() - begun <= 4.0
+    assert ran.code == 1
+    if name == "status":
+        assert {row["state"] for row in ran.rows} & {"down"} and dead_address in ran.stdout
+        return
+    assert ran.stdout == ""
+    error = ran.error
+    assert error["code"] == "CANNOT_CONNECT"
+    assert dead_address in error["message"]
+    assert "-B" in json.dumps(error)
+    assert error["hint"]
+    assert error["cluster"] == f"{dead_address} (from flag -B)"
+
+
+@pytest.mark.parametrize("name", ["topic list", "zk brokers", "tail", "export run", "status"])
+def test_a_server_that_never_answers_is_given_up_in_time(name: str, silent_address: str) -> None:
+    begun = time.monotonic()
+    ran = klog(*words_for(name), "-B", silent_address, "--timeout", "1s", *output(name))
+    assert time.monotonic() - begun <= 4.0
+    assert ran.code == 1
+    assert silent_address in ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("name", ["zk brokers", "zk get", "topic list"])
+def test_a_dead_zookeeper_is_named_too(name: str, dead_address: str) -> None:
+    begun = time.monotonic()
+    ran = klog(*words_for(name), "-z", dead_address, "--timeout", "1s", "-o", "json")
+    assert time.monotonic() - begun <= 4.5
+    assert ran.code == 1
+    assert dead_address in ran.error["message"] and "-z" in ran.error["cluster"] and ran.error["hint"]
+
+
+@pytest.mark.parametrize("name", [name for name in CONNECTING if name not in CANNOT_FAIL_SO])
+def test_without_any_cluster_the_error_says_how_to_name_one(name: str) -> None:
+    ran = klog(*words_for(name), *output(name))
+    assert ran.code == 1
+    assert ran.error["code"] == "NO_CLUSTER"
+    assert "klog up" in ran.error["hint"] and "-B" in ran.error["hint"]
+
+
+def test_wrong_values_are_wrong_usage() -> None:
+    for words in (
+        ["topic", "list", "--timeout", "10"],
+        ["topic", "create", "t", "-p", "0"],
+        ["topic", "create", "t", "-p", "many"],
+        ["topic", "list", "-o", "xml"],
+        ["offset", "list", "t", "--at", "5:9"],
+        ["offset", "list", "t", "--at", "yesterday"],
+        ["tail", "t", "-o", "9:x"],
+        ["tail", "t", "-p", "5-2"],
+        ["tail", "t", "-f", "follow"],
+        ["tail", "t", "--grep", "("],
+        ["produce", "t", "-k", "a", "-K", ":"],
+        ["produce", "t", "--rate", "fast"],
+        ["topic", "create", "t", "--assignment", "1;2"],
+        ["topic", "create", "t", "-X", "retention.ms"],
+        ["topic", "list", "--profile", "p", "-B", "h:1"],
+        ["zk", "get", "no-slash"],
+        ["where", "t", "12"],
+        ["nonsense"],
+        ["topic", "nonsense"],
+        [],
+    ):
+        ran = klog(*words)
+        assert ran.code == 2, f"{words}: {ran}"
+        assert ran.stderr and not ran.stdout
+        assert "Traceback" not in ran.stderr
+
+
+def test_a_mistyped_word_brings_the_nearest() -> None:
+    assert "did you mean topic" in klog("topci", "list").stderr
+    assert "did you mean describe" in klog("topic", "descripe").stderr
+
+
+def test_flags_may_stand_before_the_noun(dead_address: str) -> None:
+    ran = klog("-B", dead_address, "-o", "json", "topic", "list")
+    assert ran.error["cluster"] == f"{dead_address} (from flag -B)"
+    ran = klog("-B", "127.0.0.1:1", "-o", "json", "topic", "list", "-B", dead_address)
+    assert ran.error["cluster"] == f"{dead_address} (from flag -B)"
+
+
+def test_walk_finds_klog_commands_only() -> None:
+    assert all(isinstance(command, KlogCommand) for command in COMMANDS.values())
