@@ -30,6 +30,7 @@ from kio.serial.errors import SerialError
 
 from klog.errors import MalformedRequest
 from klog.protocol.apis import ApiKey, is_flexible, request_schema, response_schema
+from klog.protocol.bounds import check_lengths
 
 _HEAD = struct.Struct(">hhih")
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
@@ -118,9 +119,10 @@ def decode_response(frame: bytes | memoryview, key: int, version: int) -> tuple[
 
 
 def _decode(frame: memoryview, at: int, schema: Any) -> Any:
+    check_lengths(frame, at, schema)
     try:
         entity, size = entity_reader(schema)(frame, at)
-    except (SerialError, ValueError, OverflowError, UnicodeDecodeError) as error:
+    except (SerialError, ValueError, OverflowError, UnicodeDecodeError, KeyError) as error:  # KeyError: unknown tags
         raise MalformedRequest(f"{schema.__name__} version {schema.__version__} does not parse: {error}") from None
     if at + size != len(frame):
         raise MalformedRequest(

@@ -1,0 +1,222 @@
+"""Array lengths in a message, checked before the message is decoded.
+
+Why: an array's length stands before its elements, in the peer's hand. kio's native reader reserves room for as many
+elements as the length says, and a process that asks the kernel for 32 GiB is ended by it: twenty bytes from anybody
+would stop a broker. So the message is walked first, by its schema: nothing is decoded, and a length is believed only if
+the bytes that are there could hold that many elements.
+
+Limits: `ELEMENTS_MAX` elements in all arrays of a message together. An element takes a byte on the wire and about 100
+in memory; without that bound a frame of the largest size would become some GB.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from klog.errors import MalformedRequest
+
+ELEMENTS_MAX = 1_000_000
+"""A topic of 100,000 partitions with three replicas each, assigned one by one, has 400,000."""
+
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+
+_FIXED_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "error_code": 2,
+    "int32": 4,
+    "uint32": 4,
+    "timedelta_i32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+    "timedelta_i64": 8,
+    "datetime_i64": 8,
+    "uuid": 16,
+}
+_SHORT_LENGTH = "string"
+"""The one type whose length has two bytes in versions that are not flexible; bytes and records have four."""
+
+Walk = Callable[[memoryview, int, list[int]], int]
+"""(frame, where it begins, how many elements are still allowed) -> where it ends."""
+
+
+class _Part(NamedTuple):
+    """A field, or fields, of one schema."""
+
+    least_bytes: int
+    """It cannot be shorter."""
+    walk: Walk | None
+    """None: it is ``least_bytes`` long, always."""
+
+
+def check_lengths(frame: memoryview, at: int, schema: Any) -> int:
+    """Where the entity at ``at`` ends. MalformedRequest unless every array of it can be as long as it says."""
+    least_bytes, walk = _entity(schema)
+    if walk is None:
+        return at + least_bytes
+    try:
+        return walk(frame, at, [ELEMENTS_MAX])
+    except (struct.error, IndexError):
+        raise MalformedRequest(f"{schema.__name__} version {schema.__version__} ends before its last field") from None
+
+
+@cache
+def _entity(schema: Any) -> _Part:
+    flexible = schema.__flexible__
+    hints = get_type_hints(schema)
+    parts: list[_Part] = []
+    tagged: dict[int, Walk] = {}
+    for field in fields(schema):
+        part = _field(hints[field.name], field.metadata.get("kafka_type"), flexible)
+        tag = field.metadata.get("tag")
+        if tag is None:
+            parts.append(part)
+        elif part.walk is not None:
+            tagged[tag] = part.walk
+    if flexible:
+        parts.append(_Part(1, _tags(tagged)))
+    return _sequence(parts)
+
+
+def _sequence(parts: list[_Part]) -> _Part:
+    """One part of several, with neighbours of fixed length taken together."""
+    least = sum(part.least_bytes for part in parts)
+    steps: list[tuple[int, Walk]] = []
+    skipped = 0
+    for part in parts:
+        if part.walk is None:
+            skipped += part.least_bytes
+        else:
+            steps.append((skipped, part.walk))
+            skipped = 0
+    if not steps:
+        return _Part(least, None)
+
+    def walk(frame: memoryview, at: int, left: list[int]) -> int:
+        for before, step in steps:
+            at = step(frame, at + before, left)
+        return at + skipped
+
+    return _Part(least, walk)
+
+
+def _field(hint: Any, kafka_type: str | None, flexible: bool) -> _Part:
+    inner: list[Any] = [part for part in get_args(hint) if part is not type(None) and part is not ...]
+    first: Any = inner[0] if inner else None
+    if get_origin(hint) is tuple:
+        element = _entity(first) if _is_entity(first) else _primitive(kafka_type, flexible)
+        return _Part(1 if flexible else 4, _array(element, flexible))
+    if _is_entity(hint):
+        return _entity(hint)
+    if get_origin(first) is tuple:  # an array that may be null: that has a length as well
+        return _field(first, kafka_type, flexible)
+    if _is_entity(first):
+        return _Part(1, _nullable(_entity(first)))
+    return _primitive(kafka_type, flexible)
+
+
+def _is_entity(hint: Any) -> bool:
+    return is_dataclass(hint)
+
+
+def _primitive(kafka_type: str | None, flexible: bool) -> _Part:
+    fixed = _FIXED_BYTES.get(kafka_type or "")
+    if fixed is not None:
+        return _Part(fixed, None)
+    if flexible:
+        return _Part(1, _compact_bytes)
+    return _Part(2, _short_bytes) if kafka_type == _SHORT_LENGTH else _Part(4, _long_bytes)
+
+
+def _uvarint(frame: memoryview, at: int) -> tuple[int, int]:
+    value = frame[at]
+    at += 1
+    if value < 0x80:
+        return value, at
+    value &= 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = frame[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise MalformedRequest(f"a varint that does not end at byte {at}")
+
+
+def _compact_bytes(frame: memoryview, at: int, left: list[int]) -> int:
+    size, at = _uvarint(frame, at)
+    return at + max(size - 1, 0)
+
+
+def _short_bytes(frame: memoryview, at: int, left: list[int]) -> int:
+    size: int = _I16.unpack_from(frame, at)[0]
+    return at + 2 + max(size, 0)
+
+
+def _long_bytes(frame: memoryview, at: int, left: list[int]) -> int:
+    size: int = _I32.unpack_from(frame, at)[0]
+    return at + 4 + max(size, 0)
+
+
+def _array(element: _Part, flexible: bool) -> Walk:
+    least, walk_element = element
+
+    def walk(frame: memoryview, at: int, left: list[int]) -> int:
+        if flexible:
+            count, at = _uvarint(frame, at)
+            count -= 1
+        else:
+            count = _I32.unpack_from(frame, at)[0]
+            at += 4
+        if count <= 0:
+            return at
+        if count * least > len(frame) - at:
+            raise MalformedRequest(f"an array claims {count} elements at byte {at}; {len(frame) - at} bytes are left")
+        left[0] -= count
+        if left[0] < 0:
+            raise MalformedRequest(f"a message of more than {ELEMENTS_MAX} elements")
+        if walk_element is None:
+            return at + count * least
+        for _ in range(count):
+            at = walk_element(frame, at, left)
+        return at
+
+    return walk
+
+
+def _nullable(entity: _Part) -> Walk:
+    """A struct that may be null has a byte before it (KIP-893)."""
+
+    def walk(frame: memoryview, at: int, left: list[int]) -> int:
+        if frame[at] >= 0x80:  # -1: null
+            return at + 1
+        return entity.least_bytes + at + 1 if entity.walk is None else entity.walk(frame, at + 1, left)
+
+    return walk
+
+
+def _tags(known: dict[int, Walk]) -> Walk:
+    def walk(frame: memoryview, at: int, left: list[int]) -> int:
+        count = frame[at]
+        if not count:  # by far the most common: no tags
+            return at + 1
+        count, at = _uvarint(frame, at)
+        for _ in range(count):
+            tag, at = _uvarint(frame, at)
+            size, at = _uvarint(frame, at)
+            inside = known.get(tag)
+            if inside is not None:
+                inside(frame, at, left)
+            at += size
+        return at
+
+    return walk

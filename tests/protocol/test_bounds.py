@@ -1,0 +1,109 @@
+"""Lengths of arrays: believed only as far as the bytes that are there."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_writer
+
+from klog.errors import MalformedRequest
+from klog.protocol.apis import OWN_KEYS_FROM, ApiKey, request_schema, response_schema
+from klog.protocol.bounds import ELEMENTS_MAX, check_lengths
+
+SCHEMAS = []
+for key in ApiKey:
+    for version in range(16):
+        for find in (request_schema, response_schema):
+            try:
+                SCHEMAS.append(find(key, version))
+            except Exception:
+                assert version > 0 or key < OWN_KEYS_FROM
+
+VALUES = {
+    "string": "some text",
+    "bytes": b"bytes",
+    "records": b"r" * 200,
+    "bool": True,
+    "error_code": ErrorCode.none,
+    "timedelta_i32": timedelta(seconds=1),
+    "timedelta_i64": timedelta(seconds=1),
+    "datetime_i64": datetime(2020, 1, 1, tzinfo=UTC),
+    "uuid": UUID(int=7),
+    "float64": 1.0,
+}
+
+
+def sample(schema: Any, elements: int, full: bool) -> Any:
+    """An entity with so many elements in each array; where not ``full``, with null wherever that is allowed."""
+    hints = get_type_hints(schema)
+    arguments = {}
+    for field in fields(schema):
+        kafka_type = field.metadata.get("kafka_type")
+        if "tag" in field.metadata and not full:
+            continue
+        arguments[field.name] = value_of(hints[field.name], kafka_type, elements, full)
+    return schema(**arguments)
+
+
+def value_of(hint: Any, kafka_type: str | None, elements: int, full: bool) -> Any:
+    if get_origin(hint) in (UnionType, Union):
+        inner = next(part for part in get_args(hint) if part is not type(None))
+        return value_of(inner, kafka_type, elements, full) if full else None
+    if get_origin(hint) is tuple:
+        return tuple(value_of(get_args(hint)[0], kafka_type, elements, full) for _ in range(elements))
+    if is_dataclass(hint):
+        return sample(hint, elements, full)
+    return VALUES.get(kafka_type or "", 3)
+
+
+def encoded(entity: Any) -> bytes:
+    out = BytesIO()
+    entity_writer(type(entity))(out, entity)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: f"{schema.__name__}-{schema.__version__}")
+def test_the_walk_ends_where_the_entity_ends(schema: Any) -> None:
+    for elements, full in [(0, False), (0, True), (1, False), (1, True), (3, True), (200, True)]:
+        if elements == 200 and schema.__name__.startswith(("DescribeConfigsRes", "FetchRes", "CreateTopics")):
+            elements = 20  # arrays in arrays
+        data = encoded(sample(schema, min(elements, 20), full))
+        frame = memoryview(b"before" + data)
+        assert check_lengths(frame, 6, schema) == len(frame)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: f"{schema.__name__}-{schema.__version__}")
+def test_no_cut_and_no_claim_gets_past(schema: Any) -> None:
+    """Every byte in turn made large: whatever the walk lets pass, no array in it is longer than its bytes."""
+    from kio.serial import entity_reader
+    from kio.serial.errors import SerialError
+
+    data = encoded(sample(schema, 1, True))
+    for at in range(min(len(data), 60)):
+        for large in (b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff", b"\xff"):
+            changed = memoryview(data[:at] + large + data[at + len(large) :])
+            try:
+                check_lengths(changed, 0, schema)
+                entity_reader(schema)(changed, 0)
+            except (MalformedRequest, SerialError, ValueError, OverflowError, KeyError):
+                pass
+
+
+@pytest.mark.parametrize("count", [2**31 - 1, 100, 3])
+def test_an_array_that_is_not_there(count: int) -> None:
+    with pytest.raises(MalformedRequest, match=f"claims {count} elements"):
+        check_lengths(memoryview(struct.pack(">i", count) + b"\0\0"), 0, request_schema(ApiKey.METADATA, 1))
+
+
+def test_a_message_of_too_many_elements() -> None:
+    count = ELEMENTS_MAX + 1
+    with pytest.raises(MalformedRequest, match="more than"):
+        check_lengths(memoryview(struct.pack(">i", count) + bytes(2 * count)), 0, request_schema(ApiKey.METADATA, 1))
