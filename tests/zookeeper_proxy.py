@@ -28,13 +28,12 @@ class ZooKeeperProxy:
         self._open = threading.Event()
         self._open.set()
         self._lose: Callable[[int], bool] | None = None
-        self._before_close: Callable[[], None] | None = None
+        self._before_close: Callable[[], object] | None = None
         self.lost = 0
         """How many answers were lost."""
-        self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def lose_answer_of(self, operations: frozenset[int] = WRITES, then: Callable[[], None] | None = None) -> None:
+    def lose_answer_of(self, operations: frozenset[int] = WRITES, then: Callable[[], object] | None = None) -> None:
         """The next such request reaches the server; its answer does not come back, and the connection breaks.
 
         `then` runs when the server has answered, before the client can notice.
@@ -62,7 +61,6 @@ class ZooKeeperProxy:
                 pass
 
     def close(self) -> None:
-        self._closed = True
         try:
             self._listener.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -72,13 +70,14 @@ class ZooKeeperProxy:
         self.cut()
 
     def _accept(self) -> None:
-        while not self._closed:
+        while True:
             try:
                 client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
                 server = socket.create_connection(self._target)
             except OSError:
-                if self._closed:
-                    return
                 client.close()
                 continue
             with self._lock:

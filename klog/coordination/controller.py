@@ -37,13 +37,24 @@ class ControllerTerm:
 
 
 def current(zookeeper: ZooKeeper, watch: Watch | None = None) -> ControllerTerm | None:
-    """Who holds `/controller`, None when nobody does; the watch fires when that changes.
-
-    The epoch is read first: when an election comes in between, the term shows an epoch too low, whose fence fails.
-    """
-    epoch = zookeeper.find(paths.CONTROLLER_EPOCH)
-    node = zookeeper.find(paths.CONTROLLER, watch)
+    """Who holds `/controller`, None when nobody does; the watch fires when that changes."""
+    if watch is not None:
+        # Set before the read that is answered from: what changes after it is seen, what changed before it is read.
+        zookeeper.exists(paths.CONTROLLER, watch)
+    epoch, node = _read(zookeeper)
     return None if node is None or epoch is None else _term(node, epoch)
+
+
+def _read(zookeeper: ZooKeeper) -> tuple[ZNode | None, ZNode | None]:
+    """`/controller_epoch` and `/controller` as they stood at one moment.
+
+    There is no read of two nodes at once. But the epoch moves with each new `/controller`, so when it reads the same
+    before and after, the node in between belongs to it.
+    """
+    while True:
+        before, node, after = zookeeper.get_many([paths.CONTROLLER_EPOCH, paths.CONTROLLER, paths.CONTROLLER_EPOCH])
+        if (before and before.stat.version) == (after and after.stat.version):
+            return before, node
 
 
 def elect(zookeeper: ZooKeeper, broker_id: int) -> ControllerTerm:
@@ -52,14 +63,13 @@ def elect(zookeeper: ZooKeeper, broker_id: int) -> ControllerTerm:
     A lost answer is settled by reading again: a `/controller` of this session is ours.
     """
     for _ in range(ELECTION_TRIES):
-        epoch = zookeeper.find(paths.CONTROLLER_EPOCH)
+        epoch, node = _read(zookeeper)
         if epoch is None:
             try:
                 zookeeper.create(paths.CONTROLLER_EPOCH, b"0")
             except (NodeExists, SessionLost):
                 pass
             continue
-        node = zookeeper.find(paths.CONTROLLER)
         if node is not None:
             return _term(node, epoch)
         session = zookeeper.session_id

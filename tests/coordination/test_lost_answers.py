@@ -12,7 +12,7 @@ import pytest
 from klog.coordination import brokers, cluster, controller, partition_states, paths, producer_ids, topics
 from klog.coordination.brokers import Broker
 from klog.coordination.partition_states import PartitionState
-from klog.coordination.zookeeper import Check, Create, Delete, SetData, ZooKeeper
+from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZooKeeper
 from klog.errors import BadVersion, NodeExists, SessionLost
 from klog.names import TopicPartition
 from tests.zookeeper_proxy import CREATE, MULTI, SET_DATA, ZooKeeperProxy
@@ -53,7 +53,7 @@ def test_anothers_write_after_the_loss_is_a_bad_version(
     proxy: ZooKeeperProxy, zk_lossy: ZooKeeper, zk: ZooKeeper
 ) -> None:
     zk.create("/a", b"old")
-    proxy.lose_answer_of(frozenset({SET_DATA}), then=lambda: zk.set("/a", b"theirs", 1) and None)
+    proxy.lose_answer_of(frozenset({SET_DATA}), then=lambda: zk.set("/a", b"theirs", 1))
     with pytest.raises(BadVersion):
         zk_lossy.write("/a", b"mine", 0)
     assert zk.get("/a").data == b"theirs"
@@ -62,7 +62,7 @@ def test_anothers_write_after_the_loss_is_a_bad_version(
 def test_a_multi_is_committed_once(proxy: ZooKeeperProxy, zk_lossy: ZooKeeper) -> None:
     zk_lossy.create("/fence", b"")
     proxy.lose_answer_of(frozenset({MULTI}))
-    operations = [SetData("/fence", b"me", 0), Create("/made", b"me")]
+    operations: list[Operation] = [SetData("/fence", b"me", 0), Create("/made", b"me")]
     zk_lossy.commit(operations, lambda: zk_lossy.get("/made").data == b"me")
     assert zk_lossy.get("/fence").stat.version == 1
     with pytest.raises(BadVersion):  # without a loss the same is an error
@@ -118,7 +118,7 @@ def test_a_resignation_does_not_remove_the_next_controller(
 ) -> None:
     """Rule Z1: the lost delete did happen, another was elected meanwhile, and the delete is sent again."""
     term = controller.elect(zk_lossy, 1)
-    proxy.lose_answer_of(frozenset({MULTI}), then=lambda: controller.elect(zk, 2) and None)
+    proxy.lose_answer_of(frozenset({MULTI}), then=lambda: controller.elect(zk, 2))
     controller.resign(zk_lossy, term)
     now = controller.current(zk)
     assert now is not None
@@ -164,9 +164,7 @@ def test_anothers_equal_isr_is_taken_for_ones_own_only_if_it_is_the_same_state(
     partition = TopicPartition("t", 0)
     state = partition_states.create_many(zk, {partition: PartitionState(1, 0, (1, 2), 1)}, topic.fence)[partition]
     theirs = PartitionState(2, 1, (2,), 1, version=1)
-    proxy.lose_answer_of(
-        frozenset({MULTI}), then=lambda: partition_states.write(zk, partition, theirs, topic.fence) and None
-    )
+    proxy.lose_answer_of(frozenset({MULTI}), then=lambda: partition_states.write(zk, partition, theirs, topic.fence))
     with pytest.raises(BadVersion):
         partition_states.write(zk_lossy, partition, PartitionState(1, 0, (1,), 1, version=state.version), topic.fence)
     found = partition_states.read(zk, partition)
