@@ -4,7 +4,7 @@ Strategy
     The socket is ours, non-blocking, registered with the loop by `add_reader` and `add_writer`. asyncio's transports
     copy what they receive and have no sendfile for use between two writes; every message would pay for both.
 
-    In. All connections of a loop receive into one scratch buffer (`Scratch`). Frames that are whole are handed on where
+    In. All connections of a loop receive into one scratch buffer (`Shared`). Frames that are whole are handed on where
     they lie; only the start of an unfinished frame is copied, into a buffer of its own that the rest is then received
     into. So an idle connection holds no memory, and a batch of a megabyte is copied once at most.
 
@@ -45,6 +45,9 @@ STALLED_S = 30.0
 """How long a peer may take nothing of what waits for it: Kafka's clients give up on a request after the same time."""
 
 SCRATCH_BYTES = 1024 * 1024
+SPARE_BYTES_MIN = 64 * 1024
+SPARE_BYTES_MAX = 4 * 1024 * 1024
+SPARES_MAX = 4
 IOVECS_MAX = 256
 """Parts in one sendmsg; Linux takes 1,024."""
 
@@ -73,11 +76,46 @@ Part = bytes | bytearray | FileRange
 OnFrame = Callable[["Connection", memoryview, "Reply"], None]
 
 
-class Scratch:
-    """The receive buffer that all connections of a loop share."""
+class Shared:
+    """What all connections of a loop share: buffers to receive into, and who has something to send."""
 
-    def __init__(self, size_bytes: int = SCRATCH_BYTES) -> None:
-        self.view = memoryview(bytearray(size_bytes))
+    def __init__(self) -> None:
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._spare: list[memoryview] = []
+        self._together = False
+        self._ready: list[Connection] = []
+
+    def take(self, frame_bytes: int, have_bytes: int) -> memoryview:
+        """A buffer for an unfinished frame of which so much is there: a spare one for all of it, or a new one.
+
+        A new one grows with what has come, doubling, so that a length that lies costs its sender as much as us.
+        """
+        for index, spare in enumerate(self._spare):
+            if len(spare) >= frame_bytes:
+                return self._spare.pop(index)
+        return memoryview(bytearray(min(frame_bytes, max(2 * have_bytes, SPARE_BYTES_MIN))))
+
+    def give_back(self, buffer: memoryview) -> None:
+        """Keep a buffer for the next large frame: a new one would be zeroed and its pages faulted in each time."""
+        if SPARE_BYTES_MIN <= len(buffer) <= SPARE_BYTES_MAX and len(self._spare) < SPARES_MAX:
+            self._spare.append(buffer)
+
+    def together(self, act: Callable[..., object], *arguments: object) -> None:
+        """Run what fills replies of many connections, then send to each once."""
+        self._together = True
+        try:
+            act(*arguments)
+        finally:
+            self._together = False
+            ready, self._ready = self._ready, []
+            for connection in ready:
+                connection.send_ready()
+
+    def is_ready(self, connection: Connection) -> bool:
+        """Note it for the end of `together`; False outside of one."""
+        if self._together:
+            self._ready.append(connection)
+        return self._together
 
 
 class Reply:
@@ -113,7 +151,7 @@ class Connection:
         sock: socket.socket,
         peer: str,
         *,
-        scratch: Scratch,
+        shared: Shared,
         frame_bytes_max: int,
         on_frame: OnFrame,
         on_sent: Callable[[Connection], None],
@@ -129,13 +167,14 @@ class Connection:
         self._loop = loop
         self._sock = sock
         self._fd = sock.fileno()
-        self._scratch = scratch
+        self._shared = shared
         self._frame_bytes_max = frame_bytes_max
         self._on_frame = on_frame
         self._on_sent = on_sent
         self._on_closed = on_closed
+        self._buffer: memoryview | None = None
         self._partial: memoryview | None = None
-        """The buffer of an unfinished frame, its length in front."""
+        """An unfinished frame, its length in front: the part of `_buffer` that it will fill."""
         self._partial_bytes = 0
         self._backlog: memoryview | None = None
         """What had been received when one request too many was among it."""
@@ -144,6 +183,8 @@ class Connection:
         """What must be sent before anything else; file ranges in it may have been sent in part (`_out_sent`)."""
         self._out_sent = 0
         self._write_scheduled = False
+        self._handling = False
+        """Whether requests are being handed on: what they answer at once is sent when all have been."""
         self._reading = True
         self._writing = False
         sock.setblocking(False)
@@ -155,7 +196,7 @@ class Connection:
 
     def _on_readable(self) -> None:
         partial = self._partial
-        target = self._scratch.view if partial is None else partial[self._partial_bytes :]
+        target = self._shared.scratch if partial is None else partial[self._partial_bytes :]
         try:
             received = self._sock.recv_into(target)
         except (BlockingIOError, InterruptedError):
@@ -176,6 +217,7 @@ class Connection:
 
     def _guarded(self, take: Callable[[memoryview], None], data: memoryview) -> None:
         """Whatever goes wrong with a peer's bytes ends that peer's connection, and nothing else."""
+        self._handling = True
         try:
             take(data)
         except PeerError as error:
@@ -184,6 +226,10 @@ class Connection:
         except Exception:
             log.exception("closing the connection of %s: our fault", self.peer)
             self.close(None)
+        finally:
+            self._handling = False
+        if not self._writing and self._replies and self._replies[0].parts is not None:
+            self._pump()
 
     def _take(self, data: memoryview) -> None:
         """Hand on every whole frame in ``data``; keep the unfinished one, and what comes after too many of them."""
@@ -210,18 +256,19 @@ class Connection:
         if len(partial) < wanted:
             self._keep(partial, wanted)
             return
-        self._partial, self._partial_bytes = None, 0
+        buffer, self._partial, self._partial_bytes = self._buffer, None, 0
         self._hand_on(partial[4:])
+        assert buffer is not None
+        self._shared.give_back(buffer)
 
     def _keep(self, start: memoryview, frame_bytes: int) -> None:
-        """Begin or widen the buffer of an unfinished frame.
-
-        It grows with what has come, doubling, so that a length that lies costs its sender as much as it costs us.
-        """
-        size = min(frame_bytes, max(2 * len(start), 64 * 1024)) if frame_bytes > 4 else 4
-        buffer = memoryview(bytearray(size))
-        buffer[: len(start)] = start
-        self._partial, self._partial_bytes = buffer, len(start)
+        """Begin the buffer of an unfinished frame, or go on in a larger one."""
+        have = len(start)
+        buffer = self._shared.take(frame_bytes, have) if frame_bytes > 4 else memoryview(bytearray(4))
+        buffer[:have] = start
+        if self._buffer is not None and self._partial is not None:
+            self._shared.give_back(self._buffer)
+        self._buffer, self._partial, self._partial_bytes = buffer, buffer[:frame_bytes], have
 
     def _frame_size(self, data: memoryview, at: int) -> int:
         size: int = _SIZE.unpack_from(data, at)[0]
@@ -243,12 +290,14 @@ class Connection:
 
     def reply_ready(self, reply: Reply) -> None:
         """A reply has been filled. What is ready is written once this turn of the loop has filled what it fills."""
-        if self._write_scheduled or self.closed or self._replies[0] is not reply:
+        if self._write_scheduled or self._handling or self.closed or self._replies[0] is not reply:
             return
         self._write_scheduled = True
-        self._loop.call_soon(self._write_ready)
+        if not self._shared.is_ready(self):
+            self._loop.call_soon(self.send_ready)
 
-    def _write_ready(self) -> None:
+    def send_ready(self) -> None:
+        """Send the answers that are ready, unless the peer takes none just now."""
         self._write_scheduled = False
         if not self.closed and not self._writing:
             self._pump()
@@ -349,5 +398,5 @@ class Connection:
         self._sock.close()
         self._out.clear()
         self._replies.clear()
-        self._partial = self._backlog = None
+        self._buffer = self._partial = self._backlog = None
         self._on_closed(self)

@@ -9,7 +9,7 @@ import socket
 from collections import Counter
 
 from klog.errors import PortInUse, SurroundingsError
-from klog.net.connection import STALLED_S, Connection, OnFrame, Scratch
+from klog.net.connection import STALLED_S, Connection, OnFrame, Shared
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Server:
         self._idle_max_s = idle_max_s
         self._per_ip_max = connections_per_ip_max
         self._per_ip: Counter[str] = Counter()
-        self._scratch = Scratch()
+        self.shared = Shared()
         self._drained = asyncio.Event()
         self._drained.set()
         self._sock: socket.socket | None = None
@@ -99,7 +99,7 @@ class Server:
                     self._loop,
                     sock,
                     f"{ip}:{address[1]}",
-                    scratch=self._scratch,
+                    shared=self.shared,
                     frame_bytes_max=self._frame_bytes_max,
                     on_frame=self._on_frame,
                     on_sent=self._sent,

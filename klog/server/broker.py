@@ -123,7 +123,7 @@ class Broker:
             cluster_id, overrides = await connecting
             self.image.cluster_id = cluster_id
             self.log_dirs.claim(cluster_id, self.broker_id)
-            self.flusher = Flusher(self.loop.call_soon_threadsafe, self._flushed, file_system)
+            self.flusher = Flusher(self._post_outcomes, self._flushed, file_system)
             await asyncio.to_thread(
                 self.log_dirs.load,
                 lambda name: LogConfig.of(self.config, overrides.get(name.topic, {})),
@@ -275,6 +275,10 @@ class Broker:
         partition = self.partitions.pop(name, None)
         if partition is not None:
             partition.resign(error)
+
+    def _post_outcomes(self, deliver: Any, outcomes: Any) -> None:
+        """In the flusher's thread. One flush commits requests of many connections: each is sent its answers at once."""
+        self.loop.call_soon_threadsafe(self.server.shared.together, deliver, outcomes)
 
     def _flushed(self, flushed_log: Log, outcome: LogEnd | StorageError) -> None:
         partition = self.partitions.get(flushed_log.topic_partition)

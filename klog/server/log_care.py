@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from klog.errors import KlogError
 from klog.names import TopicPartition
+from klog.storage.damage import Damage
 from klog.storage.log import Log
-from klog.storage.recovery import Damage
 from klog.storage.scrubber import Scrubber
 
 if TYPE_CHECKING:
