@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -9,10 +13,17 @@ from pathlib import Path
 
 import klog
 from bench.peers import START_TIMEOUT_S, first_ack
-from bench.processes import Process, children, free_port, wait_for_port
+from bench.processes import Process, StartFailed, children, free_port
 
 REPOSITORY = Path(klog.__file__).parents[1]
-ENVIRONMENT = {"PYTHONPATH": str(REPOSITORY)}
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """klog from these sources, its home beside the systems' folders: what a first start leaves there serves the next.
+
+    (ZooKeeper's archive of loaded classes is such a thing; a person's second `klog up` finds it too.)
+    """
+    return {"PYTHONPATH": str(REPOSITORY), "KLOG_HOME": str(folder.parent / "klog-home")}
 
 
 def klog_version() -> str:
@@ -32,34 +43,41 @@ class Klog:
         self.port = free_port()
         self.options = dict(settings)
         self._zookeeper_port = free_port()
-        self._zookeeper: Process | None = None
+        self._zookeeper_folder = folder / "zookeeper"
+        self._environment = environment(folder)
         self._broker: Process | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
     def prepare(self) -> None:
         pass
 
-    def _run(self, what: str, *arguments: str) -> Process:
-        command = [sys.executable, "-m", "klog", *arguments]
-        return Process(f"{self.name}'s {what}", command, self.folder / f"{what}.log", ENVIRONMENT)
-
     def start(self, first_topic: str) -> None:
-        if self._zookeeper is None or not self._zookeeper.running:
-            port = str(self._zookeeper_port)
-            self._zookeeper = self._run("zookeeper", "zookeeper", "start", "--dir", f"{self.folder}/zk", "--port", port)
-            wait_for_port(self._zookeeper_port, self._zookeeper, START_TIMEOUT_S)
-        self._broker = self._run(
-            "broker",
-            *("broker", "start", "--id", "1", "--dir", f"{self.folder}/data", "--listen", f"127.0.0.1:{self.port}"),
-            *("-z", f"127.0.0.1:{self._zookeeper_port}/klog"),
+        """ZooKeeper's command leaves its server in the background, and does nothing where one runs."""
+        self._zookeeper("start", "--port", str(self._zookeeper_port))
+        command = [
+            *(sys.executable, "-m", "klog", "broker", "start", "--id", "1", "--dir", f"{self.folder}/data"),
+            *("--listen", f"127.0.0.1:{self.port}", "-z", f"127.0.0.1:{self._zookeeper_port}/klog"),
             *(part for name, value in self.options.items() for part in ("-X", f"{name}={value}")),
-        )
+        ]
+        self._broker = Process(f"{self.name}'s broker", command, self.folder / "broker.log", self._environment)
         first_ack(self.port, self._broker, first_topic)
 
+    def _zookeeper(self, verb: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "klog", "zookeeper", verb, "--dir", str(self._zookeeper_folder), *arguments],
+            env={**os.environ, **self._environment},
+            capture_output=True,
+            text=True,
+            timeout=START_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise StartFailed(f"{self.name}: klog zookeeper {verb}: {done.stderr}")
+
     def stop(self) -> None:
-        for process in (self._broker, self._zookeeper):
-            if process is not None:
-                process.stop()
+        if self._broker is not None:
+            self._broker.stop()
+        self._zookeeper("stop")
 
     def kill(self) -> None:
         if self._broker is not None:
@@ -69,9 +87,9 @@ class Klog:
         return [self._broker.pid] if self._broker is not None and self._broker.running else []
 
     def helper_pids(self) -> Sequence[int]:
-        if self._zookeeper is None or not self._zookeeper.running:
-            return []
-        return [self._zookeeper.pid, *children(self._zookeeper.pid)]
+        with contextlib.suppress(OSError, ValueError):
+            return [json.loads((self._zookeeper_folder / "zookeeper.pid").read_text())["pid"]]
+        return []
 
 
 class KlogUp:
@@ -91,8 +109,7 @@ class KlogUp:
 
     def start(self, first_topic: str) -> None:
         command = [sys.executable, "-m", "klog", "up", "--dir", f"{self.folder}/local", "--port", str(self.port)]
-        environment = {**ENVIRONMENT, "KLOG_HOME": f"{self.folder}/home"}
-        self._up = Process("klog up", command, self.folder / "up.log", environment)
+        self._up = Process("klog up", command, self.folder / "up.log", environment(self.folder))
         first_ack(self.port, self._up, first_topic)
 
     def stop(self) -> None:
