@@ -59,7 +59,7 @@ def verify(invocation: Invocation, path: LogPath) -> Report:
 def repair(invocation: Invocation, path: LogPath) -> Report:
     """Make damaged logs readable again: a torn end is cut, a damaged stretch becomes a recorded hole.
 
-    The damaged bytes are kept beside the log, every good batch stays. Refused while a broker has the folder; asks first.
+    Asks first. The damaged bytes are kept beside the log, every good batch stays. Refused while a broker has it.
     """
     from klog.tools import log_repair
 

@@ -104,41 +104,39 @@ def _write_wide(report: Report, out: TextIO, header: bool, terminal: bool) -> No
 def _write_aligned(report: Report, out: TextIO, header: bool, terminal: bool, *, wide: bool) -> None:
     rows = list(report.rows)
     shown = shown_columns(report.row_type, rows, wide=wide)
-    cells = [[to_cell(getattr(row, column.field)) for column in shown] for row in rows]
+    heads = [[column.head for column in shown]] if header else []
+    lines = _aligned(shown, heads + [[to_cell(getattr(row, column.field)) for column in shown] for row in rows])
     if terminal:
-        failed = [has_failed(row) for row in rows]
-        _write_rich(shown, cells, failed, out, header)
-        return
-    heads = [column.head for column in shown]
-    lines = [heads, *cells] if header else cells
+        _write_styled(lines, ["bold"] * len(heads) + ["red" if has_failed(row) else "" for row in rows], out)
+    else:
+        out.writelines(line + "\n" for line in lines)
+
+
+def _aligned(shown: Sequence[Column], lines: Sequence[Sequence[str]]) -> list[str]:
+    """Each line's cells under one another, numbers to the right."""
     widths = [max((len(line[index]) for line in lines), default=0) for index in range(len(shown))]
+    aligned = []
     for line in lines:
-        out.write(_aligned_line(shown, line, widths) + "\n")
+        padded = [
+            cell.rjust(width) if column.numeric else cell.ljust(width)
+            for column, cell, width in zip(shown, line, widths, strict=True)
+        ]
+        aligned.append(COLUMN_GAP.join(padded).rstrip())
+    return aligned
 
 
-def _aligned_line(shown: Sequence[Column], line: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [
-        cell.rjust(width) if column.numeric else cell.ljust(width)
-        for column, cell, width in zip(shown, line, widths, strict=True)
-    ]
-    return COLUMN_GAP.join(padded).rstrip()
+def _write_styled(lines: Sequence[str], styles: Sequence[str], out: TextIO) -> None:
+    """The same lines in colour, where the terminal has any and NO_COLOR does not forbid it, which rich knows.
 
-
-def _write_rich(
-    shown: Sequence[Column], cells: Sequence[Sequence[str]], failed: Sequence[bool], out: TextIO, header: bool
-) -> None:
-    """A table for a screen: folded, never cut, bold heads, failed rows in red (rich obeys NO_COLOR by itself)."""
+    A line longer than the screen goes on in the next: rich's own tables would cut cells, or words, to fit.
+    """
     from rich.console import Console  # 40 ms that only a terminal pays
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, show_header=header, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in shown:
-        table.add_column(column.head, justify="right" if column.numeric else "left", overflow="fold")
-    for line, bad in zip(cells, failed, strict=True):
+    console = Console(file=out, highlight=False)
+    for line, style in zip(lines, styles, strict=True):
         # Text, not str: rich would read "[bold]" in a value as its own markup.
-        table.add_row(*(Text(cell) for cell in line), style="red" if bad else None)
-    Console(file=out, highlight=False).print(table)
+        console.print(Text(line, style=style), soft_wrap=True)
 
 
 _WRITERS: dict[Format, Callable[[Report, TextIO, bool, bool], None]] = {
