@@ -23,6 +23,7 @@ from klog.config.topic import LogConfig
 from klog.errors import CorruptLog, DiskFull, FencedLeaderEpoch, InvalidRecord, OffsetOutOfRange, StorageError
 from klog.names import TopicPartition
 from klog.record.batch import BatchHeader, check_crc, check_produced, stamp, walk
+from klog.storage.accounting import Rebuilt, measure, summarize, take_in
 from klog.storage.checkpoint import LogSummary
 from klog.storage.filesystem import FileSystem
 from klog.storage.home import Alone, Home
@@ -30,7 +31,7 @@ from klog.storage.log_end import LogEnd
 from klog.storage.lookup import Location
 from klog.storage.producers import NO_PRODUCER, WrittenBatch
 from klog.storage.readable_log import ReadableLog
-from klog.storage.recovery import Rebuilt, Recovered, Recovery, measure, summarize, take_in
+from klog.storage.recovery import Recovered, Recovery
 from klog.storage.retention import Deletion, decide_deletion, is_expired
 from klog.storage.segment import FileRange, Segment
 
@@ -409,7 +410,12 @@ class Log(ReadableLog):
         self._home.lower_recovery_point(self.topic_partition, address)
         for segment in removed:
             segment.is_removed = True
-        offset = next((one.end_offset for one in reversed((*kept, cut)) if one.size), min(self._start_offset, address))
+        offset = next((one.end_offset for one in reversed((*kept, cut)) if one.size), 0)
+        if self._start_offset <= address:
+            offset = max(offset, self._start_offset)
+        else:  # cut below the start shown: what is written from here on must not be hidden by it
+            offset = offset or address
+            self._home.keep_starts({self.topic_partition: offset})
         with self._lock:
             self._generation += 1
             self._segments = (*kept, cut)

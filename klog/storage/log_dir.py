@@ -186,6 +186,9 @@ class LogDir(Health):
             recovery_point=self.checkpoints.recovery_point(name),
             start_offset=self.checkpoints.start(name),
         )
+        kept_start = self.checkpoints.start(name)
+        if kept_start is not None and kept_start != log.start_offset:
+            self.keep_starts({name: log.start_offset})
         self.logs[name] = log
         self.topic_ids[name] = topic_id
         if saved is None or log.end.address != saved.recovery_point or log.recovered_bytes:

@@ -63,7 +63,8 @@ def decide_deletion(
     if not removed:
         return None
     reasons = [f"older than {retention_ms} ms"] * by_time + [f"more than {retention_bytes} bytes"] * by_size
-    return Deletion(segments[:removed], segments[removed - 1].end_offset, " and ".join(reasons) or "empty")
+    start_offset = max((segment.end_offset for segment in segments[:removed] if segment.size), default=0)
+    return Deletion(segments[:removed], start_offset, " and ".join(reasons) or "empty")
 
 
 class RetentionClock:

@@ -12,9 +12,10 @@ import threading
 from collections.abc import Callable, Iterable
 
 from klog.errors import KlogError
+from klog.storage.checking import CHECK_BYTES, Skipped, check_batches
+from klog.storage.damage import Damage
 from klog.storage.filesystem import LogFile
 from klog.storage.log import Log
-from klog.storage.recovery import CHECK_BYTES, Damage, Skipped, check_batches
 from klog.storage.segment import Segment
 
 _log = logging.getLogger(__name__)

@@ -196,7 +196,7 @@ class Segment:
 
     def find(self, offset: int) -> int | None:
         """Where the first batch starts that has a record at or after ``offset``; None where none here has."""
-        if offset >= self.end_offset:
+        if offset >= self.end_offset or not self.size:
             return None
         if offset <= self.base_address:
             return self.base_address

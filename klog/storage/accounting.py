@@ -1,0 +1,86 @@
+"""What is known of segments, epochs and producers: taken in batch by batch, from a summary, or from a walk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from klog.record.batch import BatchHeader
+from klog.storage.checkpoint import SegmentSummary
+from klog.storage.epochs import Epochs, EpochStart
+from klog.storage.log_end import LogEnd
+from klog.storage.producers import NO_PRODUCER, Producer, Producers
+from klog.storage.segment import Segment
+
+MEASURE_BATCHES: Final = 10_000
+"""About 10 ms of walking."""
+
+
+def take_in(segment: Segment, address: int, header: BatchHeader, epochs: Epochs, producers: Producers) -> None:
+    """Account for one batch of the log."""
+    if header.leader_epoch > epochs.last:
+        epochs.begin(header.leader_epoch, LogEnd(address, segment.end_offset))
+    if header.producer_id != NO_PRODUCER:
+        producers.written(address, header)
+    segment.appended(address, header)
+
+
+def restore(segment: Segment, summary: SegmentSummary) -> None:
+    """Take over what the checkpoint knows of a segment."""
+    segment.end_address = summary.end_address
+    segment.end_offset = summary.end_offset
+    segment.size = segment.flushed_size = summary.size
+    segment.count = summary.count
+    segment.max_timestamp_ms = summary.max_timestamp_ms
+    segment.max_timestamp_address = summary.max_timestamp_address
+    segment.has_holes = summary.has_holes
+    segment.created_ms = summary.created_ms
+
+
+def summarize(segment: Segment) -> SegmentSummary | None:
+    """What the checkpoint keeps of a segment; None while its count is unknown."""
+    if segment.count is None:
+        return None
+    return SegmentSummary(
+        segment.base_address,
+        segment.end_address,
+        segment.end_offset,
+        segment.size,
+        segment.count,
+        segment.max_timestamp_ms,
+        segment.max_timestamp_address,
+        segment.has_holes,
+        segment.created_ms,
+    )
+
+
+class Rebuilt(NamedTuple):
+    """What the walk over segments without a summary found, oldest first."""
+
+    epochs: tuple[EpochStart, ...]
+    producers: dict[int, Producer]
+
+
+def measure(segment: Segment, pause: Callable[[], object] = lambda: None) -> Rebuilt:
+    """Walk a closed segment of which nothing is known and fill it in. Blocks for the length of the file; any thread.
+
+    ``pause`` is called every ``MEASURE_BATCHES`` batches, for the sake of other threads.
+    """
+    epochs, producers = Epochs(), Producers()
+    count, end, max_timestamp_ms, max_at, has_holes = 0, segment.base_address, -1, segment.base_address, False
+    for number, (anchor, header) in enumerate(segment.remembering_walk(segment.base_address)):
+        epochs.begin(header.leader_epoch, LogEnd(anchor.address, end))
+        if header.producer_id != NO_PRODUCER:
+            producers.written(anchor.address, header)
+        count += header.count
+        end = anchor.address + header.count
+        has_holes = has_holes or header.count > header.size_bytes
+        if header.max_timestamp_ms > max_timestamp_ms:
+            max_timestamp_ms, max_at = header.max_timestamp_ms, anchor.address
+        if number % MEASURE_BATCHES == 0:
+            pause()
+    segment.end_offset = end
+    segment.max_timestamp_ms, segment.max_timestamp_address = max_timestamp_ms, max_at
+    segment.has_holes = has_holes
+    segment.count = count  # last: from here on the rest is believed
+    return Rebuilt(epochs.starts, producers.snapshot())

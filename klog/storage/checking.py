@@ -1,0 +1,188 @@
+"""Which bytes of a segment file are batches: every one checked, and what lies between them found.
+
+A batch checks when its base offset is its own address, its header is sane, its CRC-32C holds and its epoch is not below
+the one before (rule L2: it lies outside the CRC). After bytes that do not check the next batch is searched for by
+its first eight bytes, which are its own address: the log is self-synchronising.
+Limits: one batch and one chunk are in memory at a time. A payload can be made to look like a batch, so the search runs
+over damage only, never for a read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple, Protocol
+
+from klog.errors import PeerError
+from klog.record.batch import HEADER_BYTES, MAGIC, BatchHeader, check_crc, read_header
+from klog.storage.epochs import NO_EPOCH
+
+CHECK_BYTES: Final = 1 << 20
+CODEC_MAX: Final = 4
+
+
+class Found(NamedTuple):
+    """A batch that checks."""
+
+    address: int
+    header: BatchHeader
+
+
+class Skipped(NamedTuple):
+    """Bytes from ``address`` up to ``end`` that are no batch; ``is_tail``: nothing valid follows in this file."""
+
+    address: int
+    end: int
+    reason: str
+    is_tail: bool
+
+
+def batch_at(data: bytes, at: int, address: int, epoch_min: int) -> tuple[BatchHeader | None, str, int]:
+    """The batch at ``data[at:]`` if it checks, else why not, and how many bytes it would take to tell (0: no more)."""
+    if len(data) - at < HEADER_BYTES:
+        return None, "a header that is cut off", HEADER_BYTES
+    header = read_header(data, at)
+    if header.base_offset != address:
+        return None, f"base offset {header.base_offset}", 0
+    if header.magic != MAGIC:
+        return None, f"magic {header.magic}", 0
+    size, count = header.size_bytes, header.count
+    if size < HEADER_BYTES or count < 1 or header.last_offset_delta != count - 1:
+        return None, f"length {header.batch_length}, count {count}, delta {header.last_offset_delta}", 0
+    if header.attributes & 7 > CODEC_MAX:
+        return None, f"codec {header.attributes & 7}", 0
+    if len(data) - at < size:
+        return None, f"a batch of {size} bytes that is cut off", size
+    try:
+        check_crc(data, at, header)
+    except PeerError as error:
+        return None, error.message, 0
+    if header.leader_epoch < epoch_min:
+        return None, f"leader epoch {header.leader_epoch} below {epoch_min}", 0
+    return header, "", 0
+
+
+class Readable(Protocol):
+    """What is checked: a LogFile, or something that reads like one."""
+
+    def read_at(self, position: int, size: int) -> bytes: ...
+
+
+def check_batches(
+    file: Readable, base_address: int, start: int, end: int, epoch_before: int = NO_EPOCH
+) -> Iterator[Found | Skipped]:
+    """Every batch in addresses [start, end) of a segment file, and what lies between them that is none.
+
+    ``start`` is believed to be a batch start; ``end`` is the end of the file, or where the next segment begins.
+    """
+    pending: Found | None = None  # held back by one: only the next batch shows that an epoch was too high
+    epoch = epoch_before  # of the batch before the pending one
+    for event in _check_each(file, base_address, start, end, epoch_before):
+        if isinstance(event, Found) and pending is not None:
+            found, before = event.header.leader_epoch, pending.header.leader_epoch
+            if found < before:
+                if found >= epoch:
+                    yield Skipped(pending.address, event.address, f"leader epoch {before} before {found}", False)
+                    pending = event
+                else:
+                    yield pending
+                    pending, epoch = None, before
+                    # The batch itself is the odd one; the hole reaches to the next batch or the end of the file.
+                    yield Skipped(
+                        event.address, event.header.next_address, f"leader epoch {found} after {before}", False
+                    )
+                continue
+            yield pending
+            epoch, pending = before, event
+        elif isinstance(event, Found):
+            if event.header.leader_epoch < epoch:
+                yield Skipped(
+                    event.address,
+                    event.header.next_address,
+                    f"leader epoch {event.header.leader_epoch} after {epoch}",
+                    False,
+                )
+            else:
+                pending = event
+        else:
+            if pending is not None:
+                yield pending
+                epoch, pending = pending.header.leader_epoch, None
+            yield event
+    if pending is not None:
+        yield pending
+
+
+def _check_each(file: Readable, base_address: int, start: int, end: int, epoch_min: int) -> Iterator[Found | Skipped]:
+    """``check_batches`` without the comparison of neighbours' epochs."""
+    chunk = _Chunk(file, base_address, end)
+    address = start
+    while address < end:
+        header, reason = chunk.batch(address, epoch_min)
+        if header is not None:
+            yield Found(address, header)
+            address = header.next_address
+            continue
+        following = chunk.search(address + 1, epoch_min)
+        if following is None:
+            yield Skipped(address, end, reason, True)
+            return
+        yield Skipped(address, following, reason, False)
+        address = following
+
+
+class _Chunk:
+    """A window over a segment file that moves forward."""
+
+    def __init__(self, file: Readable, base_address: int, end: int) -> None:
+        self._file = file
+        self._base_address = base_address
+        self._end = end
+        self._data = b""
+        self._origin = base_address
+
+    def _load(self, address: int, size: int) -> None:
+        size = min(max(size, CHECK_BYTES), self._end - address)
+        self._data = self._file.read_at(address - self._base_address, size)
+        self._origin = address
+
+    def batch(self, address: int, epoch_min: int) -> tuple[BatchHeader | None, str]:
+        """The batch at ``address`` if it checks, and why not otherwise."""
+        at = address - self._origin
+        if not 0 <= at < len(self._data):
+            self._load(address, CHECK_BYTES)
+            at = 0
+        while True:
+            header, reason, needs = batch_at(self._data, at, address, epoch_min)
+            if header is not None or not needs or address + needs > self._end:
+                return header, reason
+            had = len(self._data) - at
+            self._load(address, needs)
+            at = 0
+            if len(self._data) <= had:
+                return None, reason  # the file is shorter than its folder entry says
+
+    def search(self, address: int, epoch_min: int) -> int | None:
+        """The first valid batch at or after ``address``: its first eight bytes are its own address."""
+        while address + HEADER_BYTES <= self._end:
+            at = address - self._origin
+            if not 0 <= at <= len(self._data) - 8:
+                self._load(address, CHECK_BYTES)
+                at = 0
+                if len(self._data) < 8:
+                    return None
+            # Within 64 KiB the upper six bytes of the address are the same, so bytes.find does the looking.
+            window_end = min(((address >> 16) + 1) << 16, self._origin + len(self._data) - 7)
+            prefix = (address >> 16).to_bytes(6, "big")
+            data, origin = self._data, self._origin
+            hit = data.find(prefix, at, window_end - origin + 5)
+            while hit >= 0:
+                candidate = origin + hit
+                if int.from_bytes(data[hit + 6 : hit + 8], "big") == candidate & 0xFFFF:
+                    header, _ = self.batch(candidate, epoch_min)
+                    if header is not None:
+                        return candidate
+                    if self._origin != origin:
+                        break  # a batch that reached further moved the window: look on from behind the candidate
+                hit = data.find(prefix, hit + 1, window_end - origin + 5)
+            address = candidate + 1 if hit >= 0 else window_end
+        return None
