@@ -109,16 +109,16 @@ def _sequence(parts: list[_Part]) -> _Part:
     return _Part(least, walk)
 
 
-def _field(hint: Any, kafka_type: str | None, flexible: bool) -> _Part:
+def _field(hint: Any, kafka_type: str | None, flexible: bool, may_be_null: bool = False) -> _Part:
     inner: list[Any] = [part for part in get_args(hint) if part is not type(None) and part is not ...]
     first: Any = inner[0] if inner else None
     if get_origin(hint) is tuple:
         element = _entity(first) if _is_entity(first) else _primitive(kafka_type, flexible)
-        return _Part(1 if flexible else 4, _array(element, flexible))
+        return _Part(1 if flexible else 4, _array(element, flexible, may_be_null))
     if _is_entity(hint):
         return _entity(hint)
     if get_origin(first) is tuple:  # an array that may be null: that has a length as well
-        return _field(first, kafka_type, flexible)
+        return _field(first, kafka_type, flexible, may_be_null=True)
     if _is_entity(first):
         return _Part(1, _nullable(_entity(first)))
     return _primitive(kafka_type, flexible)
@@ -167,7 +167,7 @@ def _long_bytes(frame: memoryview, at: int, left: list[int]) -> int:
     return at + 4 + max(size, 0)
 
 
-def _array(element: _Part, flexible: bool) -> Walk:
+def _array(element: _Part, flexible: bool, may_be_null: bool) -> Walk:
     least, walk_element = element
 
     def walk(frame: memoryview, at: int, left: list[int]) -> int:
@@ -178,6 +178,8 @@ def _array(element: _Part, flexible: bool) -> Walk:
             count = _I32.unpack_from(frame, at)[0]
             at += 4
         if count <= 0:
+            if count < 0 and not may_be_null:  # kio would hand on None, which no handler expects there
+                raise MalformedRequest(f"an array that must not be null is null at byte {at}")
             return at
         if count * least > len(frame) - at:
             raise MalformedRequest(f"an array claims {count} elements at byte {at}; {len(frame) - at} bytes are left")

@@ -107,3 +107,9 @@ def test_a_message_of_too_many_elements() -> None:
     count = ELEMENTS_MAX + 1
     with pytest.raises(MalformedRequest, match="more than"):
         check_lengths(memoryview(struct.pack(">i", count) + bytes(2 * count)), 0, request_schema(ApiKey.METADATA, 1))
+
+
+def test_an_array_that_must_not_be_null() -> None:
+    with pytest.raises(MalformedRequest, match="null"):
+        check_lengths(memoryview(b"\0\0\0\x27\x10\0"), 0, request_schema(ApiKey.DELETE_RECORDS, 2))
+    assert check_lengths(memoryview(b"\0\0\0\0"), 0, request_schema(ApiKey.METADATA, 9)) == 4

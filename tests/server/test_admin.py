@@ -222,7 +222,11 @@ def test_what_partitions_cannot_be_added(broker: RunningBroker, topic: str) -> N
 
     def codes(*asked: tuple[str, int, list[list[int]] | None], validate_only: bool = False) -> list[int]:
         topics = [
-            {"name": name, "count": count, "assignments": lists and [{"broker_ids": ids} for ids in lists]}
+            {
+                "name": name,
+                "count": count,
+                "assignments": None if lists is None else [{"broker_ids": ids} for ids in lists],
+            }
             for name, count, lists in asked
         ]
         answer = ask(

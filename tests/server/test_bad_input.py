@@ -1,0 +1,332 @@
+"""Bytes that mean nothing: the connection ends with a line that names the peer, the broker goes on for all others."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import struct
+from typing import Any
+
+import pytest
+
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.server import handlers
+from klog.server.dispatch import ROUTES
+from tests.broker_fixture import RunningBroker
+from tests.server.asking import ask, create, error, offsets, produce, produce_request, values
+from tests.server.wire import RawConnection, bystander, fetch_request, framed, head, resident_bytes
+
+assert handlers  # imported for the table of what is served
+
+FRAME_BYTES_MAX = 104857600
+API_VERSIONS_3 = head(18, 3) + b"\0" + b"\5test" + b"\2" + b"1" + b"\0"
+
+
+# --- Frames ---
+
+
+@pytest.mark.parametrize("seed", [secrets.randbits(32) for _ in range(3)])
+def test_random_bytes(broker: RunningBroker, seed: int) -> None:
+    chance = random.Random(seed)
+    with bystander(broker):
+        for _ in range(100):
+            with RawConnection(broker.bootstrap) as connection:
+                connection.send(chance.randbytes(chance.randrange(1, 3000)))
+                connection.end_of_sending()
+                assert connection.is_closed_by_broker()
+
+
+@pytest.mark.parametrize(
+    "other", [b"GET / HTTP/1.1\r\nHost: klog\r\n\r\n", b"\x16\x03\x01\x02\0\x01\0", b"ruok", b"\r\n"]
+)
+def test_other_protocols(broker: RunningBroker, other: bytes) -> None:
+    with bystander(broker), RawConnection(broker.bootstrap) as connection:
+        connection.send(other)
+        connection.end_of_sending()
+        assert connection.is_closed_by_broker()
+
+
+@pytest.mark.parametrize("sent", [1, 3, 4, 5, 20, len(API_VERSIONS_3) + 3])
+def test_half_a_frame(broker: RunningBroker, sent: int) -> None:
+    with bystander(broker) as other, RawConnection(broker.bootstrap) as connection:
+        connection.send(framed(API_VERSIONS_3)[:sent])
+        other.go_on()
+        connection.end_of_sending()
+        assert connection.is_closed_by_broker()
+
+
+def test_a_frame_byte_by_byte_is_no_bad_input(broker: RunningBroker) -> None:
+    with bystander(broker), RawConnection(broker.bootstrap) as connection:
+        for byte in framed(API_VERSIONS_3) * 2:
+            connection.send(bytes([byte]))
+        assert [connection.answer()[:6] for _ in range(2)] == [struct.pack(">ih", 7, 0)] * 2
+
+
+@pytest.mark.parametrize("size", [FRAME_BYTES_MAX + 1, 2**31 - 1, 0, -1, -(2**31)])
+def test_a_length_beyond_the_limit(broker: RunningBroker, size: int) -> None:
+    with bystander(broker), RawConnection(broker.bootstrap) as connection:
+        connection.send(struct.pack(">i", size) + API_VERSIONS_3)
+        assert connection.is_closed_by_broker()
+        broker.wait_for_log(f"{connection.name}: a request claims {size} bytes")
+    assert "socket.request.max.bytes" in broker.log_text
+
+
+def test_the_limit_of_a_frame_can_be_set(make_broker: Any, topic: str) -> None:
+    broker = make_broker(socket__request__max__bytes="5000", message__max__bytes="100000").start()
+    create(broker.bootstrap, topic)
+    with bystander(broker), RawConnection(broker.bootstrap) as connection:
+        connection.send(struct.pack(">i", 5001))
+        assert connection.is_closed_by_broker()
+        produce(broker.bootstrap, topic, [values(1, 4000)])
+
+
+def test_a_length_too_short_for_its_request(broker: RunningBroker) -> None:
+    with bystander(broker), RawConnection(broker.bootstrap) as connection:
+        connection.send(struct.pack(">i", len(API_VERSIONS_3) - 4) + API_VERSIONS_3)
+        assert connection.is_closed_by_broker()
+        broker.wait_for_log(connection.name)
+
+
+def test_announced_megabytes_that_never_come_cost_nothing(make_broker: Any) -> None:
+    broker = make_broker().start()
+    with bystander(broker):
+        before = resident_bytes(broker.pid)
+        connections = [RawConnection(broker.bootstrap) for _ in range(300)]
+        try:
+            for connection in connections:
+                connection.send(struct.pack(">i", FRAME_BYTES_MAX) + head(0, 8))
+            with RawConnection(broker.bootstrap) as last:  # behind all the others, so they have been read
+                last.send(framed(API_VERSIONS_3))
+                last.answer()
+            assert resident_bytes(broker.pid) - before < 60_000_000
+        finally:
+            for connection in connections:
+                connection.socket.close()
+
+
+# --- Heads ---
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\0",
+        head(18, 0)[:9],
+        struct.pack(">hhih", 18, 0, 7, 500) + b"short",
+        struct.pack(">hhih", 18, 0, 7, -2),
+        head(18, 0, client_id=b"\xff\xfe"),
+        head(18, 3) + b"\xff\xff\xff\xff\xff\xff",
+        head(18, 3) + b"\1\0\xff\xff\x03",
+        head(18, 0) + b"trailing",
+        head(3, 1) + struct.pack(">i", 2**31 - 1),
+        head(3, 1) + struct.pack(">ih", 1, 32767) + b"a",
+        head(3, 1) + struct.pack(">ih", 1, -5),
+        head(3, 9) + b"\0" + b"\xff\xff\xff\xff\x0f",
+        head(1, 4) + b"\0" * 5,
+        head(0, 8) + struct.pack(">hhii", -1, -1, 1000, 2**31 - 1),
+        head(0, 8)
+        + struct.pack(">hhii", -1, -1, 1000, 1)
+        + struct.pack(">h", 1)
+        + b"t"
+        + struct.pack(">iii", 1, 0, 99),
+    ],
+    ids=lambda body: f"{len(body)} bytes",
+)
+def test_requests_that_do_not_parse(broker: RunningBroker, body: bytes) -> None:
+    with bystander(broker), RawConnection(broker.bootstrap) as connection:
+        connection.send(framed(body))
+        connection.end_of_sending()
+        if body == struct.pack(">hhih", 18, 0, 7, -2):  # any negative length is taken for null
+            assert connection.answer()[:6] == struct.pack(">ih", 7, 0)
+            return
+        assert connection.is_closed_by_broker()
+        broker.wait_for_log(f"closing the connection of {connection.name}")
+
+
+@pytest.mark.parametrize(("key", "version"), [(3, 13), (3, -1), (8, 2), (999, 0), (-1, 0), (32767, 32767), (10002, 1)])
+def test_an_unknown_key_or_version(broker: RunningBroker, key: int, version: int) -> None:
+    with bystander(broker), RawConnection(broker.bootstrap) as connection:
+        connection.send(framed(head(key, version) + b"\0" * 30))
+        assert connection.is_closed_by_broker()
+        broker.wait_for_log(f"closing the connection of {connection.name}")
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_old_produce_versions_are_listed_and_refused(broker: RunningBroker, version: int) -> None:
+    with RawConnection(broker.bootstrap) as connection:
+        connection.send(framed(head(18, 0)))
+        answer = connection.answer()
+        count = struct.unpack_from(">i", answer, 6)[0]
+        listed = {key: (low, high) for key, low, high in struct.iter_unpack(">hhh", answer[10 : 10 + 6 * count])}
+        assert listed[0] == (0, 9)
+        assert listed[3] == (0, 9), "versions with topic ids are for klog's own tools"
+        assert max(listed) < 10000
+        connection.send(framed(head(0, version) + b"\0" * 30))
+        assert connection.is_closed_by_broker()
+
+
+@pytest.mark.parametrize("version", [5, 99, 32767, -1])
+def test_unknown_versions_of_api_versions_are_answered_in_version_0s_form(broker: RunningBroker, version: int) -> None:
+    with bystander(broker), RawConnection(broker.bootstrap) as connection:
+        connection.send(framed(head(18, version, 41) + b"\0" + b"whatever that version has"))
+        answer = connection.answer()
+        correlation_id, code, count = struct.unpack_from(">ihi", answer)
+        assert (correlation_id, code) == (41, 35)
+        assert len(answer) == 10 + 6 * count, "there is more, or less, than version 0 has"
+        listed = {key: (low, high) for key, low, high in struct.iter_unpack(">hhh", answer[10:])}
+        assert listed[18] == (0, 4)
+        connection.send(framed(API_VERSIONS_3))
+        assert connection.answer()[:6] == struct.pack(">ih", 7, 0)
+
+
+def test_random_bodies_for_every_request_that_is_served(make_broker: Any) -> None:
+    """Each is answered or ends its connection; the broker blames itself for none (`bystander` looks)."""
+    broker = make_broker().start()
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    served = [
+        (route.key, version)
+        for route in ROUTES.values()
+        for version in range(route.min_version, route.max_version + 1)
+        if route.key != ApiKey.STOP_BROKER
+    ]
+    with bystander(broker):
+        for key, version in served:
+            for _ in range(12):
+                size = chance.choice((0, 1, 4, 9, 20, 60, 300))
+                body = bytes(chance.choice((0, 0, 0, 1, 1, 2, 255, chance.randrange(256))) for _ in range(size))
+                with RawConnection(broker.bootstrap) as connection:
+                    connection.send(framed(head(key, version) + body))
+                    connection.end_of_sending()
+                    try:
+                        assert connection.answer()[:4] == struct.pack(">i", 7)
+                    except (EOFError, ConnectionResetError):
+                        pass
+
+
+def test_good_requests_with_bytes_changed(make_broker: Any, topic: str) -> None:
+    """As above, from requests that are nearly right."""
+    broker = make_broker().start()
+    create(broker.bootstrap, topic, 2)
+    produce(broker.bootstrap, topic, [values(20)])
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    good = [
+        produce_request(topic, bytes(200), version=8),
+        produce_request(topic, bytes(200), version=9),
+        fetch_request(topic, 0, version=4),
+        fetch_request(topic, 0, version=12),
+        codec.request(
+            ApiKey.LIST_OFFSETS,
+            7,
+            replica_id=-1,
+            isolation_level=0,
+            topics=[{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -3}]}],
+        ),
+        codec.request(ApiKey.METADATA, 4, topics=[{"name": topic}], allow_auto_topic_creation=True),
+        codec.request(
+            ApiKey.CREATE_TOPICS,
+            7,
+            topics=[
+                {
+                    "name": topic + "-x",
+                    "num_partitions": 1,
+                    "replication_factor": 1,
+                    "assignments": [],
+                    "configs": [{"name": "retention.ms", "value": "1"}],
+                }
+            ],
+        ),
+        codec.request(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout=60_000),
+        codec.request(
+            ApiKey.DESCRIBE_CONFIGS,
+            4,
+            resources=[{"resource_type": 2, "resource_name": topic, "configuration_keys": ["retention.ms"]}],
+        ),
+        codec.request(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=[{"topic": topic, "partitions": [0]}]),
+    ]
+    with bystander(broker):
+        for entity in good:
+            frame = codec.encode_request(entity, 7, "test")
+            for _ in range(60):
+                changed = bytearray(frame)
+                for _ in range(chance.choice((1, 1, 2, 5))):
+                    changed[chance.randrange(8, len(changed))] = chance.choice(
+                        (0, 1, 127, 128, 255, chance.randrange(256))
+                    )
+                if chance.random() < 0.3:
+                    del changed[chance.randrange(12, len(changed)) :]
+                    struct.pack_into(">i", changed, 0, len(changed) - 4)
+                with RawConnection(broker.bootstrap) as connection:
+                    connection.send(bytes(changed))
+                    connection.end_of_sending()
+                    try:
+                        connection.answer()
+                    except (EOFError, ConnectionResetError):
+                        pass
+
+
+# --- Names, places ---
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../etc", "a b", "a\0b", "ü", "a" * 250, "a" * 32767])
+def test_bad_topic_names_are_never_made(broker: RunningBroker, name: str) -> None:
+    with bystander(broker):
+        asked = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
+        (found,) = ask(broker.bootstrap, ApiKey.METADATA, 5, **asked).topics
+        assert (error(found), found.name, found.partitions) == (17, name, ())
+        produced = ask_to_produce(broker, name)
+        assert error(produced) in (3, 17)
+
+
+def ask_to_produce(broker: RunningBroker, topic: str, partition: int = 0, version: int = 8) -> Any:
+    from klog.record.records import encode_batch
+    from tests.server.asking import with_channel
+
+    request = produce_request(topic, bytes(encode_batch(values(1))), partition, version)
+    answer = with_channel(broker.bootstrap, lambda channel: channel.request(request))
+    return answer.responses[0].partition_responses[0]
+
+
+@pytest.mark.parametrize("version", [3, 7, 8, 9])
+def test_producing_to_what_is_not_there(broker: RunningBroker, topic: str, version: int) -> None:
+    with bystander(broker):
+        assert error(ask_to_produce(broker, topic, version=version)) == 3
+        create(broker.bootstrap, topic)
+        for partition in (1, -1, 2**31 - 1):
+            assert error(ask_to_produce(broker, topic, partition, version)) == 3
+        assert offsets(broker.bootstrap, topic) == (0, 0)
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+def test_fetching_from_where_nothing_is(broker: RunningBroker, topic: str, version: int) -> None:
+    create(broker.bootstrap, topic)
+    first, second = produce(broker.bootstrap, topic, [values(10), values(10)])
+    partitions = [{"partition_index": 0, "offset": first + 3}]
+    ask(broker.bootstrap, ApiKey.DELETE_RECORDS, 2, topics=[{"name": topic, "partitions": partitions}], timeout=1000)
+
+    def fetch(offset: int, name: str = topic, partition: int = 0) -> tuple[int, bytes]:
+        from tests.server.asking import with_channel
+
+        request = fetch_request(name, offset, version=version, partition=partition)
+        answer = with_channel(broker.bootstrap, lambda channel: channel.request(request))
+        one = answer.responses[0].partitions[0]
+        return error(one), bytes(one.records or b"")
+
+    with bystander(broker):
+        assert fetch(first + 2) == (1, b""), "below the start"
+        assert fetch(-1) == (1, b"")
+        assert fetch(2**62) == (1, b"")
+        assert fetch(0, topic + "-missing") == (3, b"")
+        assert fetch(0, partition=5) == (3, b"")
+        assert fetch(second + 10) == (0, b""), "where every client arrives"
+        end_address = second + len(fetch(second)[1])
+        assert fetch(end_address) == (0, b""), "between the last record and the log's end"
+        assert fetch(end_address + 1) == (1, b"")
+        code, records = fetch(first + 3)
+        assert (code, struct.unpack_from(">q", records)[0]) == (0, first)
+        code, records = fetch(first + 10)
+        assert (code, struct.unpack_from(">q", records)[0]) == (0, second), "in the hole between two batches"
