@@ -1,0 +1,78 @@
+"""The page that is made from a run, and the line that is kept of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import bars, results
+from bench.run_record import RunRecord
+from bench.workloads import BATCHED, TO_CONSUMER
+
+
+@pytest.fixture
+def record() -> RunRecord:
+    record = RunRecord("2026-01-02 03:04 UTC", {"cores": "2"}, rounds=3)
+    record.versions.update({"klog": "0.1.0", "kafka-4.1": "4.1.1"})
+    record.options["kafka-4.1"] = {"log.flush.interval.messages": "1"}
+    for ours, theirs in ((300.0, 200.0), (330.0, 220.0), (900.0, 100.0)):
+        record.add(BATCHED, "klog", {"messages_per_s": ours})
+        record.add(BATCHED, "kafka-4.1", {"messages_per_s": theirs})
+    return record
+
+
+def bar_of(figure: str, workload: str) -> bars.Bar:
+    return next(bar for bar in bars.BARS if bar.workload == workload and bar.figure == figure)
+
+
+def test_a_ratio_is_of_medians(record: RunRecord) -> None:
+    assert bar_of("messages_per_s", BATCHED).value(record) == pytest.approx(330 / 200)
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"), [(0.99, "**short**"), (1.0, "reached"), (1.49, "reached"), (1.5, "moonshot")]
+)
+def test_a_rate_must_be_high(value: float, verdict: str) -> None:
+    assert bar_of("messages_per_s", BATCHED).verdict(value) == verdict
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(0.51, "**short**"), (0.5, "reached"), (0.2, "moonshot")])
+def test_a_latency_must_be_low(value: float, verdict: str) -> None:
+    assert bar_of("p99_ms", TO_CONSUMER).verdict(value) == verdict
+
+
+def test_a_bar_without_figures_has_no_line(record: RunRecord) -> None:
+    page = results.render(record)
+    assert bar_of("p99_ms", TO_CONSUMER).value(record) is None
+    assert f"| {BATCHED}: messages/s | 330 | kafka-4.1 200 | 1.65 | >= 1 | 1.5 | moonshot |" in page
+    assert TO_CONSUMER not in page
+
+
+def test_a_figure_near_what_the_client_can_is_marked(record: RunRecord) -> None:
+    record.add(BATCHED, results.CEILING, {"messages_per_s": 400.0})
+    assert "moonshot (at the client's ceiling)" in results.render(record)
+
+
+def test_the_page_has_options_spread_and_what_did_not_run(record: RunRecord) -> None:
+    record.notes.append("kafka-3.9 is left out: no mvn")
+    page = results.render(record)
+    assert "| kafka-4.1 | 4.1.1 | `log.flush.interval.messages=1` |" in page
+    assert "330 (300 - 900)" in page
+    assert "- kafka-3.9 is left out: no mvn" in page
+
+
+def test_the_history_grows_by_a_line_a_run(record: RunRecord, tmp_path: Path) -> None:
+    results.write(record, tmp_path)
+    results.write(record, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert len(lines) == 2
+    assert lines[1]["figures"][BATCHED]["klog"]["messages_per_s"] == [300, 330, 900]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.1234, "0.123"), (999.4, "999"), (1500, "1.5 k"), (999_600, "1 M"), (2_340_000, "2.34 M")]
+)
+def test_numbers_have_three_figures(value: float, text: str) -> None:
+    assert results.shown(value) == text

@@ -1,0 +1,30 @@
+"""The bench still runs from end to end, against klog alone: it cannot rot unseen. Nothing here looks at a time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.workloads import WORKLOADS
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_smoke(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--smoke", "--dir", str(tmp_path)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for workload in WORKLOADS:
+        assert f"| {workload.name} |" in done.stdout
+    assert list(tmp_path.iterdir()) == []
