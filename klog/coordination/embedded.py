@@ -4,7 +4,7 @@
     DIR/data/            snapshots and transaction logs
     DIR/zookeeper.log    what the Java process prints
     DIR/zookeeper.pid    whom to signal
-    DIR/archive          where the class archive is being written, and where it belongs
+    DIR/archive          where the class archive is being written, if it is
     DIR/lock             locked (flock) by the server's own open descriptor
 
 Strategy: the lock's descriptor is inherited by the Java process, so it is held exactly as long as the server lives,
@@ -62,6 +62,7 @@ JVM_FLAGS = (
     "-XX:+ExitOnOutOfMemoryError",
     "-Xmx128m",
     "-Xshare:auto",
+    "-XX:+VerifySharedSpaces",
     "-Djava.awt.headless=true",
 )
 TICK_MS = 500
@@ -209,7 +210,7 @@ def start(
     child.returncode = 0  # it outlives us on purpose: no ResourceWarning, and its end is watched by ProcessId
     identity = ProcessId.of(child.pid) or ProcessId(child.pid, "ended")
     process.record(_pid_file(directory), identity)
-    _archive_note(directory).write_text("\n".join(map(str, archive)))
+    _archive_note(directory).write_text(str(archive or ""))
     return ZooKeeperServer(directory, port, identity)
 
 
@@ -323,32 +324,36 @@ def is_free(port: int) -> bool:
     return True
 
 
-def _archive(cache: Path | None, java: Java, jars: list[Path]) -> tuple[list[str], tuple[Path, ...]]:
-    """JVM flags that use the class archive or have one written, and (part, whole) of one being written.
+def _archive(cache: Path | None, java: Java, jars: list[Path]) -> tuple[list[str], Path | None]:
+    """JVM flags that use the class archive or have one written, and the file that one is being written to.
 
-    The name holds what the archive depends on; the JVM checks the same and ignores an archive that does not fit.
+    The name holds what the archive depends on, and its size: the JVM checks what is in an archive and ignores what
+    does not fit (-XX:+VerifySharedSpaces, which costs nothing measurable), but one that was cut off it maps and dies.
     """
     if cache is None:
-        return [], ()
+        return [], None
     key = hashlib.sha256(f"{java.version} {java.executable.resolve()} {JVM_FLAGS}".encode())
     for jar in jars:
         status = jar.stat()
         key.update(f"{jar} {status.st_size} {status.st_mtime_ns}".encode())
-    whole = cache / f"zookeeper-{key.hexdigest()[:16]}.jsa"
-    if whole.exists():
-        return [f"-XX:SharedArchiveFile={whole}"], ()
+    stem = f"zookeeper-{key.hexdigest()[:16]}"
     try:
         cache.mkdir(parents=True, exist_ok=True)
+        for archive in cache.glob(f"{stem}-*.jsa"):
+            if archive.stem == f"{stem}-{archive.stat().st_size}":
+                return [f"-XX:SharedArchiveFile={archive}"], None
+            archive.unlink()
     except OSError:
-        return [], ()
-    part = whole.with_suffix(f".{os.getpid()}-{time.time_ns()}.part")
-    return [f"-XX:ArchiveClassesAtExit={part}"], (part, whole)
+        return [], None
+    part = cache / f"{stem}.{os.getpid()}-{time.time_ns()}.part"
+    return [f"-XX:ArchiveClassesAtExit={part}"], part
 
 
 def _keep_archive(directory: Path) -> None:
     """The server has ended by itself, so what it was writing is whole: give it its name."""
     try:
-        part, whole = _archive_note(directory).read_text("utf-8").splitlines()
-        Path(part).replace(whole)
-    except (OSError, ValueError):  # none was wanted, or the JVM could not: the next start is as slow as this one was
+        part = Path(_archive_note(directory).read_text("utf-8"))
+        if part.suffix == ".part":
+            part.replace(part.with_name(f"{part.name.partition('.')[0]}-{part.stat().st_size}.jsa"))
+    except OSError:  # none was wanted, or the JVM could not: the next start is as slow as this one was
         pass

