@@ -89,7 +89,13 @@ class Load:
 def read_all(bootstrap: str, topic: str) -> dict[int, list[tuple[int, int]]]:
     """(number, offset) of every message, in the log's order."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "read", "enable.partition.eof": True, "auto.offset.reset": "error"}
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "read",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+        }
     )
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
     found: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(PARTITIONS)}
