@@ -164,7 +164,7 @@ def bystander(broker: RunningBroker) -> Iterator[Bystander]:
 
 def check_log(text: str) -> None:
     """AssertionError, with what is around it, where a broker's log blames the broker."""
-    for blame in ("our fault", "Traceback", "failed"):
+    for blame in ("our fault", "Traceback", " CRITICAL "):
         at = text.find(blame)
         assert at < 0, text[max(at - 500, 0) : at + 3000]
 

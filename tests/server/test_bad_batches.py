@@ -1,0 +1,215 @@
+"""Record batches that a leader must not take: each refused with the protocol's own code, and nothing of it stored."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.record.codec import Codec
+from klog.record.records import encode_batch
+from tests.broker_fixture import RunningBroker
+from tests.server.asking import ask, create, error, offsets, produce, produce_request, values, with_channel
+from tests.server.wire import RawConnection, bystander
+
+CORRUPT, TOO_LARGE, BAD_ACKS, BAD_TIMESTAMP, OLD_FORMAT, NO_TRANSACTIONS, BAD_CODEC, BAD_RECORD = (
+    2,
+    10,
+    21,
+    32,
+    43,
+    53,
+    76,
+    87,
+)
+LENGTH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT, LAST_DELTA_AT, FIRST_MS_AT, MAX_MS_AT, SEQUENCE_AT, COUNT_AT = (
+    8,
+    16,
+    17,
+    21,
+    23,
+    27,
+    35,
+    53,
+    57,
+)
+
+GOOD = bytes(encode_batch(values(10)))
+
+
+def changed(at: int, form: str, value: int, *, sealed: bool = True, batch: bytes = GOOD) -> bytes:
+    """The batch with one field changed; where ``sealed``, under a CRC that is right again."""
+    out = bytearray(batch)
+    struct.pack_into(form, out, at, value)
+    return seal(out) if sealed else bytes(out)
+
+
+def seal(batch: bytearray) -> bytes:
+    struct.pack_into(">I", batch, CRC_AT, crc32c(bytes(batch[ATTRIBUTES_AT:])))
+    return bytes(batch)
+
+
+def old_message_set(magic: int) -> bytes:
+    """One message as magic 0 and 1 have it, its own CRC-32 right."""
+    from zlib import crc32
+
+    body = bytes([magic, 0]) + (struct.pack(">q", 1_700_000_000_000) if magic else b"") + struct.pack(">ii", -1, 60)
+    body += b"v" * 60
+    message = struct.pack(">I", crc32(body)) + body
+    return struct.pack(">qi", 0, len(message)) + message
+
+
+BAD: dict[str, tuple[bytes, int]] = {
+    "wrong CRC": (changed(CRC_AT, ">I", 12345, sealed=False), CORRUPT),
+    "a flipped bit in the records": (GOOD[:-3] + bytes([GOOD[-3] ^ 1]) + GOOD[-2:], CORRUPT),
+    "magic 0": (old_message_set(0), OLD_FORMAT),
+    "magic 1": (old_message_set(1), OLD_FORMAT),
+    "magic 3": (changed(MAGIC_AT, ">b", 3), OLD_FORMAT),
+    "count 0": (changed(COUNT_AT, ">i", 0), BAD_RECORD),
+    "count -1": (changed(COUNT_AT, ">i", -1), BAD_RECORD),
+    "a count that is not the last offset": (changed(COUNT_AT, ">i", 9), BAD_RECORD),
+    "a last offset that is not the count": (changed(LAST_DELTA_AT, ">i", 2**31 - 1), BAD_RECORD),
+    "more records than bytes": (
+        changed(LAST_DELTA_AT, ">i", 999_999, batch=changed(COUNT_AT, ">i", 1_000_000)),
+        BAD_RECORD,
+    ),
+    "codec 5": (changed(ATTRIBUTES_AT, ">h", 5), BAD_CODEC),
+    "codec 7": (changed(ATTRIBUTES_AT, ">h", 7), BAD_CODEC),
+    "a control batch": (changed(ATTRIBUTES_AT, ">h", 0x20), BAD_RECORD),
+    "a batch of a transaction": (changed(ATTRIBUTES_AT, ">h", 0x10), NO_TRANSACTIONS),
+    "LogAppendTime": (changed(ATTRIBUTES_AT, ">h", 0x08), BAD_TIMESTAMP),
+    "a timestamp below -1": (changed(FIRST_MS_AT, ">q", -2), BAD_TIMESTAMP),
+    "a producer without a sequence": (changed(43, ">q", 5), BAD_RECORD),
+    "no batch": (b"", BAD_RECORD),
+    "half a header": (GOOD[:30], CORRUPT),
+    "half a batch": (GOOD[:-5], CORRUPT),
+    "a batch and a half": (GOOD + GOOD[:70], CORRUPT),
+    "a good one and a bad one": (GOOD + changed(CRC_AT, ">I", 1, sealed=False), CORRUPT),
+    "a length of 0": (changed(LENGTH_AT, ">i", 0, sealed=False), CORRUPT),
+    "a negative length": (changed(LENGTH_AT, ">i", -100, sealed=False), CORRUPT),
+    "a length of 2 GB": (changed(LENGTH_AT, ">i", 2**31 - 1, sealed=False), CORRUPT),
+    "what is no batch": (bytes(range(256)), OLD_FORMAT),
+}
+
+
+def produce_raw(broker: RunningBroker, topic: str, records: bytes, version: int = 8, acks: int = -1) -> Any:
+    request = produce_request(topic, records, version=version, acks=acks)
+    answer = with_channel(broker.bootstrap, lambda channel: channel.request(request))
+    return answer.responses[0].partition_responses[0]
+
+
+@pytest.mark.parametrize("version", [3, 8, 9])
+def test_bad_batches_are_refused_and_good_ones_go_on(broker: RunningBroker, topic: str, version: int) -> None:
+    create(broker.bootstrap, topic)
+    with bystander(broker):
+        found = {}
+        for name, (records, _) in BAD.items():
+            one = produce_raw(broker, topic, records, version)
+            found[name] = error(one)
+            assert one.base_offset == -1, name
+            if version >= 8:
+                assert one.error_message, name
+        assert found == {name: code for name, (_, code) in BAD.items()}
+        assert offsets(broker.bootstrap, topic) == (0, 0), "something of a bad batch was stored"
+        assert produce(broker.bootstrap, topic, [values(10)]) == [0]
+        assert offsets(broker.bootstrap, topic) == (0, 10)
+
+
+def test_bad_bytes_are_logged_with_the_peer(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    produce_raw(broker, topic, changed(CRC_AT, ">I", 12345, sealed=False))
+    broker.wait_for_log(f"to {topic}-0: batch at byte 0 has CRC-32C 0x00003039")
+
+
+def test_a_batch_above_the_limit(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic, max_message_bytes="2000")
+    with bystander(broker):
+        assert error(produce_raw(broker, topic, bytes(encode_batch(values(1, 3000))))) == TOO_LARGE
+        assert error(produce_raw(broker, topic, bytes(encode_batch(values(3, 600))))) == 0
+
+
+def test_one_bad_partition_does_not_spoil_the_others(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic, 3)
+    data = [
+        {"index": 0, "records": GOOD},
+        {"index": 1, "records": BAD["wrong CRC"][0]},
+        {"index": 7, "records": GOOD},
+        {"index": 2, "records": GOOD},
+    ]
+    answer = ask(
+        broker.bootstrap,
+        ApiKey.PRODUCE,
+        8,
+        acks=-1,
+        timeout=10_000,
+        topic_data=[{"name": topic, "partition_data": data}],
+    )
+    found = {one.index: error(one) for one in answer.responses[0].partition_responses}
+    assert found == {0: 0, 1: CORRUPT, 7: 3, 2: 0}
+    assert [offsets(broker.bootstrap, topic, number) for number in range(3)] == [(0, 10), (0, 0), (0, 10)]
+
+
+@pytest.mark.parametrize("acks", [2, -2, 32767])
+def test_acks_that_do_not_exist(broker: RunningBroker, topic: str, acks: int) -> None:
+    create(broker.bootstrap, topic)
+    assert error(produce_raw(broker, topic, GOOD, acks=acks)) == BAD_ACKS
+    assert offsets(broker.bootstrap, topic) == (0, 0)
+
+
+def test_a_transactional_id_is_refused(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    answer = ask(
+        broker.bootstrap,
+        ApiKey.PRODUCE,
+        8,
+        transactional_id="mine",
+        acks=-1,
+        timeout=10_000,
+        topic_data=[{"name": topic, "partition_data": [{"index": 0, "records": GOOD}]}],
+    )
+    assert error(answer.responses[0].partition_responses[0]) == NO_TRANSACTIONS
+    refused = ask(broker.bootstrap, ApiKey.INIT_PRODUCER_ID, 4, transactional_id="mine", transaction_timeout=1000)
+    assert error(refused) == NO_TRANSACTIONS
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda topic: (topic, BAD["wrong CRC"][0]),
+        lambda topic: (topic + "-missing", GOOD),
+    ],
+    ids=["a bad batch", "no such topic"],
+)
+def test_without_acks_a_failure_ends_the_connection(
+    broker: RunningBroker, topic: str, spoil: Callable[[str], tuple[str, bytes]]
+) -> None:
+    create(broker.bootstrap, topic)
+    name, records = spoil(topic)
+    with bystander(broker), RawConnection(broker.bootstrap) as connection:
+        good = codec.encode_request(produce_request(topic, GOOD, acks=0), 1, "test")
+        bad = codec.encode_request(produce_request(name, records, acks=0), 2, "test")
+        connection.send(good + bad)
+        assert connection.is_closed_by_broker()
+    assert offsets(broker.bootstrap, topic) == (0, 10)
+
+
+@pytest.mark.parametrize("which", list(Codec))
+def test_more_records_than_bytes_under_a_codec(broker: RunningBroker, topic: str, which: Codec) -> None:
+    """Legal, and the next batch begins behind the last record all the same (the hole rule)."""
+    create(broker.bootstrap, topic)
+    alike = [one._replace(value=b"same", timestamp_ms=1_700_000_000_000) for one in values(20_000)]
+    batch = bytes(encode_batch(alike, codec=which))
+    for _ in range(2):
+        assert error(produce_raw(broker, topic, batch)) == 0
+    (third,) = produce(broker.bootstrap, topic, [values(1)])
+    step = max(len(batch), 20_000)
+    assert third == 2 * step
+    start, end = offsets(broker.bootstrap, topic)
+    wanted = {"partition_index": 0, "from_offset": start, "to_offset": end}
+    counted = ask(broker.bootstrap, ApiKey.COUNT_MESSAGES, 0, topics=[{"name": topic, "ranges": [wanted]}])
+    assert counted.topics[0].ranges[0].messages == 40_001
