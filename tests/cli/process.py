@@ -1,0 +1,97 @@
+"""``klog`` as a process of its own, on pipes or on a terminal; ended by its id whatever the test did."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+KLOG = [sys.executable, "-m", "klog"]
+
+
+@contextmanager
+def started(*words: str, **keywords: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A running ``klog WORDS`` with pipes for all three streams unless told otherwise."""
+    options: dict[str, object] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "cwd": ROOT,
+        **keywords,
+    }
+    process: subprocess.Popen[bytes] = subprocess.Popen([*KLOG, *words], **options)  # type: ignore[call-overload]
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass
+
+
+class Terminal:
+    """The person's end of a terminal that a process runs on."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.text = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._descriptor, text.encode())
+
+    def wait_for(self, text: str, timeout_s: float = 20.0) -> str:
+        """Everything shown so far, once ``text`` is in it."""
+        self._read_until(lambda: text in self.text, timeout_s, text)
+        return self.text
+
+    def read_to_end(self, timeout_s: float = 20.0) -> str:
+        """Everything shown until the process has let go of the terminal."""
+        self._read_until(lambda: False, timeout_s, None)
+        return self.text
+
+    def _read_until(self, done: object, timeout_s: float, wanted: str | None) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not done():  # type: ignore[operator]
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not select.select([self._descriptor], [], [], left_s)[0]:
+                raise AssertionError(f"{wanted!r} did not appear; the terminal shows:\n{self.text}")
+            try:
+                data = os.read(self._descriptor, 65536)
+            except OSError:  # EIO: the other end is closed
+                data = b""
+            if not data:
+                if wanted is not None:
+                    raise AssertionError(f"{wanted!r} did not appear; the terminal showed:\n{self.text}")
+                return
+            self.text += data.decode("utf-8", "replace")
+
+
+@contextmanager
+def on_terminal(*words: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], Terminal]]:
+    """``klog WORDS`` with a terminal for all three streams, as its controlling one, so that Ctrl-C works."""
+    ours, theirs = pty.openpty()
+    with started(
+        *words,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", **environment},
+    ) as process:
+        os.close(theirs)
+        try:
+            yield process, Terminal(ours)
+        finally:
+            os.close(ours)

@@ -1,0 +1,264 @@
+"""The commands against a real broker, as a person or a script uses them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.broker_fixture import RunningBroker
+from tests.cli.process import KLOG, on_terminal, started
+from tests.cli.runner import klog
+
+
+@pytest.fixture
+def at(broker: RunningBroker) -> list[str]:
+    """The flags that name the broker."""
+    return ["-B", broker.bootstrap]
+
+
+@pytest.fixture
+def filled(at: list[str], topic: str) -> str:
+    """A topic of three partitions with 30 messages."""
+    assert klog("topic", "create", topic, "-p", "3", *at).code == 0
+    lines = "".join(f"k{number}:value {number}\n" for number in range(30))
+    ran = klog("produce", topic, "-K", ":", *at, input=lines)
+    assert ran.code == 0, ran.stderr
+    return topic
+
+
+def test_a_topics_life(at: list[str], topic: str) -> None:
+    created = klog("topic", "create", topic, "-p", "2", "-X", "retention.ms=3600000", "-o", "json", *at)
+    assert created.code == 0, created.stderr
+    assert created.rows[0] == {"topic": topic, "partitions": 2, "replication_factor": 1, "created": True}
+    assert topic in [row["topic"] for row in klog("topics", "ls", "-o", "json", *at).rows]
+    again = klog("topic", "create", topic, "-o", "json", *at)
+    assert again.code == 1 and again.error["code"] == "TOPIC_ALREADY_EXISTS"
+    assert klog("topic", "create", topic, "--if-not-exists", *at).code == 0
+    described = klog("topic", "describe", topic, "-o", "json", *at).rows
+    assert [row["partition"] for row in described] == [0, 1]
+    assert all(row["isr"] == row["replicas"] == [row["leader"]] for row in described)
+    altered = klog("topic", "alter", topic, "-p", "4", "-y", "-o", "json", *at)
+    assert altered.code == 0 and altered.rows[0]["partitions"] == 4
+    settings = klog("topic", "config", topic, "retention.ms=60000", "--delete", "retention.bytes", "-o", "json", *at)
+    assert settings.code == 0, settings.stderr
+    assert {row["name"]: row["value"] for row in settings.rows}["retention.ms"] == "60000"
+    deleted = klog("topic", "delete", topic, "-y", "-o", "json", *at)
+    assert deleted.code == 0 and deleted.rows[0]["topic"] == topic
+    gone = klog("topic", "describe", topic, "-o", "json", *at)
+    assert gone.code == 1 and gone.error["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert klog("topic", "delete", topic, "-y", "--if-exists", *at).code == 0
+
+
+def test_one_missing_topic_of_two_is_a_failed_row(at: list[str], topic: str) -> None:
+    klog("topic", "create", topic, *at)
+    ran = klog("topic", "delete", topic, f"{topic}-no", "-y", "-o", "json", *at)
+    assert ran.code == 1
+    failed = [row for row in ran.rows if row["error"]]
+    assert [row["topic"] for row in failed] == [f"{topic}-no"] and failed[0]["message"]
+    assert topic not in klog("topic", "list", *at).stdout
+
+
+def test_what_asks_needs_an_answer_or_yes_or_a_dry_run(at: list[str], filled: str) -> None:
+    asked = klog("topic", "delete", filled, "-o", "json", *at)
+    assert asked.code == 2 and asked.error["code"] == "NEEDS_ANSWER"
+    assert "30 messages" in asked.error["message"] and at[1] in asked.error["message"]
+    assert "-y" in asked.error["hint"] and "--dry-run" in asked.error["hint"]
+    dry = klog("topic", "delete", filled, "--dry-run", "-o", "json", *at)
+    assert dry.code == 0 and dry.rows[0]["messages"] == 30
+    assert klog("topic", "describe", filled, *at).code == 0
+
+
+def test_a_person_is_asked_with_a_preview(at: list[str], filled: str) -> None:
+    with on_terminal("topic", "delete", filled, *at) as (process, terminal):
+        shown = terminal.wait_for("[y/N] ")
+        assert "MESSAGES" in shown and filled in shown and at[1] in shown and "flag -B" in shown
+        terminal.type("n\n")
+        assert process.wait(20) == 1
+    assert klog("topic", "describe", filled, *at).code == 0
+    with on_terminal("topic", "delete", filled, *at) as (process, terminal):
+        terminal.wait_for("[y/N] ")
+        terminal.type("y\n")
+        assert process.wait(20) == 0
+    assert klog("topic", "describe", filled, *at).code == 1
+
+
+def test_what_tail_writes_produce_takes_again(at: list[str], filled: str) -> None:
+    source = klog("tail", filled, "-o", "start", "-e", "--output", "jsonl", *at)
+    assert source.code == 0 and len(source.stdout.splitlines()) == 30
+    copy = f"{filled}-copy"
+    klog("topic", "create", copy, "-p", "3", *at)
+    receipt = klog("produce", copy, "-i", "jsonl", "-o", "json", *at, input=source.stdout)
+    assert receipt.code == 0 and receipt.stdout == ""
+    assert sum(row["messages"] for row in json.loads(receipt.stderr)["rows"]) == 30
+    copied = klog("tail", copy, "-o", "start", "-e", "--output", "jsonl", *at)
+
+    def contents(text: str) -> list[tuple[str, str, int]]:
+        return sorted((row["key"], row["value"], row["partition"]) for row in map(json.loads, text.splitlines()))
+
+    assert contents(copied.stdout) == contents(source.stdout)
+
+
+def test_the_receipt_goes_to_stderr_with_the_line_that_shows_it(at: list[str], filled: str) -> None:
+    ran = klog("produce", filled, *at, input="one more\n")
+    assert ran.stdout == "" and "1 messages" in ran.stderr and f"klog tail {filled}" in ran.stderr
+    assert klog("produce", filled, "-q", *at, input="and one\n").stderr == ""
+
+
+def test_positions_and_formats(at: list[str], filled: str) -> None:
+    end = {row["partition"]: row["offset"] for row in klog("offset", "list", filled, "-o", "json", *at).rows}
+    start = {
+        row["partition"]: row["offset"]
+        for row in klog("offset", "list", filled, "--at", "start", "-o", "json", *at).rows
+    }
+    assert set(end) == {0, 1, 2} and start == {0: 0, 1: 0, 2: 0} and sum(end.values()) >= 30
+    partition, last = max(end.items(), key=lambda item: item[1])
+    shown = klog("tail", filled, "-p", partition, "-o", f"{last - 1}:{last}", "-f", "%t %p %o\\n", *at)
+    assert shown.stdout == f"{filled} {partition} {last - 1}\n"
+    place = klog("where", filled, last - 1, "-p", partition, "-o", "json", *at)
+    assert place.code == 0 and place.rows[0]["file"].endswith(".log")
+
+
+def test_tables_are_for_people_and_tsv_for_cut(at: list[str], filled: str) -> None:
+    table = klog("topic", "describe", filled, *at).stdout.splitlines()
+    assert table[0].split()[:3] == ["TOPIC", "PARTITION", "LEADER"] and len(table) == 4
+    bare = klog("topic", "describe", filled, "--no-header", *at).stdout.splitlines()
+    assert [line.split() for line in bare] == [line.split() for line in table[1:]]
+    tsv = klog("topic", "describe", filled, "-o", "tsv", *at).stdout.splitlines()
+    assert tsv[0].split("\t")[:3] == ["TOPIC", "PARTITION", "LEADER"] and len(tsv) == 4
+
+
+def test_trace_shows_each_request_with_milliseconds(at: list[str]) -> None:
+    ran = klog("topic", "list", "--trace", *at)
+    lines = [line for line in ran.stderr.splitlines() if line.startswith("trace")]
+    assert any("Metadata" in line and " ms " in line and at[1] in line for line in lines)
+
+
+def test_zookeeper_alone_is_enough_and_so_is_a_broker(broker: RunningBroker) -> None:
+    by_zookeeper = klog("broker", "list", "-z", broker.zookeeper, "-o", "json")
+    assert by_zookeeper.code == 0, by_zookeeper.stderr
+    assert [f"{row['host']}:{row['port']}" for row in by_zookeeper.rows] == [broker.bootstrap]
+    by_broker = klog("zk", "brokers", "-B", broker.bootstrap, "-o", "json")
+    assert by_broker.code == 0, by_broker.stderr
+    assert by_broker.rows[0]["path"] == f"/brokers/ids/{broker.broker_id}"
+    both = klog("zk", "controller", "-B", broker.bootstrap, "-z", broker.zookeeper, "-o", "json")
+    assert both.code == 0 and both.rows[0]["broker"] == broker.broker_id
+    for words in (["ls"], ["tree", "/brokers"], ["get", "/cluster/id"], ["stat", "/controller"]):
+        assert klog("zk", *words, "-z", broker.zookeeper).code == 0
+
+
+def test_addresses_of_two_clusters_are_an_error(broker: RunningBroker, zk_chroot: str) -> None:
+    from klog.coordination.cluster import ensure_cluster
+    from klog.coordination.zookeeper import ZooKeeper
+
+    with ZooKeeper(zk_chroot) as session:
+        session.start()
+        ensure_cluster(session)
+    for words in (["topic", "list"], ["zk", "brokers"]):
+        ran = klog(*words, "-B", broker.bootstrap, "-z", zk_chroot, "-o", "json")
+        assert ran.code == 1 and ran.error["code"] == "WRONG_CLUSTER"
+        assert broker.bootstrap in ran.error["message"] and zk_chroot in ran.error["message"]
+
+
+def test_a_missing_chroot_is_an_error_and_stays_missing(broker: RunningBroker) -> None:
+    address = f"{broker.zookeeper.partition('/')[0]}/never-made"
+    for _ in range(2):
+        ran = klog("zk", "ls", "/", "-z", address, "-o", "json")
+        assert ran.code == 1 and ran.error["code"] == "ZOOKEEPER_NO_NODE" and "never-made" in ran.error["message"]
+
+
+def test_status_and_broker_commands(broker: RunningBroker, at: list[str]) -> None:
+    status = klog("status", "-o", "json", *at)
+    assert status.code == 0, status.stdout
+    assert {"zookeeper", "broker", "controller", "partitions"} == {row["kind"] for row in status.rows}
+    assert klog("broker", "describe", broker.broker_id, *at).code == 0
+    unknown = klog("broker", "describe", 99, "-o", "json", *at)
+    assert unknown.code == 1 and "99" in unknown.error["message"]
+    settings = {row["name"]: row for row in klog("broker", "config", broker.broker_id, "-o", "json", *at).rows}
+    assert settings["broker.id"]["value"] == str(broker.broker_id)
+    assert all(row["doc"] for row in settings.values())
+
+
+def test_reading_never_makes_a_topic(at: list[str], topic: str) -> None:
+    ran = klog("tail", topic, "-e", *at)
+    assert ran.code == 1 and topic in ran.stderr
+    assert topic not in klog("topic", "list", *at).stdout
+
+
+# --- Streams and signals ---------------------------------------------------------------------------------------------
+
+
+def test_a_closed_pipe_ends_a_command_quietly(at: list[str], filled: str) -> None:
+    lines = "x" * 1000 + "\n"
+    klog("produce", filled, *at, input=lines * 500)
+    with started("tail", filled, "-o", "start", *at) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(20) == 0
+        assert process.stderr.read() == b""
+
+
+def test_tail_notices_that_its_reader_has_gone_although_nothing_comes(at: list[str], filled: str) -> None:
+    with started("tail", filled, "-o", "start", "-q", *at) as process:
+        assert process.stdout is not None and process.stderr is not None
+        for _ in range(30):
+            process.stdout.readline()
+        process.stdout.close()  # it now waits for messages that never come
+        assert process.wait(20) == 0
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("way", ["tail", "produce"])
+def test_ctrl_c_stops_within_a_second_with_130(at: list[str], filled: str, way: str) -> None:
+    words = ["tail", filled, "-o", "start", *at] if way == "tail" else ["produce", filled, *at]
+    with started(*words) as process:
+        assert process.stdout is not None and process.stdin is not None and process.stderr is not None
+        if way == "tail":
+            process.stdout.readline()
+        else:
+            process.stdin.write(b"a message\n")
+            process.stdin.flush()
+            _wait_for_message(at, filled, "a message")
+        process.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        assert process.wait(20) == 130
+        assert time.monotonic() - begun < 1.5  # the second, and what a busy machine adds
+        assert b"Traceback" not in process.stderr.read()
+
+
+def _wait_for_message(at: list[str], topic: str, text: str) -> None:
+    with started("tail", topic, "-o", "start", "--grep", f"^{text}$", "-c", "1", *at) as reader:
+        assert reader.wait(20) == 0
+
+
+def test_a_server_stops_in_order_on_ctrl_c(make_broker: object) -> None:
+    broker = make_broker()  # type: ignore[operator]
+    broker.start()
+    broker.send(signal.SIGINT)
+    assert broker.process.wait(20) == 0
+
+
+def test_broker_stop_stops_it(make_broker: object) -> None:
+    broker = make_broker()  # type: ignore[operator]
+    broker.start()
+    ran = klog("broker", "stop", broker.broker_id, "-B", broker.bootstrap, "-o", "json")
+    assert ran.code == 0 and ran.rows[0]["stopped"] is True
+    assert broker.process.wait(20) == 0
+
+
+def test_wrong_settings_are_told_before_anything_starts(tmp_path: Path) -> None:
+    for words in (["-X", "log.segment.bytes=many"], ["--listen", "nowhere"]):
+        ran = subprocess.run(
+            [*KLOG, "broker", "start", "--dir", str(tmp_path), "-z", "127.0.0.1:1", *words],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ran.returncode != 0 and "Traceback" not in ran.stderr
+        assert "log.segment.bytes" in ran.stderr or "nowhere" in ran.stderr

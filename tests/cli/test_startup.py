@@ -1,0 +1,75 @@
+"""What is imported when, and how long the two quickest commands take beside Python itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from klog.cli.entries import ENTRIES
+
+HEAVY = {
+    *("pyspark", "kazoo", "prompt_toolkit", "pydantic", "kio", "rich", "asyncio"),
+    *("confluent_kafka", "pyarrow", "yaml"),
+}
+NOUNS = {entry.module for entry in ENTRIES}
+
+
+def modules_after(code: str) -> set[str]:
+    """The top-level modules, and klog's own, that are loaded after ``code``."""
+    program = f"import sys\n{code}\nsys.stderr.write(' '.join(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    return set(ran.stderr.split())
+
+
+def modules_after_run(arguments: list[str]) -> set[str]:
+    """The modules that are loaded once ``klog ARGUMENTS`` has run, its own output thrown away."""
+    return modules_after(
+        "from klog.cli.root import run\n"
+        "real, sys.stdout, sys.stderr = sys.stderr, open('/dev/null', 'w'), open('/dev/null', 'w')\n"
+        f"run({arguments!r})\n"
+        "sys.stderr = real"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["topci"], []], ids=repr)
+def test_the_root_loads_no_noun_and_nothing_heavy(arguments: list[str]) -> None:
+    loaded = modules_after_run(arguments)
+    assert not loaded & HEAVY
+    assert not loaded & NOUNS
+
+
+def test_help_of_a_noun_loads_that_noun_and_no_verbs_behind_it() -> None:
+    loaded = modules_after_run(["topic", "--help"])
+    assert loaded & NOUNS == {"klog.cli.topic"}
+    assert not loaded & (HEAVY - {"asyncio"})
+
+
+def test_import_klog_is_light() -> None:
+    loaded = modules_after("import klog")
+    assert not loaded & {*HEAVY, "typer"}
+
+
+def test_a_command_converts_its_words_without_pydantic() -> None:
+    loaded = modules_after_run(["topic", "list", "-B", "127.0.0.1:1", "--timeout", "1s", "-o", "json"])
+    assert "klog.cli.topic" in loaded
+    assert not loaded & {"pyspark", "kazoo", "prompt_toolkit", "pydantic", "rich"}
+
+
+@pytest.mark.parametrize(("argument", "limit_s"), [("--version", 0.15), ("--help", 0.3)])
+def test_the_quickest_commands_are_quick(argument: str, limit_s: float) -> None:
+    """Against Python's own start in the same breath, so that a busy machine fails nothing: the best of several."""
+
+    def best(*words: str) -> float:
+        times = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, check=True, timeout=60)
+            times.append(time.perf_counter() - begun)
+        return min(times)
+
+    python = best("-c", "pass")
+    klog = best("-m", "klog", argument)
+    assert klog - python < limit_s, f"klog {argument}: {klog:.3f} s, python alone {python:.3f} s"

@@ -1,0 +1,108 @@
+"""Which cluster: the order of sources, both addresses from one source, and what is said where none or several are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klog.cli.target import NoCluster, TargetFlags, resolve
+from klog.errors import NoSuchThing, UsageError
+from tests.cli.runner import klog
+
+PROFILES = """
+[staging]
+bootstrap_server = "staging:9092"
+zookeeper = "staging-zk:2181/klog"
+cluster_id = "abc"
+[half]
+zookeeper = "half-zk:2181"
+[empty]
+[wrong]
+bootstrap_server = 9092
+"""
+
+
+@pytest.fixture
+def profiles(home: Path) -> Path:
+    home.mkdir()
+    (home / "profiles.toml").write_text(PROFILES)
+    return home
+
+
+def test_flags_are_highest_and_take_nothing_from_below(profiles: Path) -> None:
+    environment = {"KLOG_BOOTSTRAP_SERVER": "env:1", "KLOG_ZOOKEEPER": "env:2", "KLOG_PROFILE": "staging"}
+    target = resolve(TargetFlags(bootstrap="flag:1"), environment, profiles)
+    assert (target.bootstrap, target.zookeeper, target.source) == ("flag:1", None, "flag -B")
+    target = resolve(TargetFlags(zookeeper="flag:2"), environment, profiles)
+    assert (target.bootstrap, target.zookeeper, target.source) == (None, "flag:2", "flag -z")
+    target = resolve(TargetFlags(bootstrap="a:1", zookeeper="b:2"), environment, profiles)
+    assert (target.bootstrap, target.zookeeper, target.source) == ("a:1", "b:2", "flag -B and -z")
+    assert resolve(TargetFlags(profile="half"), environment, profiles).zookeeper == "half-zk:2181"
+
+
+def test_the_environments_addresses_go_before_its_profile(profiles: Path) -> None:
+    target = resolve(TargetFlags(), {"KLOG_BOOTSTRAP_SERVER": "env:1", "KLOG_PROFILE": "staging"}, profiles)
+    assert (target.bootstrap, target.zookeeper, target.source) == ("env:1", None, "KLOG_BOOTSTRAP_SERVER")
+    target = resolve(TargetFlags(), {"KLOG_PROFILE": "staging"}, profiles)
+    assert (target.bootstrap, target.zookeeper, target.cluster_id) == ("staging:9092", "staging-zk:2181/klog", "abc")
+    assert "profile staging" in target.source and "KLOG_PROFILE" in target.source and str(profiles) in target.source
+
+
+@given(
+    flag=st.sampled_from(["", "B", "z", "Bz", "profile"]),
+    environment=st.sets(st.sampled_from(["KLOG_BOOTSTRAP_SERVER", "KLOG_ZOOKEEPER", "KLOG_PROFILE"])),
+)
+def test_both_addresses_always_come_from_one_source(
+    flag: str, environment: set[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "target-home"
+    folder.mkdir(exist_ok=True)
+    (folder / "profiles.toml").write_text('[p]\nbootstrap_server = "profile"\nzookeeper = "profile"\n')
+    flags = TargetFlags(
+        "flag" if "B" in flag else None, "flag" if "z" in flag else None, "p" if flag == "profile" else None
+    )
+    values = {name: "p" if name == "KLOG_PROFILE" else "env" for name in environment}
+    try:
+        target = resolve(flags, values, folder)
+    except NoCluster:
+        assert not flag and not environment
+        return
+    assert len({target.bootstrap, target.zookeeper} - {None}) == 1
+    expected = "flag" if flag in ("B", "z", "Bz") else "profile" if flag == "profile" else None
+    if expected is None:
+        expected = "env" if environment - {"KLOG_PROFILE"} else "profile"
+    assert (target.bootstrap or target.zookeeper) == expected
+
+
+def test_profiles_that_are_not_right_say_where_and_what(profiles: Path) -> None:
+    with pytest.raises(NoSuchThing, match=r"no profile 'prod'.*profiles\.toml") as missing:
+        resolve(TargetFlags(profile="prod"), {}, profiles)
+    assert "staging" in (missing.value.hint or "")
+    with pytest.raises(UsageError, match="neither"):
+        resolve(TargetFlags(profile="empty"), {}, profiles)
+    with pytest.raises(UsageError, match="9092"):
+        resolve(TargetFlags(profile="wrong"), {}, profiles)
+    (profiles / "profiles.toml").write_text("[staging\n")
+    with pytest.raises(UsageError, match=r"profiles\.toml"):
+        resolve(TargetFlags(profile="staging"), {}, profiles)
+    (profiles / "profiles.toml").unlink()
+    with pytest.raises(NoSuchThing, match="there is no"):
+        resolve(TargetFlags(profile="staging"), {}, profiles)
+
+
+def test_two_flags_that_say_which_cluster_are_wrong_usage(profiles: Path) -> None:
+    assert klog("topic", "list", "--profile", "staging", "-z", "h:1").code == 2
+
+
+def test_no_cluster_at_all(home: Path) -> None:
+    with pytest.raises(NoCluster) as none:
+        resolve(TargetFlags(), {}, home)
+    assert "klog up" in (none.value.hint or "") and str(home) in none.value.message
+
+
+def test_verbose_says_which_cluster_and_who_said_so(dead_address: str) -> None:
+    ran = klog("topic", "list", "-v", env={"KLOG_BOOTSTRAP_SERVER": dead_address})
+    assert f"cluster: {dead_address} (from KLOG_BOOTSTRAP_SERVER)" in ran.stderr
