@@ -2,8 +2,10 @@
 
 First a plan, which changes nothing; then its execution, which is recovery itself, run over whole segments and not only
 from the recovery point on. Damage becomes a recorded hole: its bytes go to ``<first address>.damaged`` and a segment
-begins behind it. Bytes that recovery would cut (a torn end, a file that reaches into the next) are kept too, in
+begins behind it. Bytes that recovery cuts (a torn end, a file that reaches into the next) are kept too, in
 ``<first address>.cut``, which nobody reads but an operator.
+Order, so that a crash loses no byte: all that is no batch to ``.cut`` files; recovery; what recovery recorded as a
+hole moves from its ``.cut`` file into the record, to which recovery itself writes the first MiB only.
 
 Rules
     A log dir that a broker holds locked is refused.
@@ -22,16 +24,20 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from klog.errors import CorruptLog, LogDirLocked, Refused
+from klog.storage.damage import DAMAGED_SUFFIX
 from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem, OsFileSystem
 from klog.storage.home import wall_clock_ms
 from klog.storage.log_dir import LOCK, META
 from klog.storage.partition_folder import parse_folder_name
-from klog.storage.recovery import DAMAGED_SUFFIX, Recovery
+from klog.storage.recovery import Recovery
+from klog.storage.segment import base_address_of
 from klog.tools.log_files import LogRow, row_of
 from klog.tools.log_survey import FAULTS, Batch, State, Stretch, find_folders, survey
 
 CUT_SUFFIX: Final = ".cut"
+RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of damage that is put into its record: that is done in memory. More stays in the ``.cut`` file beside it."""
 
 
 class Kept(NamedTuple):
@@ -107,14 +113,15 @@ def apply_repair(plan: RepairPlan, file_system: FileSystem | None = None) -> lis
                     f"{folder} has changed since it was looked at; {len(done)} stretches were repaired before",
                     hint="run the repair again to see what is there now",
                 )
-            for fault in folder_plan.faults:
-                if _is_cut(fault):
-                    _keep_bytes(file_system, folder, fault)
+            kept = [(fault, _keep_bytes(file_system, fault)) for fault in folder_plan.faults if fault.bytes]
             Recovery(file_system, folder, FilePool(), wall_clock_ms()).run(None, 0, None)
-            faults, kept = _look_at(folder)
-            if faults or kept != folder_plan.kept:
+            for fault, cut in kept:
+                if fault.state is State.DAMAGED:  # bytes of an overlap may have the same address
+                    _move_to_record(file_system, cut)
+            faults, found = _look_at(folder)
+            if faults or found != folder_plan.kept:
                 raise CorruptLog(
-                    f"{folder} holds {kept.batches} batches and {len(faults)} faults after its repair;"
+                    f"{folder} holds {found.batches} batches and {len(faults)} faults after its repair;"
                     f" expected {folder_plan.kept.batches} and none"
                 )
         done += [_act(fault) for fault in folder_plan.faults]
@@ -142,30 +149,56 @@ def _look(events: Iterator[Batch | Stretch]) -> tuple[list[Stretch], Kept]:
 # --- What becomes of a stretch ---
 
 
-def _is_cut(fault: Stretch) -> bool:
-    return fault.bytes > 0 and fault.state in (State.TORN, State.OVERLAP)
+def _beside(fault: Stretch, suffix: str) -> str:
+    return f"{Path(fault.file).parent}/{fault.address:020d}{suffix}"
 
 
 def _act(fault: Stretch) -> LogRow:
-    folder = Path(fault.file).parent
-    if _is_cut(fault):
-        act, target = "cut", f"{folder}/{fault.address:020d}{CUT_SUFFIX}"
-    else:
-        act, target = "hole", f"{folder}/{fault.address:020d}{DAMAGED_SUFFIX}"
-    return replace(row_of(fault), state=act, file=target)
+    is_cut = fault.state in (State.TORN, State.OVERLAP)
+    return replace(
+        row_of(fault),
+        state="cut" if is_cut else "hole",
+        file=_beside(fault, CUT_SUFFIX if is_cut else DAMAGED_SUFFIX),
+    )
 
 
-def _keep_bytes(file_system: FileSystem, folder: str, fault: Stretch) -> None:
-    target = f"{folder}/{fault.address:020d}{CUT_SUFFIX}"
+class Cut(NamedTuple):
+    """A file with the bytes of a stretch, and the record that a hole in its place would have."""
+
+    path: str
+    record: str
+    size: int
+
+
+def _keep_bytes(file_system: FileSystem, fault: Stretch) -> Cut:
+    """The stretch's bytes as they are, durable in a file of their own; one that is there already is left alone."""
+    target, number = _beside(fault, CUT_SUFFIX), 1
+    while file_system.exists(target):
+        target, number = _beside(fault, f".{number}{CUT_SUFFIX}"), number + 1
+    base_address = base_address_of(Path(fault.file).name)
+    assert base_address is not None, fault.file
+    source, start = file_system.open(fault.file), fault.address - base_address
     temporary = target + TEMPORARY_SUFFIX
     file_system.remove(temporary)
-    source = file_system.open(fault.file)
     copy = file_system.open(temporary, create=True)
-    start = fault.address - int(Path(fault.file).stem)
     for at in range(0, fault.bytes, COPY_BYTES):
         copy.write_at(at, source.read_at(start + at, min(COPY_BYTES, fault.bytes - at)))
     copy.sync()
     file_system.rename(temporary, target)
+    return Cut(target, _beside(fault, DAMAGED_SUFFIX), fault.bytes)
+
+
+def _move_to_record(file_system: FileSystem, cut: Cut) -> None:
+    """Where recovery recorded a hole from that address on, the record takes the bytes, and all of them."""
+    record = file_system.read(cut.record)
+    if record is None or cut.size > RECORD_BYTES_MAX:
+        return
+    head, newline, kept = record.partition(b"\n")
+    if len(kept) != cut.size:
+        data = file_system.read(cut.path)
+        assert data is not None, cut.path
+        file_system.replace(cut.record, head + newline + data)
+    file_system.remove(cut.path)
 
 
 # --- Whose the folder is ---

@@ -15,10 +15,11 @@ from typing import Final, NamedTuple
 
 from klog.errors import NoSuchThing, StorageError, UsageError
 from klog.record.batch import BatchHeader
+from klog.storage.checking import Found, check_batches
+from klog.storage.damage import DAMAGED_SUFFIX, Damage
 from klog.storage.epochs import NO_EPOCH
 from klog.storage.filesystem import translated
 from klog.storage.partition_folder import parse_folder_name
-from klog.storage.recovery import DAMAGED_SUFFIX, Damage, Found, check_batches
 from klog.storage.segment import base_address_of
 
 DAMAGE_HEAD_BYTES: Final = 4096
@@ -166,7 +167,7 @@ def survey(folder: str, segments: list[SegmentFile]) -> Iterator[Batch | Stretch
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_address if number + 1 < len(segments) else None
         if segment.base_address > at:
-            yield _gap(segment.path, at, segment.base_address, damages)
+            yield from _gap(segment.path, at, segment.base_address, damages)
         at = segment.base_address
         try:
             with ReadOnlyFile(segment.path) as file:
@@ -214,8 +215,15 @@ def _survey_file(
         yield Stretch(segment.path, end, end + beyond, beyond, State.OVERLAP, reason)
 
 
-def _gap(path: str, start: int, end: int, damages: dict[int, Damage]) -> Stretch:
-    damage = damages.get(start)
-    if damage is not None and damage.end_address == end:
-        return Stretch(f"{Path(path).parent}/{damage.file_name}", start, end, 0, State.HOLE, damage.reason)
-    return Stretch(path, start, end, 0, State.MISSING, "no bytes, and no record of why")
+def _gap(path: str, start: int, end: int, damages: dict[int, Damage]) -> Iterator[Stretch]:
+    """Addresses between two segments: accounted for by records one behind the other, or missing."""
+    holes = []
+    at = start
+    while at < end and (damage := damages.get(at)) is not None and damage.end_address > at:
+        file = f"{Path(path).parent}/{damage.file_name}"
+        holes.append(Stretch(file, at, damage.end_address, 0, State.HOLE, damage.reason))
+        at = damage.end_address
+    if at == end:
+        yield from holes
+    else:
+        yield Stretch(path, start, end, 0, State.MISSING, "no bytes, and no record of why")
