@@ -1,0 +1,191 @@
+"""Messages as JSON lines, as format strings, and from lines of input."""
+
+import io
+import json
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klog.errors import MessageTooLarge, UsageError
+from klog.ops import input_messages
+from klog.ops.formats import compile_format
+from klog.ops.input_messages import Splitter, lines
+from klog.ops.jsonl import Content, from_line, rfc3339, to_line
+
+BLOBS = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=20).map(str.encode))
+CONTENTS = st.builds(
+    Content,
+    BLOBS,
+    BLOBS,
+    st.lists(st.tuples(st.text(max_size=5), BLOBS), max_size=3),
+    st.integers(0, 253402300799999),
+)
+
+
+@given(CONTENTS)
+def test_a_message_survives_json(content: Content) -> None:
+    line = to_line("t", 1, 2, content)
+    assert "\n" not in line
+    assert from_line(line.encode()) == content
+
+
+def test_a_json_line_has_the_keys_that_scripts_rely_on() -> None:
+    row = json.loads(to_line("t", 1, 2, Content(None, b"\xff", [("h", b"v")], 1_769_940_000_123)))
+    assert row == {
+        "topic": "t",
+        "partition": 1,
+        "offset": 2,
+        "timestamp": "2026-02-01T10:00:00.123Z",
+        "key": None,
+        "value": "/w==",
+        "headers": [{"key": "h", "value": "v", "encoding": "utf-8"}],
+        "key_encoding": None,
+        "value_encoding": "base64",
+    }
+
+
+def test_json_lines_written_by_hand() -> None:
+    assert from_line(b'{"value": "x"}') == Content(None, b"x", [], None)
+    assert from_line(b'{"value": null, "key": "k", "headers": {"a": "b"}, "timestamp": 5}') == Content(
+        b"k", None, [("a", b"b")], 5
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (b"x", "no JSON"),
+        (b"[1]", "list where an object is expected"),
+        (b"{}", "no value in it"),
+        (b'{"value": 1}', "value is 1; a text or null is expected"),
+        (b'{"value": "x", "value_encoding": "rot13"}', "value_encoding is 'rot13'"),
+        (b'{"value": "x!", "value_encoding": "base64"}', "value is no base64"),
+        (b'{"value": "x", "headers": ["a"]}', "headers are a list of"),
+        (b'{"value": "x", "timestamp": "soon"}', "timestamp is 'soon'"),
+        (b'{"value": "\\ud800"}', "half a surrogate pair"),
+        (b"[" * 100_000, "no JSON"),
+        (b'{"value": "\xff"}', "no JSON"),
+    ],
+)
+def test_lines_that_are_no_message_say_why(line: bytes, complaint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        from_line(line)
+    assert complaint in caught.value.message
+
+
+def test_times_beyond_pythons_calendar_are_numbers() -> None:
+    assert rfc3339(2**62) == str(2**62)
+
+
+class Shown:
+    """What a format asks of confluent-kafka's message."""
+
+    def __init__(self, key: bytes | None, value: bytes | None) -> None:
+        self._key, self._value = key, value
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 3
+
+    def offset(self) -> int:
+        return 42
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return [("a", b"1"), ("b", None)]
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_769_940_000_123
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"%t %p %o\n", b"t 3 42\n"),
+        (r"%k=%s (%K, %S)", b"key=val\xff (3, 4)"),
+        (r"%h %T", b"a=1,b= 1769940000123"),
+        (r"%v{hex} %s{base64} %k{hex}", b"76616cff dmFs/w== 6b6579"),
+        (r"%v{unpack[>HH]}", b"30305 27903"),  # 0x7661 0x6cff
+        (r"%v{unpack[>q]}", b"?"),
+        (r"%d", b"2026-02-01T10:00:00.123Z"),
+        (r"%d{%H:%M}", b"10:00"),
+        (r"100%% \x41\t\\%o", b"100% A\t\\42"),
+        ("äö %o", "äö 42".encode()),
+    ],
+)
+def test_formats(text: str, expected: bytes) -> None:
+    assert compile_format(text)(Shown(b"key", b"val\xff")) == expected
+
+
+def test_null_is_empty_and_its_length_is_minus_one() -> None:
+    assert compile_format("[%k][%s] %K %S %v{hex}")(Shown(None, None)) == b"[][] -1 -1 "
+
+
+@pytest.mark.parametrize("text", ["%q", "%", "%s{rot13}", "%s{unpack[zz]}", "%o{hex}", r"%o\q", "%o\\"])
+def test_formats_that_are_none(text: str) -> None:
+    with pytest.raises(UsageError):
+        compile_format(text)
+
+
+def test_f_without_a_percent_sign_is_tails_old_meaning() -> None:
+    with pytest.raises(UsageError) as caught:
+        compile_format("follow")
+    assert "tail follows by itself" in (caught.value.hint or "")
+
+
+@given(st.lists(st.binary(max_size=6).map(lambda line: line.replace(b"\n", b"")), max_size=8), st.integers(1, 9))
+def test_lines_are_those_of_the_file_however_it_is_cut(expected: list[bytes], chunk_bytes: int) -> None:
+    class Trickle(io.BytesIO):
+        def fileno(self) -> int:
+            raise io.UnsupportedOperation
+
+        def read(self, size: int | None = -1) -> bytes:
+            return super().read(chunk_bytes)
+
+    text = b"".join(line + b"\n" for line in expected)
+    assert [line for run in lines(Trickle(text), lambda: False) for line in run] == expected
+    if expected and expected[-1]:  # the last end of line may be missing
+        assert [line for run in lines(Trickle(text[:-1]), lambda: False) for line in run] == expected
+
+
+def test_a_line_without_an_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_messages, "MESSAGE_BYTES_MAX", 100)
+    monkeypatch.setattr(input_messages, "CHUNK_BYTES", 10)
+    with pytest.raises(MessageTooLarge, match="line 2"):
+        list(lines(io.BytesIO(b"a\n" + b"x" * 200), lambda: False))
+
+
+def test_reading_from_a_pipe_that_says_nothing_can_be_stopped() -> None:
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as source:
+        os.write(write_end, b"one\ntwo")
+        assert list(lines(source, lambda: True)) == [[b"one"], [b"two"]]
+    os.close(write_end)
+
+
+@pytest.mark.parametrize(
+    ("splitter", "line", "expected"),
+    [
+        ({}, b"a:b", (None, b"a:b")),
+        ({"key": b"k"}, b"a:b", (b"k", b"a:b")),
+        ({"key_delimiter": b":"}, b"a:b:c", (b"a", b"b:c")),
+        ({"key_delimiter": b":"}, b"abc", (None, b"abc")),
+        ({"key_delimiter": b":"}, b":", (b"", b"")),
+        ({"key_delimiter": b":", "null": True}, b":", (None, None)),
+        ({"null": True}, b"", (None, None)),
+        ({"key_delimiter": b"=>"}, b"a=>b", (b"a", b"b")),
+    ],
+)
+def test_splitting(splitter: dict[str, object], line: bytes, expected: tuple[bytes | None, bytes | None]) -> None:
+    arguments = {"key": None, "key_delimiter": None, "headers": (), "null": False, **splitter}
+    content = Splitter(**arguments)(line)  # type: ignore[arg-type]
+    assert (content.key, content.value) == expected

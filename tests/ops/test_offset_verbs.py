@@ -1,0 +1,107 @@
+"""Positions resolved by a real broker, and where messages lie."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from klog.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from klog.ops.offsets import OffsetRow, list_offsets
+from klog.ops.positions import parse_position
+from klog.ops.where import where
+from tests.broker_fixture import RunningBroker
+from tests.ops.verbs import make_topic, run, send
+
+TIMES_MS = [1_700_000_000_000 + 1000 * i for i in range(10)]
+
+
+@pytest.fixture
+def sent(broker: RunningBroker, topic: str) -> Iterator[list[int]]:
+    """Ten messages, a second apart, in batches of three; their offsets, which are addresses with gaps."""
+    make_topic(broker.bootstrap, topic, 2, retention_ms="-1")
+    lines = [f'{{"value": "m{i}", "timestamp": {when}}}'.encode() for i, when in enumerate(TIMES_MS)]
+    receipt = send(
+        broker.bootstrap,
+        topic,
+        b"\n".join(lines),
+        input="jsonl",
+        partition=0,
+        librdkafka={"batch.num.messages": "3", "linger.ms": "100"},
+    )
+    assert receipt.messages == 10
+    offsets = []
+    for when in TIMES_MS:
+        row, _ = at(broker, topic, f"@{when}")
+        offsets.append(row.offset)
+    assert offsets == sorted(set(offsets))
+    assert offsets[-1] == receipt.partitions[0].last_offset
+    assert offsets[-1] > 9, "addresses, not counts"
+    yield offsets
+
+
+def at(broker: RunningBroker, topic: str, position: str) -> list[OffsetRow]:
+    return run(broker.bootstrap, lambda cluster: list_offsets(cluster, topic, parse_position(position)))
+
+
+def test_every_kind_of_position(broker: RunningBroker, topic: str, sent: list[int]) -> None:
+    end = sent[-1] + 1
+    expected = {
+        "start": sent[0],
+        "end": end,
+        "+0": sent[0],
+        "+1": sent[1],
+        "+9": sent[9],
+        "+10": end,
+        "+99": end,
+        "-0": end,
+        "-1": sent[9],
+        "-4": sent[6],
+        "-10": sent[0],
+        "-99": sent[0],
+        f"@{TIMES_MS[4]}": sent[4],
+        f"@{TIMES_MS[4] + 1}": sent[5],
+        "@0": sent[0],
+        "@2100-01-01": end,
+        str(sent[3]): sent[3],
+        "999999999": end,
+    }
+    assert {position: at(broker, topic, position)[0].offset for position in expected} == expected
+    assert {row.offset for position in expected for row in at(broker, topic, position)[1:]} == {0}
+
+
+def test_the_timestamp_is_that_of_the_message_there(broker: RunningBroker, topic: str, sent: list[int]) -> None:
+    first, empty = at(broker, topic, "+5")
+    assert first.timestamp is not None
+    assert round(first.timestamp.timestamp() * 1000) == TIMES_MS[5]
+    assert empty.timestamp is None
+    assert at(broker, topic, "end")[0].timestamp is None
+    between = at(broker, topic, str(sent[2] + 1))[0]  # in the gap behind the first batch
+    assert between.timestamp is not None
+    assert round(between.timestamp.timestamp() * 1000) == TIMES_MS[3]
+
+
+def test_where_a_message_lies(broker: RunningBroker, topic: str, sent: list[int]) -> None:
+    place = run(broker.bootstrap, lambda cluster: where(cluster, topic, 0, sent[4]))
+    assert (place.broker, place.batch_offset, place.position, place.messages) == (broker.broker_id, sent[3], sent[3], 3)
+    assert place.state == "committed"
+    with Path(place.file).open("rb") as file:
+        file.seek(place.position)
+        batch = file.read(place.length)
+    assert int.from_bytes(batch[:8], "big") == sent[3], "the batch carries its own address"
+    assert batch[17:21].hex() == place.crc
+    dumped = subprocess.run(["sh", "-c", place.dump], capture_output=True, check=True).stdout
+    assert b"m3" in dumped
+
+
+def test_where_refuses_what_is_not_there(broker: RunningBroker, topic: str, sent: list[int]) -> None:
+    with pytest.raises(OffsetOutOfRange):
+        run(broker.bootstrap, lambda cluster: where(cluster, topic, 0, sent[-1] + 10**6))
+    with pytest.raises(UnknownTopicOrPartition, match="has 2 partitions"):
+        run(broker.bootstrap, lambda cluster: where(cluster, topic, 9, 0), timeout_s=0.5)
+    with pytest.raises(UnknownTopicOrPartition, match="no partition 7"):
+        run(
+            broker.bootstrap,
+            lambda cluster: list_offsets(cluster, topic, parse_position("start"), [7]),
+            timeout_s=0.5,
+        )
