@@ -1,5 +1,7 @@
 """Topics, partitions, brokers and their settings, over a real broker."""
 
+from functools import partial
+
 import pytest
 
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS
@@ -119,7 +121,7 @@ def test_partitions_cannot_be_taken_away(broker: RunningBroker, topic: str) -> N
     make_topic(broker.bootstrap, topic, 3)
     for count in (3, 2):
         with pytest.raises(UsageError, match="can only grow"):
-            run(broker.bootstrap, lambda cluster, count=count: topics.alter_topic(cluster, topic, count))
+            run(broker.bootstrap, partial(topics.alter_topic, name=topic, partitions=count))
 
 
 def test_missing_topics(broker: RunningBroker, topic: str) -> None:

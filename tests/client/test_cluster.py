@@ -1,0 +1,232 @@
+"""The cluster as a client sees it: finding it, asking whom it concerns, and what errors say."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from klog.client import asks
+from klog.client.bootstrap import parse_bootstrap
+from klog.client.cluster import Cluster
+from klog.errors import (
+    BrokerNotAvailable,
+    CannotConnect,
+    KlogError,
+    NotLeader,
+    TimedOut,
+    UnknownTopicOrPartition,
+    UsageError,
+    WrongCluster,
+)
+from klog.names import TopicPartition
+from klog.net.channel import Channel
+from klog.ops import brokers, offsets, partitions, topics
+from klog.ops.positions import parse_position
+from klog.protocol import own
+from klog.protocol.apis import ApiKey
+from tests.broker_fixture import RunningBroker
+from tests.ops.verbs import make_topic, run, send
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that takes connections and never says anything."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def closed_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+@pytest.mark.parametrize(
+    ("text", "servers"),
+    [
+        ("h:1", [("h", 1)]),
+        ("a:1, b:2,", [("a", 1), ("b", 2)]),
+        ("h", [("h", 9092)]),
+        ("[::1]:5", [("::1", 5)]),
+        ("[::1]", [("::1", 9092)]),
+    ],
+)
+def test_lists_of_servers(text: str, servers: list[tuple[str, int]]) -> None:
+    assert parse_bootstrap(text, "-B") == servers
+
+
+@pytest.mark.parametrize("text", ["", ",", "h:x", "h:0", "h:70000", ":1", "h:"])
+def test_no_lists_of_servers(text: str) -> None:
+    with pytest.raises(UsageError, match="from KLOG_BOOTSTRAP_SERVER"):
+        parse_bootstrap(text, "KLOG_BOOTSTRAP_SERVER")
+
+
+def test_every_server_is_tried_and_the_first_to_answer_is_used(
+    broker: RunningBroker, closed_port: int, silent_port: int
+) -> None:
+    servers = f"127.0.0.1:{closed_port},127.0.0.1:{silent_port},{broker.bootstrap}"
+    began = time.monotonic()
+    assert run(servers, brokers.list_brokers)
+    assert time.monotonic() - began < 2.0, "a server that says nothing holds the others up for a moment only"
+
+
+def test_where_nobody_answers_everyone_tried_is_named(
+    closed_port: int, silent_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klog.client.cluster.CONNECT_TIMEOUT_S", 0.3)
+    with pytest.raises(CannotConnect) as caught:
+        asyncio.run(Cluster.connect(f"127.0.0.1:{closed_port},127.0.0.1:{silent_port}", source="the profile p"))
+    message = caught.value.message
+    assert "addresses from the profile p" in message
+    assert f"127.0.0.1:{closed_port}: Connection refused" in message
+    assert f"127.0.0.1:{silent_port}: something listens there, but it does not answer as a broker" in message
+    assert "klog status" in (caught.value.hint or "")
+
+
+def test_another_cluster_than_expected(broker: RunningBroker) -> None:
+    cluster_id = run(broker.bootstrap, lambda cluster: cluster.cluster_id())
+    assert cluster_id
+
+    async def connect(expected: str) -> None:
+        await (await Cluster.connect(broker.bootstrap, source="-B", expected_cluster_id=expected)).close()
+
+    asyncio.run(connect(cluster_id))
+    with pytest.raises(WrongCluster, match=f"belongs to cluster {cluster_id}, not to other"):
+        asyncio.run(connect("other"))
+
+
+def test_metadata_is_asked_for_once(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 2)
+    asked: list[str] = []
+
+    async def several_verbs() -> None:
+        async with await Cluster.connect(broker.bootstrap, trace=lambda what, where, ms: asked.append(what)) as cluster:
+            await cluster.topic(topic)
+            await cluster.brokers()
+            await partitions.describe_topics(cluster, [topic])
+            await offsets.list_offsets(cluster, topic, parse_position("start"))
+
+    asyncio.run(several_verbs())
+    assert [what.split()[0] for what in asked].count("Metadata") == 1
+    assert [what.split()[0] for what in asked].count("ApiVersions") == 1, "one connection"
+
+
+def test_the_trace_names_request_address_and_time(broker: RunningBroker) -> None:
+    seen: list[tuple[str, str, float]] = []
+
+    async def one_verb() -> None:
+        async with await Cluster.connect(
+            broker.bootstrap, trace=lambda what, where, ms: seen.append((what, where, ms))
+        ) as cluster:
+            await cluster.brokers()
+
+    asyncio.run(one_verb())
+    assert [what for what, _, _ in seen] == ["ApiVersions v3", "Metadata v12"]
+    assert {where for _, where, _ in seen} == {broker.bootstrap}
+    assert all(0 < ms < 10_000 for _, _, ms in seen)
+
+
+def test_a_leader_that_moves_is_followed(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic)
+    answers = []
+
+    async def not_me_at_first(
+        channel: Channel, share: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, asks.FoundOffset | KlogError]:
+        answers.append(share)
+        if len(answers) < 3:
+            return dict.fromkeys(share, NotLeader("not me"))
+        return await asks.list_offsets(channel, share)
+
+    one = TopicPartition(topic, 0)
+    found = run(broker.bootstrap, lambda cluster: cluster.to_leader(one, asks.LATEST, not_me_at_first))
+    assert found == asks.FoundOffset(0, None)
+    assert len(answers) == 3
+
+
+def test_what_can_be_retried_is_until_the_time_out(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic)
+
+    async def never_me(
+        channel: Channel, share: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, asks.FoundOffset | KlogError]:
+        return dict.fromkeys(share, NotLeader("not me"))
+
+    began = time.monotonic()
+    with pytest.raises(NotLeader):
+        run(
+            broker.bootstrap,
+            lambda cluster: cluster.to_leader(TopicPartition(topic, 0), asks.LATEST, never_me),
+            timeout_s=0.5,
+        )
+    assert 0.3 < time.monotonic() - began < 3.0
+
+
+def test_partitions_that_are_not_there(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 2)
+    wanted = {TopicPartition(topic, number): asks.LATEST for number in (0, 1, 2)}
+    found = run(broker.bootstrap, lambda cluster: cluster.to_leaders(wanted, asks.list_offsets))
+    assert found[TopicPartition(topic, 0)] == found[TopicPartition(topic, 1)] == asks.FoundOffset(0, None)
+    missing = found[TopicPartition(topic, 2)]
+    assert isinstance(missing, UnknownTopicOrPartition)
+    assert missing.message == f"{topic} has 2 partitions (0 to 1), no partition 2"
+
+
+def test_a_broker_that_went_away_is_replaced(make_broker: Callable[..., RunningBroker], broker: RunningBroker) -> None:
+    one = make_broker().start()
+
+    async def across_a_restart() -> None:
+        async with await Cluster.connect(one.bootstrap) as cluster:
+            before = await cluster.cluster_id()
+            one.kill()
+            await asyncio.to_thread(one.start)
+            assert (await cluster.metadata(fresh=True)).cluster_id == before
+            (row,) = await brokers.list_brokers(cluster)
+            assert row.since is not None
+
+    asyncio.run(across_a_restart())
+
+
+def test_a_broker_that_hangs_is_given_up_in_time(make_broker: Callable[..., RunningBroker]) -> None:
+    import signal
+
+    one = make_broker().start()
+
+    async def with_a_stopped_broker() -> None:
+        async with await Cluster.connect(one.bootstrap, timeout_s=0.5) as cluster:
+            one.send(signal.SIGSTOP)
+            await cluster.metadata(fresh=True)
+
+    with pytest.raises(TimedOut, match=f"{one.bootstrap}: no answer to Metadata within 0.5 s"):
+        asyncio.run(with_a_stopped_broker())
+
+
+def test_a_broker_that_the_cluster_does_not_list(broker: RunningBroker) -> None:
+    with pytest.raises(BrokerNotAvailable, match="no live broker 42"):
+        run(broker.bootstrap, lambda cluster: cluster.to_broker(42, ApiKey.METADATA, 9))
+
+
+def test_against_a_plain_broker_what_only_klog_tells_is_unknown(
+    broker: RunningBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(broker.bootstrap, topic, 1)
+    send(broker.bootstrap, topic, b"one\ntwo\n")
+    assert run(broker.bootstrap, _is_klog)
+    monkeypatch.setattr(own, "SOFTWARE_NAME", "somebody-else")  # then a broker lists no requests of klog's own
+    assert not run(broker.bootstrap, _is_klog)
+    (row,) = run(broker.bootstrap, lambda cluster: topics.list_topics(cluster, topic))
+    assert (row.messages, row.bytes) == (None, None)
+    (partition,) = run(broker.bootstrap, lambda cluster: partitions.describe_topics(cluster, [topic]))
+    assert (partition.log_start_offset, partition.log_end_offset, partition.messages) == (0, 2, None)
+    (live,) = run(broker.bootstrap, brokers.list_brokers)
+    assert (live.since, live.incarnation) == (None, None)
+    (last,) = run(broker.bootstrap, lambda cluster: offsets.list_offsets(cluster, topic, parse_position("-1")))
+    assert last.offset == 1
+
+
+async def _is_klog(cluster: Cluster) -> bool:
+    return cluster.is_klog
