@@ -417,7 +417,10 @@ async def _run(config: BrokerConfig, ready_fd: int | None) -> int:
         log.info("stopped while starting")
         return 0
     if ready_fd is not None:
-        with os.fdopen(ready_fd, "w") as ready:
-            print(f"ready {host}:{port}", file=ready)
+        try:
+            with os.fdopen(ready_fd, "w") as ready:
+                print(f"ready {host}:{port}", file=ready)
+        except BrokenPipeError:  # a `klog up` that was killed: the next one finds this broker running
+            log.info("whoever started this broker has gone; it serves on")
     await broker.run_until_stopped()
     return 0
