@@ -3,7 +3,7 @@
 Strategy: *anchors*, one batch start every ``interval`` bytes with what lies before it, from which a lookup walks over
 headers; and a *dense* list of the last batches, where consumers live, which needs no look into the file.
 Limits: at most ``ANCHORS_MAX`` anchors a segment (then the interval doubles) and ``2 * DENSE_BATCHES`` dense starts, so
-about 56 KB for a segment that is written to and 12 KB for a closed one, whatever the batch sizes.
+about 72 KB for a segment that is written to and 32 KB for a closed one, whatever the batch sizes.
 Concurrency: one owner appends; any thread reads. What shrinks is copied and swapped, never cut in place.
 """
 
@@ -18,15 +18,20 @@ DENSE_BATCHES: Final = 128
 INTERVAL_BYTES: Final = 32 * 1024
 """A walk over this many bytes of the smallest batches is about 450 headers: 0.2 ms."""
 ANCHORS_MAX: Final = 2048
-ANCHORS_CLOSED_MAX: Final = 512
+ANCHORS_CLOSED_MAX: Final = 1024
 
 
 class Anchor(NamedTuple):
-    """A batch start, with the records before it in its segment and their largest timestamp (-1 where there is none)."""
+    """A batch start, with the records before it in its segment and their largest timestamp (-1 where there is none).
+
+    ``offset_before`` is the last record's offset + 1 of the batch before it (the segment's first address where there is
+    none): where a consumer stands who has read up to here, a little below ``address``.
+    """
 
     address: int
     count_before: int
     max_timestamp_before_ms: int
+    offset_before: int
 
 
 class Dense(NamedTuple):
@@ -46,6 +51,7 @@ class Anchors(NamedTuple):
     addresses: array[int]
     counts_before: array[int]
     max_timestamps_before_ms: array[int]
+    offsets_before: array[int]
 
 
 class BatchIndex:
@@ -57,7 +63,9 @@ class BatchIndex:
         self._lock = threading.Lock()
         self._interval = INTERVAL_BYTES
         self._next_anchor = base_address + INTERVAL_BYTES
-        self.anchors = Anchors(array("q", (base_address,)), array("q", (0,)), array("q", (-1,)))
+        self.anchors = Anchors(
+            array("q", (base_address,)), array("q", (0,)), array("q", (-1,)), array("q", (base_address,))
+        )
         self.dense = Dense(array("q"), array("q", (0,)))
 
     def start_dense(self, count_before: int) -> None:
@@ -68,7 +76,8 @@ class BatchIndex:
         """A batch was appended at ``start``, and ``count_after`` records of the segment lie up to its end."""
         starts, counts_before = self.dense
         if start >= self._next_anchor:
-            self.remember(Anchor(start, counts_before[-1], max_timestamp_before_ms))
+            before = starts[-1] + counts_before[-1] - counts_before[-2] if starts else start
+            self.remember(Anchor(start, counts_before[-1], max_timestamp_before_ms, before))
             self._next_anchor = start + self._interval
         counts_before.append(count_after)
         starts.append(start)
@@ -78,15 +87,22 @@ class BatchIndex:
     def floor(self, address: int) -> Anchor:
         """The last anchor at or below ``address`` (which must not lie below the segment)."""
         anchors = self.anchors
-        at = bisect_right(anchors.addresses, address) - 1
-        return Anchor(anchors.addresses[at], anchors.counts_before[at], anchors.max_timestamps_before_ms[at])
+        return _at(anchors, bisect_right(anchors.addresses, address) - 1)
+
+    def floor_by_offset(self, offset: int) -> Anchor:
+        """The last anchor before which no record has ``offset`` or one after it: the walk to its batch begins there.
+
+        For a consumer that has read up to an anchor that is the anchor itself, and there is no walk.
+        """
+        anchors = self.anchors
+        return _at(anchors, max(bisect_right(anchors.offsets_before, offset) - 1, 0))
 
     def distance(self, address: int) -> int:
         """How many bytes a walk to ``address`` would cover; 0 where the dense list knows."""
         starts = self.dense.starts
         if starts and address >= starts[0]:
             return 0
-        return address - self.floor(address).address
+        return max(address - self.floor_by_offset(address).address, 0)
 
     def remember(self, anchor: Anchor) -> None:
         """Add an anchor that a walk came across, unless one lies near below it."""
@@ -116,3 +132,7 @@ class BatchIndex:
     def _thin(self) -> None:
         self._interval *= 2
         self.anchors = Anchors(*(column[::2] for column in self.anchors))
+
+
+def _at(anchors: Anchors, at: int) -> Anchor:
+    return Anchor._make([column[at] for column in anchors])

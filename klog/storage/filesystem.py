@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from klog.errors import DiskFull, LogDirLocked, StorageError
+from klog.storage import page_cache
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -209,6 +210,9 @@ class OsLogFile:
             raise translated(error, "look at", self.path) from error
 
     def is_resident(self, position: int, size: int) -> bool:
+        cached_bytes = page_cache.cached_bytes(self._descriptor, position, size)
+        if cached_bytes is not None:
+            return cached_bytes >= size
         probe = bytearray(1)
         last = position + size - 1
         try:

@@ -199,15 +199,17 @@ class Recovery:
         start = base
         if summary is not None:
             restore(segment, summary)
-            segment.index.remember(Anchor(segment.end_address, segment.count or 0, segment.max_timestamp_ms))
+            known = Anchor(segment.end_address, segment.count or 0, segment.max_timestamp_ms, segment.end_offset)
+            segment.index.remember(known)
             segment.index.start_dense(segment.count or 0)
             start = segment.end_address
         checked_from = segment.size
         end = base + file_size if following is None else min(base + file_size, following)
-        for event in check_batches(segment.file, base, start, end, epochs.last) if start < end else ():
+        behind = None if following is None else self._first_epoch(following)
+        for event in check_batches(segment.file, base, start, end, epochs.last, behind) if start < end else ():
             if isinstance(event, Found):
                 take_in(segment, event.address, event.header, epochs, producers)
-            elif event.is_tail:
+            elif event.is_tail or event.end >= end:
                 break
             else:
                 self._split(segment, event)
@@ -220,6 +222,14 @@ class Recovery:
         if checked_from != segment.size or file_size != segment.size:
             segment.file.sync()
         segment.flushed_size = segment.size
+
+    def _first_epoch(self, base: int) -> int | None:
+        """The epoch of the batch that a segment begins with; None where that does not check."""
+        segment = self._segment(base)
+        end = base + self._sizes[base]
+        first = next(check_batches(segment.file, base, base, end), None) if base < end else None
+        segment.close()
+        return first.header.leader_epoch if isinstance(first, Found) else None
 
     def _has_split_at(self, segment: Segment, following: int) -> bool:
         """Whether a split put a segment between this one and ``following``."""

@@ -182,17 +182,21 @@ class Segment:
 
     def remembering_walk(self, address: int, until: int | None = None) -> Iterator[tuple[Anchor, BatchHeader]]:
         """``walk`` from the last anchor at or below ``address``, with the counts before each batch, leaving anchors."""
+        return self._walk_from(self.index.floor(address), until)
+
+    def _walk_from(self, first: Anchor, until: int | None = None) -> Iterator[tuple[Anchor, BatchHeader]]:
         index = self.index
-        start, count, max_timestamp_ms = index.floor(address)
+        start, count, max_timestamp_ms, offset_before = first
         reach = start + 2 * WALK_BYTES
         for at, header in self.walk(start, until):
-            anchor = Anchor(at, count, max_timestamp_ms)
+            anchor = Anchor(at, count, max_timestamp_ms, offset_before)
             if at >= reach:
                 index.remember(anchor)
                 reach = at + 2 * WALK_BYTES
             yield anchor, header
             count += header.count
             max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp_ms)
+            offset_before = at + header.count
 
     def find(self, offset: int) -> int | None:
         """Where the first batch starts that has a record at or after ``offset``; None where none here has."""
@@ -208,7 +212,10 @@ class Segment:
             if offset == start or offset - start < counts_before[at + 1] - counts_before[at]:
                 return start
             return starts[at + 1] if at + 1 < length else None
-        for anchor, header in self.remembering_walk(offset):
+        near = self.index.floor_by_offset(offset)
+        if offset <= near.address:
+            return near.address
+        for anchor, header in self._walk_from(near):
             if header.last_offset >= offset:
                 return anchor.address
         return None
