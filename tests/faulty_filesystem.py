@@ -321,7 +321,9 @@ class FaultyFileSystem:
                 step.act()
                 self.names.pop(one, None)
         self.durable_names = {
-            name: inode for name, inode in self.durable_names.items() if name != path and not name.startswith(path + "/")
+            name: inode
+            for name, inode in self.durable_names.items()
+            if name != path and not name.startswith(path + "/")
         }
 
     def sync_folder(self, path: str) -> None:

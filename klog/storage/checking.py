@@ -68,48 +68,74 @@ class Readable(Protocol):
 
 
 def check_batches(
-    file: Readable, base_address: int, start: int, end: int, epoch_before: int = NO_EPOCH
+    file: Readable,
+    base_address: int,
+    start: int,
+    end: int,
+    epoch_before: int = NO_EPOCH,
+    epoch_behind: int | None = None,
 ) -> Iterator[Found | Skipped]:
     """Every batch in addresses [start, end) of a segment file, and what lies between them that is none.
 
     ``start`` is believed to be a batch start; ``end`` is the end of the file, or where the next segment begins.
+    ``epoch_behind`` is that of the next segment's first batch: it tells whether a last one's was too high.
     """
-    pending: Found | None = None  # held back by one: only the next batch shows that an epoch was too high
-    epoch = epoch_before  # of the batch before the pending one
+    epoch = epoch_before  # of the last batch that was given out
+    held: list[Found] = []  # one batch, or two of which the later has the lower epoch: which is wrong shows behind them
     for event in _check_each(file, base_address, start, end, epoch_before):
-        if isinstance(event, Found) and pending is not None:
-            found, before = event.header.leader_epoch, pending.header.leader_epoch
-            if found < before:
-                if found >= epoch:
-                    yield Skipped(pending.address, event.address, f"leader epoch {before} before {found}", False)
-                    pending = event
-                else:
-                    yield pending
-                    pending, epoch = None, before
-                    # The batch itself is the odd one; the hole reaches to the next batch or the end of the file.
-                    yield Skipped(
-                        event.address, event.header.next_address, f"leader epoch {found} after {before}", False
-                    )
-                continue
-            yield pending
-            epoch, pending = before, event
-        elif isinstance(event, Found):
-            if event.header.leader_epoch < epoch:
-                yield Skipped(
-                    event.address,
-                    event.header.next_address,
-                    f"leader epoch {event.header.leader_epoch} after {epoch}",
-                    False,
-                )
-            else:
-                pending = event
-        else:
-            if pending is not None:
-                yield pending
-                epoch, pending = pending.header.leader_epoch, None
+        if isinstance(event, Skipped):
+            yield from _settle(held)
+            epoch = max(epoch, held[-1].header.leader_epoch) if held else epoch
+            held = []
             yield event
-    if pending is not None:
-        yield pending
+            continue
+        found = event.header.leader_epoch
+        if len(held) == 2:
+            first, second = held
+            if found >= first.header.leader_epoch:
+                yield first
+                yield _skipped(second, first.header.leader_epoch)
+                epoch, held = first.header.leader_epoch, []
+            else:
+                yield _skipped(first, second.header.leader_epoch)
+                held = [second]
+        if held and found >= held[0].header.leader_epoch:
+            yield held[0]
+            epoch, held = held[0].header.leader_epoch, [event]
+        elif held and found >= epoch:
+            held.append(event)
+        elif held:
+            yield held[0]
+            yield _skipped(event, held[0].header.leader_epoch)
+            epoch, held = held[0].header.leader_epoch, []
+        elif found >= epoch:
+            held = [event]
+        else:
+            yield Skipped(event.address, event.header.next_address, f"leader epoch {found} after {epoch}", False)
+    if epoch_behind is not None and held and epoch <= epoch_behind:
+        first = held[0]
+        if epoch_behind < first.header.leader_epoch:
+            yield _skipped(first, epoch_behind)
+            yield from held[1:]
+        else:
+            yield first
+            for second in held[1:]:
+                yield _skipped(second, epoch_behind)
+    else:
+        yield from _settle(held)
+
+
+def _settle(held: list[Found]) -> Iterator[Found | Skipped]:
+    """What was held back, when no batch follows that could tell: an epoch that nothing bears out is the wrong one."""
+    if len(held) == 2:
+        yield _skipped(held[0], held[1].header.leader_epoch)
+    if held:
+        yield held[-1]
+
+
+def _skipped(batch: Found, epoch: int) -> Skipped:
+    reason = f"leader epoch {batch.header.leader_epoch} beside {epoch}"
+    return Skipped(batch.address, batch.header.next_address, reason, False)
 
 
 def _check_each(file: Readable, base_address: int, start: int, end: int, epoch_min: int) -> Iterator[Found | Skipped]:

@@ -10,11 +10,11 @@ from klog.names import TopicPartition
 from klog.record.batch import HEADER_BYTES, BatchHeader, read_header, walk, write_header
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
+from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import FileSystem
 from klog.storage.home import Alone
 from klog.storage.log import Log
 from klog.storage.log_dir import LogDir
-from klog.storage.file_pool import FilePool
 from klog.storage.segment import FileRange
 from tests.faulty_filesystem import FaultyFileSystem
 
@@ -91,7 +91,7 @@ def append(log: Log, *batches: bytes | bytearray, epoch: int = 1) -> list[Stored
     result = log.append(memoryview(data), epoch)
     stored, at = [], 0
     address = result.base_offset
-    for one in batches:
+    for _ in batches:
         header = read_header(data, at)
         assert header.base_offset == address
         stored.append(Stored(address, bytes(data[at : at + header.size_bytes]), header))

@@ -17,6 +17,8 @@ from klog.errors import CorruptLog, OffsetOutOfRange
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.storage.log_cases import Stored, append, batch, bytes_of, dense_batch, log_in, open_dir, read_all, split
 
+SHAPES = st.tuples(st.integers(0, 8), st.integers(1, 12), st.integers(0, 500))
+
 
 class LogAgainstList(RuleBasedStateMachine):
     def __init__(self) -> None:
@@ -40,7 +42,9 @@ class LogAgainstList(RuleBasedStateMachine):
             return bytes(dense_batch(70 + 10 * count, 10 + count, first_ms=time, mark=self.mark))
         return bytes(batch(count, value_bytes=5 * kind, first_ms=time, mark=self.mark))
 
-    @rule(shapes=st.lists(st.tuples(st.integers(0, 8), st.integers(1, 12), st.integers(0, 500)), min_size=1, max_size=4))
+    @rule(
+        shapes=st.lists(st.tuples(st.integers(0, 8), st.integers(1, 12), st.integers(0, 500)), min_size=1, max_size=4)
+    )
     def append(self, shapes: list[tuple[int, int, int]]) -> None:
         self.batches += append(self.log, *map(self.make, shapes), epoch=self.epoch)
 
@@ -167,9 +171,8 @@ class LogAgainstList(RuleBasedStateMachine):
     @rule(data=st.data())
     def look(self, data: st.DataObject) -> None:
         log = self.log
-        offsets = [
-            one.address + i for one in self.batches for i in range(one.header.count) if one.address + i >= log.start_offset
-        ]
+        every = (one.address + i for one in self.batches for i in range(one.header.count))
+        offsets = [offset for offset in every if offset >= log.start_offset]
         at = st.integers(log.start_offset, log.end.address)
         low, high = sorted((data.draw(at), data.draw(at)))
         assert log.count(low, high) == sum(low <= offset < high for offset in offsets)
