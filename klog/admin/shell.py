@@ -100,7 +100,6 @@ class Shell:
                 continue  # Ctrl-C drops the line, as every shell does
             except EOFError:
                 return self.status
-            self.status = 0
             if not self.run_line(line):
                 return self.status
             if NAMES_CHANGE_AFTER & set(line.split()[:2]):

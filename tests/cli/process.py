@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +42,11 @@ def started(*words: str, **keywords: object) -> Iterator[subprocess.Popen[bytes]
                     stream.close()
                 except BrokenPipeError:
                     pass
+
+
+WHERE_IS_THE_CURSOR = b"\x1b[6n"
+IN_THE_FIRST_LINE = b"\x1b[1;1R"
+"""What a terminal answers; without it prompt_toolkit shows no toolbar."""
 
 
 class Terminal:
@@ -75,20 +83,29 @@ class Terminal:
                 if wanted is not None:
                     raise AssertionError(f"{wanted!r} did not appear; the terminal showed:\n{self.text}")
                 return
+            if WHERE_IS_THE_CURSOR in data:
+                os.write(self._descriptor, IN_THE_FIRST_LINE)
             self.text += data.decode("utf-8", "replace")
+
+
+def _take_terminal() -> None:
+    """In the child: stdin becomes the terminal whose Ctrl-C it gets."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 @contextmanager
 def on_terminal(*words: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], Terminal]]:
     """``klog WORDS`` with a terminal for all three streams, as its controlling one, so that Ctrl-C works."""
     ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
     with started(
         *words,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", **environment},
+        preexec_fn=_take_terminal,
+        env={**os.environ, "TERM": "xterm", **environment},
     ) as process:
         os.close(theirs)
         try:

@@ -1,0 +1,230 @@
+"""The shell: its completer, its scripts, and a person at a terminal."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from klog.admin.completer import KlogCompleter, split_unfinished
+from klog.admin.live_names import REFRESH_AFTER_S, LiveNames
+from klog.admin.shell import Shell
+from klog.cli.invocation import Shared
+from klog.cli.root import walk
+from klog.cli.shell import Tree
+from tests.broker_fixture import RunningBroker
+from tests.cli.process import on_terminal, started
+from tests.cli.runner import klog
+
+
+def fetched(*names: str) -> LiveNames:
+    """Names that are there already."""
+    live = LiveNames(lambda: list(names))
+    live.now()
+    live.wait(10)
+    return live
+
+
+def completions(line: str, *topics: str) -> list[str]:
+    completer = KlogCompleter(Tree(Shared()), fetched(*topics))
+    return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
+
+
+def test_commands_then_verbs_then_flags_then_values() -> None:
+    assert {"topic", "tail", "help", "exit"} <= set(completions(""))
+    assert completions("top") == ["topic"]
+    assert set(completions("topic ")) == {"create", "list", "describe", "alter", "config", "delete"}
+    assert completions("klog topic des") == ["describe"]
+    assert "--partitions" in completions("topic create x --part")
+    assert completions("topic list -o js") == ["json", "jsonl"]
+    assert completions("produce t --acks a") == ["all"]
+    assert completions("help zk tr") == ["tree"]
+    assert completions("nonsense ") == []
+
+
+def test_topics_are_offered_where_topics_are_named() -> None:
+    assert completions("topic describe pa", "payments", "logs") == ["payments"]
+    assert set(completions("tail ", "payments", "logs")) == {"payments", "logs"}
+    assert "payments" not in completions("broker describe ", "payments")
+    assert completions("topic describe --", "--x") and "--x" not in completions("topic describe --", "--x")
+
+
+def test_files_are_offered_where_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").touch()
+    assert completions(f"produce t {tmp_path}/wo") == ["rds.txt"]
+
+
+@pytest.mark.parametrize("words", [words for words, _ in walk()], ids=" ".join)
+def test_every_command_and_flag_of_the_command_line_is_offered(words: tuple[str, ...]) -> None:
+    if words == ("shell",):
+        return
+    assert words[-1] in completions(" ".join((*words[:-1], "")))
+    offered = completions(" ".join((*words, "-")))
+    command = dict(walk())[words]
+    assert {word for parameter in command.params for word in parameter.opts if word.startswith("-")} <= set(offered)
+
+
+@settings(max_examples=60)
+@given(st.text(max_size=30))
+def test_no_line_breaks_completion(line: str) -> None:
+    completions(line, "a topic")
+    words, unfinished = split_unfinished(line)
+    assert line.endswith(unfinished) or set(line) & set("\"'\\") or not line.strip()
+    assert all(isinstance(word, str) for word in words)
+
+
+# --- Names in the background -----------------------------------------------------------------------------------------
+
+
+def test_asking_never_waits_and_old_names_stay_while_new_ones_are_fetched() -> None:
+    go, now = threading.Event(), [0.0]
+    answers = iter([["old"], ["new"]])
+
+    def fetch() -> list[str]:
+        assert go.wait(10)
+        return next(answers)
+
+    live = LiveNames(fetch, clock=lambda: now[0])
+    assert live.now() == ()  # the fetch hangs, the question does not
+    go.set()
+    live.wait(10)
+    assert live.now() == ("old",)
+    go.clear()
+    now[0] += REFRESH_AFTER_S + 1
+    assert live.now() == ("old",)
+    go.set()
+    live.wait(10)
+    assert live.now() == ("new",)
+
+
+def test_a_failing_refresh_says_nothing_and_leaves_what_was_known(capfd: pytest.CaptureFixture[str]) -> None:
+    outcomes: list[list[str] | Exception] = [["known"], RuntimeError("no broker"), SystemExit(1)]  # type: ignore[list-item]
+
+    def fetch() -> list[str]:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, BaseException):
+            raise RuntimeError("no broker")
+        return outcome
+
+    live = LiveNames(fetch)
+    for _ in range(3):
+        live.now()
+        live.wait(10)
+        live.forget_age()
+    assert live.now() == ("known",)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_names_of_a_dead_cluster_are_none_and_silent(dead_address: str, capfd: pytest.CaptureFixture[str]) -> None:
+    live = LiveNames(Tree(Shared(bootstrap_server=dead_address)).topic_names)
+    live.now()
+    live.wait(20)
+    assert live.now() == ()
+    assert capfd.readouterr() == ("", "")
+
+
+# --- Scripts ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_script_stops_at_the_first_failure_with_its_exit_code(tmp_path: Path, dead_address: str) -> None:
+    file = tmp_path / "script"
+    file.write_text(f"# a comment\n\ncompletion bash\ntopic list -B {dead_address}\nzookeeper status\n")
+    ran = klog("shell", "-f", file)
+    assert ran.code == 1 and "_klog_completion" in ran.stdout and dead_address in ran.stderr
+    assert "ADDRESS" not in ran.stdout
+    file.write_text("topic nonsense\ncompletion bash\n")
+    assert klog("shell", "-f", file).code == 2
+    kept_going = klog("shell", "-k", "-f", file)
+    assert kept_going.code == 2 and "_klog_completion" in kept_going.stdout
+
+
+def test_lines_of_stdin_are_a_script_where_it_is_no_terminal() -> None:
+    ran = klog("shell", input="klog completion bash\nexit\ntopic nonsense\n")
+    assert ran.code == 0 and "_klog_completion" in ran.stdout
+    assert klog("shell", input='topic "open quote\n').code == 2
+    assert klog("shell", input="shell\n").code == 2
+
+
+def test_commands_given_with_e(dead_address: str) -> None:
+    assert klog("shell", "-e", "completion bash", "-e", "help topic").code == 0
+    ran = klog("shell", "-B", dead_address, "-e", "topic list -o json")
+    assert ran.code == 1 and ran.error["cluster"] == f"{dead_address} (from flag -B)"
+    assert klog("shell", "-e", "completion bash", "-f", "x").code == 2
+
+
+def test_the_shells_cluster_is_the_commands_and_a_line_may_name_another(
+    broker: RunningBroker, dead_address: str
+) -> None:
+    assert klog("shell", "-B", broker.bootstrap, "-e", "topic list").code == 0
+    assert klog("shell", "-B", dead_address, "-e", f"topic list -B {broker.bootstrap}").code == 0
+    assert klog("shell", "-B", dead_address, "-e", f"topic list -z {broker.zookeeper}").code == 0
+
+
+# --- A person ---------------------------------------------------------------------------------------------------------
+
+
+def typed(text: str, history: Path, shared: Shared | None = None) -> Shell:
+    shell = Shell(Tree(shared or Shared()))
+    with create_pipe_input() as keys:
+        keys.send_text(text)
+        shell.interact(history, terminal_input=keys, terminal_output=DummyOutput())
+    return shell
+
+
+def test_lines_are_remembered_but_for_those_that_begin_with_a_space(
+    home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    typed("completion bash\n secret\nexit\n", home / "shell_history")
+    text = (home / "shell_history").read_text()
+    assert "completion bash" in text and "secret" not in text
+    assert "_klog_completion" in capfd.readouterr().out
+
+
+def test_ctrl_c_drops_the_line(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    typed("garbage\x03completion bash\nexit\n", home / "shell_history")
+    captured = capfd.readouterr()
+    assert "_klog_completion" in captured.out and captured.err == ""
+
+
+def test_the_toolbar_names_the_cluster_and_a_failure(home: Path, dead_address: str) -> None:
+    shell = Shell(Tree(Shared(bootstrap_server=dead_address)))
+    assert dead_address in shell.toolbar() and "flag -B" in shell.toolbar() and "exit" not in shell.toolbar()
+    shell.run_line("topic nonsense")
+    assert "exit 2" in shell.toolbar()
+    assert "no cluster" in Shell(Tree(Shared())).toolbar()
+
+
+def test_at_a_terminal(broker: RunningBroker, topic: str, home: Path) -> None:
+    with on_terminal("shell", "-B", broker.bootstrap) as (process, terminal):
+        terminal.wait_for("klog>")
+        terminal.wait_for(f"cluster {broker.bootstrap}")  # the toolbar
+        terminal.type("topic cre\t")
+        terminal.wait_for("ate")  # only what is new is drawn
+        terminal.type(f" {topic}\r")
+        terminal.wait_for("CREATED")
+        terminal.type(f"tail {topic}\r")
+        klog("produce", topic, "-B", broker.bootstrap, input="seen in the shell\n")
+        terminal.wait_for("seen in the shell")
+        terminal.type("\x03")  # ends tail, not the shell
+        terminal.type("topic nonsense\r")
+        terminal.wait_for("no command 'nonsense'")
+        terminal.type("exit\r")
+        assert process.wait(20) == 2
+    assert f"topic create {topic}" in (home / "shell_history").read_text()
+
+
+def test_a_script_on_a_pipe_runs_each_line_as_it_comes() -> None:
+    with started("shell") as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"completion fish\n")
+        process.stdin.flush()
+        assert b"klog" in process.stdout.readline()
+        process.stdin.close()
+        assert process.wait(20) == 0
