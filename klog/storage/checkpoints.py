@@ -201,9 +201,14 @@ class Checkpoints:
         if health.failure is not None:
             raise health.failure
         try:
-            health.file_system.replace(self._path(file_name), data)
-        except DiskFull as error:
-            health.filled(error)
+            try:
+                health.file_system.replace(self._path(file_name), data)
+            except DiskFull as error:
+                health.filled(error)
+                if not health.give_reserve():
+                    raise
+                health.file_system.replace(self._path(file_name), data)
+        except DiskFull:
             raise
         except StorageError as error:
             raise health.fail(error) from error

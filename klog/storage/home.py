@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from klog.names import TopicPartition
     from klog.storage.log import Log
 
+RESERVE = ".reserve"
+RESERVE_BYTES = 256 * 1024
+"""Room for the start offsets of some thousand partitions."""
 ROOM_BYTES_MIN = 1 << 20
 """A full disk is tried again when this much is free besides the append: less would be full again at once."""
 
@@ -99,10 +102,31 @@ class Health:
                 hint="appends resume by themselves when there is room; shorten the retention or add a disk",
             )
         self.is_full = False
+        self.keep_reserve()
+
+    def keep_reserve(self) -> None:
+        """Set aside the room that retention needs on a full disk: it writes a checkpoint before it may delete."""
+        path = f"{self.path}/{RESERVE}"
+        try:
+            if not self.file_system.exists(path):
+                self.file_system.replace(path, bytes(RESERVE_BYTES))
+        except StorageError:
+            pass  # no room yet, or a disk whose next write says what is wrong with it
+
+    def give_reserve(self) -> bool:
+        """Give that room up; False where it is gone already."""
+        path = f"{self.path}/{RESERVE}"
+        if not self.file_system.exists(path):
+            return False
+        self.file_system.remove(path)
+        return True
 
 
 class Alone(Health):
     """The home of a log opened by itself: no checkpoints, so the next open checks the whole log."""
+
+    def keep_reserve(self) -> None:
+        pass  # it writes no checkpoints
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 ::
 
     .lock                              held by flock as long as the broker lives
+    .reserve                           room that retention needs on a full disk
     meta.properties                    cluster.id, broker.id, directory.id (a UUID of the dir's own)
     recovery-point-offset-checkpoint   what is flushed and needs no check          see checkpoint.py
     log-start-offset-checkpoint        the start shown, where it is not the first file's (rule L4)
@@ -60,6 +61,7 @@ class LogDir(Health):
         except BaseException:
             self._held.release()
             raise
+        self.keep_reserve()
 
     # --- Whose it is ---
 

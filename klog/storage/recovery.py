@@ -170,8 +170,9 @@ class Recovery:
     def _believe(self, segment: Segment, summary: SegmentSummary | None, following: int) -> None:
         """A segment below the recovery point: closed, flushed and checked when it was."""
         segment.size = segment.flushed_size = self._sizes[segment.base_address]
-        if summary is not None and self._is_legal(summary.end_address, following):
+        if summary is not None:
             restore(segment, summary)
+            self._close_gap(segment, following)  # a segment that was lost since
             return
         # Not known, so said to be: the walk that fills it in runs behind the start.
         segment.count = None

@@ -1,9 +1,10 @@
 """The power goes at every step that touches the disk; what was flushed is there afterwards.
 
 Method: one scenario over a log dir on a disk in memory: create, append, flush, roll, checkpoint, retention,
-DeleteRecords, truncation, a clean restart. It is run once to count its steps, then once for each step with the world stopped there.
-After each stop the disk is what a power loss leaves, the worst (only what was flushed) and some seeds of what lies
-between, or what a kill leaves, followed by a power loss. Recovery must not raise, and must find everything acknowledged.
+DeleteRecords, truncation, a clean restart. It is run once to count its steps, then once for each step with the world
+stopped there. After each stop the disk is what a power loss leaves, the worst (only what was flushed) and some seeds of
+what lies between, or what a kill leaves, followed by a power loss. Recovery must not raise, and must find everything
+that was acknowledged.
 """
 
 from __future__ import annotations
