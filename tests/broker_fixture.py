@@ -37,6 +37,8 @@ class RunningBroker:
         self.bootstrap = ""
         self.process: subprocess.Popen[bytes] | None = None
         self.extra_arguments: list[str] = []
+        self.wrapper: list[str] = []
+        """What the command is run by, and replaced with: ``prlimit --nofile=99``."""
 
     @property
     def log_path(self) -> Path:
@@ -56,6 +58,7 @@ class RunningBroker:
         self.folder.mkdir(parents=True, exist_ok=True)
         read_end, write_end = os.pipe()
         command = [
+            *self.wrapper,
             *(sys.executable, "-m", "klog", "broker", "start"),
             *("--id", str(self.broker_id), "--dir", str(self.folder / "data"), "--listen", self.listen),
             *("-z", self.zookeeper, "--ready-fd", str(write_end)),

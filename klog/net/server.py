@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
+import sys
 from collections import Counter
 
 from klog.errors import PortInUse, SurroundingsError
@@ -16,7 +17,8 @@ log = logging.getLogger(__name__)
 BACKLOG = 1024
 ACCEPTS_A_TURN = 64
 SWEEP_EVERY_S = 1.0
-PAUSE_AFTER_NO_DESCRIPTOR_S = 1.0
+PAUSE_S = 1.0
+"""Between attempts to accept again; a connection that ends makes it at once."""
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -30,8 +32,15 @@ class Server:
         frame_bytes_max: int,
         idle_max_s: float,
         connections_per_ip_max: int,
+        connections_max: int = sys.maxsize,
+        connections_max_from: str = "max.connections",
     ) -> None:
+        """``connections_max_from`` says, in the log, where the limit comes from."""
         self.connections: set[Connection] = set()
+        self._connections_max = connections_max
+        self._connections_max_from = connections_max_from
+        self._is_paused = False
+        self._pause_is_known = False
         self._on_frame = on_frame
         self._frame_bytes_max = frame_bytes_max
         self._idle_max_s = idle_max_s
@@ -79,13 +88,16 @@ class Server:
         assert self._sock is not None
         assert self._loop is not None
         for _ in range(ACCEPTS_A_TURN):
+            if len(self.connections) >= self._connections_max:
+                self._pause(f"as many as there may be ({self._connections_max_from})")
+                return
             try:
                 sock, address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 if error.errno in _NO_DESCRIPTOR:
-                    self._pause(error)
+                    self._pause(f"{error.strerror} (`ulimit -n` is the limit)")
                     return
                 raise
             ip = str(address[0])
@@ -107,23 +119,26 @@ class Server:
                 )
             )
 
-    def _pause(self, error: OSError) -> None:
-        """No descriptor is left: those who are connected are served on, new ones wait in the kernel's queue."""
+    def _pause(self, reason: str) -> None:
+        """Those who are connected are served on, new ones wait in the kernel's queue."""
         assert self._sock is not None
         assert self._loop is not None
-        most = ", ".join(f"{ip} ({count})" for ip, count in self._per_ip.most_common(3))
-        log.error(
-            "accepting pauses for %g s: %s (`ulimit -n` is the limit); %d connections, most of them from %s",
-            PAUSE_AFTER_NO_DESCRIPTOR_S,
-            error.strerror,
-            len(self.connections),
-            most or "nobody",
-        )
+        if not self._pause_is_known:  # once, not every second for as long as it lasts
+            self._pause_is_known = True
+            most = ", ".join(f"{ip} ({count})" for ip, count in self._per_ip.most_common(3))
+            log.error(
+                "accepting pauses: %s; %d connections, most of them from %s",
+                reason,
+                len(self.connections),
+                most or "nobody",
+            )
+        self._is_paused = True
         self._loop.remove_reader(self._sock.fileno())
-        self._loop.call_later(PAUSE_AFTER_NO_DESCRIPTOR_S, self._resume)
+        self._loop.call_later(PAUSE_S, self._resume)
 
     def _resume(self) -> None:
-        if self._sock is not None and self._loop is not None:
+        if self._is_paused and self._sock is not None and self._loop is not None:
+            self._is_paused = False
             self._loop.add_reader(self._sock.fileno(), self._accept)
 
     def _sent(self, connection: Connection) -> None:
@@ -137,6 +152,10 @@ class Server:
         self._per_ip[ip] -= 1
         if self._per_ip[ip] <= 0:
             del self._per_ip[ip]
+        self._resume()
+        if self._pause_is_known and not self._is_paused and 10 * len(self.connections) < 9 * self._connections_max:
+            self._pause_is_known = False
+            log.info("accepting as before: %d connections", len(self.connections))
 
     def _sweep(self) -> None:
         """Drop those who take nothing of what waits for them, and those who have asked nothing for long."""

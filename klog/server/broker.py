@@ -21,6 +21,7 @@ import asyncio
 import functools
 import gc
 import logging
+import math
 import os
 import signal
 import time
@@ -47,6 +48,7 @@ from klog.replication.partition import Partition
 from klog.server import handlers
 from klog.server.controller import Controller
 from klog.server.deletions import Deletions
+from klog.server.descriptors import share_out
 from klog.server.dispatch import Dispatcher
 from klog.server.image import BrokerImage, ClusterImage
 from klog.server.log_care import LogCare
@@ -113,7 +115,10 @@ class Broker:
         connecting = asyncio.create_task(asyncio.to_thread(self._connect))
         try:
             file_system = OsFileSystem()
-            self.log_dirs = await asyncio.to_thread(LogDirs, file_system, self.config.log_dirs)
+            self._descriptors = share_out()
+            self.log_dirs = await asyncio.to_thread(
+                LogDirs, file_system, self.config.log_dirs, open_files_max=self._descriptors.files
+            )
         except BaseException:
             connecting.cancel()
             await asyncio.wait((connecting,))
@@ -159,11 +164,17 @@ class Broker:
         """Open the port. Requests are answered from now on, with no partition led yet."""
         host, port = self.config.listener
         self._dispatcher = Dispatcher(self)
+        idle_max_ms = self.config.integer("connections.max.idle.ms")
+        told_max, possible_max = self.config.integer("max.connections"), self._descriptors.connections
         self.server = Server(
             self._dispatcher.on_frame,
             frame_bytes_max=self.config.integer("socket.request.max.bytes"),
-            idle_max_s=self.config.integer("connections.max.idle.ms") / 1000,
+            idle_max_s=idle_max_ms / 1000 if idle_max_ms >= 0 else math.inf,
             connections_per_ip_max=self.config.integer("max.connections.per.ip"),
+            connections_max=min(told_max, possible_max),
+            connections_max_from="max.connections"
+            if told_max < possible_max
+            else f"`ulimit -n` is {self._descriptors.limit}, and the logs need theirs",
         )
         bound = self.server.listen(host, port)
         self.bind = f"{host or '0.0.0.0'}:{bound}"

@@ -1,0 +1,38 @@
+"""How a broker shares out its file descriptors: so many for the logs, so many for connections, some for the rest.
+
+Why: whoever opens connections must not be able to take the descriptor that a log needs for its next segment. A log that
+cannot open a file is out of order, a connection that waits in the kernel's queue is only late.
+"""
+
+from __future__ import annotations
+
+import resource
+from typing import NamedTuple
+
+REST = 64
+"""Standard streams, the listener, the loop's own, ZooKeeper's session, locks, checkpoints, folders being flushed."""
+
+
+class Descriptors(NamedTuple):
+    limit: int
+    """The process's limit, `ulimit -n`."""
+    files: int
+    """Segment files that may be open at once."""
+    connections: int
+
+
+def share_out() -> Descriptors:
+    """Raise the soft limit to the hard one, as servers do, and divide it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    except (ValueError, OSError):  # an infinite limit above what the kernel allows
+        pass
+    return divide(soft)
+
+
+def divide(limit: int) -> Descriptors:
+    """Half of what the rest leaves to the files, half to the connections; at least one each."""
+    files = max((limit - REST) // 2, 1)
+    return Descriptors(limit, files, max(limit - REST - files, 1))

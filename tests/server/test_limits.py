@@ -1,0 +1,199 @@
+"""Clients that ask too much of the broker's memory, descriptors or patience: bounded, and others do not notice."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from klog.protocol import codec
+from klog.record.records import encode_batch
+from tests.broker_fixture import RunningBroker
+from tests.server.asking import create, offsets, produce, produce_request, values
+from tests.server.wire import (
+    RawConnection,
+    bystander,
+    fetch_request,
+    framed,
+    head,
+    open_descriptors,
+    resident_bytes,
+)
+
+MakeBroker = Callable[..., RunningBroker]
+MEGABYTE = 1_000_000
+UNNOTICED_S = 2.0
+"""No round of a well-behaved client may take longer meanwhile; it takes milliseconds on an idle machine."""
+
+
+@contextlib.contextmanager
+def connections(broker: RunningBroker, count: int) -> Iterator[list[RawConnection]]:
+    """So many connections; the test's own limit of descriptors allows them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count + 200:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, count + 200), hard))
+    opened: list[RawConnection] = []
+    try:
+        for _ in range(count):
+            opened.append(RawConnection(broker.bootstrap))
+        yield opened
+    finally:
+        for one in opened:
+            one.socket.close()
+
+
+def test_a_client_that_asks_and_does_not_read(make_broker: MakeBroker, topic: str) -> None:
+    broker = make_broker().start()
+    create(broker.bootstrap, topic, max_message_bytes=str(4 * MEGABYTE))
+    produce(broker.bootstrap, topic, [values(3, MEGABYTE)] * 4)
+    request = codec.encode_request(fetch_request(topic, 0, max_bytes=50 * MEGABYTE), 1, "deaf")
+    with bystander(broker) as other:
+        other.go_on()
+        before = resident_bytes(broker.pid)
+        with RawConnection(broker.bootstrap, receive_buffer_bytes=4096) as deaf:
+            deaf.socket.setblocking(False)
+            sent = 0
+            with contextlib.suppress(BlockingIOError):
+                while sent < 50 * MEGABYTE:
+                    sent += deaf.socket.send(request * 200)
+            other.go_on(20)
+            assert sent < 20 * MEGABYTE, "the broker reads on though nobody takes its answers"
+            assert resident_bytes(broker.pid) - before < 20 * MEGABYTE
+    assert other.slowest_s < UNNOTICED_S
+
+
+def test_a_producer_that_does_not_read_its_acknowledgements(make_broker: MakeBroker, topic: str) -> None:
+    broker = make_broker().start()
+    create(broker.bootstrap, topic)
+    batch = bytes(encode_batch(values(1)))
+    request = codec.encode_request(produce_request(topic, batch, acks=1), 1, "deaf")
+    with bystander(broker) as other:
+        before = resident_bytes(broker.pid)
+        with RawConnection(broker.bootstrap, receive_buffer_bytes=4096) as deaf:
+            deaf.socket.settimeout(1.0)
+            with contextlib.suppress(TimeoutError):
+                for _ in range(1000):
+                    deaf.send(request * 200)
+            other.go_on(20)
+            assert resident_bytes(broker.pid) - before < 20 * MEGABYTE
+    assert other.slowest_s < UNNOTICED_S
+
+
+def test_a_thousand_idle_connections(make_broker: MakeBroker) -> None:
+    broker = make_broker().start()
+    with bystander(broker) as other:
+        other.go_on(20)
+        before_bytes, before_open = resident_bytes(broker.pid), open_descriptors(broker.pid)
+        with connections(broker, 1000) as idle:
+            for one in idle:  # each has said hello, as a client does
+                one.send(framed(head(18, 0)))
+            for one in idle:
+                one.answer()
+            assert open_descriptors(broker.pid) - before_open == 1000
+            assert resident_bytes(broker.pid) - before_bytes < 20 * MEGABYTE, "more than 20 kB a connection"
+            other.slowest_s = 0.0
+            other.go_on(100)
+            assert other.slowest_s < UNNOTICED_S
+        deadline = time.monotonic() + 20
+        while open_descriptors(broker.pid) > before_open and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert open_descriptors(broker.pid) <= before_open, "descriptors of connections that ended are still open"
+
+
+@pytest.mark.skipif(shutil.which("prlimit") is None, reason="there is no prlimit (util-linux) on this machine")
+def test_no_descriptors_left(make_broker: MakeBroker, topic: str) -> None:
+    """Accepting pauses and the log says why; whoever is connected goes on, through rolls and checkpoints."""
+    broker = make_broker(log__flush__offset__checkpoint__interval__ms="200")
+    broker.wrapper = ["prlimit", "--nofile=150:150"]
+    broker.start()
+    create(broker.bootstrap, topic, segment_bytes="1000")
+    with bystander(broker) as other, RawConnection(broker.bootstrap) as producer:
+        request = produce_request(topic, bytes(encode_batch(values(20))))
+        frame = codec.encode_request(request, 1, "test")
+        with connections(broker, 300):
+            broker.wait_for_log("accepting pauses")
+            assert "ulimit -n" in broker.log_text
+            assert "127.0.0.1 (" in broker.log_text
+            for _ in range(60):  # a new segment each second time or so
+                producer.send(frame)
+                assert b"\0\0" in producer.answer()
+            other.go_on(50)
+        with RawConnection(broker.bootstrap) as late:
+            late.send(framed(head(18, 0)))
+            late.answer()
+    assert offsets(broker.bootstrap, topic)[1] > 0
+    assert "offline" not in broker.log_text, broker.log_text
+    (end,) = {offsets(broker.bootstrap, topic)[1]}
+    broker.kill()
+    broker.wrapper = []
+    broker.start()
+    assert offsets(broker.bootstrap, topic)[1] == end
+
+
+def test_connections_of_one_address_can_be_limited(make_broker: MakeBroker) -> None:
+    broker = make_broker(max__connections__per__ip="5").start()
+    with connections(broker, 5) as first:
+        with RawConnection(broker.bootstrap) as sixth:
+            assert sixth.is_closed_by_broker()
+        broker.wait_for_log("max.connections.per.ip")
+        for one in first:
+            one.send(framed(head(18, 0)))
+            one.answer()
+        first[0].socket.close()
+        deadline = time.monotonic() + 10
+        while True:
+            with RawConnection(broker.bootstrap) as again:
+                again.send(framed(head(18, 0)))
+                with contextlib.suppress(EOFError, ConnectionError):
+                    again.answer()
+                    return
+            assert time.monotonic() < deadline, "the place of a connection that ended is not given to another"
+
+
+def test_idle_connections_are_closed_and_busy_ones_are_not(make_broker: MakeBroker) -> None:
+    broker = make_broker(connections__max__idle__ms="1500").start()
+    with bystander(broker), RawConnection(broker.bootstrap) as idle, RawConnection(broker.bootstrap) as busy:
+        began = time.monotonic()
+        idle.socket.setblocking(False)
+        while time.monotonic() - began < 15:
+            busy.send(framed(head(18, 0)))
+            busy.answer()
+            with contextlib.suppress(BlockingIOError):
+                assert idle.socket.recv(1) == b""
+                break
+            time.sleep(0.05)
+        assert 1.4 < time.monotonic() - began < 10
+        busy.send(framed(head(18, 0)))
+        busy.answer()
+
+
+def test_a_long_poll_whose_client_goes_away(make_broker: MakeBroker, topic: str) -> None:
+    broker = make_broker().start()
+    create(broker.bootstrap, topic)
+    before = open_descriptors(broker.pid)
+    request = codec.encode_request(fetch_request(topic, 0, max_wait_ms=60_000), 1, "gone")
+    with bystander(broker):
+        with connections(broker, 50) as gone:
+            for one in gone:
+                one.send(request)
+        deadline = time.monotonic() + 10
+        while open_descriptors(broker.pid) > before + 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert open_descriptors(broker.pid) <= before + 3
+        produce(broker.bootstrap, topic, [values(1)])
+
+
+def test_a_peer_that_resets_in_the_middle(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(10, 50_000)])
+    linger_0 = b"\1\0\0\0\0\0\0\0"
+    with bystander(broker):
+        for _ in range(20):
+            with RawConnection(broker.bootstrap, receive_buffer_bytes=4096) as one:
+                one.send(codec.encode_request(fetch_request(topic, 0, max_bytes=MEGABYTE), 1, "rude") * 3)
+                one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger_0)
