@@ -93,9 +93,11 @@ async def produce(
         sources = [_open(path, opened) for path in files or [STDIN]]
         if sys.stdin.buffer in sources and is_terminal(sys.stdin):
             invocation.say(f"reading messages for {topic} from the terminal, one a line; Ctrl-D ends")
-        receipt = await producing.produce(cluster, topic, sources, options)
+        receipt = await producing.produce(
+            cluster, topic, sources, options, interrupted=lambda receipt: _show(invocation, receipt)
+        )
     _show(invocation, receipt)
-    return EXIT_FAILED if receipt.failed or receipt.interrupted else 0
+    return 0 if receipt.is_complete else EXIT_FAILED
 
 
 def _show(invocation: Invocation, receipt: Receipt) -> None:
@@ -109,6 +111,8 @@ def _show(invocation: Invocation, receipt: Receipt) -> None:
     notes = [summary]
     if receipt.failed:
         notes.append(f"{receipt.failed:,} messages failed: {receipt.first_error}")
+    if receipt.unanswered:
+        notes.append(f"{receipt.unanswered:,} messages were under way: they may be in the log")
     if receipt.interrupted:
         notes.append("interrupted: the rest of the input was not sent")
     invocation.show(invocation.report(receipt.partitions, notes=tuple(notes), footer=receipt.tail_line), out=sys.stderr)
