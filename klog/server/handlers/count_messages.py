@@ -48,5 +48,5 @@ async def _one(broker: Broker, topic: str, asked: Any) -> dict[str, Any]:
         "from_offset": start,
         "to_offset": end,
         "messages": -1 if messages is None else messages,
-        "bytes": max(0, end - start),
+        "bytes": max(0, (high.address if end == high.offset else end) - max(start, log.start_address)),
     }
