@@ -311,9 +311,9 @@ def _settle_timestamps(buffer: memoryview, position: int, header: BatchHeader) -
     if header.max_timestamp_ms >= header.base_timestamp_ms:
         return header
     # Up the hill, and only here: to know the largest timestamp the records themselves must be decoded.
-    from klog.record.records import decode_batch
+    from klog.record.records import record_times
 
-    newest_ms = max(record.timestamp_ms for record in decode_batch(buffer, position))
+    newest_ms = max(timestamp_ms for _, timestamp_ms in record_times(buffer, position))
     if not -1 <= newest_ms < 1 << 63:
         raise InvalidTimestamp(f"a batch's latest record has the timestamp {newest_ms} ms; expected 0 or more, or -1")
     _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, newest_ms)

@@ -11,8 +11,10 @@ from kio.records.readers import read_batch as kio_read_batch
 from klog.errors import CorruptBatch, UnsupportedCodec, UnsupportedFormat
 from klog.record.batch import check_crc, read_header, walk
 from klog.record.codec import Codec
-from klog.record.records import Record, decode_batch, encode_batch, read_varint, varint
+from klog.record.records import Record, decode_batch, encode_batch, read_varint, record_times, varint
 from tests.record.batches import CODECS, by_kafka_python, moved, plain, records
+
+BODY_FROM = 61
 
 
 @given(records(), st.sampled_from(CODECS), st.integers(0, 2**50))
@@ -88,6 +90,25 @@ def test_a_header_name_that_is_no_utf8_is_shown_marked() -> None:
     assert decode_batch(batch)[0].headers == (("\ufffdb", b"x"),)
 
 
+@given(records(), st.sampled_from(CODECS), st.sampled_from([0, 0x08]))
+def test_times_are_those_of_the_records(rows: list[Record], codec: Codec, attributes: int) -> None:
+    batch = encode_batch(rows, codec=codec, base_offset=70)
+    batch[22] |= attributes
+    assert list(record_times(batch)) == [(record.offset, record.timestamp_ms) for record in decode_batch(batch)]
+
+
+@given(st.binary(max_size=300), st.integers(-3, 60))
+def test_times_of_random_records(body: bytes, count: int) -> None:
+    batch = encode_batch(plain(1))[:BODY_FROM] + body
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[57:61] = count.to_bytes(4, "big", signed=True)
+    try:
+        assert len(list(record_times(batch))) == count
+    except CorruptBatch:
+        with pytest.raises(CorruptBatch):
+            decode_batch(batch)
+
+
 def test_an_empty_batch_is_a_programming_error() -> None:
     with pytest.raises(ValueError, match="at least one"):
         encode_batch([])
@@ -106,9 +127,6 @@ def test_varints_hold_64_bits(value: int) -> None:
 def test_a_varint_without_end() -> None:
     with pytest.raises(CorruptBatch, match="within 5 bytes"):
         read_varint(b"\xff" * 20, 0)
-
-
-BODY_FROM = 61
 
 
 @given(records(max_size=4), st.data())
