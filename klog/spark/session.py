@@ -1,10 +1,19 @@
-"""The Spark session that klog starts when nobody else has one."""
+"""The Spark session that klog starts when nobody else has one.
+
+Strategy: Spark is told to be quiet, to listen on this machine alone and to find klog wherever this process found it.
+What the JVM prints all the same (greetings, warnings about the host's name) goes to a file in the session's scratch
+folder, which is shown when Spark does not start and removed when this process ends.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +24,9 @@ MASTER = "local[*,4]"
 
 LOG_LEVEL = "ERROR"
 
+JVM_FLAGS = "-XX:-UsePerfData -Xlog:disable"
+"""The JVM writes warnings of its own to standard output, among a command's rows, unless it is told not to."""
+
 _LOGGING = f"""\
 rootLogger.level = {LOG_LEVEL.lower()}
 rootLogger.appenderRef.stderr.ref = stderr
@@ -22,31 +34,61 @@ appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %p spark: %m%n
+appender.stderr.layout.pattern = %d %p %c: %m%n
 """
 
 
 def start_session(master: str | None = None, settings: dict[str, str] | None = None) -> Any:
-    """The running session, or a new one that knows ``format("klog")``. JavaMissing where the JVM does not start."""
-    from pyspark.errors import PySparkException
+    """The running session, or a new one, that knows ``format("klog")``.
+
+    ``settings`` go over klog's own. JavaMissing, with what Java or Spark said, where the JVM does not start.
+    """
     from pyspark.sql import SparkSession
 
     from klog.spark.source import KlogDataSource
 
-    _prepare_environment()
-    builder = SparkSession.builder.appName("klog").master(master or MASTER)
-    for name, value in {**_settings(), **(settings or {})}.items():
-        builder = builder.config(name, value)
-    try:
-        session = builder.getOrCreate()
-    except (PySparkException, OSError) as error:
-        raise JavaMissing(
-            f"Spark does not start: {str(error).splitlines()[0]}",
-            hint="Spark needs Java 17 or later; on Debian: apt-get install openjdk-17-jre-headless",
-        ) from None
-    session.sparkContext.setLogLevel(LOG_LEVEL)
+    session = SparkSession.getActiveSession() or _new_session(master, settings or {})
     session.dataSource.register(KlogDataSource)
     return session
+
+
+def _new_session(master: str | None, settings: dict[str, str]) -> Any:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    _prepare_environment()
+    scratch = Path(tempfile.mkdtemp(prefix="klog-spark-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    builder = SparkSession.builder.appName("klog").master(master or MASTER)
+    for name, value in {**_settings(scratch), **settings}.items():
+        builder = builder.config(name, value)
+    log = scratch / "spark.log"
+    try:
+        with _stderr_to(log):  # the JVM keeps it for its whole life
+            session = builder.getOrCreate()
+            session.sparkContext.setLogLevel(LOG_LEVEL)
+    except (PySparkException, OSError) as error:
+        said = log.read_text(errors="replace").strip().splitlines()[-5:] if log.exists() else []
+        raise JavaMissing(
+            "Spark does not start: " + " / ".join([str(error).strip().splitlines()[0], *said]),
+            hint="Spark needs Java 17 or later; Debian, Ubuntu: apt install openjdk-17-jre-headless",
+        ) from None
+    return session
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Processes started meanwhile have ``path`` for their standard error."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)
 
 
 def _prepare_environment() -> None:
@@ -60,19 +102,18 @@ def _prepare_environment() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [home, *paths]))
 
 
-def _settings() -> dict[str, str]:
-    scratch = tempfile.mkdtemp(prefix="klog-spark-")
-    logging = Path(scratch, "log4j2.properties")
+def _settings(scratch: Path) -> dict[str, str]:
+    logging = scratch / "log4j2.properties"
     logging.write_text(_LOGGING)
-    java = f"-Dlog4j2.configurationFile={logging} -XX:TieredStopAtLevel=4 -Dderby.system.home={scratch}"
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": java,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging} {JVM_FLAGS}",
+        "spark.local.dir": str(scratch),
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.warehouse.dir": scratch,
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
         # INT96, the default, is deprecated, and not every reader knows it. CORRECTED: times before 1900 are no error.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

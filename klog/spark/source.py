@@ -66,9 +66,9 @@ class KlogReader(DataSourceReader):  # type: ignore[misc]
         return [TaskPartition(task) for task in plan(self.options)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        if partition is None:  # how Spark passes on an empty plan
+        if not isinstance(partition, TaskPartition):  # an empty plan reaches the tasks as one partition of nothing
             return
-        task: Task = partition.task
+        task = partition.task
         with RawCluster(self.options.bootstrap) as cluster:
             for wanted, messages in zip(task.ranges, task.messages, strict=True):
                 yield from self._read_range(cluster, wanted, messages)

@@ -1,0 +1,122 @@
+"""`klog export run` with real Spark: exact, incremental, killed in the middle and run again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klog.errors import OffsetOutOfRange
+from klog.ops.export_verify import verify
+from klog.spark.export import SparkWriter, run_export
+from tests.broker_fixture import ROOT
+from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+NewTopic = Callable[..., TopicOnBroker]
+
+
+def offsets(root: Path) -> list[int]:
+    return [row["offset"] for row in exported_rows(root)]
+
+
+def test_runs_add_up_and_any_reader_is_right(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(2)
+    root = tmp_path / "root"
+    messages = [Message(b"k", b"v", (("h", b"1"),), 1), Message(None, None)]
+    first = topic.produce(make_messages(500), 0, codec="zstd", batch=50) + topic.produce(messages, 1)
+    rows = run_export(topic.bootstrap, [topic.name], str(root))
+    assert sum(row.messages or 0 for row in rows) == 502
+    second = topic.produce(make_messages(10), 0)
+    run_export(topic.bootstrap, [topic.name], str(root))
+    assert sorted(offsets(root)) == sorted(first + second)
+    frame = spark.read.parquet(str(root / "data"))
+    assert frame.columns[-1] == "batch"
+    assert [tuple(row) for row in frame.groupBy("batch").count().orderBy("batch").collect()] == [(0, 502), (1, 10)]
+    (old,) = frame.where("partition = 1 AND key IS NOT NULL").collect()
+    assert (bytes(old.value), old.timestamp.timestamp(), old.headers[0].key) == (b"v", 0.001, "h")
+    assert {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}
+    names = {path.name.split("-")[0].split("=")[0] for path in root.rglob("*")}
+    own = {"_klog", "export.json", "checkpoint.json", "_staging", "_klog_manifest.json"}
+    assert names == {"data", "batch", "part", *own}
+
+
+def test_a_run_with_nothing_new_does_not_even_import_spark(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    code = f"""
+import sys
+from klog.spark.export import run_export
+assert run_export({topic.bootstrap!r}, [{topic.name!r}], {str(tmp_path / "root")!r}) == []
+print([name for name in ("pyspark", "py4j", "pyarrow", "numpy") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True, text=True)
+    assert done.stdout == "[]\n"
+
+
+def test_what_a_task_says_is_the_error(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    produced = topic.produce(make_messages(30), batch=5)
+
+    def lose(step: str) -> None:
+        if step == "staged":
+            topic.delete_before(produced[20])
+
+    with pytest.raises(OffsetOutOfRange):
+        run_export(topic.bootstrap, [topic.name], str(tmp_path), on_step=lose)
+    assert exported_rows(tmp_path) == []
+    assert list((tmp_path / "_staging").iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys, threading, pathlib
+from klog.spark.export import run_export
+target, step = {target!r}, {step!r}
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+def reached(name):
+    if name == step:
+        die()
+    if name == "staged" and step == "writing":
+        threading.Thread(target=watch, daemon=True).start()
+def watch():  # the first bytes of a file of messages, which nobody has committed
+    pause = threading.Event()
+    while not any(p.stat().st_size for p in pathlib.Path(target, "_staging").rglob("part-*")):
+        pause.wait(0.001)
+    die()
+run_export({bootstrap!r}, [{topic!r}], target, master="local[2,4]", on_step=reached)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["writing", "counted", "committed"])
+def test_killed_and_run_again_every_message_is_there_once(
+    spark: Any, new_topic: NewTopic, tmp_path: Path, step: str
+) -> None:
+    topic = new_topic(1)
+    root = tmp_path / "root"
+    first = topic.produce([Message(b"%d" % i, os.urandom(300)) for i in range(20_000)])
+    code = KILLED.format(target=str(root), step=step, bootstrap=topic.bootstrap, topic=topic.name)
+    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
+    assert offsets(root) == (first if step == "committed" else [])
+    second = topic.produce(make_messages(100))
+    run_export(topic.bootstrap, [topic.name], str(root))
+    assert offsets(root) == first + second
+    assert {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}
+
+
+def test_the_writer_leaves_data_and_nothing_else(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    produced = topic.produce(make_messages(10))
+    from klog.client.raw_fetch import Range
+
+    SparkWriter().write(topic.bootstrap, [Range(topic.name, 0, 0, produced[-1] + 1)], tmp_path)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".parquet"}
+    assert not any(path.name.startswith((".", "_")) for path in tmp_path.rglob("*"))

@@ -1,0 +1,159 @@
+"""``format("klog")`` in Spark: what is read equals what was produced, whatever the options; never a short answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from tests.spark.conftest import Message, TopicOnBroker, make_messages
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+NewTopic = Callable[..., TopicOnBroker]
+
+
+def load(spark: Any, topic: TopicOnBroker, **options: Any) -> Any:
+    reader = spark.read.format("klog").option("kafka.bootstrap.servers", topic.bootstrap)
+    if not {"assign", "subscribePattern", "ranges"} & options.keys():
+        reader = reader.option("subscribe", topic.name)
+    for name, value in options.items():
+        reader = reader.option(name, value if isinstance(value, str) else json.dumps(value))
+    return reader.load()
+
+
+def read_offsets(spark: Any, topic: TopicOnBroker, **options: Any) -> list[int]:
+    rows = load(spark, topic, **options).select("partition", "offset").collect()
+    return [row.offset for row in sorted(rows)]
+
+
+def test_every_codec_and_every_kind_of_message(spark: Any, new_topic: NewTopic) -> None:
+    topic = new_topic(1)
+    messages = [
+        Message(b"k", b"v", (("a", b"1"), ("a", None), ("b", b""))),
+        Message(None, b"no key"),
+        Message(b"gone", None),
+        Message(None, None),
+        Message(b"", b"", (), 1),
+        Message(b"late", b"x" * 5000, (), 1_900_000_000_123),
+    ]
+    offsets = []
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        offsets += topic.produce(messages, codec=codec)
+    rows = load(spark, topic, includeHeaders="true").orderBy("offset").collect()
+    assert [row.offset for row in rows] == offsets
+    found = [
+        Message(
+            None if row.key is None else bytes(row.key),
+            None if row.value is None else bytes(row.value),
+            tuple((h.key, None if h.value is None else bytes(h.value)) for h in row.headers or ()),
+            round(row.timestamp.timestamp() * 1000),
+        )
+        for row in rows
+    ]
+    assert found == messages * 5
+    assert {(row.topic, row.partition, row.timestampType) for row in rows} == {(topic.name, 0, 0)}
+
+
+def test_the_schema_is_the_connectors(spark: Any, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    fields = [(field.name, field.dataType.simpleString()) for field in load(spark, topic).schema]
+    assert fields == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+    ]
+    with_headers = load(spark, topic, includeHeaders="true").schema["headers"]
+    assert with_headers.dataType.simpleString() == "array<struct<key:string,value:binary>>"
+    assert load(spark, topic, columns="offset,key").columns == ["key", "offset"]
+
+
+def test_an_empty_topic_has_no_rows(spark: Any, new_topic: NewTopic) -> None:
+    assert load(spark, new_topic(3)).collect() == []
+
+
+def test_offsets_in_the_middle_of_batches(spark: Any, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    first = topic.produce(make_messages(40), 0, batch=7)
+    second = topic.produce(make_messages(20), 1, batch=7)
+    wanted = {topic.name: {"0": first[11], "1": -2}}
+    until = {topic.name: {"0": first[30], "1": second[9]}}
+    assert read_offsets(spark, topic, startingOffsets=wanted, endingOffsets=until) == first[11:30] + second[:9]
+    assert read_offsets(spark, topic, assign={topic.name: [1]}) == second
+    assert read_offsets(spark, topic, ranges=[[topic.name, 0, first[3], first[5]]]) == first[3:5]
+
+
+def test_times(spark: Any, new_topic: NewTopic) -> None:
+    topic = new_topic(1)
+    start_ms = 1_700_000_000_000
+    offsets = topic.produce([Message(None, b"x", (), start_ms + 1000 * i) for i in range(20)], batch=6)
+    options = {"startingTimestamp": str(start_ms + 4500), "endingTimestamp": str(start_ms + 9000)}
+    assert read_offsets(spark, topic, **options) == offsets[5:9]
+    each = {topic.name: {"0": start_ms + 18_000}}
+    assert read_offsets(spark, topic, startingOffsetsByTimestamp=each) == offsets[18:]
+    with pytest.raises(PySparkException, match="no message is as late"):
+        read_offsets(spark, topic, startingTimestamp=str(start_ms + 10**6))
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert read_offsets(spark, topic, startingTimestamp=str(start_ms + 10**6), **latest) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [({"minPartitions": "6"}, 6), ({"maxRecordsPerPartition": "30"}, 4), ({"splitBytes": "500"}, None), ({}, 1)],
+)
+def test_splits_read_everything_once(
+    spark: Any, new_topic: NewTopic, options: dict[str, str], tasks: int | None
+) -> None:
+    topic = new_topic(1)
+    offsets = topic.produce(make_messages(100), batch=3)
+    rows = load(spark, topic, **options)
+    found = rows.rdd.getNumPartitions()
+    assert found == tasks if tasks else found > 2
+    assert read_offsets(spark, topic, **options) == offsets
+
+
+def test_patterns_and_sql(spark: Any, new_topic: NewTopic) -> None:
+    one, two = new_topic(), new_topic()
+    one.produce(make_messages(3))
+    two.produce(make_messages(4))
+    assert len(read_offsets(spark, one, subscribePattern=f"{one.name}|{two.name}")) == 7
+    assert read_offsets(spark, one, subscribePattern=one.name[:-1]) == []  # the whole name must match
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW v USING klog OPTIONS (bootstrap.servers '{one.bootstrap}', "
+        f"subscribe '{one.name},{two.name}')"
+    )
+    assert [tuple(row) for row in spark.sql("SELECT topic, count(*) FROM v GROUP BY topic ORDER BY 2").collect()] == [
+        (one.name, 3),
+        (two.name, 4),
+    ]
+
+
+def test_what_is_gone_is_an_error_unless_that_is_wanted(spark: Any, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    offsets = topic.produce(make_messages(30), batch=5)
+    topic.delete_before(offsets[12])
+    start = {topic.name: {"0": 0}}
+    with pytest.raises(PySparkException, match="was asked for"):
+        read_offsets(spark, topic, startingOffsets=start)
+    assert read_offsets(spark, topic, startingOffsets=start, failOnDataLoss="false") == offsets[12:]
+    assert read_offsets(spark, topic) == offsets[12:]
+    with pytest.raises(PySparkException, match="no such topic"):
+        load(spark, topic, subscribe="is-not-there").collect()
+
+
+def test_what_goes_while_it_is_read_is_an_error_and_no_short_answer(spark: Any, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    offsets = topic.produce(make_messages(30), batch=5)
+    frame = load(spark, topic)
+    rows = frame.rdd
+    assert rows.getNumPartitions() == 1  # the ranges are fixed now
+    topic.delete_before(offsets[12])
+    with pytest.raises(Exception, match="not in the log any more"):
+        rows.count()
