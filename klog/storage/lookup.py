@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
-from klog.errors import OffsetOutOfRange
+from klog.errors import OffsetOutOfRange, PeerError
 from klog.record.batch import BatchHeader
-from klog.record.records import decode_batch
+from klog.record.records import record_times
 from klog.storage.log_end import LogEnd
 from klog.storage.segment import Segment
 
@@ -70,10 +71,9 @@ def offset_for_time(segments: tuple[Segment, ...], start_offset: int, timestamp_
         for anchor, header in segment.remembering_walk(start):
             if header.max_timestamp_ms < timestamp_ms or header.last_offset < start_offset:
                 continue
-            _, data = segment.read_batch(anchor.address)
-            for record in decode_batch(data):
-                if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                    return record.offset, record.timestamp_ms
+            for offset, found_ms in _times(segment, anchor.address):
+                if found_ms >= timestamp_ms and offset >= start_offset:
+                    return offset, found_ms
     return None
 
 
@@ -103,15 +103,23 @@ def _max_timestamp_in(segment: Segment, start_offset: int) -> tuple[int, int] | 
         candidates = [-address for _, address in sorted(headers, reverse=True)[:2]]
     best: tuple[int, int] | None = None
     for address in candidates:
-        _, data = segment.read_batch(address)
-        for record in decode_batch(data):
-            if (
-                record.offset >= start_offset
-                and record.timestamp_ms >= 0
-                and (best is None or record.timestamp_ms > best[1])
-            ):
-                best = record.offset, record.timestamp_ms
+        for offset, found_ms in _times(segment, address):
+            if offset >= start_offset and found_ms >= 0 and (best is None or found_ms > best[1]):
+                best = offset, found_ms
     return best
+
+
+def _times(segment: Segment, address: int) -> Iterator[tuple[int, int]]:
+    """(offset, timestamp) of each record of the batch at ``address``.
+
+    An append checks the CRC and no record, so a batch may lie: one that cannot be read counts, from there on, as its
+    last record with the largest timestamp. Otherwise a single one would fail every lookup that comes by it.
+    """
+    header, data = segment.read_batch(address)
+    try:
+        yield from record_times(data)
+    except PeerError:
+        yield header.last_offset, header.max_timestamp_ms
 
 
 def locate(segments: tuple[Segment, ...], offset: int) -> Location:
