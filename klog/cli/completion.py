@@ -9,8 +9,7 @@ import typer
 
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
-
-COMPLETE_VARIABLE = "_KLOG_COMPLETE"
+from klog.cli.root import COMPLETE_VARIABLE
 
 
 @top_command("completion", connects=False)

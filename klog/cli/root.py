@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -19,6 +20,9 @@ from klog.cli import failure, flags, interrupt
 from klog.cli.command import HELP_FLAGS, KlogCommand, NounGroup, PlainHelp, command_name, help_record, unknown_command
 from klog.cli.entries import ENTRIES, Entry, entry_named
 from klog.errors import KlogError
+
+COMPLETE_VARIABLE = "_KLOG_COMPLETE"
+"""Set by a shell's completion script: klog then answers what may stand next, and does nothing else."""
 
 ABOUT = """A log that many can write and read: the brokers, topics, messages and files of a cluster.
 
@@ -160,6 +164,10 @@ _ROOT: RootGroup | None = None
 
 def run(words: list[str]) -> int:
     """What the command ``klog`` does: one command line, to its exit code."""
+    if os.environ.get(COMPLETE_VARIABLE):
+        from typer._completion_classes import completion_init
+
+        completion_init()
     interrupt.install()
     for stream in (sys.stdout, sys.stderr):
         # Names of files and znodes may hold any bytes, and the locale may be C: show them somehow, never fail.

@@ -1,0 +1,71 @@
+"""The man pages and the reference are what the commands say, whole, and man can read them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.core import TyperOption
+
+from klog.cli import manual
+from klog.cli.entries import ENTRIES
+from klog.cli.root import walk
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_written_pages_are_up_to_date() -> None:
+    ran = subprocess.run(
+        [sys.executable, "scripts/build_man", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_check_notices_a_stale_page(tmp_path: Path) -> None:
+    for folder in ("klog", "scripts"):
+        (tmp_path / folder).symlink_to(ROOT / folder) if folder == "klog" else shutil.copytree(
+            ROOT / folder, tmp_path / folder
+        )
+    shutil.copytree(ROOT / "man", tmp_path / "man")
+    (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / manual.REFERENCE, tmp_path / manual.REFERENCE)
+    (tmp_path / "man" / "klog-topic.1").write_text("old")
+    (tmp_path / "man" / "klog-gone.1").write_text("a noun that is no more")
+    check = [sys.executable, "scripts/build_man", "--check"]
+    ran = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1 and "klog-topic.1" in ran.stderr and "klog-gone.1" in ran.stderr
+    subprocess.run(check[:-1], cwd=tmp_path, capture_output=True, check=True)
+    assert subprocess.run(check, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+    assert not (tmp_path / "man" / "klog-gone.1").exists()
+
+
+@pytest.mark.parametrize("words", [words for words, _ in walk()], ids=" ".join)
+def test_every_option_and_argument_is_on_its_noun_s_page(words: tuple[str, ...]) -> None:
+    command = dict(walk())[words]
+    page = manual.pages()[f"man/klog-{words[0]}.1"].replace("\\-", "-")
+    for parameter in command.params:
+        if isinstance(parameter, TyperOption):
+            assert all(re.search(rf"(^|\s){re.escape(word)}\b", page, re.MULTILINE) for word in parameter.opts[:1])
+        else:
+            assert parameter.metavar and parameter.metavar in page
+
+
+def test_the_overview_names_every_page_and_the_rules() -> None:
+    text = manual.pages()["man/klog.1"].replace("\\-", "-")
+    for entry in ENTRIES:
+        assert f"klog-{entry.name} (1)" in text
+    for word in ("KLOG_BOOTSTRAP_SERVER", "130", "jsonl", "@-1h", "--dry-run", "--bootstrap-server"):
+        assert word in text
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
+def test_roff_reads_them_without_a_warning() -> None:
+    for path in sorted((ROOT / "man").glob("*.1")):
+        ran = subprocess.run(
+            ["groff", "-man", "-Tutf8", "-ww", "-z", str(path)], capture_output=True, text=True, check=False
+        )
+        assert (ran.returncode, ran.stderr) == (0, ""), path.name

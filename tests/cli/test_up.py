@@ -1,0 +1,85 @@
+"""``klog up`` as a person runs it: in the foreground, found by every command, stopped by Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import on_terminal, started
+from tests.cli.runner import klog
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        found: int = bound.getsockname()[1]
+    return found
+
+
+def test_up_in_the_foreground_until_ctrl_c(home: Path, port: int) -> None:
+    try:
+        with on_terminal("up", "--port", str(port)) as (process, terminal):
+            shown = terminal.wait_for("Ctrl-C stops it", 60)
+            assert f"127.0.0.1:{port}" in shown and "zookeeper" in shown and ".log" in shown
+            found = klog("topic", "create", "made", "-o", "json", "-v")
+            assert found.code == 0, found.stderr
+            assert f"127.0.0.1:{port}" in found.stderr and f"the local cluster in {home / 'local'}" in found.stderr
+            assert klog("status").code == 0
+            killed = next(row for row in klog("up", "--detach", "-o", "json").rows if row["kind"] == "broker")
+            os.kill(killed["pid"], signal.SIGKILL)
+            terminal.wait_for("broker 1 has ended", 20)
+            assert klog("status").code == 1
+            again = klog("up", "--detach", "-o", "json")
+            assert {row["kind"]: row["state"] for row in again.rows} == {"zookeeper": "running", "broker": "started"}
+            assert [row["topic"] for row in klog("topic", "list", "-o", "json").rows] == ["made"]
+            terminal.type("\x03")
+            terminal.wait_for("stopping in order")
+            assert process.wait(40) == 0
+        gone = klog("status", "-o", "json")
+        assert gone.code == 1 and all(row["state"] != "running" for row in gone.rows)
+        assert klog("topic", "list", "-o", "json").error["code"] == "NO_CLUSTER"
+    finally:
+        klog("down")
+
+
+def test_down_from_elsewhere_ends_the_foreground(home: Path, port: int) -> None:
+    try:
+        with started("up", "--port", str(port), "-o", "json") as process:
+            assert process.stderr is not None and process.stdout is not None
+            while b"Ctrl-C" not in process.stderr.readline():
+                pass
+            down = klog("down", "-o", "json")
+            assert down.code == 0 and {row["state"] for row in down.rows} == {"stopped"}
+            assert process.wait(20) == 0
+        again = klog("down")
+        assert again.code == 0 and "no local cluster is running" in again.stderr
+    finally:
+        klog("down")
+
+
+def test_a_port_in_use_is_told_at_once(home: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ran = klog("up", "--detach", "--port", taken.getsockname()[1], "-o", "json")
+    assert ran.code == 1 and ran.error["code"] == "PORT_IN_USE"
+    assert str(taken) and "--port" in (ran.error["hint"] or "") + ran.error["message"]
+
+
+def test_zookeeper_alone(home: Path) -> None:
+    try:
+        begun = klog("zookeeper", "start", "-o", "json")
+        assert begun.code == 0 and begun.rows[0]["state"] == "started"
+        assert klog("zookeeper", "start", "-o", "json").rows[0]["state"] == "running"
+        assert klog("zookeeper", "status").code == 0
+        assert klog("zk", "ls", "/", "-z", begun.rows[0]["address"]).code == 0
+    finally:
+        stopped = klog("zookeeper", "stop", "-o", "json")
+    assert stopped.rows[0]["state"] == "stopped"
+    assert klog("zookeeper", "status").code == 1
