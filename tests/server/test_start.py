@@ -1,0 +1,246 @@
+"""What a broker refuses to start with, and says; and what it starts with all the same."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from klog.coordination.embedded import ZooKeeperServer
+from klog.protocol.apis import ApiKey
+from tests.broker_fixture import RunningBroker
+from tests.server.asking import ask, create, error, offsets, produce, values
+from tests.server.wire import bystander
+
+MakeBroker = Callable[..., RunningBroker]
+REFUSED = 1
+WRONGLY_USED = 2
+
+
+def start_refused(broker: RunningBroker, *said: str, code: int = REFUSED, within_s: float = 20.0) -> None:
+    """It ends by itself, with this code, and each of these words on stderr; no traceback."""
+    began = time.monotonic()
+    log_before = len(broker.log_text)
+    broker.start(expect_ready=False)
+    assert broker.process is not None
+    assert broker.process.wait(within_s) == code, broker.log_text
+    assert time.monotonic() - began < within_s
+    text = broker.log_text[log_before:]
+    for words in said:
+        assert words in text, text
+    assert "Traceback" not in text, text
+
+
+def unwritable_folder(tmp_path: Path) -> Path:
+    """A folder in which nothing can be made: by its mode, or for root in a file system of the kernel's."""
+    if os.geteuid() == 0:
+        return Path("/proc/klog-data")
+    folder = tmp_path / "read-only"
+    folder.mkdir(mode=0o555)
+    return folder / "data"
+
+
+# --- The port ---
+
+
+def test_a_port_in_use(make_broker: MakeBroker) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        broker = make_broker()
+        broker.listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        start_refused(broker, broker.listen, "in use", "--listen")
+    broker.start()
+    assert offsets_of_new_topic(broker) == (0, 1)
+
+
+def offsets_of_new_topic(broker: RunningBroker) -> tuple[int, int]:
+    name = f"t-{secrets.token_hex(6)}"
+    create(broker.bootstrap, name)
+    produce(broker.bootstrap, name, [values(1)])
+    return offsets(broker.bootstrap, name)
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1:0", "no.such.host.invalid:0"])
+def test_an_address_of_another_machine(make_broker: MakeBroker, address: str) -> None:
+    broker = make_broker()
+    broker.listen = address
+    start_refused(broker, address.partition(":")[0])
+
+
+# --- The log dirs ---
+
+
+def test_a_log_dir_in_use(make_broker: MakeBroker, zookeeper: ZooKeeperServer, topic: str) -> None:
+    first = make_broker().start()
+    other_chroot = f"{zookeeper.address}/own-{secrets.token_hex(4)}"
+    with bystander(first):
+        second = make_broker(folder=first.folder, chroot=other_chroot)
+        start_refused(second, str(first.folder / "data"), "lock")
+
+
+def test_a_log_dir_that_cannot_be_written(make_broker: MakeBroker, tmp_path: Path) -> None:
+    folder = unwritable_folder(tmp_path)
+    broker = make_broker()
+    broker.extra_arguments = ["--dir", str(folder)]
+    start_refused(broker, str(folder))
+
+
+def test_beside_a_log_dir_that_cannot_be_written_the_others_go_on(
+    make_broker: MakeBroker, tmp_path: Path, topic: str
+) -> None:
+    folder = unwritable_folder(tmp_path)
+    broker = make_broker()
+    broker.extra_arguments = ["--dir", f"{folder},{tmp_path / 'good'}"]
+    broker.start()
+    assert f"{folder} is offline" in broker.log_text
+    create(broker.bootstrap, topic, 3)
+    for number in range(3):
+        produce(broker.bootstrap, topic, [values(1)], partition=number)
+    found = ask(broker.bootstrap, ApiKey.DESCRIBE_LOG_DIRS, 4, topics=None).results
+    assert {one.log_dir: error(one) for one in found} == {str(folder): 56, str(tmp_path / "good"): 0}
+
+
+def test_a_log_dir_of_another_cluster(make_broker: MakeBroker, zookeeper: ZooKeeperServer, topic: str) -> None:
+    """Which is what a wrong chroot comes to; nothing is changed by the attempt."""
+    broker = make_broker().start()
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(5)])
+    assert broker.stop() == 0
+    wrong = make_broker(folder=broker.folder, chroot=f"{zookeeper.address}/wrong-{secrets.token_hex(4)}")
+    start_refused(wrong, "cluster", str(broker.folder / "data"))
+    broker.start()
+    assert offsets(broker.bootstrap, topic) == (0, 5)
+
+
+def test_a_log_dir_of_another_broker(make_broker: MakeBroker, topic: str) -> None:
+    broker = make_broker().start()
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(5)])
+    assert broker.stop() == 0
+    start_refused(make_broker(2, folder=broker.folder), "broker 1", "broker 2")
+    broker.start()
+    assert offsets(broker.bootstrap, topic) == (0, 5)
+
+
+# --- The broker's id ---
+
+
+def test_an_id_in_use(make_broker: MakeBroker, tmp_path: Path) -> None:
+    first = make_broker().start()
+    with bystander(first):
+        second = make_broker(1, folder=tmp_path / "second")
+        start_refused(second, "1", first.bootstrap)
+        registered = ask(first.bootstrap, ApiKey.DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=False)
+        assert [f"{one.host}:{one.port}" for one in registered.brokers] == [first.bootstrap]
+
+
+def test_ones_own_entry_of_before_a_crash_is_taken_over_at_once(make_broker: MakeBroker, topic: str) -> None:
+    broker = make_broker(zookeeper__session__timeout__ms="30000").start()
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(5)])
+    for _ in range(2):
+        broker.kill()
+        began = time.monotonic()
+        broker.start()
+        assert time.monotonic() - began < 15, "it waited for the session of its own dead process"
+        assert offsets(broker.bootstrap, topic) == (0, 5)
+
+
+# --- ZooKeeper ---
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that accepts connections and never says anything."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(16)
+        held: list[socket.socket] = []
+
+        def accept() -> None:
+            while True:
+                try:
+                    held.append(listener.accept()[0])
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        for one in held:
+            one.close()
+
+
+def test_no_zookeeper_there(make_broker: MakeBroker) -> None:
+    with socket.socket() as bound:  # bound and not listening: refused, and nobody else gets the port meanwhile
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        broker = make_broker(chroot=f"{address}/klog", zookeeper__connection__timeout__ms="2000")
+        start_refused(broker, address)
+
+
+def test_something_else_where_zookeeper_should_be(make_broker: MakeBroker, silent_port: int) -> None:
+    address = f"127.0.0.1:{silent_port}"
+    start_refused(make_broker(chroot=f"{address}/klog", zookeeper__connection__timeout__ms="2000"), address)
+
+
+def test_a_broker_where_zookeeper_should_be(make_broker: MakeBroker, tmp_path: Path) -> None:
+    first = make_broker().start()
+    with bystander(first):
+        wrong = make_broker(
+            chroot=f"{first.bootstrap}/klog", folder=tmp_path / "wrong", zookeeper__connection__timeout__ms="2000"
+        )
+        start_refused(wrong, first.bootstrap)
+
+
+def test_a_chroot_that_is_no_path(make_broker: MakeBroker, zookeeper: ZooKeeperServer) -> None:
+    broker = make_broker(chroot=f"{zookeeper.address}/a//b")
+    broker.start(expect_ready=False)
+    assert broker.process is not None
+    assert broker.process.wait(20) in (REFUSED, WRONGLY_USED)
+    assert "a//b" in broker.log_text
+    assert "Traceback" not in broker.log_text
+
+
+def test_a_missing_chroot_is_made(make_broker: MakeBroker, zookeeper: ZooKeeperServer) -> None:
+    broker = make_broker(chroot=f"{zookeeper.address}/new-{secrets.token_hex(4)}/deeper/still").start()
+    assert offsets_of_new_topic(broker) == (0, 1)
+
+
+# --- Settings ---
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("log.segment.bytes", "abc", "a whole number"),
+        ("log.segment.bytes", "-5", "from 14"),
+        ("auto.create.topics.enable", "perhaps", "true or false"),
+        ("log.cleanup.policy", "compact", "delete"),
+        ("advertised.listeners", "nonsense", "PLAINTEXT://HOST:PORT"),
+    ],
+)
+def test_a_setting_that_cannot_be(make_broker: MakeBroker, name: str, value: str, expected: str) -> None:
+    broker = make_broker(**{name.replace(".", "__"): value})
+    broker.start(expect_ready=False)
+    assert broker.process is not None
+    assert broker.process.wait(20) in (REFUSED, WRONGLY_USED)
+    for words in (name, value, expected):
+        assert words in broker.log_text, broker.log_text
+    assert "Traceback" not in broker.log_text
+
+
+def test_an_unknown_setting_warns_and_is_ignored(make_broker: MakeBroker) -> None:
+    broker = make_broker(log__retention__minuts="5").start()
+    assert "log.retention.minuts" in broker.log_text
+    assert "log.retention.minutes" in broker.log_text, "it could have said which one is meant"
+    assert offsets_of_new_topic(broker) == (0, 1)
