@@ -26,8 +26,9 @@ API_VERSIONS_3 = head(18, 3) + b"\0" + b"\5test" + b"\2" + b"1" + b"\0"
 # --- Frames ---
 
 
-@pytest.mark.parametrize("seed", [secrets.randbits(32) for _ in range(3)])
+@pytest.mark.parametrize("seed", [secrets.randbits(32) for _ in range(3)], ids=["first", "second", "third"])
 def test_random_bytes(broker: RunningBroker, seed: int) -> None:
+    print(f"seed {seed}")
     chance = random.Random(seed)
     with bystander(broker):
         for _ in range(100):
