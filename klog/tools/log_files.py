@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from klog.errors import UnsupportedCodec
-from klog.record.batch import BatchHeader
+from klog.record.batch import LENGTH_PREFIX_BYTES, BatchHeader
+from klog.record.codec import CODEC_MASK
 from klog.tools.log_survey import FAULTS, Batch, State, Stretch, find_folders, survey
 
 
@@ -68,16 +69,57 @@ def verify(path: str | os.PathLike[str]) -> Iterator[LogRow]:
     where all of it agrees. A fault anywhere (``LogRow.is_fault``) is a failed verification.
     """
     for folder, segments in find_folders(path):
-        run: list[LogRow] = []
-        for row in map(row_of, survey(folder, segments)):
-            if run and (row.state != State.OK or row.file != run[0].file):
-                yield run[0]
-                run.clear()
-            if row.state != State.OK:
-                yield row
+        run: _Run | None = None
+        for event in survey(folder, segments):
+            if isinstance(event, Batch) and run is not None and event.file == run.file:
+                run.add(event.header)
+                continue
+            if run is not None:
+                yield run.row()
+            if isinstance(event, Batch):
+                run = _Run(event)
             else:
-                run[:] = [_joined(run[0], row)] if run else [row]
-        yield from run
+                run = None
+                yield row_of(event)
+        if run is not None:
+            yield run.row()
+
+
+class _Run:
+    """The sums over good batches, one behind the other in one file. No row a batch: there are millions in a file."""
+
+    def __init__(self, first: Batch) -> None:
+        self.file = first.file
+        self._first = self._last = first.header
+        self._bytes = self._messages = 0
+        self._newest_ms = -1
+        self._codecs: set[int] = set()
+        self._producers: set[int] = set()
+        self.add(first.header)
+
+    def add(self, header: BatchHeader) -> None:
+        self._last = header
+        self._bytes += header.batch_length + LENGTH_PREFIX_BYTES
+        self._messages += header.count
+        if header.max_timestamp_ms > self._newest_ms:
+            self._newest_ms = header.max_timestamp_ms
+        self._codecs.add(header.attributes & CODEC_MASK)
+        self._producers.add(header.producer_id)
+
+    def row(self) -> LogRow:
+        producer = self._last.producer_id
+        return LogRow(
+            base_offset=self._first.base_offset,
+            end=self._last.next_address,
+            bytes=self._bytes,
+            messages=self._messages,
+            codec=_codec(self._last) if len(self._codecs) == 1 else None,
+            timestamp=_moment(self._newest_ms),
+            epoch=self._last.leader_epoch,
+            producer=producer if len(self._producers) == 1 and producer >= 0 else None,
+            state=State.OK,
+            file=self.file,
+        )
 
 
 def row_of(event: Batch | Stretch) -> LogRow:
@@ -110,26 +152,11 @@ def row_of(event: Batch | Stretch) -> LogRow:
     )
 
 
-def _joined(run: LogRow, row: LogRow) -> LogRow:
-    return LogRow(
-        base_offset=run.base_offset,
-        end=row.end,
-        bytes=run.bytes + row.bytes,
-        messages=(run.messages or 0) + (row.messages or 0),
-        codec=run.codec if run.codec == row.codec else None,
-        timestamp=max((one.timestamp for one in (run, row) if one.timestamp), default=None),
-        epoch=row.epoch,
-        producer=run.producer if run.producer == row.producer else None,
-        state=run.state,
-        file=run.file,
-    )
-
-
 def _codec(header: BatchHeader) -> str:
     try:
         return header.codec.label
     except UnsupportedCodec:
-        return str(header.attributes & 7)
+        return str(header.attributes & CODEC_MASK)
 
 
 def _moment(timestamp_ms: int) -> datetime | None:

@@ -100,6 +100,23 @@ def test_verify_sums_what_is_good(log_dir: Path, stored: list[Stored]) -> None:
     assert rows[0].codec is None
 
 
+def test_verify_names_what_all_of_a_run_agrees_on(log_dir: Path) -> None:
+    stored = fill(log_dir, 4, segment_bytes=1 << 20, producer_id=4_001)
+    (row,) = verify(log_dir)
+    assert row == LogRow(
+        base_offset=0,
+        end=stored[-1].end,
+        bytes=sum(one.size for one in stored),
+        messages=10,
+        codec="none",
+        timestamp=datetime.fromtimestamp(FIRST_MS / 1000 + 3, UTC).replace(microsecond=3_000),
+        epoch=0,
+        producer=4_001,
+        state="ok",
+        file=str(stored[0].file),
+    )
+
+
 def test_more_records_than_bytes_is_no_fault(log_dir: Path) -> None:
     with opened(log_dir) as held:
         log = held.create(TopicPartition("rows", 0), held.uuid, LogConfig())
