@@ -104,6 +104,9 @@ class FaultyFile:
             step.act()
             self._inode.durable = bytes(self._inode.data)
 
+    def confirm(self) -> None:
+        self._disk.check("confirm", self.path)
+
     def size(self) -> int:
         return len(self._inode.data)
 
@@ -340,6 +343,7 @@ class FaultyFileSystem:
             step.act()
             for inode in self.names.values():
                 inode.durable = bytes(inode.data)
+            self.durable_names = dict(self.names)
 
     def free_bytes(self, path: str) -> int:
         room = self.room()

@@ -2,8 +2,8 @@
 
 Strategy: after an append the owner thread calls ``want``; a thread for each log dir takes all the logs that want a
 flush, flushes them, posts the outcomes, and begins again at once if more has come. Appends never wait for one another.
-Rule L9: many dirty files are written back by one ``syncfs``; each file's own fdatasync, cheap by then, is still the
-judge, because syncfs mixes up whose write failed.
+Rule L9: many dirty files share one ``syncfs``, and each is asked whether its own write-back failed. Where the syncfs
+itself fails, which may be somebody else's file, each file's own fdatasync is the judge.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from klog.errors import StorageError
 from klog.storage.filesystem import FileSystem
-from klog.storage.log import NEVER, Log
+from klog.storage.log import NEVER, FlushMark, Log
 from klog.storage.log_end import LogEnd
 
 _log = logging.getLogger(__name__)
@@ -144,19 +144,29 @@ class _DirThread(threading.Thread):
 
     def _flush(self, logs: list[Log]) -> None:
         outcomes: list[tuple[Log, Outcome]] = []
-        if len(logs) >= SYNCFS_FILES_MIN and sum(log.dirty_files() for log in logs) >= SYNCFS_FILES_MIN:
-            try:
-                self._file_system.sync_everything(self._path)
-            except StorageError as error:
-                _log.warning("%s", error)  # each file's own flush says whether it matters
+        marks: list[tuple[Log, FlushMark]] = []
         for log in logs:
             # Before the flush looks at the end: an append from now on asks for a flush of its own.
             log.flush_is_queued = log.flush_is_scheduled = False
             try:
-                outcomes.append((log, log.flush()))
+                marks.append((log, log.begin_flush()))
+            except StorageError as error:
+                outcomes.append((log, error))
+        written = len(marks) >= SYNCFS_FILES_MIN and self._sync_everything()
+        for log, mark in marks:
+            try:
+                outcomes.append((log, log.finish_flush(mark, written=written)))
             except StorageError as error:
                 outcomes.append((log, error))
         try:
             self._post(self._deliver, outcomes)
         except RuntimeError:
             _log.debug("nobody is left to hear of %d flushes", len(outcomes))
+
+    def _sync_everything(self) -> bool:
+        try:
+            self._file_system.sync_everything(self._path)
+        except StorageError as error:
+            _log.warning("%s: asking each file", error)
+            return False
+        return True

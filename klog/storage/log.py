@@ -55,6 +55,15 @@ class AppendResult(NamedTuple):
     log_append_time_ms: int
 
 
+class FlushMark(NamedTuple):
+    """What a flush is to make last."""
+
+    generation: int
+    end: LogEnd
+    messages: int
+    dirty: list[tuple[Segment, int]]
+
+
 class Log(ReadableLog):
     """See the module. Made by ``Log.open``."""
 
@@ -93,13 +102,16 @@ class Log(ReadableLog):
         saved: LogSummary | None = None,
         recovery_point: int = 0,
         start_offset: int | None = None,
+        written: bool = False,
     ) -> Log:
         """The log in the folder ``directory``, recovered; an empty one where the folder has no segment.
 
         ``saved``, ``recovery_point`` and ``start_offset`` are the checkpoints'; without them the whole log is checked.
+        ``written``: everything was synced (``FileSystem.sync_everything``) since the last process ended.
         """
         home = home or Alone(file_system, directory)
-        found = Recovery(file_system, directory, home.pool, home.clock_ms()).run(saved, recovery_point, start_offset)
+        recovery = Recovery(file_system, directory, home.pool, home.clock_ms(), written=written)
+        found = recovery.run(saved, recovery_point, start_offset)
         return cls(topic_partition, directory, config, home, file_system, found)
 
     # --- What it is ---
@@ -431,7 +443,7 @@ class Log(ReadableLog):
                 self._file_system.remove(segment.path)
                 segment.close()
             cut.file.truncate(cut.size)
-            cut.sync()
+            cut.sync(cut.size)
             self._file_system.sync_folder(self.folder)
         except StorageError as error:
             raise self._home.fail(error) from error
@@ -449,12 +461,16 @@ class Log(ReadableLog):
 
     def dirty_files(self) -> int:
         """How many files a flush would flush."""
-        dirty = 0
+        return len(self._dirty())
+
+    def _dirty(self) -> list[Segment]:
+        """Segments whose bytes or name a flush must make last, oldest first."""
+        dirty: list[Segment] = []
         for segment in reversed(self._segments):
             if segment.flushed_size >= segment.size and segment.name_is_durable:
                 break
-            dirty += 1
-        return dirty
+            dirty.append(segment)
+        return dirty[::-1]
 
     def flush(self) -> LogEnd:
         """Make everything that is appended now last, and return the durable end. Blocks.
@@ -462,32 +478,47 @@ class Log(ReadableLog):
         A failed flush takes the dir offline and the log back to its durable end: the kernel may have marked the lost
         pages clean, so trying again would succeed without them (rule L1).
         """
-        with self._flush_lock:
+        return self.finish_flush(self.begin_flush())
+
+    def begin_flush(self) -> FlushMark:
+        """Note what is to be flushed, and keep other flushes of this log out until ``finish_flush``, which must follow.
+
+        For many logs at once: begin them all, ``FileSystem.sync_everything``, finish them all (rule L9).
+        """
+        self._flush_lock.acquire()
+        try:
             self._check_open()
             with self._lock:
-                generation, end, messages = self._generation, self._end, self._appended_messages
-                dirty: list[Segment] = []
-                for segment in reversed(self._segments):
-                    if segment.flushed_size >= segment.size and segment.name_is_durable:
-                        break
-                    dirty.append(segment)
+                dirty = [(segment, segment.size) for segment in self._dirty()]
+                return FlushMark(self._generation, self._end, self._appended_messages, dirty)
+        except BaseException:
+            self._flush_lock.release()
+            raise
+
+    def finish_flush(self, mark: FlushMark, *, written: bool = False) -> LogEnd:
+        """Flush, and return the durable end. ``written``: everything was synced since ``begin_flush``; only ask how
+        that went for these files."""
+        try:
             try:
-                # Oldest first, and the name before the bytes behind it: the durable end never passes what is not there.
-                for segment in reversed(dirty):
-                    if not segment.name_is_durable:
+                for segment, size in mark.dirty:
+                    # Oldest first, and the name before the bytes behind it: the durable end never passes what is not
+                    # there.
+                    if not written and not segment.name_is_durable:
                         self._file_system.sync_folder(self.folder)
-                        segment.name_is_durable = True
-                    if segment.flushed_size < segment.size:
-                        segment.sync()
+                    segment.name_is_durable = True
+                    if segment.flushed_size < size:
+                        segment.sync(size, written=written)
             except StorageError as error:
                 failure = self._home.fail(error)
                 self._fall_back()
                 raise failure from error
             with self._lock:
-                if generation == self._generation:
-                    self._durable = end
-                    self._flushed_messages = messages
+                if mark.generation == self._generation:
+                    self._durable = mark.end
+                    self._flushed_messages = mark.messages
                 return self._durable
+        finally:
+            self._flush_lock.release()
 
     def _fall_back(self) -> None:
         """Back to the durable end, so that no page that never reached the disk is taken for one that did."""

@@ -113,7 +113,12 @@ class LogDir(Health):
         fs = self.file_system
         saved = self.checkpoints.load()
         # What a killed process left in the page cache goes to the disk in one go, so that no log waits for its own.
-        fs.sync_everything(self.path)
+        try:
+            fs.sync_everything(self.path)
+            written = True
+        except StorageError as error:
+            _log.warning("%s: asking each file", error)
+            written = False
         for entry in sorted(fs.scan(self.path), key=lambda entry: entry.name):
             folder = f"{self.path}/{entry.name}"
             if not entry.is_folder:
@@ -129,7 +134,7 @@ class LogDir(Health):
                 _log.error("%s has no topic id: set aside", folder)
                 self._set_aside(name, None)
                 continue
-            self._open(name, topic_id, config_of(name), saved.get(name))
+            self._open(name, topic_id, config_of(name), saved.get(name), written=written)
         self.checkpoint()
 
     def create(self, name: TopicPartition, topic_id: UUID, config: LogConfig) -> Log:
@@ -142,7 +147,7 @@ class LogDir(Health):
             self.put_aside(name)
         try:
             partition_folder.create_folder(self.file_system, self.path, name, topic_id)
-            return self._open(name, topic_id, config, None)
+            return self._open(name, topic_id, config, None, written=True)
         except CorruptLog:
             raise
         except StorageError as error:
@@ -177,6 +182,8 @@ class LogDir(Health):
         topic_id: UUID,
         config: LogConfig,
         saved: LogSummary | None,
+        *,
+        written: bool,
     ) -> Log:
         log = Log.open(
             self.file_system,
@@ -187,6 +194,7 @@ class LogDir(Health):
             saved=saved,
             recovery_point=self.checkpoints.recovery_point(name),
             start_offset=self.checkpoints.start(name),
+            written=written,
         )
         kept_start = self.checkpoints.start(name)
         if kept_start is not None and kept_start != log.start_offset:

@@ -46,11 +46,15 @@ class Recovered(NamedTuple):
 class Recovery:
     """One log folder being recovered. Use once: ``Recovery(...).run()``."""
 
-    def __init__(self, file_system: FileSystem, folder: str, pool: FilePool, now_ms: int) -> None:
+    def __init__(
+        self, file_system: FileSystem, folder: str, pool: FilePool, now_ms: int, *, written: bool = False
+    ) -> None:
+        """``written``: everything was synced after the last process had its last chance to write."""
         self._file_system = file_system
         self._folder = folder
         self._pool = pool
         self._now_ms = now_ms
+        self._written = written
         self._sizes: dict[int, int] = {}
         self._modified_ms: dict[int, int] = {}
         self._damages: dict[int, Damage] = {}
@@ -86,7 +90,7 @@ class Recovery:
             segments.append(segment)
             bases = sorted(self._sizes)
             segments = [one for one in segments if one.base_address in self._sizes]
-        if self._checked_bytes or segments[-1].base_address not in summaries:
+        if self._repaired or (not self._written and (self._checked_bytes or bases[-1] not in summaries)):
             self._file_system.sync_folder(self._folder)
         if start_offset is None:
             start_offset = segments[0].base_address
@@ -221,7 +225,10 @@ class Recovery:
         if following is not None and following in self._sizes and not self._has_split_at(segment, following):
             self._close_gap(segment, following)
         if checked_from != segment.size or file_size != segment.size:
-            segment.file.sync()
+            if self._written and file_size == segment.size:
+                segment.file.confirm()
+            else:
+                segment.file.sync()
         segment.flushed_size = segment.size
 
     def _first_epoch(self, base: int) -> int | None:

@@ -335,10 +335,15 @@ class Segment:
 
     # --- Making it last ---
 
-    def sync(self) -> None:
-        """Flush what is there now. Blocks; any thread."""
-        size = self.size
-        self.file.sync()
+    def sync(self, size: int, *, written: bool = False) -> None:
+        """Flush the file, whose first ``size`` bytes are there. ``written``: it was synced, ask how that went.
+
+        Blocks; any thread.
+        """
+        if written:
+            self.file.confirm()
+        else:
+            self.file.sync()
         self.flushed_size = max(self.flushed_size, size)
 
     def read_batch(self, address: int) -> tuple[BatchHeader, bytes]:
