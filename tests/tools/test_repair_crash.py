@@ -1,0 +1,90 @@
+"""A repair that is cut off at any of its steps leaves a log that can be repaired again, with every byte still there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from klog.errors import StorageError
+from klog.storage.filesystem import OsFileSystem
+from klog.tools.log_files import dump
+from klog.tools.log_repair import apply_repair, plan_repair
+from tests.tools.log_folders import Stored, fill, folder_of, overwrite
+
+STEPS = frozenset({"open", "rename", "remove", "replace", "sync_folder", "write_at", "truncate", "sync"})
+
+
+class _CutOffError(StorageError):
+    pass
+
+
+class CutOff:
+    """A file system, or a file of it, that fails from the n-th step on that could change something."""
+
+    def __init__(self, real: Any, left: list[int]) -> None:
+        self._real = real
+        self._left = left
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+        if name not in STEPS:
+            return found
+
+        def step(*args: Any, **kwargs: Any) -> Any:
+            self._left[0] -= 1
+            if self._left[0] < 0:
+                raise _CutOffError(f"cut off before {name}")
+            result = found(*args, **kwargs)
+            return CutOff(result, self._left) if name == "open" else result
+
+        return step
+
+
+def harm(log_dir: Path) -> list[Stored]:
+    """Damage in the middle and at the end of closed segments, a lost one, one that reaches too far, and a torn end."""
+    stored = fill(log_dir, 24)
+    files = sorted({one.file for one in stored})
+    by_file = {file: [one for one in stored if one.file == file] for file in files}
+    first, second, third, fourth, *_, last = files
+    overwrite(first, by_file[first][1].position + 70, b"harm")
+    overwrite(second, by_file[second][-1].position, bytes(20))
+    third.unlink()
+    with fourth.open("ab") as file:
+        file.write(b"too far")
+    with last.open("r+b") as file:
+        file.truncate(last.stat().st_size - 5)
+    return [
+        one
+        for one in stored
+        if one not in (by_file[first][1], by_file[second][-1], stored[-1]) and one not in by_file[third]
+    ]
+
+
+def test_cut_off_at_every_step(tmp_path: Path) -> None:
+    harmed = tmp_path / "harmed" / "data"
+    rest = harm(harmed)
+    steps = 0
+    while True:
+        log_dir = shutil.copytree(harmed, tmp_path / str(steps) / "data")
+        plan = plan_repair(log_dir)
+        lost = [
+            Path(fault.file).read_bytes()[fault.address - int(Path(fault.file).stem) :][: fault.bytes]
+            for fault in plan.folders[0].faults
+        ]
+        assert len(lost) == 5
+        try:
+            apply_repair(plan, CutOff(OsFileSystem(), [steps]))
+        except _CutOffError:
+            was_cut_off = True
+            apply_repair(plan_repair(log_dir))
+        else:
+            was_cut_off = False
+        good = [(row.base_offset, row.end) for row in dump(log_dir) if row.state == "ok"]
+        assert good == [(one.address, one.end) for one in rest], f"cut off before step {steps}"
+        beside = [file.read_bytes() for kind in ("*.cut", "*.damaged") for file in folder_of(log_dir).glob(kind)]
+        assert all(any(kept.endswith(data) for kept in beside) for data in lost), f"cut off before step {steps}"
+        if not was_cut_off:
+            break
+        steps += 1
+    assert steps > 30
