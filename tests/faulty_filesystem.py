@@ -18,11 +18,12 @@ import errno
 import os
 import random
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 
 from klog.errors import LogDirLocked
-from klog.storage.filesystem import TEMPORARY_SUFFIX, FileStatus, translated
+from klog.storage.filesystem import TEMPORARY_SUFFIX, FileStatus, NewFolder, translated
 
 BLOCK_BYTES = 512
 
@@ -301,17 +302,37 @@ class FaultyFileSystem:
                 step.act()
                 self.names[folder] = self.durable_names[folder] = _Inode(is_folder=True)
 
-    def rename(self, source: str, target: str) -> None:
+    def publish(self, parent: str, folders: Sequence[NewFolder]) -> None:
+        for folder in folders:
+            path = f"{parent}/{folder.temporary}"
+            with self.step("make folder", path) as step:
+                step.act()
+                self.names[path] = _Inode(is_folder=True)
+            for name, data in folder.files.items():
+                file = self.open(f"{path}/{name}", create=True)
+                file.write_at(0, data)
+                file.sync()
+            self.sync_folder(path)
+        for folder in folders:
+            self._rename(f"{parent}/{folder.temporary}", f"{parent}/{folder.name}")
+        self.sync_folder(parent)
+
+    def _rename(self, source: str, target: str) -> None:
         with self.step("rename", target) as step:
             step.act()
             if target in self.names:
                 raise translated(FileExistsError(errno.EEXIST, "file exists"), "rename to", target)
             for path in [one for one in self.names if one == source or one.startswith(source + "/")]:
                 self.names[target + path[len(source) :]] = self.names.pop(path)
-        self.sync_folder(os.path.dirname(target))
-        if self.names[target].is_folder:  # its contents were as durable under the old name
+            # What is in a folder is as durable under its new name, once that is durable itself.
             for path in [one for one in self.durable_names if one.startswith(source + "/")]:
-                self.durable_names[target + path[len(source) :]] = self.durable_names.pop(path)
+                self.durable_names[target + path[len(source) :]] = self.durable_names[path]
+
+    def rename(self, source: str, target: str) -> None:
+        self._rename(source, target)
+        self.sync_folder(os.path.dirname(target))
+        for path in [one for one in self.durable_names if one.startswith(source + "/")]:
+            del self.durable_names[path]
 
     def remove(self, path: str) -> None:
         with self.step("remove", path) as step:

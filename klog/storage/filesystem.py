@@ -1,11 +1,12 @@
 """The one module that makes things durable.
 
 Strategy: everything klog does to a disk goes through the two Protocols below, so that the tests can put a disk in their
-place that forgets whatever was not flushed. Four acts have a name, and nothing else in klog calls fsync, rename or
+place that forgets whatever was not flushed. Five acts have a name, and nothing else in klog calls fsync, rename or
 truncate:
 
 * ``LogFile.write_at`` + ``LogFile.sync``  append, then make it last (``fdatasync``);
 * ``FileSystem.replace``          a small file, all or nothing: temporary file, fsync, rename, fsync of the folder;
+* ``FileSystem.publish``          new folders with files in them, each there whole or not at all;
 * ``FileSystem.sync_folder``      names made or removed in a folder last;
 * ``FileSystem.sync_everything``  one ``syncfs`` instead of many ``fdatasync`` (rule L9).
 
@@ -20,8 +21,9 @@ import fcntl
 import os
 import shutil
 import stat
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from klog.errors import DiskFull, LogDirLocked, StorageError
 from klog.storage import page_cache
@@ -33,6 +35,8 @@ _WAIT_WRITE_WAIT: Final = 7
 """SYNC_FILE_RANGE_WAIT_BEFORE | _WRITE | _WAIT_AFTER."""
 TEMPORARY_SUFFIX: Final = ".tmp"
 COPY_BYTES: Final = 1 << 20
+PUBLISH_TOGETHER_MIN: Final = 4
+"""From this many new folders on one syncfs is cheaper than two fsyncs each."""
 
 
 def translated(error: OSError, act: str, path: str) -> StorageError:
@@ -94,6 +98,14 @@ class FileStatus(Protocol):
     def modified_ms(self) -> int: ...
 
 
+class NewFolder(NamedTuple):
+    """A folder to be made: under ``temporary`` until it is durable, then as ``name``."""
+
+    temporary: str
+    name: str
+    files: Mapping[str, bytes]
+
+
 class FileSystem(Protocol):
     """Folders and files by path. Thread-safe. Every method raises StorageError (DiskFull where the disk is full)."""
 
@@ -113,6 +125,10 @@ class FileSystem(Protocol):
 
     def make_folder(self, path: str) -> None:
         """The folder and its missing parents; their names last after this."""
+        ...
+
+    def publish(self, parent: str, folders: Sequence[NewFolder]) -> None:
+        """Each folder is in ``parent`` with its files, durably; after a crash each is whole or not there."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -312,14 +328,7 @@ class OsFileSystem:
     def replace(self, path: str, data: bytes) -> None:
         temporary = path + TEMPORARY_SUFFIX
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-            try:
-                rest = memoryview(data)
-                while rest:
-                    rest = rest[os.write(descriptor, rest) :]
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            self._write_file(temporary, data, sync=True)
             os.rename(temporary, path)  # noqa: PTH104
         except OSError as error:
             raise translated(error, "replace", path) from error
@@ -339,6 +348,39 @@ class OsFileSystem:
             except OSError as error:
                 raise translated(error, "make the folder", folder) from error
             self.sync_folder(os.path.dirname(folder))
+
+    def publish(self, parent: str, folders: Sequence[NewFolder]) -> None:
+        one_by_one = len(folders) < PUBLISH_TOGETHER_MIN
+        for folder in folders:
+            path = f"{parent}/{folder.temporary}"
+            try:
+                os.mkdir(path)  # noqa: PTH102
+                for name, data in folder.files.items():
+                    self._write_file(f"{path}/{name}", data, sync=one_by_one)
+            except OSError as error:
+                raise translated(error, "make the folder", path) from error
+            if one_by_one:
+                self.sync_folder(path)
+        if not one_by_one:
+            self.sync_everything(parent)
+        for folder in folders:
+            source, target = f"{parent}/{folder.temporary}", f"{parent}/{folder.name}"
+            try:
+                os.rename(source, target)  # noqa: PTH104
+            except OSError as error:
+                raise translated(error, f"rename {source} to", target) from error
+        self.sync_folder(parent)
+
+    def _write_file(self, path: str, data: bytes, *, sync: bool) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            if sync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def rename(self, source: str, target: str) -> None:
         try:

@@ -137,21 +137,27 @@ class LogDir(Health):
             self._open(name, topic_id, config_of(name), saved.get(name), written=written)
         self.checkpoint()
 
-    def create(self, name: TopicPartition, topic_id: UUID, config: LogConfig) -> Log:
-        """A new partition's empty log. A folder of that name under another UUID is set aside."""
+    def create(self, wanted: Mapping[TopicPartition, tuple[UUID, LogConfig]]) -> dict[TopicPartition, Log]:
+        """The logs of these partitions: empty ones, durable when it returns, where there are none.
+
+        A folder of that name under another UUID is set aside (rule L10).
+        """
         if self.failure is not None:
             raise self.failure
-        if name in self.logs:
-            if self.topic_ids[name] == topic_id:
-                return self.logs[name]
-            self.put_aside(name)
+        missing = []
+        for name, (topic_id, _) in wanted.items():
+            if name in self.logs and self.topic_ids[name] != topic_id:
+                self.put_aside(name)
+            if name not in self.logs:
+                missing.append(name)
         try:
-            partition_folder.create_folder(self.file_system, self.path, name, topic_id)
-            return self._open(name, topic_id, config, None, written=True)
-        except CorruptLog:
-            raise
+            folders = [partition_folder.new_folder(name, wanted[name][0]) for name in missing]
+            self.file_system.publish(self.path, folders)
+            for name in missing:
+                self._open(name, *wanted[name], None, written=True)
         except StorageError as error:
             raise self._failed(error) from error
+        return {name: self.logs[name] for name in wanted}
 
     def put_aside(self, name: TopicPartition) -> None:
         """Stop serving a log and keep its folder under a name that is never served (rule L10)."""
@@ -362,21 +368,36 @@ class LogDirs:
         return found.topic_ids[name] if found else None
 
     def log_or_create(self, name: TopicPartition, topic_id: UUID, config: LogConfig) -> Log:
-        """The partition's log under that UUID; made in the dir with fewest partitions where there is none.
+        """``logs_or_create`` for one partition."""
+        return self.logs_or_create({name: (topic_id, config)})[name]
+
+    def logs_or_create(self, wanted: Mapping[TopicPartition, tuple[UUID, LogConfig]]) -> dict[TopicPartition, Log]:
+        """The partitions' logs under those UUIDs; new ones in the dirs with fewest partitions, all made together.
 
         A log of the name under another UUID is set aside (rule L10).
         """
-        found = self._dir_of(name)
-        if found is not None:
-            if found.topic_ids[name] == topic_id:
-                log = found.logs[name]
-                log.reconfigure(config)
-                return log
-            found.put_aside(name)
+        found: dict[TopicPartition, Log] = {}
+        missing: dict[TopicPartition, tuple[UUID, LogConfig]] = {}
+        for name, (topic_id, config) in wanted.items():
+            there = self._dir_of(name)
+            if there is None or there.topic_ids[name] != topic_id:
+                if there is not None:
+                    there.put_aside(name)
+                missing[name] = topic_id, config
+            else:
+                found[name] = there.logs[name]
+                found[name].reconfigure(config)
         online = [one for one in self.dirs if one.failure is None]
-        if not online:
-            raise StorageError(f"no log dir is online for {name}")
-        return min(online, key=lambda one: len(one.logs)).create(name, topic_id, config)
+        if missing and not online:
+            raise StorageError(f"no log dir is online for {next(iter(missing))}")
+        placed: list[dict[TopicPartition, tuple[UUID, LogConfig]]] = [{} for _ in online]
+        for name, what in missing.items():
+            fewest = min(range(len(online)), key=lambda at: len(online[at].logs) + len(placed[at]))
+            placed[fewest][name] = what
+        for one, here in zip(online, placed, strict=True):
+            if here:
+                found |= one.create(here)
+        return found
 
     def remove(self, name: TopicPartition) -> Callable[[], None] | None:
         """Delete a partition's log; what it returns removes the files and may run in a thread."""

@@ -12,7 +12,8 @@ import uuid
 from typing import Final
 
 from klog.names import TopicPartition
-from klog.storage.filesystem import FileSystem
+from klog.storage.filesystem import FileSystem, NewFolder
+from klog.storage.segment import segment_name
 
 METADATA: Final = "partition.metadata"
 ASIDE_SUFFIX: Final = "-aside"
@@ -57,11 +58,7 @@ def read_topic_id(file_system: FileSystem, folder: str) -> uuid.UUID | None:
     return None
 
 
-def create_folder(file_system: FileSystem, parent: str, name: TopicPartition, topic_id: uuid.UUID) -> str:
-    """The new folder, durable with its UUID in it before it has its name."""
-    temporary = f"{parent}/{renamed(name, topic_id, DELETED_SUFFIX)}"  # a crash leaves what the next start removes
-    file_system.make_folder(temporary)
-    file_system.replace(f"{temporary}/{METADATA}", f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode())
-    folder = f"{parent}/{name}"
-    file_system.rename(temporary, folder)
-    return folder
+def new_folder(name: TopicPartition, topic_id: uuid.UUID) -> NewFolder:
+    """The folder of an empty partition, for ``FileSystem.publish``; the next start removes what a crash leaves."""
+    files = {METADATA: f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode(), segment_name(0): b""}
+    return NewFolder(renamed(name, topic_id, DELETED_SUFFIX), str(name), files)

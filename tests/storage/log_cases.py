@@ -82,7 +82,7 @@ def open_dir(disk: FileSystem, config: LogConfig | None = None, clock_ms: int = 
 
 def log_in(log_dir: LogDir, config: LogConfig | None = None, name: TopicPartition = NAME) -> Log:
     """The one log of the tests, made if it is not there."""
-    return log_dir.logs.get(name) or log_dir.create(name, TOPIC_ID, config or LogConfig())
+    return log_dir.logs.get(name) or log_dir.create({name: (TOPIC_ID, config or LogConfig())})[name]
 
 
 def append(log: Log, *batches: bytes | bytearray, epoch: int = 1) -> list[Stored]:
