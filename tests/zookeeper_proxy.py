@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-CREATE, DELETE, SET_DATA, MULTI = 1, 2, 5, 14
+CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_CHILDREN, MULTI = 1, 2, 3, 4, 5, 8, 14
 WRITES = frozenset({CREATE, DELETE, SET_DATA, MULTI})
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from klog.coordination import controller, paths
 from klog.coordination.controller import ControllerTerm
-from klog.coordination.zookeeper import Create, Delete, SetData, ZooKeeper
+from klog.coordination.zookeeper import Create, Delete, Operation, SetData, ZooKeeper
 from klog.errors import BadVersion, NodeExists, NoNode, ZooKeeperError
 from tests.coordination.conftest import expire
 
@@ -84,6 +84,24 @@ def test_a_race_between_many(zk: ZooKeeper, connect: Connect) -> None:
         winner.multi([terms[0].fence])
         controller.resign(winner, terms[0])
     assert epochs == [1, 2, 3, 4, 5]
+
+
+def test_an_epoch_is_never_used_twice(zk: ZooKeeper, connect: Connect) -> None:
+    """Between a candidate's reading of the epoch and its multi, another was elected and resigned: `/controller` is free
+    again, but the epoch that was read is used up."""
+    slow, other = connect(), connect()
+    send = slow.multi
+
+    def late(operations: Sequence[Operation]) -> object:
+        slow.multi = send  # type: ignore[method-assign]
+        controller.resign(other, controller.elect(other, 2))
+        return send(operations)
+
+    slow.multi = late  # type: ignore[method-assign,assignment]
+    term = controller.elect(slow, 1)
+    assert (term.broker_id, term.epoch) == (1, 2)
+    assert zk.get(paths.CONTROLLER_EPOCH).data == b"2"
+    slow.multi([term.fence])
 
 
 def test_two_controllers_who_both_believe(zk: ZooKeeper, connect: Connect) -> None:

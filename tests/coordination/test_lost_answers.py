@@ -15,7 +15,7 @@ from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZooKeeper
 from klog.errors import BadVersion, NodeExists, SessionLost
 from klog.names import TopicPartition
-from tests.zookeeper_proxy import CREATE, MULTI, SET_DATA, ZooKeeperProxy
+from tests.zookeeper_proxy import CREATE, EXISTS, GET_CHILDREN, GET_DATA, MULTI, SET_DATA, ZooKeeperProxy
 
 Through = Callable[..., ZooKeeper]
 
@@ -39,6 +39,16 @@ def test_reads_are_repeated(proxy: ZooKeeperProxy, zk_lossy: ZooKeeper) -> None:
         proxy.cut()
         assert zk_lossy.get("/a").data == b"1"
         assert zk_lossy.get_many(["/a", "/b"])[1] is None
+    for operation, read in (
+        (GET_DATA, lambda: zk_lossy.get("/a").data),
+        (EXISTS, lambda: zk_lossy.exists("/a")),
+        (GET_CHILDREN, lambda: zk_lossy.children("/")),
+        (GET_DATA, lambda: zk_lossy.get_many(["/a", "/b"])[0]),
+    ):
+        lost = proxy.lost
+        proxy.lose_answer_of(frozenset({operation}))
+        assert read()
+        assert proxy.lost == lost + 1
 
 
 def test_ones_own_versioned_write_is_recognised(proxy: ZooKeeperProxy, zk_lossy: ZooKeeper) -> None:
