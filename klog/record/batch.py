@@ -57,8 +57,8 @@ CONTROL: Final = 0x20
 RECORD_BYTES_MIN: Final = 7
 """The smallest record: length, attributes, timestamp delta, offset delta, key length, value length, header count."""
 RECORDS_PER_BYTE_MAX: Final = 64
-"""Of compressed bytes. Records differ in their offsets, so even zstd needs about a byte for each (measured: 0.9); a
-batch that claims far more would open a hole as large as its claim in the address space."""
+"""Of compressed bytes. Records differ in their offsets, so even zstd gets no more than 1.7 empty ones into a byte
+(measured); a batch that claims far more would open a hole as large as its claim in the address space."""
 
 _HEADER: Final = struct.Struct(
     ">"
