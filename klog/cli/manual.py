@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from klog import __version__
-from klog.cli import flags
+from klog.cli import flags, settings_page
 from klog.cli.command import KlogCommand, NounGroup, arguments, help_record, usage_of
 from klog.cli.entries import ENTRIES, Entry
 from klog.cli.root import ABOUT, load, root, walk
@@ -108,6 +108,7 @@ def pages() -> dict[str, str]:
     for entry in ENTRIES:
         found[f"man/klog-{entry.name}.1"] = _man_page(entry)
     found[REFERENCE] = _reference()
+    found[settings_page.PATH] = settings_page.page()
     return found
 
 

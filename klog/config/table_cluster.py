@@ -55,14 +55,14 @@ CLUSTER_SETTINGS = (
         "bool",
         True,
         "Whether the controller gives leadership back to preferred replicas.",
-        "preferred leaders are restored",
+        "none",
     ),
     Setting(
         "leader.imbalance.per.broker.percentage",
         "int",
         10,
         "Share of leaders out of place that a broker may have.",
-        "when preferred leaders are restored",
+        "none",
         at_least(0),
     ),
     Setting(
@@ -70,7 +70,7 @@ CLUSTER_SETTINGS = (
         "int",
         300,
         "How often that is looked at.",
-        "when preferred leaders are restored",
+        "none",
         at_least(1),
     ),
     Setting(
@@ -78,7 +78,7 @@ CLUSTER_SETTINGS = (
         "ms",
         30000,
         "How long the controller waits for a broker's answer.",
-        "time-out of the controller's requests",
+        "none",
         at_least(1),
     ),
     Setting(
@@ -93,7 +93,7 @@ CLUSTER_SETTINGS = (
         "ms",
         10000,
         "How long a follower may be behind before it leaves the set of those in sync.",
-        "who is in sync",
+        "none",
         at_least(1),
     ),
     Setting(
@@ -101,7 +101,7 @@ CLUSTER_SETTINGS = (
         "int",
         None,
         "How many messages a follower may be behind; off unless given, as bursts make the set flap.",
-        "who is in sync",
+        "none",
         at_least(1),
     ),
     Setting(
@@ -109,7 +109,7 @@ CLUSTER_SETTINGS = (
         "ms",
         30000,
         "How long a follower waits for its leader's answer.",
-        "time-out of replica fetches",
+        "none",
         at_least(1),
     ),
     Setting(
@@ -117,7 +117,7 @@ CLUSTER_SETTINGS = (
         "bytes",
         65536,
         "The kernel's receive buffer of a follower.",
-        "SO_RCVBUF of replica fetches",
+        "none",
         at_least(-1),
     ),
     Setting(
@@ -125,7 +125,7 @@ CLUSTER_SETTINGS = (
         "bytes",
         1048576,
         "Bytes a follower asks for a partition; one whole batch always comes.",
-        "size of replica fetches",
+        "none",
         at_least(0),
     ),
     Setting(
@@ -133,7 +133,7 @@ CLUSTER_SETTINGS = (
         "bytes",
         10485760,
         "Bytes a follower asks for in all.",
-        "size of replica fetches",
+        "none",
         at_least(0),
     ),
     Setting(
@@ -141,7 +141,7 @@ CLUSTER_SETTINGS = (
         "ms",
         500,
         "How long a leader may hold a follower's fetch.",
-        "long poll of replica fetches",
+        "none",
         at_least(0),
     ),
     Setting(
@@ -149,7 +149,7 @@ CLUSTER_SETTINGS = (
         "bytes",
         1,
         "Bytes a leader waits for before it answers a follower.",
-        "long poll of replica fetches",
+        "none",
         at_least(0),
     ),
     Setting(
@@ -157,7 +157,7 @@ CLUSTER_SETTINGS = (
         "ms",
         1000,
         "Rest of a follower after an error.",
-        "rest of a follower after an error",
+        "none",
         at_least(0),
     ),
     Setting("num.replica.fetchers", "int", 1, "Connections to fetch from one leader by.", check=at_least(1)),
@@ -203,7 +203,7 @@ CLUSTER_SETTINGS = (
         "ms",
         6000,
         "The shortest session a member of a group may ask for.",
-        "limit of sessions in groups",
+        "none",
         at_least(1),
     ),
     Setting(
@@ -211,7 +211,7 @@ CLUSTER_SETTINGS = (
         "ms",
         1800000,
         "The longest session a member of a group may ask for.",
-        "limit of sessions in groups",
+        "none",
         at_least(1),
     ),
     Setting(
@@ -219,16 +219,16 @@ CLUSTER_SETTINGS = (
         "ms",
         3000,
         "How long an empty group waits for more members.",
-        "wait of a new group",
+        "none",
         at_least(0),
     ),
-    Setting("group.max.size", "int", INT_MAX, "Members a group may have.", "further members are refused", at_least(1)),
+    Setting("group.max.size", "int", INT_MAX, "Members a group may have.", "none", at_least(1)),
     Setting(
         "offset.metadata.max.bytes",
         "bytes",
         4096,
         "Bytes of metadata beside a committed offset.",
-        "larger ones are refused",
+        "none",
         at_least(0),
     ),
     Setting(
@@ -268,7 +268,7 @@ CLUSTER_SETTINGS = (
         check=at_least(1),
     ),
     Setting("offsets.topic.compression.codec", "string", "0", "Codec of Kafka's offsets topic; klog has none."),
-    Setting("offsets.commit.timeout.ms", "ms", 5000, "How long a commit may wait.", "time-out of commits", at_least(1)),
+    Setting("offsets.commit.timeout.ms", "ms", 5000, "How long a commit may wait.", "none", at_least(1)),
     Setting(
         "offsets.commit.required.acks", "int", -1, "Acknowledgements a commit waits for; ZooKeeper's majority decides."
     ),
@@ -277,7 +277,7 @@ CLUSTER_SETTINGS = (
         "enum",
         "zookeeper",
         "Where committed offsets lie.",
-        "offsets lie in ZooKeeper",
+        "none",
         one_of("zookeeper"),
     ),
     Setting(

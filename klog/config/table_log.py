@@ -107,7 +107,7 @@ LOG_SETTINGS = (
         "list",
         ("delete",),
         "What happens to old segments; klog deletes them, compaction is not part of it.",
-        "deletion is the only policy",
+        "none",
         every("delete"),
     ),
     Setting(
@@ -188,7 +188,7 @@ LOG_SETTINGS = (
         "enum",
         "producer",
         "How batches are kept; klog keeps the producer's codec.",
-        "batches are kept as they come",
+        "none",
         one_of("producer"),
     ),
     Setting(
@@ -196,7 +196,7 @@ LOG_SETTINGS = (
         "enum",
         "CreateTime",
         "Whose clock stamps a message; klog keeps the producer's, as the batch's CRC covers it.",
-        "timestamps are the producer's",
+        "none",
         one_of("CreateTime"),
     ),
     Setting(

@@ -224,7 +224,7 @@ NETWORK_SETTINGS = (
         "bool",
         True,
         "Whether a broker hands its leaderships over before it stops.",
-        "a broker that stops moves its leaders first",
+        "none",
     ),
     Setting(
         "controlled.shutdown.max.retries",

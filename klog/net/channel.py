@@ -151,7 +151,7 @@ class Channel:
                 frame = await self._reader.readexactly(size)
                 (correlation_id,) = struct.unpack_from(">i", frame)
                 waiting = self._waiting.get(correlation_id)
-                if waiting is None:
+                if waiting is None or waiting[2].done():
                     continue  # its asker gave up
                 key, version, future = waiting
                 try:

@@ -18,8 +18,8 @@ Rules
     * `on_frame` raises PeerError when the bytes mean nothing; the connection is closed with a log line naming the peer.
 
 Limits
-    * `REPLIES_MAX` requests of one connection may wait for their answers or for the peer to take them; beyond that
-      nothing more is read from it.
+    * `Limits.replies_max` requests of one connection may wait for their answers or for the peer to take them; beyond
+      that nothing more is read from it.
     * a peer that takes nothing for `STALLED_S` while answers wait for it is dropped (see `Server`).
 """
 
@@ -32,14 +32,11 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from klog.errors import MalformedRequest, PeerError
 
 log = logging.getLogger(__name__)
-
-REPLIES_MAX = 500
-"""Kafka's default of `queued.max.requests`, here for one connection."""
 
 STALLED_S = 30.0
 """How long a peer may take nothing of what waits for it: Kafka's clients give up on a request after the same time."""
@@ -74,6 +71,18 @@ class HasFileno(Protocol):
 
 Part = bytes | bytearray | FileRange
 OnFrame = Callable[["Connection", memoryview, "Reply"], None]
+
+
+class Limits(NamedTuple):
+    """What one connection may cost."""
+
+    frame_bytes_max: int
+    """socket.request.max.bytes"""
+    replies_max: int = 500
+    """queued.max.requests, here of one connection"""
+    send_buffer_bytes: int | None = None
+    """socket.send.buffer.bytes; None leaves it to the kernel, which adapts it"""
+    receive_buffer_bytes: int | None = None
 
 
 class Shared:
@@ -152,7 +161,7 @@ class Connection:
         peer: str,
         *,
         shared: Shared,
-        frame_bytes_max: int,
+        limits: Limits,
         on_frame: OnFrame,
         on_sent: Callable[[Connection], None],
         on_closed: Callable[[Connection], None],
@@ -168,7 +177,8 @@ class Connection:
         self._sock = sock
         self._fd = sock.fileno()
         self._shared = shared
-        self._frame_bytes_max = frame_bytes_max
+        self._frame_bytes_max = limits.frame_bytes_max
+        self._replies_max = limits.replies_max
         self._on_frame = on_frame
         self._on_sent = on_sent
         self._on_closed = on_closed
@@ -188,6 +198,10 @@ class Connection:
         self._reading = True
         self._writing = False
         sock.setblocking(False)
+        if limits.send_buffer_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
+        if limits.receive_buffer_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         loop.add_reader(self._fd, self._on_readable)
@@ -282,7 +296,7 @@ class Connection:
         reply = Reply(self)
         self._replies.append(reply)
         self._on_frame(self, frame, reply)
-        if len(self._replies) >= REPLIES_MAX and self._reading:
+        if len(self._replies) >= self._replies_max and self._reading:
             self._reading = False
             self._loop.remove_reader(self._fd)
 
@@ -331,7 +345,7 @@ class Connection:
             self._writing = False
             self._loop.remove_writer(self._fd)
             self._on_sent(self)
-        if not self._reading and len(replies) < REPLIES_MAX // 2:
+        if not self._reading and len(replies) <= self._replies_max // 2:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
             backlog, self._backlog = self._backlog, None

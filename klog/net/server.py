@@ -8,9 +8,10 @@ import logging
 import socket
 import sys
 from collections import Counter
+from collections.abc import Mapping
 
 from klog.errors import PortInUse, SurroundingsError
-from klog.net.connection import STALLED_S, Connection, OnFrame, Shared
+from klog.net.connection import STALLED_S, Connection, Limits, OnFrame, Shared
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +30,13 @@ class Server:
         self,
         on_frame: OnFrame,
         *,
-        frame_bytes_max: int,
+        limits: Limits,
         idle_max_s: float,
         connections_per_ip_max: int,
+        connections_per_ip_overrides: Mapping[str, int] | None = None,
         connections_max: int = sys.maxsize,
         connections_max_from: str = "max.connections",
+        backlog: int = BACKLOG,
     ) -> None:
         """``connections_max_from`` says, in the log, where the limit comes from."""
         self.connections: set[Connection] = set()
@@ -42,9 +45,11 @@ class Server:
         self._is_paused = False
         self._pause_is_known = False
         self._on_frame = on_frame
-        self._frame_bytes_max = frame_bytes_max
+        self._limits = limits
         self._idle_max_s = idle_max_s
         self._per_ip_max = connections_per_ip_max
+        self._per_ip_overrides = dict(connections_per_ip_overrides or {})
+        self._backlog = backlog
         self._per_ip: Counter[str] = Counter()
         self.shared = Shared()
         self._drained = asyncio.Event()
@@ -68,7 +73,7 @@ class Server:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(address)
-            sock.listen(BACKLOG)
+            sock.listen(self._backlog)
         except OSError as error:
             sock.close()
             if error.errno == errno.EADDRINUSE:
@@ -101,7 +106,7 @@ class Server:
                     return
                 raise
             ip = str(address[0])
-            if self._per_ip[ip] >= self._per_ip_max:
+            if self._per_ip[ip] >= self._per_ip_overrides.get(ip, self._per_ip_max):
                 log.warning("refusing %s: it has %d connections (max.connections.per.ip)", ip, self._per_ip[ip])
                 sock.close()
                 continue
@@ -112,7 +117,7 @@ class Server:
                     sock,
                     f"{ip}:{address[1]}",
                     shared=self.shared,
-                    frame_bytes_max=self._frame_bytes_max,
+                    limits=self._limits,
                     on_frame=self._on_frame,
                     on_sent=self._sent,
                     on_closed=self._closed,

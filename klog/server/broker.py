@@ -36,6 +36,7 @@ from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
     BrokerIdInUse,
+    InvalidConfig,
     KlogError,
     LeaderNotAvailable,
     NotLeader,
@@ -43,6 +44,7 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.names import TopicPartition
+from klog.net.connection import Limits
 from klog.net.server import Server
 from klog.replication.partition import Partition
 from klog.server import handlers
@@ -168,9 +170,16 @@ class Broker:
         told_max, possible_max = self.config.integer("max.connections"), self._descriptors.connections
         self.server = Server(
             self._dispatcher.on_frame,
-            frame_bytes_max=self.config.integer("socket.request.max.bytes"),
+            limits=Limits(
+                frame_bytes_max=self.config.integer("socket.request.max.bytes"),
+                replies_max=self.config.integer("queued.max.requests"),
+                send_buffer_bytes=self._if_given("socket.send.buffer.bytes"),
+                receive_buffer_bytes=self._if_given("socket.receive.buffer.bytes"),
+            ),
             idle_max_s=idle_max_ms / 1000 if idle_max_ms >= 0 else math.inf,
             connections_per_ip_max=self.config.integer("max.connections.per.ip"),
+            connections_per_ip_overrides=_overrides(self.config["max.connections.per.ip.overrides"]),
+            backlog=self.config.integer("socket.listen.backlog.size"),
             connections_max=min(told_max, possible_max),
             connections_max_from="max.connections"
             if told_max < possible_max
@@ -182,6 +191,11 @@ class Broker:
         self.address = (told_host or _reachable(host), told_port or bound)
         if host not in ("127.0.0.1", "localhost", "::1"):
             log.warning("listening on %s, not on this machine alone: whoever reaches it can read and write", self.bind)
+
+    def _if_given(self, name: str) -> int | None:
+        """A socket buffer's size only if somebody wants one: the kernel's own adapt to the connection."""
+        value = self.config[name]
+        return value if isinstance(value, int) and value > 0 and self.config.is_given(name) else None
 
     async def _enter(self) -> None:
         """Register, be elected, lead: at the start, and again after the session expired."""
@@ -379,6 +393,17 @@ class Broker:
         log.info("stopped")
         if self._failure is not None:
             raise self._failure
+
+
+def _overrides(items: object) -> dict[str, int]:
+    """``127.0.0.1:200,10.0.0.1:5`` as a dict; InvalidConfig for anything else."""
+    found = {}
+    for item in items if isinstance(items, tuple) else ():
+        host, _, limit = item.rpartition(":")
+        if not host or not limit.isdecimal():
+            raise InvalidConfig(f"max.connections.per.ip.overrides: {item!r}; expected ADDRESS:NUMBER,...")
+        found[host] = int(limit)
+    return found
 
 
 def _reachable(host: str) -> str:

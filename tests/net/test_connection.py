@@ -14,10 +14,11 @@ from typing import NamedTuple
 import pytest
 
 from klog.errors import MalformedRequest, PortInUse
-from klog.net.connection import IOVECS_MAX, REPLIES_MAX, Connection, Reply
+from klog.net.connection import IOVECS_MAX, Connection, Limits, Reply
 from klog.net.server import Server
 
 FRAME_BYTES_MAX = 1 << 20
+REPLIES_MAX = Limits(FRAME_BYTES_MAX).replies_max
 
 
 class Range(NamedTuple):
@@ -38,7 +39,7 @@ def serve(
     async def main() -> None:
         server = Server(
             on_frame,
-            frame_bytes_max=FRAME_BYTES_MAX,
+            limits=Limits(FRAME_BYTES_MAX),
             idle_max_s=float(limits.get("idle_max_s", 600)),  # type: ignore[arg-type]
             connections_per_ip_max=int(limits.get("per_ip", 1 << 30)),  # type: ignore[call-overload]
         )
@@ -240,9 +241,9 @@ def test_too_many_requests_in_one_piece_are_all_answered_in_their_time() -> None
 
 def test_a_port_in_use_is_said_so() -> None:
     async def main() -> None:
-        first = Server(echo, frame_bytes_max=10, idle_max_s=1, connections_per_ip_max=10)
+        first = Server(echo, limits=Limits(10), idle_max_s=1, connections_per_ip_max=10)
         port = first.listen("127.0.0.1", 0)
-        second = Server(echo, frame_bytes_max=10, idle_max_s=1, connections_per_ip_max=10)
+        second = Server(echo, limits=Limits(10), idle_max_s=1, connections_per_ip_max=10)
         try:
             with pytest.raises(PortInUse, match=f"127.0.0.1:{port}"):
                 second.listen("127.0.0.1", port)

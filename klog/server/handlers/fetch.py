@@ -38,9 +38,6 @@ log = logging.getLogger(__name__)
 
 Fetched = list[FetchedPartition[FileRange]]
 
-RESPONSE_BYTES_MAX = 64 * 1024 * 1024
-"""No answer is larger, whatever the client asks: Kafka's clients ask for 50 to 100 MB."""
-
 
 @handles_frame(ApiKey.FETCH, 4, 12)
 def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
@@ -131,7 +128,7 @@ class _Read:
         self._reply.send(*fetch.write_response(self._head, fetched))
 
     def _read(self) -> Fetched:
-        left = min(max(self._request.max_bytes, 0), RESPONSE_BYTES_MAX)
+        left = min(max(self._request.max_bytes, 0), self._broker.config.integer("fetch.max.bytes"))
         nothing_yet = True
         fetched: Fetched = []
         for topic, asked, partition, error in self._asked:
