@@ -15,6 +15,7 @@ from prompt_toolkit.output import Output
 
 from klog.admin.completer import KlogCompleter
 from klog.admin.live_names import LiveNames
+from klog.admin.pipe import output_through, split_at_pipe
 from klog.admin.tree import CommandTree
 
 EXIT_USAGE = 2
@@ -45,12 +46,13 @@ class Shell:
         text = line.strip()
         if not text or text.startswith("#"):
             return True
+        text, filter_command = split_at_pipe(text)
         try:
             words = shlex.split(text)
         except ValueError as error:
-            sys.stderr.write(f"klog shell: {error}: {text}\n")
-            self.status = EXIT_USAGE
-            return True
+            return self._refuse(f"{error}: {text}")
+        if not words:
+            return self._refuse(f"no command before the pipe: {line.strip()}")
         if words[0] == "klog":  # a line copied from elsewhere
             words = words[1:] or ["--help"]
         if words[0] in LEAVE:
@@ -58,10 +60,18 @@ class Shell:
         if words[0] == "help":
             words = [*words[1:], "--help"]
         if words[0] == "shell":
-            sys.stderr.write("klog shell: this is the shell already\n")
-            self.status = EXIT_USAGE
-            return True
-        self.status = self._tree.execute(words)
+            return self._refuse("this is the shell already")
+        if filter_command is None:
+            self.status = self._tree.execute(words)
+        else:
+            with output_through(filter_command) as filtered:
+                status = self._tree.execute(words)
+            self.status = status or filtered()
+        return True
+
+    def _refuse(self, reason: str) -> bool:
+        sys.stderr.write(f"klog shell: {reason}\n")
+        self.status = EXIT_USAGE
         return True
 
     def run_lines(self, lines: Iterable[str], *, keep_going: bool = False) -> int:

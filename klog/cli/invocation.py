@@ -248,7 +248,9 @@ def _finish(invocation: Invocation, result: Any) -> int:
 
 def _fail(invocation: Invocation, error: Exception) -> int:
     shown = failure.translated(error)
-    if shown is not error and invocation.shared.verbose:
+    is_server = invocation.traits.own_interrupt
+    if shown is not error and (invocation.shared.verbose or (is_server and isinstance(shown, failure.Bug))):
+        # Of a server there may be no second time at which to ask it with -v.
         traceback.print_exception(error)
     # The target as far as it was needed: an error before that has no cluster to name.
     known = invocation._target

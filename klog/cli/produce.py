@@ -12,7 +12,7 @@ import typer
 from klog.cli.command import top_command
 from klog.cli.failure import EXIT_FAILED
 from klog.cli.invocation import Invocation, is_terminal
-from klog.cli.words import Properties, Topic, settings
+from klog.cli.words import Properties, Topic, pairs, settings
 from klog.errors import UsageError
 from klog.ops import units
 
@@ -80,7 +80,7 @@ async def produce(
         partition=partition,
         key=_bytes(key),
         key_delimiter=_bytes(_unescaped(key_delimiter)),
-        headers=tuple((name, _bytes(value)) for name, value in settings(headers).items()),
+        headers=tuple((name, _bytes(value)) for name, value in pairs(headers)),
         empty_is_null=empty_is_null,
         acks=acks,
         compression=compression,

@@ -9,7 +9,6 @@ would be two clusters.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +82,8 @@ def resolve(flags: TargetFlags, environment: Mapping[str, str], home: Path) -> T
 
 
 def _profile(name: str, said_by: str, home: Path) -> Target:
+    import tomllib  # only who has profiles pays for it
+
     path = home / PROFILES_FILE
     try:
         profiles: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))

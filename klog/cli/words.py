@@ -43,16 +43,24 @@ Properties = Annotated[
 ]
 
 
-def settings(words: Sequence[str] | None) -> dict[str, str]:
-    """``["a=1", "b="]`` as a dictionary; a value may hold further ``=``."""
-    found: dict[str, str] = {}
+def pairs(words: Sequence[str] | None) -> list[tuple[str, str]]:
+    """``["a=1", "b="]`` as pairs; a value may hold further ``=``."""
+    found = []
     for word in words or ():
         name, sign, value = word.partition("=")
         if not sign or not name.strip():
             raise UsageError(f"{word!r} is no NAME=VALUE")
-        if name.strip() in found:
-            raise UsageError(f"{name.strip()} is given twice")
-        found[name.strip()] = value
+        found.append((name.strip(), value))
+    return found
+
+
+def settings(words: Sequence[str] | None) -> dict[str, str]:
+    """The same as a dictionary, for names of which each has one value."""
+    given = pairs(words)
+    found = dict(given)
+    if len(found) < len(given):
+        twice = next(name for index, (name, _) in enumerate(given) if name in dict(given[:index]))
+        raise UsageError(f"{twice} is given twice")
     return found
 
 

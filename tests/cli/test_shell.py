@@ -15,6 +15,7 @@ from prompt_toolkit.output import DummyOutput
 
 from klog.admin.completer import KlogCompleter, split_unfinished
 from klog.admin.live_names import REFRESH_AFTER_S, LiveNames
+from klog.admin.pipe import split_at_pipe
 from klog.admin.shell import Shell
 from klog.cli.invocation import Shared
 from klog.cli.root import walk
@@ -228,3 +229,32 @@ def test_a_script_on_a_pipe_runs_each_line_as_it_comes() -> None:
         assert b"klog" in process.stdout.readline()
         process.stdin.close()
         assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "command", "rest"),
+    [
+        ("topic list", "topic list", None),
+        ("topic list -o json | jq . | head", "topic list -o json", "jq . | head"),
+        ("tail t --grep 'a|b'", "tail t --grep 'a|b'", None),
+        ('tail t --grep "a|b" |cat', 'tail t --grep "a|b"', "cat"),
+        ("tail t --grep a\\|b", "tail t --grep a\\|b", None),
+        ("| cat", "", "cat"),
+    ],
+)
+def test_a_line_is_split_at_its_first_pipe(line: str, command: str, rest: str | None) -> None:
+    assert split_at_pipe(line) == (command, rest)
+
+
+def test_output_goes_through_what_follows_the_pipe() -> None:
+    def run(*lines: str) -> tuple[int, str]:
+        with started("shell", "-k", *(word for line in lines for word in ("-e", line))) as process:
+            out, _ = process.communicate(timeout=60)
+            return process.returncode, out.decode()
+
+    filtered = "completion bash | tr a-z A-Z | head -n 1"
+    code, out = run(filtered, "completion bash")
+    assert code == 0 and out.startswith("_KLOG_COMPLETION() {\n_klog_completion() {\n")
+    assert run("completion bash | false") == (1, "")
+    assert run("topic nonsense | cat") == (2, "")
+    assert run("| cat") == (2, "")

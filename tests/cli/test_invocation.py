@@ -1,0 +1,151 @@
+"""What happens around every command: errors of any kind, Ctrl-C in whatever it hangs, words that are read."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klog.cli import failure, words
+from klog.cli.invocation import Shared
+from klog.errors import CannotConnect, UsageError
+from klog.render import Format
+from tests.cli.process import ROOT
+from tests.cli.runner import klog
+
+
+def test_errors_of_other_makes_become_klogs() -> None:
+    missing = failure.translated(FileNotFoundError(2, "No such file", "/no/file"))
+    assert missing.code == "NOT_FOUND" and "/no/file" in missing.message
+    denied = failure.translated(PermissionError(13, "Permission denied", "/root/x"))
+    assert "/root/x: Permission denied" in denied.message and denied.exit_code == 1
+    bug = failure.translated(ZeroDivisionError("division by zero"))
+    assert bug.code == "BUG" and "ZeroDivisionError" in bug.message and "-v" in (bug.hint or "")
+    own = CannotConnect("nobody at h:1")
+    assert failure.translated(own) is own
+
+
+@pytest.mark.parametrize("form", list(Format))
+def test_an_error_in_every_format(form: Format) -> None:
+    err = io.StringIO()
+    failure.show(CannotConnect("nobody at h:1"), "topic.list", form, err, cluster="h:1 (from flag -B)")
+    text = err.getvalue()
+    if form is Format.YAML:
+        document = yaml.safe_load(text)
+    elif form.is_structured:
+        document = json.loads(text)
+    else:
+        assert text.startswith("klog topic list: nobody at h:1\n") and "flag -B" in text and "klog up" in text
+        return
+    assert document["_command"] == "topic.list"
+    assert document["error"] == {
+        "code": "CANNOT_CONNECT",
+        "message": "nobody at h:1",
+        "hint": failure.CONNECT_HINT,
+        "cluster": "h:1 (from flag -B)",
+    }
+
+
+def test_a_file_that_is_not_there_is_an_error_with_its_name(dead_address: str) -> None:
+    ran = klog("shell", "-f", "/no/such/script", "-o", "json")
+    assert ran.code == 1 and ran.error["code"] == "NOT_FOUND" and "/no/such/script" in ran.error["message"]
+    ran = klog("log", "dump", "/no/such/log", "-o", "json")
+    assert ran.code == 1 and "/no/such/log" in ran.error["message"]
+    ran = klog("broker", "start", "--config", "/no/such/file", "-o", "json")
+    assert ran.code == 1 and "/no/such/file" in ran.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("line", "form"),
+    [
+        ("topic list -o json", Format.JSON),
+        ("topic list -ojsonl --no", Format.JSONL),
+        ("topic list --output=yaml", Format.YAML),
+        ("topic list --output tsv", Format.TSV),
+        ("tail t -o end --output jsonl", Format.JSONL),
+        ("topic list -o nonsense", Format.TABLE),
+        ("topic list -o", Format.TABLE),
+    ],
+)
+def test_the_format_of_an_error_of_parsing(line: str, form: Format) -> None:
+    assert failure.format_in(line.split()) is form
+
+
+SHARED = st.builds(
+    Shared,
+    bootstrap_server=st.none() | st.just("inner"),
+    zookeeper=st.none() | st.just("inner"),
+    profile=st.none() | st.just("inner"),
+    output=st.none() | st.sampled_from(Format),
+    quiet=st.booleans(),
+)
+
+
+@given(inner=SHARED, bootstrap=st.none() | st.just("outer"), zookeeper=st.none() | st.just("outer"))
+def test_the_clusters_of_two_levels_never_mix(inner: Shared, bootstrap: str | None, zookeeper: str | None) -> None:
+    outer = Shared(bootstrap_server=bootstrap, zookeeper=zookeeper, output=Format.TSV)
+    merged = inner.over(outer)
+    assert len({merged.bootstrap_server, merged.zookeeper, merged.profile} - {None}) <= 1
+    assert merged.output == (inner.output or Format.TSV)
+
+
+def test_settings_and_assignments() -> None:
+    assert words.settings(["a=1", "b=", "c=x=y", " d =e"]) == {"a": "1", "b": "", "c": "x=y", "d": "e"}
+    assert words.pairs(["h=1", "h=2"]) == [("h", "1"), ("h", "2")]
+    for wrong in (["a"], ["=1"], ["a=1", "a=2"]):
+        with pytest.raises(UsageError):
+            words.settings(wrong)
+    assert words.assignment("1:2,2:3") == [[1, 2], [2, 3]]
+    assert words.all_partitions(["0,2", "5-7", "2"]) == (0, 2, 5, 6, 7)
+    assert words.all_partitions(None) is None
+
+
+@pytest.mark.parametrize("hanging", ["thread", "finally", "loop"])
+def test_ctrl_c_ends_a_command_whatever_it_hangs_in(hanging: str) -> None:
+    """A command of the test's own, hung in the three ways in which Python does not come back by itself."""
+    ways = {
+        "thread": "await asyncio.to_thread(time.sleep, 60)",
+        "finally": "try: await asyncio.sleep(60)\n    finally: time.sleep(60)",
+        "loop": "time.sleep(60)",
+    }
+    program = f"""
+import asyncio, sys, time
+from klog.cli import interrupt
+from klog.cli.command import top_command
+from klog.cli.invocation import Invocation
+from typer._click.core import Context
+
+@top_command("hang", connects=False)
+async def hang(invocation: Invocation) -> None:
+    '''Hang.'''
+    sys.stdout.write("hanging\\n"); sys.stdout.flush()
+    {ways[hanging]}
+
+interrupt.install()
+hang.click_command().main([], standalone_mode=True)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"hanging\n"
+        process.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        assert process.wait(20) == 130
+        assert time.monotonic() - begun < 2  # the second, and what a busy machine adds
+        assert process.stderr.read() == b""
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            stream.close()
