@@ -569,3 +569,14 @@ def test_all_log_dirs_and_the_one_that_is_offline(make_broker: Any, tmp_path: Pa
     assert error(online) == 0
     assert {one.name: len(one.partitions) for one in online.topics} == {topic: 2}
     produce(broker.bootstrap, topic, [values(1)], partition=1)
+
+
+# --- FindCoordinator ---
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_nobody_coordinates_groups_in_any_version(broker: RunningBroker, version: int) -> None:
+    asked = {"key": "group", "key_type": 0, "coordinator_keys": ["group", "other"]}
+    answer = ask(broker.bootstrap, ApiKey.FIND_COORDINATOR, version, **asked)
+    found = answer.coordinators if version >= 4 else [answer]
+    assert [(error(one), one.node_id) for one in found] == [(15, -1)] * (2 if version >= 4 else 1)

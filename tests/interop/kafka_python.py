@@ -1,0 +1,79 @@
+"""kafka-python 3: idempotent unless told otherwise, and opens with ApiVersions v4."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[import-untyped]
+from kafka.admin import NewTopic  # type: ignore[import-untyped]
+
+from klog.record.codec import Codec
+from tests.interop.kit import PATIENCE_S, Consumed, From, Where
+
+
+class KafkaPython:
+    name = "kafka-python"
+    codecs = tuple(Codec)
+    has_idempotence = True
+    has_admin = True
+
+    def produce(self, bootstrap: str, topic: str, values: list[bytes], codec: Codec, *, idempotent: bool) -> None:
+        producer = KafkaProducer(
+            bootstrap_servers=bootstrap,
+            compression_type=None if codec is Codec.NONE else codec.label,
+            enable_idempotence=idempotent,
+            acks="all",
+            linger_ms=100,
+        )
+        try:
+            sent = [producer.send(topic, value, partition=0) for value in values]
+            producer.flush(PATIENCE_S)
+            for one in sent:
+                one.get(PATIENCE_S)
+        finally:
+            producer.close()
+
+    def consume(
+        self, bootstrap: str, topic: str, where: Where, count: int, when_there: Callable[[], None] | None = None
+    ) -> Consumed:
+        consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="none", check_crcs=True)
+        partition = TopicPartition(topic, 0)
+        try:
+            consumer.assign([partition])
+            match where.kind:
+                case From.START:
+                    consumer.seek_to_beginning(partition)
+                case From.END:
+                    consumer.seek_to_end(partition)
+                case From.OFFSET:
+                    consumer.seek(partition, where.at)
+                case From.TIME:
+                    found = consumer.offsets_for_times({partition: where.at})[partition]
+                    consumer.seek(partition, found.offset)
+            consumer.position(partition)
+            if when_there is not None:
+                when_there()
+            records: list[tuple[int, bytes]] = []
+            deadline = time.monotonic() + PATIENCE_S
+            while len(records) < count:
+                assert time.monotonic() < deadline, f"{len(records)} of {count} records"
+                for some in consumer.poll(500, max_records=count - len(records)).values():
+                    records += [(one.offset, one.value) for one in some]
+            return Consumed(records, consumer.position(partition), consumer.end_offsets([partition])[partition])
+        finally:
+            consumer.close()
+
+    def create_topic(self, bootstrap: str, topic: str, partitions: int, settings: dict[str, str]) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        try:
+            admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)])
+        finally:
+            admin.close()
+
+    def delete_topic(self, bootstrap: str, topic: str) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        try:
+            admin.delete_topics([topic])
+        finally:
+            admin.close()

@@ -1,0 +1,179 @@
+"""Stock clients against a klog broker, unchanged: each through the same tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from klog.protocol.apis import ApiKey
+from klog.record.codec import Codec
+from klog.record.records import Record, encode_batch
+from tests.broker_fixture import RunningBroker
+from tests.interop.aio_kafka import AioKafka
+from tests.interop.confluent import ConfluentKafka
+from tests.interop.kafka_python import KafkaPython
+from tests.interop.kcat import Kcat
+from tests.interop.kit import Client, From, Missing, Where, stored_batches
+from tests.server.asking import ask, create, error, offsets, produce, produce_request, values, with_channel
+
+CLIENTS: dict[str, Callable[[], Client]] = {
+    "confluent-kafka": ConfluentKafka,
+    "kcat": Kcat,
+    "kafka-python": KafkaPython,
+    "aiokafka": AioKafka,
+}
+VALUES = [b"value %d of some text that can be compressed" % number for number in range(300)]
+
+
+@pytest.fixture(params=list(CLIENTS))
+def client(request: pytest.FixtureRequest) -> Client:
+    try:
+        return CLIENTS[request.param]()
+    except Missing as reason:
+        pytest.skip(str(reason))
+
+
+# --- Producing ---
+
+
+@pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.label)
+def test_produce_with_every_codec(broker: RunningBroker, topic: str, client: Client, codec: Codec) -> None:
+    create(broker.bootstrap, topic)
+    client.produce(broker.bootstrap, topic, VALUES, codec, idempotent=False)
+    stored = stored_batches(broker.bootstrap, topic)
+    assert {batch.codec for batch in stored} == {codec}, "it was not told that this codec may be used"
+    assert sum(batch.count for batch in stored) == len(VALUES)
+    read = client.consume(broker.bootstrap, topic, Where(From.START), len(VALUES))
+    assert [value for _, value in read.records] == VALUES
+    assert read.position == read.end == offsets(broker.bootstrap, topic)[1]
+
+
+def test_produce_idempotently(broker: RunningBroker, topic: str, client: Client) -> None:
+    if not client.has_idempotence:
+        pytest.skip(f"{client.name} has no idempotent producer")
+    create(broker.bootstrap, topic)
+    for _ in range(2):
+        client.produce(broker.bootstrap, topic, VALUES, Codec.NONE, idempotent=True)
+    stored = stored_batches(broker.bootstrap, topic)
+    assert all(batch.producer_id >= 0 for batch in stored), "it was not idempotent"
+    assert len({batch.producer_id for batch in stored}) == 2
+    read = client.consume(broker.bootstrap, topic, Where(From.START), 2 * len(VALUES))
+    assert [value for _, value in read.records] == VALUES * 2
+
+
+# --- Consuming ---
+
+
+class Log(NamedTuple):
+    """A topic with three batches: ten records a second apart, many alike under zstd, and ten more."""
+
+    topic: str
+    records: list[tuple[int, bytes]]
+    bases: list[int]
+
+    def since(self, offset: int) -> list[tuple[int, bytes]]:
+        return [one for one in self.records if one[0] >= offset]
+
+    @property
+    def end(self) -> int:
+        return self.records[-1][0] + 1
+
+
+FIRST_MS, ALIKE_MS, LAST_MS = 1_700_000_000_000, 1_700_000_020_000, 1_700_000_030_000
+ALIKE = 4000
+
+
+@pytest.fixture(scope="module")
+def filled(broker: RunningBroker) -> Log:
+    topic = "filled"
+    create(broker.bootstrap, topic)
+    first = [Record(n, FIRST_MS + 1000 * n, None, b"first %d" % n, ()) for n in range(10)]
+    alike = [Record(n, ALIKE_MS, None, b"same", ()) for n in range(ALIKE)]
+    last = [Record(n, LAST_MS + 1000 * n, None, b"last %d" % n, ()) for n in range(10)]
+    batches = [encode_batch(first), encode_batch(alike, codec=Codec.ZSTD), encode_batch(last)]
+
+    async def send(channel: Any) -> list[int]:
+        bases = []
+        for batch in batches:
+            answer = await channel.request(produce_request(topic, bytes(batch)))
+            bases.append(answer.responses[0].partition_responses[0].base_offset)
+        return bases
+
+    bases = with_channel(broker.bootstrap, send)
+    records = [
+        (base + record.offset, record.value or b"")
+        for base, batch in zip(bases, (first, alike, last), strict=True)
+        for record in batch
+    ]
+    return Log(topic, records, bases)
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        (From.START, lambda log: (0, 0)),
+        (From.OFFSET, lambda log: (log.bases[0] + 4, log.bases[0] + 4)),
+        (From.OFFSET, lambda log: (log.bases[1] + 2500, log.bases[1] + 2500)),
+        (From.OFFSET, lambda log: (log.bases[2] + 5, log.bases[2] + 5)),
+        (From.OFFSET, lambda log: (log.bases[0] + 10, log.bases[1])),
+        (From.OFFSET, lambda log: (log.bases[2] - 1, log.bases[2] - 1)),
+        (From.OFFSET, lambda log: (log.end - 1, log.end - 1)),
+        (From.TIME, lambda log: (FIRST_MS - 5, log.bases[0])),
+        (From.TIME, lambda log: (FIRST_MS + 2500, log.bases[0] + 3)),
+        (From.TIME, lambda log: (ALIKE_MS, log.bases[1])),
+        (From.TIME, lambda log: (LAST_MS + 9000, log.bases[2] + 9)),
+    ],
+    ids=[
+        "start",
+        "in the first batch",
+        "in a compressed batch",
+        "in the last batch",
+        "the hole behind the first batch",
+        "the last of more records than bytes",
+        "the last record",
+        "time before all",
+        "time in the first batch",
+        "time of the compressed batch",
+        "time of the last record",
+    ],
+)
+def test_consume_from(
+    broker: RunningBroker, filled: Log, client: Client, kind: From, place: Callable[[Log], tuple[int, int]]
+) -> None:
+    at, first = place(filled)
+    expected = filled.since(first)
+    read = client.consume(broker.bootstrap, filled.topic, Where(kind, at), len(expected))
+    assert read.records == expected
+    assert read.position == read.end == filled.end, "it never comes to its end"
+
+
+def test_consume_from_the_end(broker: RunningBroker, topic: str, client: Client) -> None:
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(10), values(10)])
+    new: list[int] = []
+
+    def more() -> None:
+        new.extend(produce(broker.bootstrap, topic, [values(1)]))
+
+    read = client.consume(broker.bootstrap, topic, Where(From.END), 1, when_there=more)
+    assert [offset for offset, _ in read.records] == new
+    assert read.position == read.end == new[0] + 1
+
+
+# --- Topics ---
+
+
+def test_make_and_delete_a_topic(broker: RunningBroker, topic: str, client: Client) -> None:
+    if not client.has_admin:
+        pytest.skip(f"{client.name} has no admin API")
+    client.create_topic(broker.bootstrap, topic, 3, {"retention.ms": "1234"})
+    resource = {"resource_type": 2, "resource_name": topic, "configuration_keys": ["retention.ms"]}
+    (found,) = ask(broker.bootstrap, ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource]).results
+    assert [one.value for one in found.configs] == ["1234"]
+    for number in range(3):
+        assert offsets(broker.bootstrap, topic, number) == (0, 0)
+    client.delete_topic(broker.bootstrap, topic)
+    (gone,) = ask(broker.bootstrap, ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource]).results
+    assert error(gone) == 3
