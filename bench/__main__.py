@@ -35,6 +35,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--restart-gb", type=float, default=2.0, help="of log to restart on after kill -9; 0: none")
     parser.add_argument("--restart-rounds", type=int, default=2)
     parser.add_argument("--start-rounds", type=int, default=3, help="0: leave it out")
+    parser.add_argument("--command-rounds", type=int, default=5, help="of klog's own commands; 0: leave them out")
     parser.add_argument("--dir", type=Path, help="where the systems keep their data while they run")
     parser.add_argument("--cache", type=Path, help="where Kafka's jars are kept (also: KLOG_BENCH_CACHE)")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of RESULTS.md and history.jsonl")
@@ -67,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 bench.warm(WORKLOADS[0])
                 bench.warm(WORKLOADS[1])
             bench.measure(workloads)
+            if given.command_rounds:
+                bench.commands(1 if given.smoke else given.command_rounds)
         finally:
             bench.close()
         if start_rounds:

@@ -13,6 +13,8 @@ MEMORY_IDLE = "memory, idle after start"
 MEMORY_LOADED = "memory, after all produce and consume workloads"
 MEMORY_PARTITIONS = "memory, with many partitions"
 START = "process start to first acknowledged message"
+VERSION, HELP, LIST = "klog --version", "klog --help", "klog topic list"
+EXPORT = "klog export run to Parquet, 200-byte messages"
 RESTART = "kill -9, restart to first acknowledged message"
 
 
@@ -70,5 +72,9 @@ BARS = (
     Bar(MEMORY_PARTITIONS, "megabytes", None, 100, 50, at_least=False),
     Bar(START, "seconds", None, 1.0, 0.6, at_least=False),
     Bar(w.MANY_PARTITIONS, RATE, KAFKA, 1.0, 2),
+    Bar(VERSION, "seconds", None, 0.15, 0.1, at_least=False),
+    Bar(HELP, "seconds", None, 0.3, 0.15, at_least=False),
+    Bar(LIST, "seconds", None, 0.5, 0.25, at_least=False),
+    Bar(EXPORT, "messages_per_s", None, 500_000, 2_000_000),
     Bar(RESTART, "seconds", None, 2.0, 0.8, at_least=False),
 )

@@ -131,12 +131,14 @@ class _Answers:
         return count
 
 
-def fill(port: int, topic: str, batch_messages: int, value_bytes: int, value_bytes_total: int) -> int:
-    """Produces equal batches (acks=all, to partition 0) until there are so many bytes of values; the messages."""
+def fill(
+    port: int, topic: str, batch_messages: int, value_bytes: int, value_bytes_total: int, partition: int = 0
+) -> int:
+    """Produces equal batches (acks=all, to one partition) until there are so many bytes of values; the messages."""
     batch = wire.build_batch(batch_messages, value_bytes)
     batches = -(-value_bytes_total // (batch_messages * value_bytes))
     with wire.Connection(port) as connection:
-        frame = connection.produce_frame(topic, [(0, batch)])
+        frame = connection.produce_frame(topic, [(partition, batch)])
         window = max(1, (4 << 20) // len(frame))
         for number in range(batches):
             connection.send(frame)

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import bars, wire
+from bench.commands import CommandFailed, export, run_klog
 from bench.consume import ConsumeFailed
 from bench.klog_system import Klog, KlogUp
 from bench.latency import LatencyFailed
@@ -31,15 +32,25 @@ from bench.processes import (
 from bench.produce import ProduceFailed, fill
 from bench.results import CEILING
 from bench.run_record import RunRecord
-from bench.workloads import MANY_PARTITIONS, TO_CONSUMER, Sizes, Workload
+from bench.workloads import FILL_MESSAGES, MANY_PARTITIONS, TO_CONSUMER, Sizes, Workload
 
-FAILURES = (ProduceFailed, ConsumeFailed, LatencyFailed, wire.NoAnswer, wire.Refused, StartFailed, KafkaException)
+FAILURES = (
+    CommandFailed,
+    ProduceFailed,
+    ConsumeFailed,
+    LatencyFailed,
+    wire.NoAnswer,
+    wire.Refused,
+    StartFailed,
+    KafkaException,
+)
 """What a workload may end with on one system without ending the run."""
 
 TOPIC_TIMEOUT_S = 60.0
 SETTLE_S = 1.0
 WARM_UPS = 2
 FLUSHING = "-flush"
+EXPORT_PARTITIONS = 4
 
 
 def open_system(name: str, folder: Path) -> System:
@@ -124,7 +135,7 @@ class Bench:
             for system in systems:
                 if not workload.fresh_topic:
                     with self._noted(workload, system):
-                        topic = stack.enter_context(self._topic(system, workload))
+                        topic = stack.enter_context(self._topic(system, workload.partitions(self._sizes)))
                         standing[system.name] = topic, workload.prepare(system, topic, self._sizes)
             for number in range(-1, self._rounds):  # the first round warms the peers' compilers and does not count
                 shift = number % max(len(systems), 1)
@@ -142,26 +153,32 @@ class Bench:
         if standing is not None:
             topic, prepared = standing
             return dict(workload.run(system, topic, self._sizes, prepared))
-        with self._topic(system, workload) as topic:
+        with self._topic(system, workload.partitions(self._sizes)) as topic:
             return dict(workload.run(system, topic, self._sizes, 0))
 
     @contextlib.contextmanager
     def _noted(self, workload: Workload, system: System) -> Iterator[None]:
+        with self._failing(workload.name, system):
+            yield
+
+    @contextlib.contextmanager
+    def _failing(self, what: str, system: System) -> Iterator[None]:
+        """What fails on one system is noted, and the run goes on."""
         try:
             yield
         except FAILURES as error:
-            self._note(f"{workload.name}: {system.name}: {error}")
+            self._note(f"{what}: {system.name}: {error}")
             if system in self._systems and not system.broker_pids():
                 self._note(f"{system.name}: its broker had ended and was started again")
                 system.start("first")
 
     @contextlib.contextmanager
-    def _topic(self, system: System, workload: Workload) -> Iterator[str]:
+    def _topic(self, system: System, partitions: int) -> Iterator[str]:
         """A fresh topic, deleted afterwards."""
         self._topics += 1
         name = f"bench-{self._topics}"
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{system.port}", "log_level": 4})
-        topic = NewTopic(name, workload.partitions(self._sizes), 1)
+        topic = NewTopic(name, partitions, 1)
         admin.create_topics([topic], operation_timeout=TOPIC_TIMEOUT_S)[name].result(TOPIC_TIMEOUT_S)
         try:
             yield name
@@ -177,6 +194,33 @@ class Bench:
             prepared = workload.prepare(system, "null", self._sizes)
             prepared -= prepared % (FETCHED_BATCHES * FETCHED_MESSAGES)
             self.record.add(workload.name, CEILING, workload.run(system, "null", self._sizes, prepared))
+
+    # --- klog's commands ---
+
+    def commands(self, rounds: int) -> None:
+        """The times of some commands against the running klog, and of an export by Spark."""
+        klog = next((system for system in self._systems if system.name == bars.KLOG), None)
+        if klog is None:
+            return
+        folder, bootstrap = self._folder / bars.KLOG, f"127.0.0.1:{klog.port}"
+        timed = (
+            (bars.VERSION, ["--version"]),
+            (bars.HELP, ["--help"]),
+            (bars.LIST, ["topic", "list", "-B", bootstrap]),
+        )
+        for number in range(-1, rounds):  # the first one warms the page cache
+            for name, arguments in timed:
+                with self._failing(name, klog):
+                    seconds = run_klog(folder, *arguments).seconds
+                    if number >= 0:
+                        self.record.add(name, klog.name, {"seconds": seconds})
+        if self._sizes.export_messages:
+            with self._failing(bars.EXPORT, klog), self._topic(klog, EXPORT_PARTITIONS) as topic:
+                share = self._sizes.export_messages * 200 // EXPORT_PARTITIONS
+                counts = [fill(klog.port, topic, FILL_MESSAGES, 200, share, one) for one in range(EXPORT_PARTITIONS)]
+                figures = export(folder, bootstrap, topic, folder / "export", sum(counts))
+                self.record.add(bars.EXPORT, klog.name, figures)
+                say(f"{bars.EXPORT}: {_line(figures)}")
 
     # --- Starts ---
 

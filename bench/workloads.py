@@ -29,10 +29,11 @@ class Sizes:
     consume_bytes: int = 256 << 20
     restart_bytes: int = 2 << 30
     partitions: int = 1000
+    export_messages: int = 2_000_000
 
     @classmethod
     def smoke(cls) -> Sizes:
-        return cls(0.3, 100, 16 << 20, 16 << 20, 50)
+        return cls(0.2, 100, 16 << 20, 16 << 20, 50, 0)
 
 
 FILL_MESSAGES = 80
