@@ -181,10 +181,11 @@ def start(
                 tick=TICK_MS,
                 low=SESSION_TIMEOUT_MS[0],
                 high=SESSION_TIMEOUT_MS[1],
-                data=_data(directory),
+                data=_property(str(_data(directory))),
                 port=port,
                 host=HOST,
-            )
+            ),
+            encoding="ascii",
         )
         command = [
             str(java.executable),
@@ -202,6 +203,10 @@ def start(
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=directory,
+                env={
+                    **environment,
+                    "LC_ALL": "C.UTF-8",
+                },  # a JVM takes the names of files to be in its locale's letters
                 pass_fds=(lock,),
                 start_new_session=True,
             )
@@ -275,6 +280,13 @@ def _await_found(directory: Path) -> ZooKeeperServer:
         time.sleep(PROBE_PAUSE_S)
 
 
+def _property(text: str) -> str:
+    """A value in a Java properties file, which is read as Latin-1 with escapes."""
+    units = text.replace("\\", "\\\\").encode("utf-16-be", "surrogatepass")
+    codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(chr(code) if 32 <= code < 127 else f"\\u{code:04x}" for code in codes)
+
+
 def _data(directory: Path) -> Path:
     return directory / "data"
 
@@ -337,6 +349,7 @@ def _archive(cache: Path | None, java: Java, jars: list[Path]) -> tuple[list[str
         status = jar.stat()
         key.update(f"{jar} {status.st_size} {status.st_mtime_ns}".encode())
     stem = f"zookeeper-{key.hexdigest()[:16]}"
+    cache = cache.resolve()  # the server runs in another folder
     try:
         cache.mkdir(parents=True, exist_ok=True)
         for archive in cache.glob(f"{stem}-*.jsa"):

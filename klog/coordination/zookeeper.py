@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from kazoo import exceptions as kazoo_errors
@@ -31,6 +32,9 @@ from klog.coordination.session import FOLLOWS, SessionState
 from klog.errors import BadVersion, CannotConnect, NodeExists, NoNode, SessionLost, ZooKeeperError
 
 _log = logging.getLogger("klog.zookeeper")
+_kazoo_log = logging.getLogger("klog.zookeeper.kazoo")
+_kazoo_log.addFilter(lambda record: record.levelno >= logging.ERROR or _log.isEnabledFor(logging.DEBUG))
+"""kazoo warns at every attempt to connect, twice a second while ZooKeeper is away; `on_state` has said it once."""
 _T = TypeVar("_T")
 
 ANY_VERSION = -1
@@ -128,7 +132,7 @@ class ZooKeeper:
             hosts=str(self.address),
             timeout=session_timeout_ms / 1000,
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=RECONNECT_DELAY_MAX_S),
-            logger=logging.getLogger("klog.zookeeper.kazoo"),
+            logger=_kazoo_log,
         )
         self._client.add_listener(self._state_changed)
 
@@ -487,14 +491,18 @@ def _translate(error: Exception, operation: str, path: str, address: str = "") -
             return ZooKeeperError(f"{at}: {type(error).__name__} {error}".rstrip())
 
 
-def _kazoo_watch(watch: Watch | None) -> Callable[[WatchedEvent], None] | None:
-    if watch is None:
-        return None
+@dataclass(frozen=True, slots=True)
+class _KazooWatch:
+    """A watch as kazoo keeps it, in a set: one that is left twice on a node fires once."""
 
-    def fired(event: WatchedEvent) -> None:
-        watch(WatchEvent(str(event.type), event.path or ""))
+    watch: Watch
 
-    return fired
+    def __call__(self, event: WatchedEvent) -> None:
+        self.watch(WatchEvent(str(event.type), event.path or ""))
+
+
+def _kazoo_watch(watch: Watch | None) -> _KazooWatch | None:
+    return None if watch is None else _KazooWatch(watch)
 
 
 def _stat(stat: Any) -> Stat:

@@ -94,6 +94,7 @@ def up(
     on port 9092. Refused when a running part would have to change; PortInUse, JavaMissing; SurroundingsError with the
     end of its log when a part ends while it starts. After an error everything that this call started is stopped again.
     """
+    home = home.resolve()
     directory = (directory or home / "local").resolve()
     if brokers is not None and brokers > 1:
         raise Refused(

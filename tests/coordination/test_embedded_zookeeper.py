@@ -202,6 +202,21 @@ def test_a_cache_that_cannot_be_written_is_no_failure(start: Start, tmp_path: Pa
     assert start(cache=blocked / "cache").stop()
 
 
+def test_a_folder_with_any_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spaces, a backslash, letters outside of ASCII and outside of 16 bits, in a process whose locale knows none."""
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / " a b\\c=d ü☃🪵 "
+    server = embedded.start(folder, cache=Path("relative cache"))
+    try:
+        server.await_serving()
+        assert (folder / "data" / "version-2").is_dir()
+        assert embedded.find(folder) == server
+    finally:
+        server.stop()
+    assert len(list((tmp_path / "relative cache").glob("*.jsa"))) == 1
+
+
 def test_it_outlives_its_starter(directory: Path, start: Start) -> None:
     """Ctrl-C in the starter's terminal, or its death, does not reach it: a session of its own."""
     program = (

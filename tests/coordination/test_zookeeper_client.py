@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import (
     MULTI_BYTES_MAX,
     Check,
@@ -24,6 +26,8 @@ from klog.coordination.zookeeper import (
     size_bytes,
 )
 from klog.errors import BadVersion, CannotConnect, NodeExists, NoNode, SessionLost, ZooKeeperError
+from tests.coordination.conftest import States
+from tests.zookeeper_proxy import ZooKeeperProxy
 
 Connect = Callable[..., ZooKeeper]
 
@@ -146,6 +150,30 @@ def test_watches_fire_once_with_what_happened(zk: ZooKeeper, connect: Connect) -
     other.set("/w", b"3")  # nobody watches any more
     zk.get("/w")
     assert not fired.acquire(blocking=False)
+
+
+def test_a_watch_left_twice_fires_once(zk: ZooKeeper, connect: Connect) -> None:
+    events: list[WatchEvent] = []
+    zk.create("/w")
+    for _ in range(3):
+        zk.get("/w", events.append)
+        zk.find("/w", events.append)
+    seen = threading.Event()
+    zk.exists("/", lambda _: seen.set())
+    zk.exists("/done", lambda _: seen.set())
+    connect().multi([SetData("/w", b"2"), Create("/done")])
+    assert seen.wait(10)
+    assert [event.kind for event in events] == ["CHANGED"]
+
+
+def test_nothing_is_logged_at_every_attempt_to_connect(
+    through: Connect, proxy: ZooKeeperProxy, states: States, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    through(on_state=states)
+    proxy.cut()
+    states.wait_for(SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.CONNECTED)
+    assert [record for record in caplog.records if record.name.startswith("klog.zookeeper")] == []
 
 
 def test_a_missing_chroot_is_an_error_and_is_made_only_when_asked(zookeeper: ZooKeeperServer, zk: ZooKeeper) -> None:
