@@ -13,11 +13,11 @@ from klog.names import TopicPartition
 from klog.record.batch import read_header
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
-from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import OsFileSystem
-from klog.storage.log_dir import LogDir
+from klog.storage.log_dir import LogDirs
 
 ROWS = TopicPartition("rows", 0)
+TOPIC_ID = UUID(int=7)
 FIRST_MS = 1_700_000_000_000
 
 
@@ -44,9 +44,9 @@ def records_of(number: int, count: int, value_bytes: int = 100) -> list[Record]:
 
 
 @contextmanager
-def opened(log_dir: Path, **config: int) -> Iterator[LogDir]:
+def opened(log_dir: Path, **config: int) -> Iterator[LogDirs]:
     """The log dir as a broker has it: locked, its logs recovered."""
-    held = LogDir(OsFileSystem(), str(log_dir), FilePool())
+    held = LogDirs(OsFileSystem(), (str(log_dir),))
     try:
         held.load(lambda name: LogConfig(**config))
         yield held
@@ -58,7 +58,7 @@ def fill(log_dir: Path, batches: int = 12, *, segment_bytes: int = 700, producer
     """Append batches of 1 to 5 records under all codecs; what is then in the log, in its order."""
     stored = []
     with opened(log_dir, segment_bytes=segment_bytes) as held:
-        log = held.create(ROWS, UUID(int=7), LogConfig(segment_bytes=segment_bytes))
+        log = held.log_or_create(ROWS, TOPIC_ID, LogConfig(segment_bytes=segment_bytes))
         sequence = 0
         for number in range(batches):
             rows = records_of(number, 1 + number % 5)

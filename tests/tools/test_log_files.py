@@ -17,7 +17,7 @@ from klog.record.batch import read_header, stamp
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
 from klog.tools.log_files import LogRow, dump, verify
-from tests.tools.log_folders import FIRST_MS, Stored, fill, folder_of, opened, overwrite, tree
+from tests.tools.log_folders import FIRST_MS, ROWS, TOPIC_ID, Stored, fill, folder_of, opened, overwrite, tree
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_of_a_file_a_folder_and_a_log_dir(log_dir: Path, stored: list[Stored]) -
 def test_partitions_of_a_log_dir_come_in_the_order_of_their_numbers(log_dir: Path) -> None:
     with opened(log_dir) as held:
         for partition in (10, 2, 0):
-            log = held.create(TopicPartition("t", partition), held.uuid, LogConfig())
+            log = held.log_or_create(TopicPartition("t", partition), TOPIC_ID, LogConfig())
             log.append(memoryview(encode_batch([Record(0, 1, None, b"")])), 0)
     assert [Path(row.file).parent.name for row in dump(log_dir)] == ["t-0", "t-2", "t-10"]
 
@@ -119,7 +119,7 @@ def test_verify_names_what_all_of_a_run_agrees_on(log_dir: Path) -> None:
 
 def test_more_records_than_bytes_is_no_fault(log_dir: Path) -> None:
     with opened(log_dir) as held:
-        log = held.create(TopicPartition("rows", 0), held.uuid, LogConfig())
+        log = held.log_or_create(ROWS, TOPIC_ID, LogConfig())
         dense = encode_batch([Record(i, 1, None, b"0123456789") for i in range(9_999)], codec=Codec.ZSTD)
         for _ in range(3):
             log.append(memoryview(bytearray(dense)), 0)
@@ -194,7 +194,7 @@ def test_an_epoch_below_the_one_before_is_damage(log_dir: Path, stored: list[Sto
 def test_a_payload_that_looks_like_a_batch_hides_nothing(log_dir: Path) -> None:
     """A producer who guesses addresses can put a batch into a value: only a search after damage may meet it."""
     with opened(log_dir) as held:
-        log = held.create(TopicPartition("rows", 0), held.uuid, LogConfig())
+        log = held.log_or_create(ROWS, TOPIC_ID, LogConfig())
         fake = encode_batch([Record(0, 1, None, b"fake")])
         at = encode_batch([Record(0, 1, None, bytes(fake))]).index(fake)
         stamp(fake, 0, at, 0)
@@ -269,7 +269,7 @@ def test_reading_changes_nothing_and_needs_no_right_to_write(log_dir: Path, stor
 
 def test_a_log_that_a_broker_is_appending_to(log_dir: Path) -> None:
     with opened(log_dir) as held:
-        log = held.create(TopicPartition("rows", 0), held.uuid, LogConfig())
+        log = held.log_or_create(ROWS, TOPIC_ID, LogConfig())
         rows = 0
         for number in range(20):
             log.append(memoryview(encode_batch([Record(0, number, None, b"x")])), 0)

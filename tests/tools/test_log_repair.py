@@ -15,7 +15,7 @@ from klog.record.records import decode_batch, encode_batch
 from klog.storage.recovery import Damage
 from klog.tools.log_files import LogRow, dump, verify
 from klog.tools.log_repair import RepairPlan, apply_repair, plan_repair
-from tests.tools.log_folders import ROWS, Stored, fill, folder_of, opened, overwrite, records_of, tree
+from tests.tools.log_folders import ROWS, TOPIC_ID, Stored, fill, folder_of, opened, overwrite, records_of, tree
 
 
 @pytest.fixture
@@ -78,7 +78,8 @@ def test_a_broker_serves_what_was_repaired(log_dir: Path, stored: list[Stored]) 
     overwrite(harmed.file, harmed.position + 61, b"?")
     apply_repair(plan_repair(log_dir))
     with opened(log_dir) as held:
-        log = held.logs[ROWS]
+        log = held.log(ROWS)
+        assert log is not None
         assert log.end.address == stored[-1].end
         (*_, last) = log.read(stored[-1].address, 1 << 20, log.end.address)
         data = last.file.read_at(last.position, last.size)
@@ -141,7 +142,7 @@ def test_bytes_that_reach_into_the_next_segment_are_cut_and_kept(log_dir: Path, 
 
 def test_damage_larger_than_any_buffer_is_kept_whole(log_dir: Path) -> None:
     with opened(log_dir) as held:
-        log = held.create(ROWS, held.uuid, LogConfig())
+        log = held.log_or_create(ROWS, TOPIC_ID, LogConfig())
         batch = encode_batch(records_of(0, 900, value_bytes=1_000))
         ends = [log.append(memoryview(bytearray(batch)), 0).end.address for _ in range(5)]
     (file,) = folder_of(log_dir).glob("*.log")
@@ -239,7 +240,8 @@ def test_any_damage_at_all(tmp_path: Path, data: st.DataObject) -> None:
     assert plan_repair(log_dir).folders == ()
     with opened(log_dir, segment_bytes=700) as held:
         assert good(log_dir) == before
-        log = held.logs[ROWS]
+        log = held.log(ROWS)
+        assert log is not None
         more = log.append(memoryview(encode_batch(records_of(99, 1))), leader_epoch=max(5, log.last_epoch))
     # Only the newest batch's epoch, raised by the noise, cannot be told from a true one before another batch follows.
     assert good(log_dir)[-1] == (more.base_offset, more.end.address)
