@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,6 +14,7 @@ from klog.record.records import Record, encode_batch
 from tests.broker_fixture import RunningBroker
 from tests.interop.aio_kafka import AioKafka
 from tests.interop.confluent import ConfluentKafka
+from tests.interop.java import JavaClient
 from tests.interop.kafka_python import KafkaPython
 from tests.interop.kcat import Kcat
 from tests.interop.kit import Client, From, Missing, Where, stored_batches
@@ -23,16 +25,31 @@ CLIENTS: dict[str, Callable[[], Client]] = {
     "kcat": Kcat,
     "kafka-python": KafkaPython,
     "aiokafka": AioKafka,
+    "java-3.9": partial(JavaClient, "kafka-3.9"),
+    "java-4.1": partial(JavaClient, "kafka-4.1"),
 }
 VALUES = [b"value %d of some text that can be compressed" % number for number in range(300)]
 
 
+@pytest.fixture(scope="session")
+def made() -> Iterator[dict[str, Client]]:
+    """Clients by name, each made once: some are processes."""
+    clients: dict[str, Client] = {}
+    yield clients
+    for one in clients.values():
+        if isinstance(one, JavaClient):
+            one.close()
+
+
 @pytest.fixture(params=list(CLIENTS))
-def client(request: pytest.FixtureRequest) -> Client:
-    try:
-        return CLIENTS[request.param]()
-    except Missing as reason:
-        pytest.skip(str(reason))
+def client(request: pytest.FixtureRequest, made: dict[str, Client]) -> Client:
+    name = request.param
+    if name not in made:
+        try:
+            made[name] = CLIENTS[name]()
+        except Missing as reason:
+            pytest.skip(str(reason))
+    return made[name]
 
 
 # --- Producing ---

@@ -28,9 +28,9 @@ def with_channel(bootstrap: str, work: Callable[[Channel], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def ask(bootstrap: str, key: ApiKey, version: int, **fields: Any) -> Any:
+def ask(bootstrap: str, api: ApiKey, version: int, /, **fields: Any) -> Any:
     """The answer's entity."""
-    return with_channel(bootstrap, lambda channel: channel.request(codec.request(key, version, **fields)))
+    return with_channel(bootstrap, lambda channel: channel.request(codec.request(api, version, **fields)))
 
 
 def error(answer: Any) -> int:
