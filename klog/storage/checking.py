@@ -12,8 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
+from crc32c import crc32c
+
 from klog.errors import PeerError
-from klog.record.batch import HEADER_BYTES, MAGIC, BatchHeader, check_crc, read_header
+from klog.record.batch import (
+    CRC_FROM,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    BatchHeader,
+    check_crc,
+    read_header,
+)
 from klog.storage.epochs import NO_EPOCH
 
 CHECK_BYTES: Final = 1 << 20
@@ -143,6 +153,11 @@ def _check_each(file: Readable, base_address: int, start: int, end: int, epoch_m
     chunk = _Chunk(file, base_address, end)
     address = start
     while address < end:
+        for found in chunk.sound_run(address, epoch_min):
+            yield found
+            address = found.header.next_address
+        if address >= end:
+            return
         header, reason = chunk.batch(address, epoch_min)
         if header is not None:
             yield Found(address, header)
@@ -170,6 +185,30 @@ class _Chunk:
         size = min(max(size, CHECK_BYTES), self._end - address)
         self._data = self._file.read_at(address - self._base_address, size)
         self._origin = address
+
+    def sound_run(self, address: int, epoch_min: int) -> Iterator[Found]:
+        """The batches from ``address`` on that are whole in the window and check; ends before the first that is not.
+
+        What ``batch`` says of them, without a call for each check: this is the time that a start after a kill takes.
+        """
+        data, origin = self._data, self._origin
+        at, length = address - origin, len(self._data)
+        if at < 0:
+            return
+        with memoryview(data) as view:
+            while at + HEADER_BYTES <= length:
+                header = read_header(data, at)
+                base_offset, batch_length, epoch, magic, crc, attributes, last_delta, *_, count = header
+                size = batch_length + LENGTH_PREFIX_BYTES
+                end = at + size
+                if base_offset != origin + at or magic != MAGIC or size < HEADER_BYTES or end > length:
+                    return
+                if count < 1 or last_delta != count - 1 or attributes & 7 > CODEC_MAX or epoch < epoch_min:
+                    return
+                if crc32c(view[at + CRC_FROM : end]) != crc:
+                    return
+                yield Found(base_offset, header)
+                at += size if size > count else count
 
     def batch(self, address: int, epoch_min: int) -> tuple[BatchHeader | None, str]:
         """The batch at ``address`` if it checks, and why not otherwise."""

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-DUE_BATCHES: Final = 200_000
+DUE_BATCHES: Final = 100_000
 DUE_BYTES: Final = 256 << 20
-"""A checkpoint is due after this many batches or bytes in a dir: checking them again takes about half a second."""
+"""A checkpoint is due after this many batches or bytes in a dir: checking them again takes less than half a
+second."""
 
 
 class Checkpoints:
@@ -38,6 +39,7 @@ class Checkpoints:
         self._summaries: dict[TopicPartition, checkpoint.LogSummary] = {}
         self._lines: dict[TopicPartition, str] = {}
         self._changed: set[Log] = set()
+        self._rolled: set[Log] = set()
         self._changed_batches = 0
         self._changed_bytes = 0
         self._noted: dict[Log, checkpoint.LogSummary] = {}
@@ -103,6 +105,7 @@ class Checkpoints:
         name = log.topic_partition
         with self._lock:
             self._changed.discard(log)
+            self._rolled.discard(log)
             self._noted.pop(log, None)
             if name in self._lines or name in self._points:
                 self._keep(name, None)
@@ -115,8 +118,6 @@ class Checkpoints:
 
     def appended(self, log: Log, batches: int, size: int) -> None:
         """Count towards the next checkpoint."""
-        if log.never_flushes:
-            return  # its recovery point moves at rolls, as Kafka's does
         self._changed.add(log)
         self._changed_batches += batches
         self._changed_bytes += size
@@ -126,14 +127,20 @@ class Checkpoints:
     def rolled(self, log: Log) -> None:
         """A segment was closed: its summary is worth keeping soon, or the next start would count it again."""
         self._changed.add(log)
+        self._rolled.add(log)
         self.soon()
 
     def changed(self, log: Log) -> None:
         self._changed.add(log)
 
-    def note(self) -> None:
-        """Note the state of every log that changed."""
-        changed, self._changed = self._changed, set()
+    def note(self, *, all_logs: bool = False) -> None:
+        """Note the state of every log that changed.
+
+        Of logs that are never flushed only those that rolled, as Kafka does it: what is noted will be flushed.
+        """
+        changed = {log for log in self._changed if all_logs or not log.never_flushes or log in self._rolled}
+        self._changed -= changed
+        self._rolled.clear()
         self._changed_batches = self._changed_bytes = 0
         noted = {log: summary for log in changed if (summary := log.summary()) is not None}
         with self._lock:
@@ -171,9 +178,13 @@ class Checkpoints:
             self._thread = _Thread(self)
             self._thread.start()
 
-    def stop_thread(self) -> None:
+    def stop_thread(self, *, write: bool = True) -> None:
+        """End the thread; ``write``: when it has written what is noted."""
         thread, self._thread = self._thread, None
         if thread is not None:
+            if not write:
+                with self._lock:
+                    self._noted.clear()
             thread.stop()
 
     # --- The files ---
@@ -235,9 +246,10 @@ class _Thread(threading.Thread):
         while True:
             self._woken.wait()
             self._woken.clear()
-            if self._stopping:
-                return
+            stopping = self._stopping
             try:
                 self._checkpoints.write()
             except StorageError as error:
                 _log.error("the checkpoint was not written: %s", error)
+            if stopping:
+                return

@@ -252,7 +252,8 @@ class LogDir(Health):
             if self.failure is None:
                 for log in self.logs.values():
                     self.checkpoints.changed(log)
-                self.checkpoint()
+                self.checkpoints.note(all_logs=True)
+                self.checkpoints.write()
         finally:
             for log in self.logs.values():
                 try:
@@ -263,7 +264,7 @@ class LogDir(Health):
 
     def abandon(self) -> None:
         """Let go of everything as a killed process would: nothing is flushed or written."""
-        self.checkpoints.stop_thread()
+        self.checkpoints.stop_thread(write=False)
         for log in self.logs.values():
             log.abandon()
         self._held.release()

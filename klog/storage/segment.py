@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from klog.errors import CorruptLog, OffsetOutOfRange, StorageError
-from klog.record.batch import HEADER_BYTES, BatchHeader, read_header
+from klog.record.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, read_header
 from klog.storage.batch_index import Anchor, BatchIndex
 from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import FileSystem, LogFile
@@ -139,7 +139,8 @@ class Segment:
     def appended(self, address: int, header: BatchHeader) -> None:
         """Take in the batch that was written (or found) at ``address``, the end so far."""
         count = header.count
-        end = address + header.size_bytes
+        size = header.batch_length + LENGTH_PREFIX_BYTES
+        end = address + size
         self.count = count_after = (self.count or 0) + count
         self.index.add(address, count_after, self.max_timestamp_ms)
         if header.max_timestamp_ms > self.max_timestamp_ms:
@@ -147,7 +148,7 @@ class Segment:
             self.max_timestamp_address = address
         self.size = end - self.base_address
         self.end_offset = address + count
-        if count > header.size_bytes:
+        if count > size:
             self.has_holes = True
             end = address + count
         self.end_address = end
