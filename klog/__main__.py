@@ -9,7 +9,7 @@ from klog import __version__
 
 def main() -> int:
     """Run one command; the exit code. ``--version`` is answered here, before anything slow is imported."""
-    if sys.argv[1:] in (["--version"], ["version"]):
+    if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"klog {__version__}\n")
         return 0
     from klog.cli.root import run

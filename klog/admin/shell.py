@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Iterable
@@ -26,11 +27,27 @@ NAMES_CHANGE_AFTER = frozenset({"topic", "topics", "produce", "up", "down"})
 
 
 class QuietHistory(FileHistory):
-    """A history that keeps no line beginning with a space: the way to type what nobody should find later."""
+    """A history that keeps no line beginning with a space: the way to type what nobody should find later.
+
+    Where the file cannot be read or written the shell works on, and remembers as long as it lives.
+    """
 
     def append_string(self, string: str) -> None:
         if not string.startswith(" "):
             super().append_string(string)
+
+    def load_history_strings(self) -> Iterable[str]:
+        try:
+            return list(super().load_history_strings())
+        except OSError:
+            return []
+
+    def store_string(self, string: str) -> None:
+        try:
+            Path(os.fsdecode(self.filename)).parent.mkdir(parents=True, exist_ok=True)
+            super().store_string(string)
+        except OSError:
+            pass
 
 
 class Shell:
@@ -57,8 +74,6 @@ class Shell:
             words = words[1:] or ["--help"]
         if words[0] in LEAVE:
             return False
-        if words[0] == "help":
-            words = [*words[1:], "--help"]
         if words[0] == "shell":
             return self._refuse("this is the shell already")
         if filter_command is None:
@@ -91,7 +106,6 @@ class Shell:
         self, history: Path, *, terminal_input: Input | None = None, terminal_output: Output | None = None
     ) -> int:
         """Prompt until the end of input or ``exit``; the exit code of the last command."""
-        history.parent.mkdir(parents=True, exist_ok=True)
         topics = LiveNames(self._tree.topic_names)
         topics.now()
         session: PromptSession[str] = PromptSession(

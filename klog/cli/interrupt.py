@@ -65,6 +65,16 @@ def cancelling(cancel: Act) -> Iterator[Callable[[], bool]]:
         _STATE.cancel = None
 
 
+@contextmanager
+def raising() -> Iterator[None]:
+    """While a person is asked: Ctrl-C raises KeyboardInterrupt at once, for nothing else comes back from a question."""
+    cancel, _STATE.cancel = _STATE.cancel, None
+    try:
+        yield
+    finally:
+        _STATE.cancel = cancel
+
+
 def take_over(*, ends_process: bool) -> object:
     """``install`` for one command of a process that lives on, the shell; what `give_back` wants afterwards.
 

@@ -171,7 +171,8 @@ class Invocation:
             render(preview, Format.TABLE, sys.stderr, terminal=is_terminal(sys.stderr))
         sys.stderr.write(f"{question}{where}? [y/N] ")
         sys.stderr.flush()
-        answer = sys.stdin.readline()
+        with interrupt.raising():
+            answer = sys.stdin.readline()
         if answer.strip().lower() not in ("y", "yes"):
             if not answer:
                 sys.stderr.write("\n")

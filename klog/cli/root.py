@@ -67,7 +67,12 @@ class RootGroup(PlainHelp, TyperGroup):
         sys.exit(self.execute(list(sys.argv[1:] if args is None else args), **extra))
 
     def execute(self, words: list[str], **extra: Any) -> int:
-        """Run a command line; its exit code. What the shell calls for each of its lines."""
+        """Run a command line; its exit code. What the shell calls for each of its lines.
+
+        ``help WORDS`` is ``WORDS --help``.
+        """
+        if words[:1] == ["help"]:
+            words = [*words[1:], "--help"]
         try:
             result = super().main(args=words, prog_name="klog", standalone_mode=False, **extra)
             sys.stdout.flush()

@@ -87,6 +87,22 @@ def test_a_person_is_asked_with_a_preview(at: list[str], filled: str) -> None:
     assert klog("topic", "describe", filled, *at).code == 1
 
 
+def test_ctrl_c_at_a_question_is_a_no(at: list[str], filled: str) -> None:
+    with on_terminal("topic", "delete", filled, *at) as (process, terminal):
+        terminal.wait_for("[y/N] ")
+        terminal.type("\x03")
+        assert process.wait(20) == 130
+    with on_terminal("shell", *at) as (process, terminal):
+        terminal.wait_for("klog>")
+        terminal.type(f"topic delete {filled}\r")
+        terminal.wait_for("[y/N] ")
+        terminal.type("\x03")
+        terminal.wait_for("exit 130")  # the toolbar of the next prompt
+        terminal.type("exit\r")
+        assert process.wait(20) == 130
+    assert klog("topic", "describe", filled, *at).code == 0
+
+
 def test_what_tail_writes_produce_takes_again(at: list[str], filled: str) -> None:
     source = klog("tail", filled, "-o", "start", "-e", "--output", "jsonl", *at)
     assert source.code == 0 and len(source.stdout.splitlines()) == 30
@@ -187,6 +203,20 @@ def test_reading_never_makes_a_topic(at: list[str], topic: str) -> None:
     ran = klog("tail", topic, "-e", *at)
     assert ran.code == 1 and topic in ran.stderr
     assert topic not in klog("topic", "list", *at).stdout
+
+
+def test_an_export_is_planned_without_spark(at: list[str], filled: str, tmp_path: Path) -> None:
+    root = tmp_path / "export"
+    planned = klog("export", "run", filled, "--to", root, "--dry-run", "-o", "json", *at)
+    assert planned.code == 0, planned.stderr
+    assert sum(row["messages"] for row in planned.rows) == 30 and not root.exists()
+    none = klog("export", "status", root, "-o", "json", *at)
+    assert none.code == 1 and none.error["code"] == "NOT_FOUND" and str(root) in none.error["message"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").touch()
+    refused = klog("export", "run", filled, "--to", tmp_path / "other", "-o", "json", *at)
+    assert refused.code == 1 and refused.error["code"] == "REFUSED"
+    assert klog("export", "run", filled, "--to", root, "--from", "5:x", *at).code == 2
 
 
 # --- Streams and signals ---------------------------------------------------------------------------------------------
