@@ -18,6 +18,7 @@ def describe(folder: Path) -> dict[str, str]:
         "cores": str(os.cpu_count()),
         "memory": f"{int(_field('/proc/meminfo', 'MemTotal').split()[0]) / 1048576:.0f} GiB",
         "kernel": platform.release(),
+        "load when it began": f"{os.getloadavg()[0]:.1f}",
         "python": platform.python_version(),
         "java": _java_version(),
         "fdatasync of 16 KB": f"{_flush_ms(folder):.2f} ms",

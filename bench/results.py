@@ -27,6 +27,7 @@ UNITS = {
     "spark_seconds": "of it Spark's start, s",
     "megabytes": "broker, MB",
     "peak_megabytes": "broker at its most, MB",
+    "moved_gigabytes": "after GB in and out",
     "helper_megabytes": "its ZooKeeper, MB",
 }
 

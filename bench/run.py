@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from bench.processes import (
 from bench.produce import ProduceFailed, fill
 from bench.results import CEILING
 from bench.run_record import RunRecord
-from bench.workloads import FILL_MESSAGES, MANY_PARTITIONS, TO_CONSUMER, Sizes, Workload
+from bench.workloads import FILL_MESSAGES, MANY_PARTITIONS, MOVED, TO_CONSUMER, Sizes, Workload
 
 FAILURES = (
     CommandFailed,
@@ -72,6 +73,7 @@ class Bench:
         self._rounds = rounds
         self._systems: list[System] = []
         self._topics = 0
+        self._moved_mb: Counter[str] = Counter()
 
     def start(self, names: Sequence[str]) -> None:
         """Starts what can be had; the rest is noted and left out."""
@@ -113,6 +115,8 @@ class Bench:
                 "megabytes": resident_bytes(system.broker_pids()) / 1e6,
                 "peak_megabytes": peak_resident_bytes(system.broker_pids()) / 1e6,
             }
+            if moved := self._moved_mb[system.name]:
+                figures["moved_gigabytes"] = moved / 1000
             if helpers := system.helper_pids():
                 figures["helper_megabytes"] = resident_bytes(helpers) / 1e6
             self.record.add(what, system.name, figures)
@@ -144,6 +148,7 @@ class Bench:
                         continue
                     with self._noted(workload, system):
                         figures = self._one(workload, system, standing.get(system.name))
+                        self._moved_mb[system.name] += figures.pop(MOVED, 0)
                         if number >= 0:
                             self.record.add(workload.name, system.name, figures)
                             say(f"{workload.name}: {system.name}: {_line(figures)}")

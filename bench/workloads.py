@@ -19,6 +19,9 @@ from bench.produce import Load, Shape, fill, produce, pump
 
 Figures = Mapping[str, float]
 
+MOVED = "moved_megabytes"
+"""What went through in a run: added up, it says how much a broker had seen when its memory was weighed."""
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -80,6 +83,7 @@ def _produced(system: System, run: Callable[[], Load]) -> Figures:
         "messages_per_s": load.messages / load.seconds,
         "megabytes_per_s": load.value_bytes / load.seconds / 1e6,
         "broker_cpu_us": 1e6 * broker_cpu / load.messages,
+        MOVED: load.value_bytes / 1e6,
         "client_cores": client_cores,
     }
 
@@ -154,6 +158,7 @@ class Consume(_Fresh):
             "messages_per_s": load.messages / load.seconds,
             "megabytes_per_s": load.value_bytes / load.seconds / 1e6,
             "broker_cpu_s_per_gb": 1e9 * broker_cpu / load.value_bytes,
+            MOVED: load.value_bytes / 1e6,
             "client_cores": client_cores,
         }
 
