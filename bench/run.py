@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -73,7 +73,7 @@ class Bench:
         self._rounds = rounds
         self._systems: list[System] = []
         self._topics = 0
-        self._moved_mb: Counter[str] = Counter()
+        self._moved_mb: defaultdict[str, float] = defaultdict(float)
 
     def start(self, names: Sequence[str]) -> None:
         """Starts what can be had; the rest is noted and left out."""
