@@ -22,6 +22,7 @@ from klog.client.raw_fetch import Range
 from klog.spark.options import SourceOptions
 from klog.spark.source import KlogReader
 from tests.broker_fixture import RunningBroker
+from tests.spark.killed_export import JVM_QUICK_START
 
 COLUMNS = ["topic", "partition", "offset", "key", "value", "headers"]
 
@@ -137,6 +138,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The session, with Spark's retries of tasks, as `klog export run` has it."""
     from klog.spark.session import start_session
 
-    session = start_session("local[2,4]")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", JVM_QUICK_START)
+        session = start_session("local[2,4]")
     yield session
     session.stop()

@@ -198,6 +198,7 @@ class RecordingFileSystem(OsFileSystem):
     """The real one, that notes what was made durable, in order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.acts: list[tuple[str, str]] = []
 
     def open(self, path: str, *, create: bool = False) -> OsLogFile:

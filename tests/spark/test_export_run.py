@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,8 +30,9 @@ from klog.ops.export_run import STEPS, run
 from klog.ops.export_status import status
 from klog.ops.export_verify import verify
 from klog.ops.exports import ExportedRange
-from tests.broker_fixture import ROOT, RunningBroker
+from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import DirectWriter, Message, TopicOnBroker, exported_rows, make_messages
+from tests.spark.killed_export import kill_at
 
 NewTopic = Callable[..., TopicOnBroker]
 
@@ -389,29 +387,13 @@ def test_two_exporters_at_once_leave_every_message_once(new_topic: NewTopic, tmp
     assert list((tmp_path / "_staging").iterdir()) == []
 
 
-KILLED = """
-import os, signal, sys
-sys.path[:0] = [{root!r}]
-from klog.ops.export_run import run
-from tests.spark.conftest import DirectWriter
-def die(step):
-    if step == {step!r}:
-        os.kill(os.getpid(), signal.SIGKILL)
-run({bootstrap!r}, [{topic!r}], {target!r}, DirectWriter(), on_step=die)
-"""
-
-
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at_any_step_and_run_again_every_message_is_there_once(
     new_topic: NewTopic, tmp_path: Path, step: str
 ) -> None:
     topic = new_topic()
     first = topic.produce(make_messages(60), batch=9)
-    code = KILLED.format(
-        root=str(ROOT), step=step, bootstrap=topic.bootstrap, topic=topic.name, target=str(tmp_path / "root")
-    )
-    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert kill_at(topic.bootstrap, topic.name, tmp_path / "root", step, "direct")
     committed = STEPS.index(step) >= STEPS.index("committed")
     assert offsets(tmp_path / "root") == (first if committed else [])
     second = topic.produce(make_messages(10))

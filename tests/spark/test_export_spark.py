@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from klog.client.raw_fetch import Range
 from klog.errors import OffsetOutOfRange
 from klog.ops.export_verify import verify
 from klog.spark.export import SparkWriter, run_export
 from tests.broker_fixture import ROOT
 from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages
+from tests.spark.killed_export import kill_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -74,26 +75,6 @@ def test_what_a_task_says_is_the_error(spark: Any, new_topic: NewTopic, tmp_path
     assert list((tmp_path / "_staging").iterdir()) == []
 
 
-KILLED = """
-import os, signal, sys, threading, pathlib
-from klog.spark.export import run_export
-target, step = {target!r}, {step!r}
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-def reached(name):
-    if name == step:
-        die()
-    if name == "staged" and step == "writing":
-        threading.Thread(target=watch, daemon=True).start()
-def watch():  # the first bytes of a file of messages, which nobody has committed
-    pause = threading.Event()
-    while not any(p.stat().st_size for p in pathlib.Path(target, "_staging").rglob("part-*")):
-        pause.wait(0.001)
-    die()
-run_export({bootstrap!r}, [{topic!r}], target, master="local[2,4]", on_step=reached)
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["writing", "counted", "committed"])
 def test_killed_and_run_again_every_message_is_there_once(
@@ -102,9 +83,7 @@ def test_killed_and_run_again_every_message_is_there_once(
     topic = new_topic(1)
     root = tmp_path / "root"
     first = topic.produce([Message(b"%d" % i, os.urandom(300)) for i in range(20_000)])
-    code = KILLED.format(target=str(root), step=step, bootstrap=topic.bootstrap, topic=topic.name)
-    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
+    assert kill_at(topic.bootstrap, topic.name, root, step)
     assert offsets(root) == (first if step == "committed" else [])
     second = topic.produce(make_messages(100))
     run_export(topic.bootstrap, [topic.name], str(root))
@@ -115,8 +94,6 @@ def test_killed_and_run_again_every_message_is_there_once(
 def test_the_writer_leaves_data_and_nothing_else(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     produced = topic.produce(make_messages(10))
-    from klog.client.raw_fetch import Range
-
     SparkWriter().write(topic.bootstrap, [Range(topic.name, 0, 0, produced[-1] + 1)], tmp_path)
     assert {path.suffix for path in tmp_path.iterdir()} == {".parquet"}
     assert not any(path.name.startswith((".", "_")) for path in tmp_path.rglob("*"))

@@ -1,0 +1,73 @@
+"""One export that kills itself with SIGKILL at a named point; run as a process of its own.
+
+    python -m tests.spark.killed_export BOOTSTRAP TOPIC ROOT POINT spark|direct
+
+POINT is one of the export's steps, or ``writing``: as soon as the first bytes of a file of messages are there, or a
+number: so many seconds after the writing began. A process that gets past its point ends with 0.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from klog.ops.export_run import STEPS, run
+from tests.broker_fixture import ROOT
+
+JVM_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Half the processor time of a short run; a long one would be slower."""
+
+
+def start(bootstrap: str, topic: str, root: Path, point: str, writer: str = "spark") -> subprocess.Popen[bytes]:
+    """The process, started."""
+    command = [sys.executable, "-m", "tests.spark.killed_export", bootstrap, topic, str(root), point, writer]
+    environment = {**os.environ, "JAVA_TOOL_OPTIONS": JVM_QUICK_START}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+
+
+def kill_at(bootstrap: str, topic: str, root: Path, point: str, writer: str = "spark") -> bool:
+    """Run it; whether it was killed (False: it ended before). AssertionError with its words where it failed."""
+    process = start(bootstrap, topic, root, point, writer)
+    _, errors = process.communicate()
+    assert process.returncode in (-signal.SIGKILL, 0), errors.decode()[-3000:]
+    return process.returncode != 0
+
+
+def main(bootstrap: str, topic: str, root: str, point: str, writer: str) -> None:
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_at_the_first_bytes() -> None:
+        pause = threading.Event()
+        while not any(path.stat().st_size for path in Path(root, "_staging").rglob("part-*")):
+            pause.wait(0.001)
+        die()
+
+    def reached(step: str) -> None:
+        if step == point:
+            die()
+        if step == "staged" and point == "writing":
+            threading.Thread(target=die_at_the_first_bytes, daemon=True).start()
+        if step == "staged" and point not in (*STEPS, "writing"):
+            timer = threading.Timer(float(point), die)
+            timer.daemon = True
+            timer.start()
+
+    if writer == "spark":
+        from klog.spark.export import SparkWriter
+
+        run(bootstrap, [topic], root, SparkWriter("local[2,4]"), on_step=reached)
+    else:
+        from tests.spark.conftest import DirectWriter
+
+        run(bootstrap, [topic], root, DirectWriter(), on_step=reached)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
