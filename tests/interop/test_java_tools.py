@@ -46,15 +46,7 @@ def test_the_life_of_a_topic(broker: RunningBroker, topic: str, tools: JavaTools
     run(
         tools,
         tools.console_producer,
-        *(
-            *at,
-            "--topic",
-            topic,
-            "--producer-property",
-            "compression.type=zstd",
-            "--producer-property",
-            "linger.ms=200",
-        ),
+        *(*at, "--topic", topic, "--compression-codec", "zstd"),
         text="".join(line + "\n" for line in lines),
     )
     stored = stored_batches(broker.bootstrap, topic)
