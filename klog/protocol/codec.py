@@ -102,7 +102,11 @@ def skip_tags(frame: memoryview, at: int) -> int:
 
 
 def decode_body(frame: memoryview, head: RequestHead) -> Any:
-    """The request's entity (kio's class for its key and version). Trailing bytes are refused."""
+    """The request's entity (kio's class for its key and version).
+
+    Bytes behind it are ignored, as Kafka does: librdkafka sends three too many when it asks for the metadata of all
+    topics in version 9.
+    """
     return _decode(frame.toreadonly(), head.body_at, request_schema(head.key, head.version))
 
 
@@ -121,13 +125,9 @@ def decode_response(frame: bytes | memoryview, key: int, version: int) -> tuple[
 def _decode(frame: memoryview, at: int, schema: Any) -> Any:
     check_lengths(frame, at, schema)
     try:
-        entity, size = entity_reader(schema)(frame, at)
+        entity, _ = entity_reader(schema)(frame, at)
     except (SerialError, ValueError, OverflowError, UnicodeDecodeError, KeyError) as error:  # KeyError: unknown tags
         raise MalformedRequest(f"{schema.__name__} version {schema.__version__} does not parse: {error}") from None
-    if at + size != len(frame):
-        raise MalformedRequest(
-            f"{schema.__name__} version {schema.__version__} ends at byte {at + size} of {len(frame)}"
-        )
     return entity
 
 

@@ -62,20 +62,16 @@ class PartitionAnswer(NamedTuple):
 
 
 def read_request(frame: memoryview, head: RequestHead) -> ProduceRequest:
-    """The request in ``frame``; MalformedRequest if it does not parse to its last byte."""
+    """The request in ``frame``; MalformedRequest if it does not parse. Bytes behind it are ignored, as Kafka does."""
     try:
         if head.version >= FLEXIBLE_FROM:
-            request, end = _read_flexible(frame, head.body_at)
-        else:
-            request, end = _read_plain(frame, head.body_at)
+            return _read_flexible(frame, head.body_at)
+        return _read_plain(frame, head.body_at)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise MalformedRequest(f"Produce version {head.version} does not parse: {error}") from None
-    if end != len(frame):
-        raise MalformedRequest(f"Produce version {head.version} ends at byte {end} of {len(frame)}")
-    return request
 
 
-def _read_plain(frame: memoryview, at: int) -> tuple[ProduceRequest, int]:
+def _read_plain(frame: memoryview, at: int) -> ProduceRequest:
     (size,) = _I16.unpack_from(frame, at)
     at += 2
     transactional_id = None
@@ -94,10 +90,10 @@ def _read_plain(frame: memoryview, at: int) -> tuple[ProduceRequest, int]:
             index, size = _INDEX_SIZE.unpack_from(frame, at)
             records, at = _records(frame, at + 8, size)
             partitions.append(ProducedPartition(topic, index, records))
-    return ProduceRequest(transactional_id, acks, timeout_ms, partitions), at
+    return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
-def _read_flexible(frame: memoryview, at: int) -> tuple[ProduceRequest, int]:
+def _read_flexible(frame: memoryview, at: int) -> ProduceRequest:
     size, at = read_uvarint(frame, at)
     transactional_id = None
     if size > 0:
@@ -116,7 +112,8 @@ def _read_flexible(frame: memoryview, at: int) -> tuple[ProduceRequest, int]:
             at = skip_tags(frame, at)
             partitions.append(ProducedPartition(topic, index, records))
         at = skip_tags(frame, at)
-    return ProduceRequest(transactional_id, acks, timeout_ms, partitions), skip_tags(frame, at)
+    skip_tags(frame, at)
+    return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
 def _text(frame: memoryview, at: int, size: int) -> tuple[str, int]:

@@ -70,8 +70,7 @@ def test_a_request_cut_anywhere_is_refused(values: dict[str, object], version: i
     cut = data.draw(st.integers(head.body_at, len(whole) - 1))
     with pytest.raises(MalformedRequest):
         produce.read_request(memoryview(whole[:cut]), head)
-    with pytest.raises(MalformedRequest):
-        produce.read_request(memoryview(whole + b"\0"), head)
+    assert produce.read_request(memoryview(whole + b"\0\0"), head) == produce.read_request(memoryview(whole), head)
 
 
 @given(st.binary(max_size=100), st.sampled_from(VERSIONS))

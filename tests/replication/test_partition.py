@@ -1,0 +1,157 @@
+"""The leader's side of a partition: what moves the high watermark, and who is told what and when (rules R2, R8, R9)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from klog.config import LogConfig
+from klog.errors import FencedLeaderEpoch, KlogError, NotLeader, StorageError, UnknownLeaderEpoch
+from klog.names import TopicPartition
+from klog.record.records import Record, encode_batch
+from klog.replication.partition import Partition, decide_high_watermark
+from klog.storage.filesystem import OsFileSystem
+from klog.storage.log import Log, LogEnd
+
+NEVER = 2**63 - 1
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self.told: list[KlogError | None] = []
+
+    def committed(self, error: KlogError | None) -> None:
+        self.told.append(error)
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.times = 0
+
+    def more(self) -> None:
+        self.times += 1
+
+
+def records(count: int = 1) -> memoryview:
+    batch = encode_batch([Record(index, 1000, None, b"x" * 20, ()) for index in range(count)])
+    return memoryview(bytearray(batch))
+
+
+class Led:
+    """A partition over a real log; flushes are asked for and done by the test."""
+
+    def __init__(self, folder: Path, **config: int) -> None:
+        folder.mkdir()
+        self.asked = 0
+        self.log = Log.open(OsFileSystem(), str(folder), TopicPartition("t", 0), LogConfig(**config))
+        self.log.begin_epoch(3)
+        self.partition = Partition(TopicPartition("t", 0), self.log, leader_epoch=3, want_flush=self.want)
+
+    def want(self, log: Log) -> None:
+        self.asked += 1
+
+    def flush(self) -> None:
+        self.partition.flushed(self.log.flush())
+
+
+@pytest.fixture
+def led(tmp_path: Path) -> Led:
+    return Led(tmp_path / "t-0")
+
+
+def test_an_append_is_acknowledged_when_it_is_flushed_and_not_before(led: Led) -> None:
+    waiter = Waiter()
+    result = led.partition.append(records(5))
+    assert led.asked == 1
+    assert not led.partition.when_committed(result.end.address, waiter)
+    assert led.partition.high_watermark == LogEnd(0, 0)
+    assert waiter.told == []
+    led.flush()
+    assert waiter.told == [None]
+    assert led.partition.high_watermark == result.end
+    assert led.partition.high_watermark.offset == 5  # shown: the last record + 1, not the next address
+    assert led.partition.when_committed(result.end.address, Waiter())
+
+
+def test_one_flush_acknowledges_all_before_it_and_none_after_it(led: Led) -> None:
+    first, second, third = Waiter(), Waiter(), Waiter()
+    for waiter in (first, second):
+        assert not led.partition.when_committed(led.partition.append(records()).end.address, waiter)
+    end = led.log.flush()
+    assert not led.partition.when_committed(led.partition.append(records()).end.address, third)
+    led.partition.flushed(end)
+    assert (first.told, second.told, third.told) == ([None], [None], [])
+
+
+def test_with_the_rule_never_to_flush_an_append_is_committed_at_once(tmp_path: Path) -> None:
+    led = Led(tmp_path / "t-0", flush_messages=NEVER, flush_ms=NEVER)
+    result = led.partition.append(records())
+    assert led.partition.when_committed(result.end.address, Waiter())
+    assert led.partition.high_watermark == result.end
+
+
+def test_readers_wake_when_the_high_watermark_moves_not_when_something_is_appended(led: Led) -> None:
+    reader = Reader()
+    led.partition.watch(reader)
+    led.partition.append(records())
+    assert reader.times == 0
+    led.flush()
+    assert reader.times == 1
+    led.partition.unwatch(reader)
+    led.partition.append(records())
+    led.flush()
+    assert reader.times == 1
+
+
+def test_a_disk_that_refuses_fails_whoever_waits(led: Led) -> None:
+    waiter = Waiter()
+    led.partition.when_committed(led.partition.append(records()).end.address, waiter)
+    error = StorageError("no disk")
+    led.partition.failed(error)
+    assert waiter.told == [error]
+
+
+def test_who_resigns_appends_nothing_and_fails_whoever_waits(led: Led) -> None:
+    waiter, reader = Waiter(), Reader()
+    led.partition.watch(reader)
+    led.partition.when_committed(led.partition.append(records()).end.address, waiter)
+    led.partition.resign(NotLeader("another leads"))
+    assert [type(error) for error in waiter.told] == [NotLeader]
+    assert reader.times == 1
+    with pytest.raises(NotLeader):
+        led.partition.append(records())
+
+
+def test_who_finishes_appends_nothing_but_still_commits(led: Led) -> None:
+    waiter = Waiter()
+    led.partition.when_committed(led.partition.append(records()).end.address, waiter)
+    led.partition.finish()
+    with pytest.raises(NotLeader):
+        led.partition.append(records())
+    led.flush()
+    assert waiter.told == [None]
+
+
+def test_epochs_of_clients_are_checked(led: Led) -> None:
+    led.partition.check_epoch(-1)
+    led.partition.check_epoch(3)
+    with pytest.raises(FencedLeaderEpoch):
+        led.partition.check_epoch(2)
+    with pytest.raises(UnknownLeaderEpoch):
+        led.partition.check_epoch(4)
+
+
+def test_the_end_is_not_known_until_the_high_watermark_reaches_the_epoch(tmp_path: Path) -> None:
+    led = Led(tmp_path / "t-0")
+    led.partition.append(records())
+    later = Partition(TopicPartition("t", 0), led.log, leader_epoch=4, want_flush=led.want)
+    assert not later.end_is_known  # what the older leader appended is not committed yet
+    later.flushed(led.log.flush())
+    assert later.end_is_known
+
+
+def test_the_high_watermark_is_the_lowest_flushed_end_and_never_goes_back() -> None:
+    ends = [LogEnd(100, 90), LogEnd(70, 60), LogEnd(200, 190)]
+    assert decide_high_watermark(LogEnd(0, 0), ends) == LogEnd(70, 60)
+    assert decide_high_watermark(LogEnd(80, 75), ends) == LogEnd(80, 75)

@@ -1,0 +1,237 @@
+"""The rules against loss that a single broker's life must obey, on real processes: R1, R7, L8, L10, Z1, and lost
+sessions.
+
+Each test states the loss that its rule prevents; without the rule the test fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer as Client
+from confluent_kafka import Producer, TopicPartition
+
+from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.zookeeper import ZooKeeper
+from klog.net.channel import Channel
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from tests.broker_fixture import RunningBroker
+
+SESSION_MS = "4000"
+
+
+def produce(broker: RunningBroker, topic: str, count: int = 10) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "message.timeout.ms": 20_000})
+    failed: list[object] = []
+    for number in range(count):
+        producer.produce(
+            topic, str(number).encode(), partition=0, on_delivery=lambda error, _: error and failed.append(error)
+        )
+    assert producer.flush(25) == 0
+    assert not failed
+
+
+def end_of(broker: RunningBroker, topic: str) -> int:
+    client = Client({"bootstrap.servers": broker.bootstrap, "group.id": "x", "enable.auto.commit": False})
+    _, high = client.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+    client.close()
+    return int(high)
+
+
+def metadata(broker: RunningBroker, topic: str) -> Any:
+    """The topic's partition 0 as the broker shows it."""
+
+    async def ask() -> Any:
+        host, _, port = broker.bootstrap.rpartition(":")
+        channel = await Channel.connect(host, int(port))
+        try:
+            asked = codec.request(
+                ApiKey.METADATA,
+                9,
+                topics=[{"name": topic}],
+                allow_auto_topic_creation=False,
+                include_cluster_authorized_operations=False,
+                include_topic_authorized_operations=False,
+            )
+            return (await channel.request(asked)).topics[0].partitions[0]
+        finally:
+            await channel.close()
+
+    return asyncio.run(ask())
+
+
+def state(broker: RunningBroker, topic: str) -> dict[str, object]:
+    with ZooKeeper(broker.zookeeper) as zookeeper:
+        zookeeper.start()
+        found = json.loads(zookeeper.get(f"/brokers/topics/{topic}/partitions/0/state").data)
+        assert isinstance(found, dict)
+        return found
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_r1_a_restart_leads_under_a_new_epoch(make_broker: Callable[..., RunningBroker], topic: str, how: str) -> None:
+    """An old incarnation's requests must be told from a new one's: its epoch never comes back."""
+    broker = make_broker().start()
+    produce(broker, topic)
+    before, high = metadata(broker, topic).leader_epoch, end_of(broker, topic)
+    getattr(broker, how)()
+    broker.start()
+    after = metadata(broker, topic)
+    assert after.leader_epoch > before
+    assert state(broker, topic)["leader_epoch"] == after.leader_epoch
+    assert end_of(broker, topic) == high
+
+
+def test_r1_an_emptied_dir_does_not_lead(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+    """A broker that comes back with an empty disk must not make everybody believe that the partition is empty."""
+    broker = make_broker().start()
+    produce(broker, topic)
+    high = end_of(broker, topic)
+    broker.stop()
+    folder = broker.folder / "data" / f"{topic}-0"
+    shutil.move(folder, broker.folder / "kept")
+    broker.start()
+    assert metadata(broker, topic).leader_id == -1
+    assert f"not leading {topic}-0" in broker.log_text
+    assert not folder.exists()
+    broker.stop()
+    shutil.move(broker.folder / "kept", folder)
+    broker.start()
+    assert metadata(broker, topic).leader_id == 1
+    assert end_of(broker, topic) == high
+
+
+def test_l10_another_topics_folder_is_not_served(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+    """The log of a topic that was deleted and made again under its name must not appear in the new one."""
+    broker = make_broker().start()
+    produce(broker, topic)
+    produce(broker, f"{topic}-other")
+    broker.stop()
+    data = broker.folder / "data"
+    shutil.move(data / f"{topic}-0", broker.folder / "kept")
+    shutil.move(data / f"{topic}-other-0", data / f"{topic}-0")
+    broker.start()
+    assert metadata(broker, topic).leader_id == -1
+    assert f"not leading {topic}-0" in broker.log_text
+
+
+def test_r7_a_killed_broker_takes_its_own_entry_over_at_once(make_broker: Callable[..., RunningBroker]) -> None:
+    """Nobody waits for the session of a process that is known to be dead: it held the lock that we hold now."""
+    broker = make_broker(zookeeper__session__timeout__ms="30000").start()
+    broker.kill()
+    began = time.monotonic()
+    broker.start()
+    assert time.monotonic() - began < 20  # far below the session that the dead process left
+
+
+def test_r7_another_with_the_same_id_is_refused(make_broker: Callable[..., RunningBroker]) -> None:
+    """Two processes with one id would both lead its partitions."""
+    broker = make_broker().start()
+    other = make_broker(1, folder=broker.folder.parent / "other")
+    other.start(expect_ready=False)
+    assert other.process is not None
+    assert other.process.wait(20) == 1
+    assert "broker id 1 is in use" in other.log_text
+    assert end_of_cluster_is_reachable(broker)
+
+
+def end_of_cluster_is_reachable(broker: RunningBroker) -> bool:
+    client = Client({"bootstrap.servers": broker.bootstrap, "group.id": "x", "enable.auto.commit": False})
+    found = client.list_topics(timeout=10)
+    client.close()
+    return len(found.brokers) == 1
+
+
+def test_a_log_dir_in_use_is_refused(make_broker: Callable[..., RunningBroker]) -> None:
+    broker = make_broker().start()
+    other = make_broker(2, folder=broker.folder, chroot=broker.zookeeper + "x")
+    log_before = broker.log_text
+    other.start(expect_ready=False)
+    assert other.process is not None
+    assert other.process.wait(20) == 1
+    assert "lock" in broker.log_text.removeprefix(log_before)
+
+
+def test_a_log_dir_of_another_cluster_is_refused(make_broker: Callable[..., RunningBroker]) -> None:
+    """Its partitions would be mixed with another cluster's of the same names."""
+    broker = make_broker().start()
+    broker.stop()
+    broker.zookeeper += "-another"
+    broker.start(expect_ready=False)
+    assert broker.process is not None
+    assert broker.process.wait(20) == 1
+    assert "belongs to cluster" in broker.log_text
+
+
+@pytest.mark.slow
+def test_an_expired_session_is_said_reads_go_on_and_the_broker_comes_back(
+    make_broker: Callable[..., RunningBroker], topic: str
+) -> None:
+    """A broker that was away longer than its session must not go on as if nobody could have replaced it."""
+    broker = make_broker(zookeeper__session__timeout__ms=SESSION_MS).start()
+    produce(broker, topic)
+    before, high = metadata(broker, topic).leader_epoch, end_of(broker, topic)
+    broker.send(signal.SIGSTOP)
+    with ZooKeeper(broker.zookeeper) as zookeeper:
+        zookeeper.start()
+        deadline = time.monotonic() + 30
+        while zookeeper.exists("/brokers/ids/1") is not None:  # until ZooKeeper has given the session up
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        broker.send(signal.SIGCONT)
+        broker.wait_for_log("registered again as broker")
+        assert zookeeper.exists("/brokers/ids/1") is not None
+    assert "session has expired" in broker.log_text
+    assert metadata(broker, topic).leader_epoch > before
+    assert end_of(broker, topic) == high
+    produce(broker, topic)
+    assert end_of(broker, topic) > high
+
+
+@pytest.mark.slow
+def test_r7_a_broker_that_finds_its_entry_replaced_stops(make_broker: Callable[..., RunningBroker]) -> None:
+    """Two processes must not both believe to be the broker of that id."""
+    broker = make_broker(zookeeper__session__timeout__ms=SESSION_MS).start()
+    broker.send(signal.SIGSTOP)
+    with ZooKeeper(broker.zookeeper) as zookeeper:
+        zookeeper.start()
+        deadline = time.monotonic() + 30
+        while zookeeper.exists("/brokers/ids/1") is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        other = make_broker(1, folder=broker.folder.parent / "other").start()
+        broker.send(signal.SIGCONT)
+        assert broker.process is not None
+        assert broker.process.wait(30) == 1
+        assert "another process has this broker's id" in broker.log_text
+        assert other.process is not None
+        assert other.process.poll() is None
+
+
+@pytest.mark.slow
+def test_zookeeper_away_for_less_than_a_session_changes_nothing(
+    zookeeper: ZooKeeperServer, make_broker: Callable[..., RunningBroker], topic: str
+) -> None:
+    """Appends and reads need no ZooKeeper while the session may still live."""
+    broker = make_broker().start()
+    produce(broker, topic)
+    before = metadata(broker, topic).leader_epoch
+    pid = zookeeper.identity.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        high = end_of(broker, topic)
+        produce(broker, topic)
+        assert end_of(broker, topic) > high
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    produce(broker, topic)
+    assert metadata(broker, topic).leader_epoch == before
