@@ -19,9 +19,9 @@ WRITES = frozenset({CREATE, DELETE, SET_DATA, MULTI})
 class ZooKeeperProxy:
     """`address` forwards to `target`. Thread-safe; `close` ends every connection."""
 
-    def __init__(self, target: tuple[str, int]) -> None:
+    def __init__(self, target: tuple[str, int], port: int = 0) -> None:
         self._target = target
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._lock = threading.Lock()
         self._connections: list[socket.socket] = []

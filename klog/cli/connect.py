@@ -106,7 +106,7 @@ async def _session(invocation: Invocation, address: str) -> ZooKeeper:
         if invocation.shared.trace
         else None,
     )
-    await asyncio.to_thread(session.start, CONNECT_TIMEOUT_S)
+    await asyncio.to_thread(session.start, CONNECT_TIMEOUT_S, patient=False)
     invocation.closing.push_async_callback(asyncio.to_thread, session.stop)
     invocation.session = session
     return session

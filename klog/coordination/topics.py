@@ -99,8 +99,8 @@ def find(zookeeper: ZooKeeper, name: str, watch: Watch | None = None) -> Topic |
 def read_all(zookeeper: ZooKeeper) -> list[Topic]:
     """Every topic, by name."""
     listed = names(zookeeper)
-    fences = zookeeper.get_many([paths.topic_epoch(name) for name in listed])
-    nodes = zookeeper.get_many([paths.topic(name) for name in listed])
+    found = zookeeper.get_many([*map(paths.topic_epoch, listed), *map(paths.topic, listed)])
+    fences, nodes = found[: len(listed)], found[len(listed) :]
     return [
         _decode(name, node, -1 if fence is None else fence.stat.version)
         for name, node, fence in zip(listed, nodes, fences, strict=True)

@@ -138,14 +138,17 @@ class ZooKeeper:
 
     # --- The session --------------------------------------------------------------------------------------------------
 
-    def start(self, timeout_s: float = 6.0, *, create_chroot: bool = False) -> None:
+    def start(self, timeout_s: float = 6.0, *, create_chroot: bool = False, patient: bool = True) -> None:
         """Connect. CannotConnect when no server serves within `timeout_s`; NoNode when the chroot is missing.
+
+        Without `patient`, for a command that a person waits for, a server that refuses is not asked again: where all
+        do, that is the answer. A broker is patient: its ZooKeeper may be booting beside it.
 
         Waits for a server that says it serves before the session is begun: kazoo's handshake with a server that
         listens already but does not serve yet hangs for a whole session time-out.
         """
         deadline = time.monotonic() + timeout_s
-        wrong = self._await_serving(deadline)
+        wrong = self._await_serving(deadline, patient)
         if not wrong:
             self._client.start_async()
             if not self._connected.wait(max(0.0, deadline - time.monotonic())):
@@ -164,7 +167,7 @@ class ZooKeeper:
                 self.stop()
                 raise
 
-    def _await_serving(self, deadline: float) -> str:
+    def _await_serving(self, deadline: float, patient: bool) -> str:
         """ "" once a server serves; at the deadline what was wrong last."""
         last = "it was not asked"
         while True:
@@ -184,6 +187,8 @@ class ZooKeeper:
                 if mode_in(answer) or "whitelist" in answer:
                     return ""
                 last = f"{host}:{port}: {answer.strip()[:120] or 'closed the connection'}"
+            if not patient:
+                return last
             time.sleep(min(PROBE_PAUSE_S, max(0.0, deadline - time.monotonic())))
 
     def _check_chroot(self, create: bool, timeout_s: float) -> None:

@@ -169,7 +169,7 @@ def _start(
         for broker in starting:
             broker.await_ready(server.identity, server.log_file, deadline)
             took_ms["broker", broker.number] = _ms_since(begun)
-        server.await_serving(max(0.1, deadline - time.monotonic()))
+        server.await_serving(min(embedded.START_TIMEOUT_S, max(0.1, deadline - time.monotonic())))
         took_ms["zookeeper", None] = _ms_since(begun)
         for part in running.values():
             if part.kind == "broker":

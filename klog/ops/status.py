@@ -151,7 +151,7 @@ async def _brokers_in(zookeeper: str, timeout_s: float) -> tuple[str | None, Klo
 
     def ask() -> str:
         with session:
-            session.start(PROBE_TIMEOUT_S)
+            session.start(PROBE_TIMEOUT_S, patient=False)
             return ",".join(f"{entry.broker.host}:{entry.broker.port}" for entry in brokers.live(session))
 
     try:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from klog.coordination.connect_string import ConnectString
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import (
@@ -233,6 +234,36 @@ def test_nobody_listens(free_port: int) -> None:
     assert "klog zookeeper status" in str(caught.value.hint)
 
 
+def test_a_command_does_not_wait_for_who_refuses(free_port: int) -> None:
+    begun = time.monotonic()
+    with pytest.raises(CannotConnect, match="refused"):
+        ZooKeeper(f"127.0.0.1:{free_port},localhost:{free_port}").start(30.0, patient=False)
+    assert time.monotonic() - begun < 15
+
+
+def test_a_broker_waits_for_its_zookeeper(zk_chroot: str, free_port: int) -> None:
+    """It boots while the broker starts: the port opens, answers that it does not serve yet, and serves at last."""
+    answers = [b"", b"This ZooKeeper instance is not currently serving requests\n"]
+    target = ConnectString.parse(zk_chroot)
+    opened: list[ZooKeeperProxy] = []
+
+    def boot() -> None:
+        for answer in answers:
+            with listener(answer, free_port) as _:
+                time.sleep(0.1)
+        opened.append(ZooKeeperProxy(target.servers[0], free_port))
+
+    booting = threading.Thread(target=boot)
+    booting.start()
+    begun = time.monotonic()
+    with ZooKeeper(f"127.0.0.1:{free_port}{target.chroot}") as session:
+        session.start(30.0)
+        assert time.monotonic() - begun < 15
+        assert session.children("/") == []
+    booting.join()
+    opened[0].close()
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -263,8 +294,10 @@ def test_a_host_that_cannot_be_resolved() -> None:
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """A port that is bound and not listened on: nobody else can take it, connections are refused."""
+    """A port that is bound and not listened on: connections are refused, the kernel gives it to nobody else, and who
+    asks for it (SO_REUSEADDR) may listen."""
     with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
 
@@ -272,9 +305,9 @@ def free_port() -> Iterator[int]:
 class listener:
     """A server that gives everyone one answer; with None it takes connections and stays silent."""
 
-    def __init__(self, answer: bytes | None) -> None:
+    def __init__(self, answer: bytes | None, port: int = 0) -> None:
         self._answer = answer
-        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server = socket.create_server(("127.0.0.1", port))
         self._held: list[socket.socket] = []
 
     def __enter__(self) -> int:
