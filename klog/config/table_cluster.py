@@ -48,7 +48,7 @@ CLUSTER_SETTINGS = (
         "bool",
         False,
         "Whether a replica out of sync may lead when no other lives; it loses messages.",
-        "who may be elected",
+        "none",
     ),
     Setting(
         "auto.leader.rebalance.enable",

@@ -1,11 +1,14 @@
 """A broker's settings: names, aliases, defaults, sources, and what is refused."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from klog.config import BROKER_SETTINGS, BrokerConfig, text_of
+import klog
+from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, text_of
 from klog.config.broker import ALIASES
 from klog.errors import InvalidConfig
 
@@ -187,3 +190,25 @@ def test_importing_the_settings_loads_nothing_heavy() -> None:
     code = "import sys, klog.config; print([m for m in ('asyncio', 'kio', 'difflib', 'socket') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_what_has_an_effect_is_read_somewhere() -> None:
+    """The table says of each setting what klog does with it: one that nothing reads must say ``none``."""
+    package = Path(klog.__file__).parent
+    readers = "".join(path.read_text() for path in package.rglob("*.py") if path.parent != package / "config")
+    readers += (package / "config" / "broker.py").read_text().partition("def _bad_ideas")[0]
+    followed = {name for setting in BROKER_SETTINGS.values() for name, _ in setting.follows}
+    log_config = (package / "config" / "topic.py").read_text()
+    fields = {
+        TOPIC_SETTINGS.get(name, name): field for field, name in re.findall(r'(\w+)=[\w.(]+[(\[]"([\w.]+)"', log_config)
+    }
+    assert fields["log.segment.bytes"] == "segment_bytes"
+    unread = [
+        name
+        for name, setting in BROKER_SETTINGS.items()
+        if setting.effect != "none"
+        and f'"{name}"' not in readers
+        and name not in followed
+        and f".{fields.get(name, '?')}" not in readers
+    ]
+    assert unread == []
