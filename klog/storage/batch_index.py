@@ -3,7 +3,8 @@
 Strategy: *anchors*, one batch start every ``interval`` bytes with what lies before it, from which a lookup walks over
 headers; and a *dense* list of the last batches, where consumers live, which needs no look into the file.
 Limits: at most ``ANCHORS_MAX`` anchors a segment (then the interval doubles) and ``2 * DENSE_BATCHES`` dense starts, so
-about 72 KB for a segment that is written to and 32 KB for a closed one, whatever the batch sizes.
+about 72 KB for a segment that is written to and 32 KB for a closed one, whatever the batch sizes; and all segments of
+a broker share a budget of anchors: where it is used up, every second one of each goes.
 Concurrency: one owner appends; any thread reads. What shrinks is copied and swapped, never cut in place.
 """
 
@@ -13,12 +14,15 @@ import threading
 from array import array
 from bisect import bisect_right
 from typing import Final, NamedTuple
+from weakref import WeakSet
 
 DENSE_BATCHES: Final = 128
 INTERVAL_BYTES: Final = 32 * 1024
 """A walk over this many bytes of the smallest batches is about 450 headers: 0.2 ms."""
 ANCHORS_MAX: Final = 2048
 ANCHORS_CLOSED_MAX: Final = 1024
+BROKER_ANCHORS_MAX: Final = 128 * 1024
+"""4 MB."""
 
 
 class Anchor(NamedTuple):
@@ -54,13 +58,41 @@ class Anchors(NamedTuple):
     offsets_before: array[int]
 
 
+class IndexBudget:
+    """How many anchors all indexes of a broker may have. Thread-safe."""
+
+    def __init__(self, anchors_max: int = BROKER_ANCHORS_MAX) -> None:
+        self._anchors_max = anchors_max
+        self._lock = threading.Lock()
+        self._indexes: WeakSet[BatchIndex] = WeakSet()
+        self._estimate = 0
+        """Too high where indexes have gone since they were last counted."""
+
+    def added(self, index: BatchIndex) -> None:
+        """An index has one anchor more."""
+        with self._lock:
+            self._indexes.add(index)
+            self._estimate += 1
+            if self._estimate <= self._anchors_max:
+                return
+            indexes = list(self._indexes)
+            count = sum(len(one.anchors.addresses) for one in indexes)
+            if count > self._anchors_max // 2:
+                for one in indexes:
+                    one.thin()
+                count = sum(len(one.anchors.addresses) for one in indexes)
+            # Each keeps its first: with more segments than half the budget has anchors, the room is theirs.
+            self._estimate = min(count, self._anchors_max // 2)
+
+
 class BatchIndex:
     """Batch starts of one segment. ``add`` belongs to the owner thread; the rest is thread-safe."""
 
-    __slots__ = ("_interval", "_lock", "_next_anchor", "anchors", "dense")
+    __slots__ = ("__weakref__", "_budget", "_interval", "_lock", "_next_anchor", "anchors", "dense")
 
-    def __init__(self, base_address: int) -> None:
+    def __init__(self, base_address: int, budget: IndexBudget) -> None:
         self._lock = threading.Lock()
+        self._budget = budget
         self._interval = INTERVAL_BYTES
         self._next_anchor = base_address + INTERVAL_BYTES
         self.anchors = Anchors(
@@ -117,6 +149,7 @@ class BatchIndex:
             self.anchors = Anchors(*columns)
             if len(columns[0]) > ANCHORS_MAX:
                 self._thin()
+        self._budget.added(self)
 
     def known_below(self, address: int) -> list[Anchor]:
         """The anchors below ``address``."""
@@ -128,6 +161,11 @@ class BatchIndex:
             while len(self.anchors.addresses) > ANCHORS_CLOSED_MAX:
                 self._thin()
         self.dense = Dense(array("q"), array("q", (0,)))
+
+    def thin(self) -> None:
+        """Give up every second anchor, but not the first."""
+        with self._lock:
+            self._thin()
 
     def _thin(self) -> None:
         self._interval *= 2

@@ -1,4 +1,4 @@
-"""How many segment files are open at once.
+"""How much all segments of a broker may hold: how many files are open at once, how many batch starts are in memory.
 
 Strategy: a segment opens its file when it is first needed and registers it here. Above the limit the pool lets go of
 the one unused for longest (second chance, so that a use costs one attribute and no lock). Letting go drops a reference;
@@ -8,12 +8,23 @@ Rule: a file with bytes not yet flushed is never let go, because a write-back er
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections import deque
 from typing import Protocol
 
+from klog.storage.batch_index import IndexBudget
+
 OPEN_FILES_MAX = 512
-"""Half of the usual soft limit of 1,024 descriptors; a broker that raised its limit passes more."""
+"""Half of the usual soft limit of 1,024 descriptors."""
+TRIM_STEPS_MAX = 256
+"""What one call may look at: with more files than that in use, each call lets go of some."""
+
+
+def open_files_by_limit() -> int:
+    """Half of the descriptors that this process may have now; the rest is for connections."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(soft // 2, OPEN_FILES_MAX) if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 class Pooled(Protocol):
@@ -33,21 +44,31 @@ class FilePool:
         self.open_files_max = open_files_max
         self._lock = threading.Lock()
         self._ring: deque[Pooled] = deque()
+        self.index_budget = IndexBudget()
 
     def __len__(self) -> int:
         return len(self._ring)
 
     def opened(self, pooled: Pooled) -> None:
         """Remember one more open file, and let go of others where there are too many."""
+        self._ring.append(pooled)
+        if len(self._ring) > self.open_files_max:
+            pooled.was_used = True
+            self.trim()
+
+    def trim(self) -> None:
+        """Let go of files where there are too many. Cheap where there are not."""
+        if len(self._ring) <= self.open_files_max:
+            return
         with self._lock:
-            self._ring.append(pooled)
-            chances = 2 * len(self._ring)
-            while len(self._ring) > self.open_files_max and chances:
-                chances -= 1
-                oldest = self._ring.popleft()
-                if oldest is pooled or oldest.was_used or not oldest.may_let_go:
+            ring = self._ring
+            for _ in range(min(2 * len(ring), TRIM_STEPS_MAX)):
+                if len(ring) <= self.open_files_max:
+                    return
+                oldest = ring.popleft()
+                if oldest.was_used or not oldest.may_let_go:
                     oldest.was_used = False
-                    self._ring.append(oldest)
+                    ring.append(oldest)
                 else:
                     oldest.let_go()
 

@@ -135,7 +135,7 @@ class Alone(Health):
         pool: FilePool | None = None,
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        super().__init__(file_system, path, pool or FilePool(), clock_ms)
+        super().__init__(file_system, path, FilePool() if pool is None else pool, clock_ms)
 
     def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
         pass

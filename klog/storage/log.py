@@ -516,6 +516,7 @@ class Log(ReadableLog):
                 if mark.generation == self._generation:
                     self._durable = mark.end
                     self._flushed_messages = mark.messages
+                self._home.pool.trim()  # files that had to stay open for this flush
                 return self._durable
         finally:
             self._flush_lock.release()

@@ -26,7 +26,7 @@ from klog.names import TopicPartition
 from klog.storage import partition_folder
 from klog.storage.checkpoint import LogSummary
 from klog.storage.checkpoints import Checkpoints
-from klog.storage.file_pool import OPEN_FILES_MAX, FilePool
+from klog.storage.file_pool import FilePool, open_files_by_limit
 from klog.storage.filesystem import FileSystem
 from klog.storage.home import Health, boot_clock_ms, wall_clock_ms
 from klog.storage.log import Log
@@ -320,12 +320,12 @@ class LogDirs:
         file_system: FileSystem,
         paths: tuple[str, ...],
         *,
-        open_files_max: int = OPEN_FILES_MAX,
+        open_files_max: int | None = None,
         clock_ms: Callable[[], int] = wall_clock_ms,
         monotonic_ms: Callable[[], int] = boot_clock_ms,
     ) -> None:
         """Lock and read them. Raises the first dir's error where none can be used."""
-        self.pool = FilePool(open_files_max)
+        self.pool = FilePool(open_files_max or open_files_by_limit())
         self._clock_ms = clock_ms
         self._monotonic_ms = monotonic_ms
         self._retention_clock = RetentionClock(clock_ms(), monotonic_ms())

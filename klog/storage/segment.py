@@ -88,7 +88,7 @@ class Segment:
         self.has_holes = False
         self.created_ms = 0
         self.modified_ms = 0
-        self.index = BatchIndex(base_address)
+        self.index = BatchIndex(base_address, pool.index_budget)
         self.name_is_durable = False
         self.was_used = False
         self.is_removed = False

@@ -1,0 +1,195 @@
+"""Times looked up to the record, counts and places, over several segments and codecs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from klog.config.topic import LogConfig
+from klog.errors import CorruptLog, OffsetOutOfRange
+from klog.record.codec import Codec
+from klog.record.records import Record, encode_batch
+from klog.storage.batch_index import (
+    ANCHORS_CLOSED_MAX,
+    ANCHORS_MAX,
+    DENSE_BATCHES,
+    INTERVAL_BYTES,
+    Anchor,
+    BatchIndex,
+    IndexBudget,
+)
+from klog.storage.log import Log
+from tests.faulty_filesystem import FaultyFileSystem
+from tests.storage.log_cases import append, batch, dense_batch, log_in, new_disk, open_log
+
+TIMES = st.lists(
+    st.tuples(st.lists(st.integers(0, 60), min_size=1, max_size=5), st.sampled_from(list(Codec))),
+    min_size=1,
+    max_size=12,
+)
+
+
+def filled(batches: list[tuple[list[int], Codec]]) -> tuple[Log, list[tuple[int, int]]]:
+    """A log of small segments, and (offset, timestamp) of all its records."""
+    log = open_log(new_disk(), LogConfig(segment_bytes=300))
+    rows = []
+    for times, codec in batches:
+        records = [Record(i, at_ms, None, b"v", ()) for i, at_ms in enumerate(times)]
+        (stored,) = append(log, encode_batch(records, codec=codec))
+        rows += [(stored.address + i, at_ms) for i, at_ms in enumerate(times)]
+    return log, rows
+
+
+@settings(max_examples=60)
+@given(batches=TIMES, at_ms=st.integers(0, 65), cut=st.floats(0, 1))
+def test_the_first_record_at_or_after_a_time(batches: list[tuple[list[int], Codec]], at_ms: int, cut: float) -> None:
+    log, rows = filled(batches)
+    log.delete_records(int(log.end.offset * cut * 0.7))
+    rows = [row for row in rows if row[0] >= log.start_offset]
+    assert log.offset_for_time(at_ms) == next((row for row in rows if row[1] >= at_ms), None)
+    newest = max((row[1] for row in rows), default=None)
+    assert log.max_timestamp() == next((row for row in rows if row[1] == newest), None)
+
+
+def test_a_header_that_promises_a_later_time_than_its_records_have() -> None:
+    """The largest timestamp of a header is the producer's word: what counts is the records."""
+    from klog.record.batch import read_header, write_header
+
+    lying = encode_batch([Record(0, 10, None, b"", ())])
+    write_header(lying, 0, read_header(lying, 0)._replace(max_timestamp_ms=1_000))
+    log = open_log(new_disk())
+    append(log, lying)
+    (honest,) = append(log, encode_batch([Record(0, 500, None, b"", ())]))
+    assert log.offset_for_time(400) == (honest.address, 500)
+    assert log.offset_for_time(600) is None
+
+
+def test_messages_without_time() -> None:
+    log = open_log(new_disk())
+    append(log, encode_batch([Record(0, -1, None, b"", ())]))
+    assert log.max_timestamp() is None
+    assert log.offset_for_time(0) is None
+
+
+def test_an_empty_log() -> None:
+    log = open_log(new_disk())
+    assert log.max_timestamp() is None
+    assert log.offset_for_time(0) is None
+    assert log.count(0, 100) == 0
+    assert log.nth(0, 0) == 0
+    with pytest.raises(OffsetOutOfRange):
+        log.locate(0)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(1, 100, 0)
+    assert log.read(0, 100, 0) == []
+
+
+def big_log(batches: int = 3_000) -> tuple[Log, list[int], FaultyFileSystem]:
+    """More than the dense list holds and many anchors; 20 records of 45 bytes a batch."""
+    disk = FaultyFileSystem()
+    from tests.storage.log_cases import open_dir
+
+    log = log_in(open_dir(disk))
+    addresses = [append(log, batch(20, value_bytes=38, first_ms=at))[0].address for at in range(batches)]
+    return log, addresses, disk
+
+
+def test_far_from_the_tail_lookups_walk_little() -> None:
+    log, addresses, _ = big_log()
+    index = log.segments[0].index
+    assert len(index.dense.starts) < 2 * DENSE_BATCHES
+    assert len(index.anchors.addresses) > 10
+    for at in range(0, len(addresses), 97):
+        address = addresses[at]
+        assert log.is_known(address, 2 * INTERVAL_BYTES)
+        assert index.distance(address + 5) < 2 * INTERVAL_BYTES
+        assert log.locate(address + 19).header.base_offset == address
+        if at + 1 < len(addresses):
+            assert log.locate(address + 20).header.base_offset == addresses[at + 1]
+        assert log.count(0, address + 7) == 20 * at + 7
+        assert log.nth(20 * at + 3, 0) == address + 3
+        assert log.offset_for_time(at)[0] in range(addresses[max(at - 19, 0)], address + 1)  # type: ignore[index]
+
+
+def test_after_a_restart_the_first_lookup_walks_and_leaves_anchors() -> None:
+    log, addresses, disk = big_log()
+    log.flush()
+    log.home.checkpoint()  # type: ignore[attr-defined]
+    log.abandon()
+    from tests.storage.log_cases import open_dir
+
+    log = log_in(open_dir(disk.kill()))
+    assert log.recovered_bytes == 0
+    target = addresses[-5]
+    assert not log.is_known(target, INTERVAL_BYTES)
+    assert log.count(0, target) == 20 * (len(addresses) - 5)
+    assert log.is_known(target, 20 * INTERVAL_BYTES)
+    append(log, batch(1))
+    assert log.count(target, log.end.offset) == 101
+
+
+def test_the_index_stays_small() -> None:
+    index = BatchIndex(0, IndexBudget())
+    for at in range(5 * ANCHORS_MAX):
+        index.add(at * INTERVAL_BYTES, at + 1, at)
+    assert len(index.anchors.addresses) <= ANCHORS_MAX
+    assert len(index.dense.starts) <= 2 * DENSE_BATCHES
+    anchor = index.floor(3 * ANCHORS_MAX * INTERVAL_BYTES + 5)
+    number = anchor.address // INTERVAL_BYTES
+    assert anchor == Anchor(anchor.address, number, number, (number - 1) * INTERVAL_BYTES + 1)
+    index.close()
+    assert len(index.anchors.addresses) <= ANCHORS_CLOSED_MAX
+    assert len(index.dense.starts) == 0
+
+
+def test_all_indexes_of_a_broker_stay_within_one_budget() -> None:
+    budget = IndexBudget(1_000)
+    indexes = [BatchIndex(0, budget) for _ in range(50)]
+    for at in range(2_000):
+        for index in indexes[: 1 + at % 50]:
+            index.add(at * INTERVAL_BYTES, at + 1, at)
+        assert sum(len(index.anchors.addresses) for index in indexes) <= 1_000 + 50
+    for index in indexes:
+        for address in range(0, 2_000 * INTERVAL_BYTES, 77 * INTERVAL_BYTES):
+            assert index.floor(address).address <= address
+    del indexes[1:]
+    kept = len(indexes[0].anchors.addresses)
+    for at in range(2_000, 2_400):
+        indexes[0].add(at * INTERVAL_BYTES, at + 1, at)
+    assert len(indexes[0].anchors.addresses) > kept  # what the others held is free again
+
+
+def test_more_segments_than_the_budget_has_anchors() -> None:
+    budget = IndexBudget(10)
+    indexes = [BatchIndex(0, budget) for _ in range(100)]
+    for index in indexes:
+        index.add(0, 1, -1)
+        index.add(INTERVAL_BYTES, 2, -1)
+    assert all(index.floor(5).address == 0 for index in indexes)
+
+
+def test_ranges_go_around_holes() -> None:
+    log = open_log(new_disk())
+    stored = append(log, batch(1), dense_batch(200), batch(2), dense_batch(90), batch(1))
+    ranges = log.read(0, 1 << 20, log.end.address)
+    assert [(one.position, one.position + one.size) for one in ranges] == [
+        (0, stored[1].address + 71),
+        (stored[2].address, stored[3].address + 71),
+        (stored[4].address, stored[4].address + len(stored[4].data)),
+    ]
+    # In the middle of the ids that have no bytes behind them.
+    assert log.locate(stored[1].address + 150).header.base_offset == stored[1].address
+    assert log.count(stored[1].address + 150, stored[2].address) == 50
+
+
+def test_a_walk_tells_when_the_bytes_are_no_log() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    stored = [append(log, batch(20, value_bytes=200))[0] for _ in range(2 * DENSE_BATCHES + 50)]
+    path = log.segments[0].path
+    disk.names[path].data[stored[1].address] ^= 0xFF
+    with pytest.raises(CorruptLog, match="found base offset"):
+        log.locate(stored[2].address)
+    assert log.home.failure is None  # one log's trouble, not the disk's
+    assert log.read(stored[-1].address, 100, log.end.address)
