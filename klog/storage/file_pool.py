@@ -52,12 +52,10 @@ class FilePool:
     def opened(self, pooled: Pooled) -> None:
         """Remember one more open file, and let go of others where there are too many."""
         self._ring.append(pooled)
-        if len(self._ring) > self.open_files_max:
-            pooled.was_used = True
-            self.trim()
+        self.trim(keep=pooled)  # it is about to be written to
 
-    def trim(self) -> None:
-        """Let go of files where there are too many. Cheap where there are not."""
+    def trim(self, keep: Pooled | None = None) -> None:
+        """Let go of files, but ``keep``, where there are too many. Cheap where there are not."""
         if len(self._ring) <= self.open_files_max:
             return
         with self._lock:
@@ -66,7 +64,7 @@ class FilePool:
                 if len(ring) <= self.open_files_max:
                     return
                 oldest = ring.popleft()
-                if oldest.was_used or not oldest.may_let_go:
+                if oldest is keep or oldest.was_used or not oldest.may_let_go:
                     oldest.was_used = False
                     ring.append(oldest)
                 else:
