@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 STDOUT = 1
 
@@ -46,7 +47,10 @@ def output_through(command: str) -> Iterator[Callable[[], int]]:
         try:
             sys.stdout.flush()
         except BrokenPipeError:
-            pass  # the filter has seen enough
+            # The filter has seen enough. What is left must not come out once stdout is the terminal again.
+            with Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), STDOUT)
+            sys.stdout.flush()
         os.dup2(kept, STDOUT)
         os.close(kept)
         process.wait()

@@ -6,7 +6,6 @@ those that the last ``klog topic list`` or shell saw of the same cluster.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -45,5 +44,7 @@ def remember_topics(target: Target, names: Iterable[str]) -> None:
 
 
 def _cache_file(target: Target) -> Path:
+    import hashlib  # with what it loads 8 ms, for every command that names a topic
+
     address = target.bootstrap or target.zookeeper or ""
     return klog_home() / "cache" / f"topics-{hashlib.sha256(address.encode()).hexdigest()[:16]}.json"

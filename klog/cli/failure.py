@@ -62,14 +62,23 @@ def show(error: KlogError, command: str, form: Format, err: TextIO, *, cluster: 
             content["cluster"] = cluster
         document = {"_command": command, "error": content}
         text = yaml_text(document) if form is Format.YAML else json.dumps(document, ensure_ascii=False) + "\n"
-        err.write(text)
+        write(err, text)
         return
     lines = [f"klog {command.replace('.', ' ')}: {error.message}".replace("klog :", "klog:")]
     if cluster is not None:
         lines.append(f"  cluster: {cluster}")
     if hint:
         lines.append(f"  hint: {hint}")
-    err.write("\n".join(lines) + "\n")
+    write(err, "\n".join(lines) + "\n")
+
+
+def write(err: TextIO, text: str) -> None:
+    """Write to ``err``; where nobody reads that any more, the exit code has to say it alone."""
+    try:
+        err.write(text)
+        err.flush()
+    except BrokenPipeError:
+        pass
 
 
 def format_in(words: Sequence[str]) -> Format:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from klog.errors import UsageError
 from klog.render import Format
 
 GLOBAL_PANEL = "Flags of every command"
@@ -25,6 +26,14 @@ def duration(word: str) -> float:
     from klog.ops.units import parse_duration_ms
 
     return parse_duration_ms(word) / 1000
+
+
+def limit(word: str) -> float:
+    """A duration that leaves any time at all, in seconds."""
+    seconds = duration(word)
+    if seconds <= 0:
+        raise UsageError(f"{word!r} leaves no time to answer")
+    return seconds
 
 
 BootstrapServer = Annotated[
@@ -58,7 +67,7 @@ Timeout = Annotated[
     typer.Option(
         "--timeout",
         metavar="DURATION",
-        parser=duration,
+        parser=limit,
         help="How long to wait for each answer (10s).",
         rich_help_panel=GLOBAL_PANEL,
     ),

@@ -112,13 +112,14 @@ def _end_now() -> NoReturn:
 
 
 def discard_output() -> None:
-    """After a closed pipe: what is still buffered goes nowhere, so that Python's exit does not complain about it."""
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-    except (OSError, ValueError):
-        pass  # no real file behind sys.stdout, as in tests
+    """After a closed pipe or a full disk: what is still buffered goes nowhere, so that Python's exit does not fail."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+        except (OSError, ValueError):
+            pass  # no real file behind the stream, as in tests
 
 
 def when_reader_is_gone(stream: IO[Any], act: Act) -> threading.Thread | None:

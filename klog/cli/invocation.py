@@ -199,8 +199,10 @@ def perform(ctx: Context, function: Callable[..., Any], traits: Traits, values: 
         interrupt.leave_to_command()
     try:
         code = _finish(invocation, _run(invocation, function, values))
-    except (KeyboardInterrupt, BrokenPipeError, typer.Exit):
+    except (KeyboardInterrupt, typer.Exit):
         raise
+    except BrokenPipeError:
+        code = 0  # the reader has seen enough; here, because typer would make it a failure
     except Exception as error:
         code = _fail(invocation, error)
     if code:

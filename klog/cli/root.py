@@ -81,9 +81,10 @@ class RootGroup(PlainHelp, TyperGroup):
         except typer.Abort:
             return failure.EXIT_FAILED
         except BrokenPipeError:
-            # The reader has seen enough (`| head`): that is a way to end, not an error.
-            interrupt.discard_output()
-            return 0
+            return 0  # the reader has seen enough (`| head`): that is a way to end, not an error
+        except SystemExit as leaving:
+            # typer leaves so once it has answered a completion, and where it meets a closed pipe itself.
+            return int(leaving.code or 0) if os.environ.get(COMPLETE_VARIABLE) else 0
         return result if isinstance(result, int) else 0
 
 
@@ -174,13 +175,35 @@ def run(words: list[str]) -> int:
 
         completion_init()
     interrupt.install()
-    for stream in (sys.stdout, sys.stderr):
-        # Names of files and znodes may hold any bytes, and the locale may be C: show them somehow, never fail.
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    _open_streams()
     try:
-        return root().execute(words)
+        code = root().execute(words)
     except KeyboardInterrupt:
-        return failure.EXIT_INTERRUPTED
+        code = failure.EXIT_INTERRUPTED
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            sys.stderr.write(f"klog: writing the output: {error.strerror}\n")
+            code = code or failure.EXIT_FAILED
+        interrupt.discard_output()
+    return code
+
+
+def _open_streams() -> None:
+    """Streams that show any text somehow: names of files and znodes may hold any bytes, and the locale may be C.
+
+    One that the caller has closed (``>&-``) is nowhere.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+        else:
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115
 
 
 def _wrong_usage(error: ClickException, words: list[str]) -> int:
@@ -188,7 +211,7 @@ def _wrong_usage(error: ClickException, words: list[str]) -> int:
     ctx = error.ctx if isinstance(error, UsageError) else None
     form = failure.format_in(words)
     if type(error).__name__ == "NoArgsIsHelpError":
-        sys.stderr.write(error.format_message() + "\n")
+        failure.write(sys.stderr, error.format_message() + "\n")
         return error.exit_code
     path = ctx.command_path if ctx is not None else "klog"
     wrong = KlogError(error.format_message().replace("\n\t", " "), hint=f"`{path} --help` shows what there is")

@@ -149,3 +149,33 @@ hang.click_command().main([], standalone_mode=True)
         for stream in (process.stdout, process.stderr):
             assert stream is not None
             stream.close()
+
+
+def in_shell(line: str) -> tuple[int, str, str]:
+    """``KLOG`` in the line is the command."""
+    command = f"{sys.executable} -m klog"
+    ran = subprocess.run(
+        ["bash", "-c", line.replace("KLOG", command)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def test_output_that_cannot_be_written_is_a_failure_that_says_so() -> None:
+    code, _, err = in_shell("KLOG completion bash > /dev/full")
+    assert code == 1 and "No space left" in err and "Traceback" not in err and "ignored" not in err
+    code, _, err = in_shell("KLOG zookeeper status -o json > /dev/full")
+    assert code == 1 and "No space left" in err and "Exception" not in err
+
+
+def test_closed_streams_and_pipes_are_no_trouble() -> None:
+    assert in_shell("KLOG completion bash >&-")[0] == 0
+    assert in_shell("KLOG completion bash <&- | wc -l")[1].strip() != "0"
+    assert in_shell("KLOG topic nonsense 2>&-")[0] == 2
+    for line in ("KLOG --help | head -n 1", "KLOG completion bash | true", "KLOG topic nonsense 2>&1 | true"):
+        code, _, err = in_shell(f"set -o pipefail; {line}")
+        assert code == (2 if "nonsense" in line else 0) and err == ""
+
+
+def test_names_that_are_no_utf_8_are_shown_somehow() -> None:
+    code, _, err = in_shell("LC_ALL=C KLOG log dump $'/no/such/\\xff\\xc3\\xa9'")
+    assert code == 1 and "/no/such/" in err and "Traceback" not in err

@@ -256,5 +256,6 @@ def test_output_goes_through_what_follows_the_pipe() -> None:
     code, out = run(filtered, "completion bash")
     assert code == 0 and out.startswith("_KLOG_COMPLETION() {\n_klog_completion() {\n")
     assert run("completion bash | false") == (1, "")
+    assert run("completion bash | sleep 0.2; true", "completion bash | cat") == run("completion bash")
     assert run("topic nonsense | cat") == (2, "")
     assert run("| cat") == (2, "")

@@ -257,6 +257,7 @@ def test_without_any_cluster_the_error_says_how_to_name_one(name: str) -> None:
 def test_wrong_values_are_wrong_usage() -> None:
     for words in (
         ["topic", "list", "--timeout", "10"],
+        ["topic", "list", "--timeout", "0s"],
         ["topic", "create", "t", "-p", "0"],
         ["topic", "create", "t", "-p", "many"],
         ["topic", "list", "-o", "xml"],
