@@ -47,6 +47,12 @@ def test_help_of_a_noun_loads_that_noun_and_no_verbs_behind_it() -> None:
     assert not loaded & (HEAVY - {"asyncio"})
 
 
+@pytest.mark.parametrize("arguments", [["up", "--help"], ["down"], ["log", "dump", "/no/such/file"]], ids=" ".join)
+def test_what_needs_no_event_loop_imports_none(arguments: list[str]) -> None:
+    """`klog up` is to be acknowledged within a second, and these two alone are 0.3 s of it."""
+    assert not modules_after_run(arguments) & {"asyncio", "kio", "pydantic", "pyspark", "prompt_toolkit", "rich"}
+
+
 def test_import_klog_is_light() -> None:
     loaded = modules_after("import klog")
     assert not loaded & {*HEAVY, "typer"}
