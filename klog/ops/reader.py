@@ -31,8 +31,13 @@ RUN_MESSAGES = 10_000
 WAIT_S = 0.1
 """How long one wait for a message lasts: the time in which a stop is noticed."""
 
+DELETION_MS = 5000
+"""How long a topic may be missing from the brokers' answers before it is taken for deleted."""
+
 MERGE_BUFFER_MESSAGES = 20_000
 """What one partition may be ahead of the others while messages are put in the order of time."""
+
+_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 Message = Any
 """confluent-kafka's, which has no types."""
@@ -99,6 +104,7 @@ class Reader:
         self._messages = 0
         self._bytes = 0
         self._trouble: str | None = None
+        self._gone: str | None = None
         try:
             self._consumer = Consumer(self._settings(bootstrap))
         except KafkaException as error:
@@ -113,6 +119,7 @@ class Reader:
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",  # a jump over what retention removed is to be told
             "allow.auto.create.topics": False,
+            "topic.metadata.propagation.max.ms": DELETION_MS,
             "enable.partition.eof": True,
             "queued.min.messages": 100_000,
             "queued.max.messages.kbytes": 64 * 1024,
@@ -220,12 +227,15 @@ class Reader:
     # --- librdkafka ---
 
     def _assign(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        self._assigned = offsets
         self._consumer.assign([Assigned(topic, partition, offset) for (topic, partition), offset in offsets.items()])
         self._last_heard = time.monotonic()
 
     def _next_run(self) -> list[Message]:
         """What has come, without what lies behind the ends; empty after a while of nothing."""
         first = self._consumer.poll(WAIT_S)
+        if self._gone is not None:
+            raise UnknownTopicOrPartition(f"the topic was deleted: {self._gone}")
         if first is None:
             waited_s = time.monotonic() - self._last_heard
             if self._open and waited_s > self._timeout_s:
@@ -263,16 +273,29 @@ class Reader:
                 self._open.discard(key)
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self._note(f"{key[0]}-{key[1]}: retention has removed what came next; going on at the log's start")
-            self._consumer.seek(Assigned(*key, OFFSET_BEGINNING))
-        elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
-            raise UnknownTopicOrPartition(f"{key[0]}-{key[1]} is gone: the topic was deleted")
+            self._go_on_at_the_start(*key)
+        elif code in _GONE:
+            self._gone = f"{key[0]}-{key[1]}: {error.str()}"
         elif not error.retriable():
             raise KlogError(f"{key[0]}-{key[1]}: {error.str()}")
         return False
 
+    def _go_on_at_the_start(self, topic: str, partition: int) -> None:
+        """Assign all partitions anew, this one at its start: a partition in error takes no seek."""
+        assigned = self._consumer.position(self._consumer.assignment())
+        for one in assigned:
+            if (one.topic, one.partition) == (topic, partition):
+                one.offset = OFFSET_BEGINNING
+            elif one.offset < 0:  # nothing was read of it yet
+                one.offset = self._assigned[one.topic, one.partition]
+        self._consumer.assign(assigned)
+
     def _on_error(self, error: KafkaError) -> None:
         """What librdkafka says of its connections; it goes on trying by itself. Each sentence is told once."""
         text = error.str()
+        if error.code() in _GONE:
+            self._gone = text
+            return
         if text != self._trouble:
             self._trouble = text
             self._note(f"{text} (trying again)")

@@ -1,0 +1,115 @@
+"""What a reader meets under way: retention, deletion, a broker that goes and comes."""
+
+import asyncio
+import io
+import threading
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+
+from klog.client.cluster import Cluster
+from klog.errors import UnknownTopicOrPartition
+from klog.names import TopicPartition
+from klog.ops import topics
+from klog.ops.positions import parse_range
+from klog.ops.reader import Reader
+from klog.ops.tail import Span, TailOptions, tail
+from klog.protocol.apis import ApiKey
+from tests.broker_fixture import RunningBroker
+from tests.ops.verbs import make_topic, run, send
+
+
+def reader(broker: RunningBroker, topic: str, span: Span, notes: list[str], sink: io.BytesIO) -> Reader:
+    return Reader(
+        broker.bootstrap,
+        {TopicPartition(topic, 0): span},
+        TailOptions(),
+        sink,
+        follow=False,
+        earlier=None,
+        stop=threading.Event(),
+        note=notes.append,
+        timeout_s=10.0,
+    )
+
+
+async def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
+    (node,) = (await cluster.metadata([])).brokers
+    answer = await cluster.to_broker(
+        node,
+        ApiKey.DELETE_RECORDS,
+        2,
+        topics=[{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}],
+        timeout=10_000,
+    )
+    assert answer.topics[0].partitions[0].error_code == 0
+
+
+def test_what_retention_removes_under_a_reader_is_told(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, b"one\n")
+    second = send(broker.bootstrap, topic, b"two\n").partitions[0].first_offset
+    assert second is not None
+    run(broker.bootstrap, lambda cluster: delete_before(cluster, topic, second))
+    notes: list[str] = []
+    sink = io.BytesIO()
+    summary = reader(broker, topic, Span(0, second + 1), notes, sink).run()
+    assert sink.getvalue() == b"two\n"
+    assert summary.messages == 1
+    assert notes == [f"{topic}-0: retention has removed what came next; going on at the log's start"]
+
+
+def test_a_topic_that_is_deleted_under_a_reader_ends_it(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, b"one\n")
+
+    async def follow() -> None:
+        async with await Cluster.connect(broker.bootstrap) as cluster:
+            loop, seen = asyncio.get_running_loop(), asyncio.Event()
+
+            class Sink(io.BytesIO):
+                def flush(self) -> None:
+                    loop.call_soon_threadsafe(seen.set)
+
+            options = TailOptions(offset=parse_range("start"), librdkafka={"topic.metadata.propagation.max.ms": "500"})
+            following = asyncio.ensure_future(tail(cluster, [topic], options, Sink()))
+            await seen.wait()
+            await topics.delete_topics(cluster, await topics.preview_deletion(cluster, [topic]))
+            await asyncio.wait_for(following, 20)
+
+    with pytest.raises(UnknownTopicOrPartition, match=f"the topic was deleted: .*{topic}"):
+        asyncio.run(follow())
+
+
+def test_following_across_a_kill_of_the_broker(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+    one = make_broker().start()
+    make_topic(one.bootstrap, topic)
+    send(one.bootstrap, topic, b"before\n")
+    notes: list[str] = []
+
+    async def follow() -> bytes:
+        async with await Cluster.connect(one.bootstrap) as cluster:
+            loop, written = asyncio.get_running_loop(), asyncio.Event()
+
+            class Sink(io.BytesIO):
+                def flush(self) -> None:
+                    loop.call_soon_threadsafe(written.set)
+
+            sink = Sink()
+            options = TailOptions(offset=parse_range("start"))
+            following = asyncio.ensure_future(tail(cluster, [topic], options, sink, note=notes.append))
+            await written.wait()
+            one.kill()
+            await asyncio.to_thread(one.start)
+            producer = Producer({"bootstrap.servers": one.bootstrap})
+            producer.produce(topic, b"after")
+            written.clear()
+            assert await asyncio.to_thread(producer.flush, 20) == 0
+            await asyncio.wait_for(written.wait(), 30)
+            following.cancel()
+            await asyncio.wait([following])
+            return sink.getvalue()
+
+    assert asyncio.run(follow()) == b"before\nafter\n"
+    assert any("trying again" in note for note in notes)
