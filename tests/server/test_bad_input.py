@@ -119,7 +119,6 @@ def test_announced_megabytes_that_never_come_cost_nothing(make_broker: Any) -> N
         head(18, 0, client_id=b"\xff\xfe"),
         head(18, 3) + b"\xff\xff\xff\xff\xff\xff",
         head(18, 3) + b"\1\0\xff\xff\x03",
-        head(18, 0) + b"trailing",
         head(3, 1) + struct.pack(">i", 2**31 - 1),
         head(3, 1) + struct.pack(">ih", 1, 32767) + b"a",
         head(3, 1) + struct.pack(">ih", 1, -5),

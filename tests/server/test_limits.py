@@ -115,7 +115,7 @@ def test_no_descriptors_left(make_broker: MakeBroker, topic: str) -> None:
     with bystander(broker) as other, RawConnection(broker.bootstrap) as producer:
         request = produce_request(topic, bytes(encode_batch(values(20))))
         frame = codec.encode_request(request, 1, "test")
-        with connections(broker, 300):
+        with connections(broker, 80):  # the rest waits in the queue of socket.listen.backlog.size
             broker.wait_for_log("accepting pauses")
             assert "ulimit -n" in broker.log_text
             assert "127.0.0.1 (" in broker.log_text

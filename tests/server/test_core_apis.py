@@ -1,0 +1,378 @@
+"""The requests that clients live by, against a real broker: each in every version that is served."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.record.batch import walk
+from klog.record.records import Record, decode_batch, encode_batch
+from tests.broker_fixture import RunningBroker
+from tests.server.asking import ask, create, error, offsets, produce, produce_request, values, with_channel
+from tests.server.wire import RawConnection, fetch_request, framed, head
+
+OUT_OF_RANGE, UNKNOWN_TOPIC, NO_LEADER, FENCED, UNKNOWN_EPOCH = 1, 3, 5, 74, 75
+DUPLICATE_IS_FINE, OUT_OF_ORDER, BAD_PRODUCER_EPOCH = 0, 45, 47
+
+LISTED = {
+    0: (0, 9),
+    1: (4, 12),
+    2: (1, 7),
+    3: (0, 9),
+    10: (0, 4),
+    18: (0, 4),
+    19: (2, 7),
+    20: (1, 6),
+    21: (0, 2),
+    22: (0, 4),
+    23: (2, 4),
+    32: (1, 4),
+    33: (0, 2),
+    35: (1, 4),
+    37: (0, 3),
+    44: (0, 1),
+    60: (0, 1),
+}
+"""What stock clients are told, so that each finds all that it needs and nothing that changes its mind."""
+NEVER_LISTED = {24, 25, 26, 28, 68, 69, 71, 72, 75, 76, 77, 78, 79}
+"""Requests that clients send because they are offered, and that klog does not serve."""
+
+
+# --- ApiVersions ---
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_what_is_listed(broker: RunningBroker, version: int) -> None:
+    asked = {"client_software_name": "some-client", "client_software_version": "1"}
+    answer = ask(broker.bootstrap, ApiKey.API_VERSIONS, version, **asked)
+    assert error(answer) == 0
+    listed = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+    assert {key: listed.get(key) for key in LISTED} == LISTED
+    assert not listed.keys() & NEVER_LISTED
+    assert max(listed) < 10000
+
+
+def test_klogs_own_requests_are_listed_for_klogs_own_tools(broker: RunningBroker) -> None:
+    asked = {"client_software_name": "klog", "client_software_version": "1"}
+    answer = ask(broker.bootstrap, ApiKey.API_VERSIONS, 3, **asked)
+    listed = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+    assert {10000, 10001, 10002, 10003, 10004} <= listed.keys()
+    assert listed[3] == (0, 12)
+
+
+# --- Metadata ---
+
+
+@pytest.mark.parametrize("version", range(13))
+def test_metadata(broker: RunningBroker, topic: str, version: int) -> None:
+    create(broker.bootstrap, topic, 2)
+    flags = {
+        "allow_auto_topic_creation": False,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+    names = [{"name": name, "topic_id": None} for name in (topic, topic + "-missing")]
+    if version < 4:
+        names = names[:1]
+    answer = ask(broker.bootstrap, ApiKey.METADATA, version, topics=names, **flags)
+    assert [f"{one.host}:{one.port}" for one in answer.brokers] == [broker.bootstrap]
+    found = {one.name: one for one in answer.topics}
+    assert error(found[topic]) == 0
+    parts = [(one.partition_index, one.leader_id, tuple(one.replica_nodes)) for one in found[topic].partitions]
+    assert parts == [(0, 1, (1,)), (1, 1, (1,))]
+    if version >= 1:
+        assert answer.controller_id == 1
+    if version >= 2:
+        assert len(answer.cluster_id) == 22
+    if version >= 4:
+        assert error(found[topic + "-missing"]) == UNKNOWN_TOPIC
+    if version >= 7:
+        assert [one.leader_epoch for one in found[topic].partitions] == [0, 0]
+    everything = ask(broker.bootstrap, ApiKey.METADATA, version, topics=None if version else [], **flags)
+    assert topic in {one.name for one in everything.topics}
+    if version >= 1:
+        assert ask(broker.bootstrap, ApiKey.METADATA, version, topics=[], **flags).topics == ()
+
+
+@pytest.mark.parametrize("version", [1, 4, 9])
+def test_a_producer_makes_the_topic_that_is_missing(broker: RunningBroker, topic: str, version: int) -> None:
+    flags = {"include_cluster_authorized_operations": False, "include_topic_authorized_operations": False}
+    asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": True, **flags}
+    deadline = time.monotonic() + 10
+    codes = set()
+    while True:
+        (found,) = ask(broker.bootstrap, ApiKey.METADATA, version, **asked).topics
+        codes |= {error(one) for one in (found, *found.partitions)}
+        if found.partitions and found.partitions[0].leader_id == 1:
+            break
+        assert time.monotonic() < deadline
+    assert codes <= {0, NO_LEADER}
+    assert NO_LEADER in codes
+    produce(broker.bootstrap, topic, [values(1)])
+
+
+def test_no_topic_is_made_where_that_is_switched_off(make_broker: Any, topic: str) -> None:
+    broker = make_broker(auto__create__topics__enable="false").start()
+    asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": True}
+    for _ in range(2):
+        (found,) = ask(broker.bootstrap, ApiKey.METADATA, 4, **asked).topics
+        assert error(found) == UNKNOWN_TOPIC
+
+
+# --- Produce, Fetch ---
+
+
+@pytest.mark.parametrize("version", range(3, 10))
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_produce(broker: RunningBroker, topic: str, version: int, acks: int) -> None:
+    create(broker.bootstrap, topic, 2)
+    batch = bytes(encode_batch(values(10)))
+
+    async def twice(channel: Any) -> list[Any]:
+        request = produce_request(topic, batch, 1, version, acks)
+        return [(await channel.request(request)).responses[0] for _ in range(2)]
+
+    first, second = with_channel(broker.bootstrap, twice)
+    assert (first.name, first.partition_responses[0].index) == (topic, 1)
+    assert [error(one.partition_responses[0]) for one in (first, second)] == [0, 0]
+    assert [one.partition_responses[0].base_offset for one in (first, second)] == [0, len(batch)]
+    if version >= 5:
+        assert first.partition_responses[0].log_start_offset == 0
+    until(lambda: offsets(broker.bootstrap, topic, 1) == (0, len(batch) + 10))  # with acks=1 visible a flush later
+
+
+def until(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_produce_without_an_answer(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    with RawConnection(broker.bootstrap) as connection:
+        request = codec.encode_request(produce_request(topic, bytes(encode_batch(values(5))), acks=0), 1, "test")
+        connection.send(request * 3 + framed(head(18, 0)))
+        assert connection.answer()[:4] == struct.pack(">i", 7), "something was answered before ApiVersions"
+    until(lambda: len(read_all(broker, topic)) == 15)
+
+
+def read_all(broker: RunningBroker, topic: str, version: int = 11) -> list[Record]:
+    async def read(channel: Any) -> list[Record]:
+        records: list[Record] = []
+        while True:
+            start = records[-1].offset + 1 if records else 0
+            answer = await channel.request(fetch_request(topic, start, version=version))
+            one = answer.responses[0].partitions[0]
+            assert error(one) == 0, one
+            data = bytearray(one.records or b"")
+            if not data:
+                assert start == (one.high_watermark if records else start)
+                return records
+            for at, _ in walk(data):
+                records += [record for record in decode_batch(data, at) if record.offset >= start]
+
+    return with_channel(broker.bootstrap, read)
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+def test_fetch(broker: RunningBroker, topic: str, version: int) -> None:
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(10), values(5), values(1)])
+    assert [record.value for record in read_all(broker, topic, version)] == [
+        record.value for count in (10, 5, 1) for record in values(count)
+    ]
+
+
+def test_a_fetch_gives_at_least_one_batch_however_small_its_limits(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(10), values(10)])
+    for limits in ({"max_bytes": 1}, {"partition_max_bytes": 1}, {"max_bytes": 0, "partition_max_bytes": 0}):
+        request = fetch_request(topic, 0, **limits)
+        answer = with_channel(broker.bootstrap, lambda channel, asked=request: channel.request(asked))  # type: ignore[misc]
+        assert len(list(walk(bytearray(answer.responses[0].partitions[0].records)))) == 1, limits
+
+
+def test_a_fetch_waits_for_data_and_no_longer(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+
+    def fetch(wait_ms: int, min_bytes: int = 1) -> tuple[float, bytes]:
+        began = time.monotonic()
+        request = fetch_request(topic, 0, max_wait_ms=wait_ms, min_bytes=min_bytes)
+        answer = with_channel(broker.bootstrap, lambda channel: channel.request(request))
+        return time.monotonic() - began, bytes(answer.responses[0].partitions[0].records or b"")
+
+    took_s, data = fetch(300)
+    assert data == b""
+    assert took_s >= 0.3
+    producer = threading.Timer(0.3, produce, (broker.bootstrap, topic, [values(1)]))
+    producer.start()
+    took_s, data = fetch(9000)
+    producer.join()
+    assert data
+    assert took_s < 5
+    took_s, data = fetch(300, min_bytes=1_000_000)
+    assert data, "what there is, when the time is over"
+    assert took_s >= 0.3
+
+
+def test_requests_of_one_connection_are_answered_in_order(broker: RunningBroker, topic: str) -> None:
+    """A long poll first: what comes after it waits for it, on this connection and no other."""
+    create(broker.bootstrap, topic)
+    with RawConnection(broker.bootstrap) as connection:
+        connection.send(codec.encode_request(fetch_request(topic, 0, max_wait_ms=700), 1, "test"))
+        for number in range(2, 30):
+            connection.send(framed(head(18, 0, number)))
+        with RawConnection(broker.bootstrap) as other:
+            began = time.monotonic()
+            other.send(framed(head(18, 0, 99)))
+            other.answer()
+            assert time.monotonic() - began < 0.5
+        got = [struct.unpack_from(">i", connection.answer())[0] for _ in range(29)]
+        assert got == list(range(1, 30))
+
+
+def test_a_wrong_leader_epoch_makes_clients_look_again(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    for epoch, code in ((5, UNKNOWN_EPOCH), (0, 0), (-1, 0)):
+        partitions = [{"partition": 0, "current_leader_epoch": epoch, "fetch_offset": 0, "partition_max_bytes": 1000}]
+        answer = ask(
+            broker.bootstrap,
+            ApiKey.FETCH,
+            11,
+            max_wait=0,
+            min_bytes=0,
+            max_bytes=1000,
+            topics=[{"topic": topic, "partitions": partitions}],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        assert error(answer.responses[0].partitions[0]) == code
+
+
+# --- ListOffsets, OffsetForLeaderEpoch ---
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_list_offsets(broker: RunningBroker, topic: str, version: int) -> None:
+    create(broker.bootstrap, topic)
+    first, second = produce(broker.bootstrap, topic, [values(10), values(10)])
+    first_ms = values(1)[0].timestamp_ms
+
+    def look_up(timestamp: int, partition: int = 0) -> Any:
+        asked = [{"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp}]
+        answer = ask(
+            broker.bootstrap,
+            ApiKey.LIST_OFFSETS,
+            version,
+            replica_id=-1,
+            isolation_level=0,
+            topics=[{"name": topic, "partitions": asked}],
+        )
+        return answer.topics[0].partitions[0]
+
+    found = {at: look_up(at) for at in (-2, -1, 0, first_ms, first_ms + 3, first_ms + 10)}
+    assert {at: (error(one), one.offset) for at, one in found.items()} == {
+        -2: (0, 0),
+        -1: (0, second + 10),
+        0: (0, 0),
+        first_ms: (0, 0),
+        first_ms + 3: (0, first + 3),
+        first_ms + 10: (0, -1),
+    }
+    assert [found[at].timestamp for at in (-2, -1, first_ms + 3, first_ms + 10)] == [-1, -1, first_ms + 3, -1]
+    if version >= 4:
+        assert found[first_ms].leader_epoch == 0
+    if version >= 7:
+        newest = look_up(-3)
+        assert (newest.offset, newest.timestamp) == (first + 9, first_ms + 9)
+    assert error(look_up(-1, 5)) == UNKNOWN_TOPIC
+
+
+@pytest.mark.parametrize("version", range(2, 5))
+def test_offset_for_leader_epoch(make_broker: Any, topic: str, version: int) -> None:
+    broker = make_broker().start()
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(10)])
+    broker.kill()
+    broker.start()  # leads under a new epoch
+    (second,) = produce(broker.bootstrap, topic, [values(10)])
+    assert second > 10
+
+    def look_up(epoch: int, current: int = -1) -> tuple[int, int, int]:
+        asked = [{"partition": 0, "current_leader_epoch": current, "leader_epoch": epoch}]
+        answer = ask(
+            broker.bootstrap,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            version,
+            replica_id=-1,
+            topics=[{"topic": topic, "partitions": asked}],
+        )
+        one = answer.topics[0].partitions[0]
+        return error(one), one.leader_epoch, one.end_offset
+
+    assert look_up(0) == (0, 0, 10), "where it ended as clients see it: behind its last record"
+    assert look_up(1) == (0, 1, second + 10)
+    assert look_up(1, 1) == (0, 1, second + 10)
+    assert look_up(9)[0] == UNKNOWN_EPOCH
+    assert look_up(1, 0)[0] == FENCED
+    assert look_up(1, 7)[0] == UNKNOWN_EPOCH
+
+
+# --- InitProducerId, sequences ---
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_producer_ids_are_never_given_twice(broker: RunningBroker, version: int) -> None:
+    ids = set()
+    for _ in range(3):
+        asked = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+        answer = ask(broker.bootstrap, ApiKey.INIT_PRODUCER_ID, version, **asked)
+        assert (error(answer), answer.producer_epoch) == (0, 0)
+        ids.add(answer.producer_id)
+    assert len(ids) == 3
+
+
+def test_producer_ids_are_never_given_twice_over_restarts(make_broker: Any) -> None:
+    broker = make_broker()
+    ids = []
+    for _ in range(3):
+        broker.start()
+        asked = {"transactional_id": None, "transaction_timeout": 60_000}
+        ids.append(ask(broker.bootstrap, ApiKey.INIT_PRODUCER_ID, 1, **asked).producer_id)
+        broker.kill()
+    assert len(set(ids)) == 3
+
+
+def test_sequences_of_an_idempotent_producer(make_broker: Any, topic: str) -> None:
+    """A repeated batch is acknowledged where it lies, a gap and an older epoch are refused; over a kill as well."""
+    broker = make_broker().start()
+    create(broker.bootstrap, topic)
+    asked = {"transactional_id": None, "transaction_timeout": 60_000}
+    producer_id = ask(broker.bootstrap, ApiKey.INIT_PRODUCER_ID, 1, **asked).producer_id
+
+    def send(sequence: int, count: int = 2, epoch: int = 1) -> tuple[int, int]:
+        batch = encode_batch(values(count), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+        request = produce_request(topic, bytes(batch))
+        answer = with_channel(broker.bootstrap, lambda channel: channel.request(request))
+        one = answer.responses[0].partition_responses[0]
+        return error(one), one.base_offset
+
+    placed = {sequence: send(sequence) for sequence in (0, 2, 4)}
+    assert [code for code, _ in placed.values()] == [0, 0, 0]
+    assert {sequence: send(sequence) for sequence in (0, 2, 4)} == placed
+    assert send(8)[0] == OUT_OF_ORDER
+    assert send(6, epoch=0)[0] == BAD_PRODUCER_EPOCH
+    broker.kill()
+    broker.start()
+    assert send(4) == placed[4]
+    assert send(8)[0] == OUT_OF_ORDER
+    assert send(6)[0] == 0
+    assert len(read_all(broker, topic)) == 8
