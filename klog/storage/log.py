@@ -110,8 +110,14 @@ class Log(ReadableLog):
         ``written``: everything was synced (``FileSystem.sync_everything``) since the last process ended.
         """
         home = home or Alone(file_system, directory)
-        recovery = Recovery(file_system, directory, home.pool, home.clock_ms(), written=written)
-        found = recovery.run(saved, recovery_point, start_offset)
+        clock = home.clock_ms()
+        try:
+            recovery = Recovery(file_system, directory, home.pool, clock, written=written)
+            found = recovery.run(saved, recovery_point, start_offset)
+        except CorruptLog as error:
+            _log.warning("%s: checking the whole log, for below the recovery point %s", topic_partition, error)
+            recovery = Recovery(file_system, directory, home.pool, clock, written=written)
+            found = recovery.run(None, 0, start_offset)
         return cls(topic_partition, directory, config, home, file_system, found)
 
     # --- What it is ---
@@ -542,12 +548,18 @@ class Log(ReadableLog):
     def rebuild(self, pause: Callable[[], object] = lambda: None) -> list[Rebuilt]:
         """Walk the segments that the checkpoint did not know; counts are known as it goes. Blocks; any thread.
 
-        ``adopt`` what it returns, in the owner thread. ``pause`` is called every few milliseconds of work.
+        ``adopt`` what it returns, in the owner thread. ``pause`` is called every few milliseconds of work. Raises
+        CorruptLog at damage: the counts below it stay unknown until the next start has checked the log.
         """
         found = []
         for segment in reversed(self._segments):
             if segment.count is None and not segment.is_removed:
-                found.append(self._ask(measure, segment, pause))
+                try:
+                    found.append(self._ask(measure, segment, pause))
+                except CorruptLog:
+                    # No count is better than a wrong one; the next start checks from here and records the hole.
+                    self._home.lower_recovery_point(self.topic_partition, segment.base_address)
+                    raise
         return found
 
     def adopt(self, rebuilt: list[Rebuilt]) -> None:

@@ -135,7 +135,10 @@ class LogDir(Health):
                 self._set_aside(name, None)
                 continue
             self._open(name, topic_id, config_of(name), saved.get(name), written=written)
-        self.checkpoint()
+        try:
+            self.checkpoint()
+        except DiskFull as error:
+            _log.warning("the checkpoint was not written: %s", error)
 
     def create(self, wanted: Mapping[TopicPartition, tuple[UUID, LogConfig]]) -> dict[TopicPartition, Log]:
         """The logs of these partitions: empty ones, durable when it returns, where there are none.

@@ -273,3 +273,60 @@ def test_a_flush_that_fails_in_recovery_is_an_error() -> None:
     disk.fail("sync", LAST)
     with pytest.raises(StorageError):
         open_log(disk)
+
+
+def old_damage(disk: FaultyFileSystem, *, remove_last: bool) -> list[Stored]:
+    """A closed segment below the recovery point that rotted, and a checkpoint whose summary does not check."""
+    config = LogConfig(segment_bytes=300)
+    log_dir = open_dir(disk, config)
+    log = log_in(log_dir, config)
+    stored = [one for mark in range(8) for one in append(log, batch(2, mark=mark))]
+    log.roll_if_due(10**15)
+    log_dir.close()
+    text = disk.read("/data/log-summary-checkpoint")
+    assert text is not None
+    disk.replace("/data/log-summary-checkpoint", text.replace(b"t 0 ", b"t 0 f"))
+    segment = log.segments[-2] if remove_last else log.segments[1]
+    disk.names[segment.path].data[len(stored[0].data)] ^= 0xFF
+    first = next(at for at, one in enumerate(stored) if one.address == segment.base_address)
+    del stored[first + 1]
+    return stored
+
+
+def test_damage_below_the_recovery_point_that_the_end_rests_on() -> None:
+    """The last segment is empty, so the end shown is in the one before it: which does not check."""
+    disk = FaultyFileSystem()
+    stored = old_damage(disk, remove_last=True)
+    log = log_in(open_dir(disk))
+    assert read_all(log) == stored
+    assert log.end.offset == stored[-1].header.last_offset + 1
+
+
+def test_damage_that_the_count_comes_across_is_a_hole_after_the_next_start() -> None:
+    disk = FaultyFileSystem()
+    stored = old_damage(disk, remove_last=False)
+    log_dir = open_dir(disk)
+    log = log_in(log_dir)
+    assert log.needs_rebuild
+    with pytest.raises(StorageError):
+        log.rebuild()
+    assert log.count(0, log.end.offset) is None
+    assert log_dir.failure is None
+    log_dir.close()
+    log = log_in(open_dir(disk))
+    assert read_all(log) == stored
+    assert log.count(0, log.end.offset) == 2 * len(stored)
+
+
+def test_a_full_disk_at_the_start_is_served_from() -> None:
+    disk = FaultyFileSystem()
+    log_dir = open_dir(disk)
+    stored = append(log_in(log_dir), batch(3))
+    log_dir.abandon()
+    disk = disk.kill()
+    disk.capacity = sum(len(inode.data) for inode in set(disk.names.values()))
+    disk.remove("/data/.reserve")
+    disk.capacity -= 256 * 1024
+    log_dir = open_dir(disk)
+    assert read_all(log_in(log_dir)) == stored
+    assert log_dir.failure is None

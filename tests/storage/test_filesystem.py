@@ -1,0 +1,167 @@
+"""The real file system behind the seam: what lasts, what is told of errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from klog.config.topic import LogConfig
+from klog.errors import DiskFull, LogDirLocked, StorageError
+from klog.storage.filesystem import NewFolder, OsFileSystem, OsLogFile
+from klog.storage.log import Log
+from klog.storage.log_dir import LogDirs
+from tests.storage.log_cases import NAME, TOPIC_ID, append, batch, read_all
+
+
+@pytest.fixture
+def fs() -> OsFileSystem:
+    return OsFileSystem()
+
+
+def test_writing_and_reading(fs: OsFileSystem, tmp_path: Path) -> None:
+    path = str(tmp_path / "f")
+    file = fs.open(path, create=True)
+    file.write_at(5, memoryview(b"hello"))
+    assert file.read_at(0, 100) == b"\0" * 5 + b"hello"
+    assert file.read_at(10, 5) == b""
+    file.truncate(7)
+    assert file.size() == 7
+    file.sync()
+    fs.sync_everything(str(tmp_path))
+    file.confirm()
+    with pytest.raises(StorageError, match="cannot create"):
+        fs.open(path, create=True)
+    with pytest.raises(StorageError, match="cannot open"):
+        fs.open(path + "x")
+
+
+def test_a_full_device_is_a_full_disk() -> None:
+    full = OsLogFile("/dev/full", os.open("/dev/full", os.O_RDWR))
+    with pytest.raises(DiskFull, match="/dev/full"):
+        full.write_at(0, b"x")
+
+
+def test_other_errors_name_the_act_and_the_path(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"abc")
+    file = OsLogFile(str(path), os.open(path, os.O_RDONLY))
+    with pytest.raises(StorageError, match=f"cannot write to {path}: Bad file descriptor") as caught:
+        file.write_at(0, b"x")
+    assert not isinstance(caught.value, DiskFull)
+    with pytest.raises(StorageError, match="cannot truncate"):
+        file.truncate(0)
+
+
+def test_replacing(fs: OsFileSystem, tmp_path: Path) -> None:
+    path = str(tmp_path / "f")
+    assert fs.read(path) is None
+    fs.replace(path, b"one")
+    fs.replace(path, b"two")
+    assert fs.read(path) == b"two"
+    assert [entry.name for entry in fs.scan(str(tmp_path))] == ["f"]
+
+
+def test_publishing(fs: OsFileSystem, tmp_path: Path) -> None:
+    for count in (1, 20):
+        folders = [NewFolder(f"{count}.{at}.tmp", f"{count}.{at}", {"a": b"1", "b": b""}) for at in range(count)]
+        fs.publish(str(tmp_path), folders)
+        assert all(fs.read(f"{tmp_path}/{count}.{at}/a") == b"1" for at in range(count))
+    assert {entry.name for entry in fs.scan(str(tmp_path))} == {"1.0", *(f"20.{at}" for at in range(20))}
+    with pytest.raises(StorageError):
+        fs.publish(str(tmp_path), [NewFolder("x.tmp", "1.0", {})])
+
+
+def test_renaming_never_replaces(fs: OsFileSystem, tmp_path: Path) -> None:
+    fs.replace(f"{tmp_path}/a", b"1")
+    fs.replace(f"{tmp_path}/b", b"2")
+    with pytest.raises(StorageError, match="File exists"):
+        fs.rename(f"{tmp_path}/a", f"{tmp_path}/b")
+    fs.rename(f"{tmp_path}/a", f"{tmp_path}/c")
+    assert fs.read(f"{tmp_path}/c") == b"1"
+
+
+def test_removing(fs: OsFileSystem, tmp_path: Path) -> None:
+    fs.make_folder(f"{tmp_path}/x/y/z")
+    fs.replace(f"{tmp_path}/x/y/z/f", b"1")
+    fs.remove(f"{tmp_path}/x/y/z/f")
+    fs.remove(f"{tmp_path}/x/y/z/f")
+    assert not fs.exists(f"{tmp_path}/x/y/z/f")
+    fs.remove_folder(f"{tmp_path}/x")
+    fs.remove_folder(f"{tmp_path}/x")
+    assert not fs.exists(f"{tmp_path}/x")
+    with pytest.raises(StorageError):
+        fs.scan(f"{tmp_path}/x")
+
+
+def test_a_lock_is_held_against_other_processes_and_ends_with_them(fs: OsFileSystem, tmp_path: Path) -> None:
+    path = str(tmp_path / ".lock")
+    code = (
+        "import sys; from klog.storage.filesystem import OsFileSystem;"
+        f"lock = OsFileSystem().lock({path!r}); print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(LogDirLocked):
+            fs.lock(path)
+        holder.kill()
+        holder.wait()
+    lock = fs.lock(path)
+    with pytest.raises(LogDirLocked):
+        fs.lock(path)
+    lock.release()
+    fs.lock(path).release()
+
+
+WRITER = """
+import sys
+from klog.config.topic import LogConfig
+from klog.storage.filesystem import OsFileSystem
+from klog.storage.log_dir import LogDirs
+from tests.storage.log_cases import NAME, TOPIC_ID, append, batch
+dirs = LogDirs(OsFileSystem(), (sys.argv[1],))
+config = LogConfig(segment_bytes=20_000)
+dirs.load(lambda name: config)
+dirs.start()
+log = dirs.log_or_create(NAME, TOPIC_ID, config)
+at = log.count(0, log.end.offset)
+while True:
+    append(log, batch(1, mark=at))
+    at += 1
+    if at % 7 == 0:
+        print(log.flush().offset, at, flush=True)
+"""
+
+
+def test_a_killed_writer_loses_nothing_that_it_flushed(fs: OsFileSystem, tmp_path: Path) -> None:
+    for _ in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path / "d")],
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+        ) as writer:
+            assert writer.stdout is not None
+            for _ in range(60):
+                offset, count = map(int, writer.stdout.readline().split())
+            writer.kill()
+            rest = writer.stdout.read().split(b"\n")
+            whole = [line for line in rest[:-1] if line]
+            if whole:
+                offset, count = map(int, whole[-1].split())
+        dirs = LogDirs(fs, (str(tmp_path / "d"),))
+        dirs.load(lambda name: LogConfig(segment_bytes=20_000))
+        log = dirs.log(NAME)
+        assert isinstance(log, Log)
+        found = read_all(log)
+        assert log.end.offset >= offset
+        assert len(found) == log.count(0, log.end.offset) >= count
+        assert all(b"%d/0" % mark in one.data for mark, one in enumerate(found))
+        dirs.close()
+    assert dirs.topic_id(NAME) == TOPIC_ID
+    assert append is not batch
