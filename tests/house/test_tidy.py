@@ -1,0 +1,78 @@
+"""Style and documents as tests: what a reviewer would otherwise have to remember."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TRACKED = [
+    ROOT / name
+    for name in subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    if (ROOT / name).is_file()
+]
+MODULES = [path for path in TRACKED if path.suffix == ".py" and path.is_relative_to(ROOT / "klog")]
+PAGES = [path for path in TRACKED if path.suffix == ".md" and "plans" not in path.parts]
+LINES_MAX = 620
+"""Look twice at 400, stop at 600: a module longer than this is two."""
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_is_of_one_noun_and_of_readable_length(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LINES_MAX
+    assert path.stem not in ("utils", "helpers", "common", "manager", "misc")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_says_what_it_is(path: Path) -> None:
+    text = path.read_text().strip()
+    assert not text or text.startswith(('"""', 'r"""')), "the first line is a docstring"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+        if "://" not in target:
+            assert (path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_has_one_title(path: Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.S)
+    assert len(re.findall(r"^# ", text, flags=re.M)) == 1
+
+
+def test_only_the_file_system_makes_things_last() -> None:
+    """fsync and its kin are called where a faulty double can stand in for them, and nowhere else in storage."""
+    called = re.compile(r"\bos\.(fsync|fdatasync|rename|replace|truncate|ftruncate|unlink|remove)\(")
+    for path in MODULES:
+        if path.is_relative_to(ROOT / "klog" / "storage") and path.name != "filesystem.py":
+            assert not called.search(path.read_text()), path
+
+
+def test_every_handler_names_its_versions_first() -> None:
+    for path in (ROOT / "klog" / "server" / "handlers").glob("*.py"):
+        if path.name != "__init__.py":
+            first = path.read_text().splitlines()[0]
+            assert re.match(r'"""\w+(:? v\d| \(klog\'s own, \d+\)|: v\d)', first), f"{path.name}: {first}"
+
+
+def test_the_readme_names_only_commands_that_there_are() -> None:
+    from klog.cli.entries import ENTRIES
+
+    nouns = {entry.name for entry in ENTRIES}
+    text = (ROOT / "README.md").read_text()
+    for noun in re.findall(r"`klog ([a-z]+)", text):
+        assert noun in nouns, noun
+
+
+def test_every_script_is_executable_and_says_what_it_does() -> None:
+    for path in TRACKED:
+        if path.parent == ROOT / "scripts" and not path.suffix:
+            assert path.stat().st_mode & 0o111, path
+            assert path.read_text().startswith("#!"), path
