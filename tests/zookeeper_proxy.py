@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_CHILDREN, MULTI = 1, 2, 3, 4, 5, 8, 14
+CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_CHILDREN, MULTI, MULTI_READ = 1, 2, 3, 4, 5, 8, 14, 22
 WRITES = frozenset({CREATE, DELETE, SET_DATA, MULTI})
 
 

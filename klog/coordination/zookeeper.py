@@ -27,7 +27,9 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
+from klog.coordination import multi_read
 from klog.coordination.connect_string import ConnectString, four_letter_word, mode_in
+from klog.coordination.multi_read import NODES_MAX, MultiRead
 from klog.coordination.session import FOLLOWS, SessionState
 from klog.errors import BadVersion, CannotConnect, NodeExists, NoNode, SessionLost, ZooKeeperError
 
@@ -44,6 +46,8 @@ RECONNECT_DELAY_MAX_S = 0.5
 """kazoo's back-off grows to a minute by default: a broker would then miss a ZooKeeper that is long back."""
 PROBE_TIMEOUT_S = 1.0
 PROBE_PAUSE_S = 0.02
+SHOWN_CHARS_MAX = 300
+"""Of the paths of one request, in an error."""
 
 
 class Stat(NamedTuple):
@@ -128,6 +132,7 @@ class ZooKeeper:
         self._state: SessionState | None = None
         self._connected = threading.Event()
         self._stopping = False
+        self._multi_read = False
         self._client = KazooClient(
             hosts=str(self.address),
             timeout=session_timeout_ms / 1000,
@@ -185,6 +190,7 @@ class ZooKeeper:
                     continue
                 # A server where the word is not allowed, or that closes without a word, may serve all the same.
                 if mode_in(answer) or "whitelist" in answer:
+                    self._multi_read = multi_read.is_known_to(answer)
                     return ""
                 last = f"{host}:{port}: {answer.strip()[:120] or 'closed the connection'}"
             if not patient:
@@ -275,9 +281,26 @@ class ZooKeeper:
         return sorted(names)
 
     def get_many(self, paths: Sequence[str]) -> list[ZNode | None]:
-        """All of them with one wait: requests of a session are pipelined. None for what is absent."""
-        found = self._read_many("get", paths, self._client.get_async)
+        """All of them with one wait, read in the order given. None for what is absent."""
+        if self._multi_read:
+            found = self._read_at_once(paths)
+        else:
+            found = self._read_many("get", paths, self._client.get_async)
         return [None if answer is None else ZNode(answer[0] or b"", _stat(answer[1])) for answer in found]
+
+    def _read_at_once(self, paths: Sequence[str]) -> list[Any]:
+        client = self._client
+
+        def send(part: Sequence[str]) -> Any:
+            result = client.handler.async_result()
+            client._call(MultiRead([f"{client.chroot}{path}".rstrip("/") or "/" for path in part]), result)
+            return result
+
+        found: list[Any] = []
+        for at in range(0, len(paths), NODES_MAX):
+            part = paths[at : at + NODES_MAX]
+            found += self._read("get", " ".join(part), send, part)
+        return found
 
     def children_many(self, paths: Sequence[str]) -> list[list[str]]:
         """As `children` of each, with one wait; none for what is absent."""
@@ -406,11 +429,11 @@ class ZooKeeper:
 
     # --- Below --------------------------------------------------------------------------------------------------------
 
-    def _read(self, operation: str, path: str, send: Callable[[], Any]) -> Any:
+    def _read(self, operation: str, path: str, send: Callable[..., Any], *arguments: Any) -> Any:
         deadline = time.monotonic() + self.operation_timeout_s
         while True:
             try:
-                return self._once(operation, path, send, deadline)
+                return self._once(operation, path, lambda: send(*arguments), deadline)
             except SessionLost:
                 if self._stopping or time.monotonic() >= deadline:
                     raise
@@ -470,7 +493,8 @@ def batches(groups: Iterable[Sequence[_T]], size_of: Callable[[_T], int], limit:
 
 
 def _translate(error: Exception, operation: str, path: str, address: str = "") -> ZooKeeperError:
-    at = f"ZooKeeper{' at ' + address if address else ''}: {operation} {path}"
+    shown = path if len(path) <= SHOWN_CHARS_MAX else path[:SHOWN_CHARS_MAX] + "..."
+    at = f"ZooKeeper{' at ' + address if address else ''}: {operation} {shown}"
     match error:
         case kazoo_errors.NoNodeError():
             return NoNode(f"{at}: no such node")

@@ -15,7 +15,7 @@ from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZooKeeper
 from klog.errors import BadVersion, NodeExists, SessionLost
 from klog.names import TopicPartition
-from tests.zookeeper_proxy import CREATE, EXISTS, GET_CHILDREN, GET_DATA, MULTI, SET_DATA, ZooKeeperProxy
+from tests.zookeeper_proxy import CREATE, EXISTS, GET_CHILDREN, GET_DATA, MULTI, MULTI_READ, SET_DATA, ZooKeeperProxy
 
 Through = Callable[..., ZooKeeper]
 
@@ -43,7 +43,7 @@ def test_reads_are_repeated(proxy: ZooKeeperProxy, zk_lossy: ZooKeeper) -> None:
         (GET_DATA, lambda: zk_lossy.get("/a").data),
         (EXISTS, lambda: zk_lossy.exists("/a")),
         (GET_CHILDREN, lambda: zk_lossy.children("/")),
-        (GET_DATA, lambda: zk_lossy.get_many(["/a", "/b"])[0]),
+        (MULTI_READ, lambda: zk_lossy.get_many(["/a", "/b"])[0]),
     ):
         lost = proxy.lost
         proxy.lose_answer_of(frozenset({operation}))

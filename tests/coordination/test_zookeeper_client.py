@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from kazoo.security import make_digest_acl
 
 from klog.coordination.connect_string import ConnectString
 from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.multi_read import is_known_to
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import (
     MULTI_BYTES_MAX,
@@ -75,7 +77,11 @@ def test_an_ephemeral_node_goes_with_its_session(zk: ZooKeeper, connect: Connect
         other.get("/e")
 
 
-def test_many_at_once(zk: ZooKeeper) -> None:
+@pytest.mark.parametrize("in_one_request", [True, False])
+def test_many_at_once(zk: ZooKeeper, in_one_request: bool) -> None:
+    """A server before 3.6 knows no request for many nodes: then many requests are sent ahead."""
+    assert zk._multi_read
+    zk._multi_read = in_one_request
     for name in "cab":
         zk.create(f"/d/{name}", name.encode(), parents=True)
     zk.create("/d/a/x")
@@ -84,6 +90,29 @@ def test_many_at_once(zk: ZooKeeper) -> None:
     assert [node and node.data for node in found] == [b"b", None, b"a"]
     assert zk.children_many(["/d", "/none", "/d/a"]) == [["a", "b", "c"], [], ["x"]]
     assert zk.get_many([]) == []
+    assert zk.get_many(["/"])[0] == zk.get("/")
+    assert zk.get_many(["/d/b"])[0] == zk.get("/d/b")
+    many = zk.get_many(["/d/none", *["/d/c", "/d/a"] * 1200])
+    assert [node and node.data for node in many] == [None, *[b"c", b"a"] * 1200]
+
+
+def test_only_a_server_that_says_so_is_asked_for_many_at_once() -> None:
+    """One that does not know the request ends the session."""
+    assert is_known_to("Zookeeper version: 3.9.5-abc, built on 2025")
+    assert is_known_to("Zookeeper version: 3.6.0--b4c, built")
+    assert is_known_to("Zookeeper version: 10.0.0")
+    assert not is_known_to("Zookeeper version: 3.5.10-abc")
+    assert not is_known_to("Zookeeper version: 3.4.14")
+    assert not is_known_to("srvr is not executed because it is not in the whitelist.")
+
+
+def test_an_error_in_the_middle_of_many_is_raised(zk: ZooKeeper, connect: Connect) -> None:
+    """One node that may not be read: an ACL of another's."""
+    zk.create("/open", b"1")
+    zk._client.create("/closed", b"2", acl=[make_digest_acl("somebody", "secret", read=True)])
+    with pytest.raises(ZooKeeperError, match="ACL"):
+        zk.get_many(["/open", "/closed", "/none"])
+    assert zk.get_many(["/open", "/none"])[0] == zk.get("/open")
 
 
 def test_a_multi_is_all_or_nothing(zk: ZooKeeper) -> None:
@@ -196,8 +225,7 @@ def test_every_request_can_be_traced(connect: Connect) -> None:
     zk.get_many(["/t", "/u"])
     assert [(operation, path) for operation, path, _ in seen if path != "/"] == [
         ("create", "/t"),
-        ("get", "/t"),
-        ("get", "/u"),
+        ("get", "/t /u"),
     ]
     assert all(ms >= 0 for _, _, ms in seen)
 

@@ -1,0 +1,73 @@
+"""ZooKeeper's multi-read (opcode 22, server 3.6 and later), which kazoo does not have: many nodes in one request.
+
+    request    for each node: header (type 4, not done, -1), path, watch flag 0; then header (-1, done, -1)
+    response   for each node: header (type 4), data, stat, or header (type -1), error; then header (-1, done, -1)
+
+One request a node costs kazoo some 0.1 ms and the server as much; a broker that starts reads several nodes a partition.
+A server that does not know the request ends the session, so it must be asked for its version first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from kazoo.exceptions import EXCEPTIONS, NoNodeError
+from kazoo.protocol.serialization import (
+    GetData,
+    MultiHeader,
+    int_struct,
+    read_buffer,
+    stat_struct,
+    write_string,
+)
+from kazoo.protocol.states import ZnodeStat
+
+NODES_MAX = 1000
+"""In one request: with paths of 250 characters a quarter of what a server takes, and answers of a few hundred KB."""
+SINCE = (3, 6)
+_ERROR = -1
+
+
+class MultiRead:
+    """A request as kazoo sends it; answered by a list of (data, stat), None where there is no such node."""
+
+    type = 22
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        """Whole paths, chroot and all."""
+        self._paths = paths
+
+    def serialize(self) -> bytearray:
+        """The body of the request."""
+        body = bytearray()
+        for path in self._paths:
+            body += MultiHeader(GetData.type, False, _ERROR).serialize() + write_string(path) + b"\0"
+        body += MultiHeader(_ERROR, True, _ERROR).serialize()
+        return body
+
+    @classmethod
+    def deserialize(cls, body: bytes, offset: int) -> list[tuple[bytes, Any] | None]:
+        """Raises kazoo's exception for an error that is not "no such node"."""
+        found: list[tuple[bytes, Any] | None] = []
+        while True:
+            header, offset = MultiHeader.deserialize(body, offset)
+            if header.done:
+                return found
+            if header.type == GetData.type:
+                data, offset = read_buffer(body, offset)
+                found.append((data, ZnodeStat._make(stat_struct.unpack_from(body, offset))))
+                offset += stat_struct.size
+                continue
+            (code,) = int_struct.unpack_from(body, offset)
+            offset += int_struct.size
+            if code != NoNodeError.code:
+                raise EXCEPTIONS[code]()
+            found.append(None)
+
+
+def is_known_to(srvr: str) -> bool:
+    """Whether the server that gave this answer to ``srvr`` knows the request; False where it does not say."""
+    version = re.search(r"version: (\d+)\.(\d+)", srvr)
+    return version is not None and (int(version[1]), int(version[2])) >= SINCE
