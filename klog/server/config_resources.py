@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Setting, text_of, topic_values
@@ -127,8 +128,8 @@ async def alter_topics(
                 raise InvalidRequest(f"resource {name!r} is named {times_named[kind, name]} times in one request")
             _check_can_alter(kind)
             broker.controller.require()
-            overrides = after(resource, dict(existing_topic(broker, name).overrides))
-            await broker.controller.set_overrides(name, overrides, validate_only=request.validate_only)
+            existing_topic(broker, name)
+            await broker.controller.change_overrides(name, partial(after, resource), request.validate_only)
         except KlogError as error:
             answer |= {"error_code": error.wire, "error_message": error.message}
         answers.append(answer)

@@ -315,16 +315,23 @@ class Controller:
             led = self._broker.image.topics[name].partitions
             self._broker.image.topics[name] = replace(whole, partitions={**whole.partitions, **led})
 
-    async def set_overrides(self, name: str, overrides: Mapping[str, str], validate_only: bool = False) -> None:
-        """Replace a topic's own settings; they hold at once. Raises UnknownTopicOrPartition, InvalidConfig."""
-        config = LogConfig.of(self._broker.config, overrides)
+    async def change_overrides(
+        self, name: str, change: Callable[[dict[str, str]], dict[str, str]], validate_only: bool = False
+    ) -> None:
+        """A topic's own settings become what ``change`` makes of them; they hold at once.
+
+        ``change`` runs when no other act does, so that two changes never undo each other. Raises what it raises,
+        UnknownTopicOrPartition, InvalidConfig.
+        """
         async with self._acting:
             self.require()
             image = self._topic(name)
+            overrides = change(dict(image.overrides))
+            config = LogConfig.of(self._broker.config, overrides)
             if validate_only:
                 return
-            await asyncio.to_thread(self._write_overrides, name, dict(overrides))
-            self._broker.image.topics[name] = replace(image, overrides=dict(overrides))
+            await asyncio.to_thread(self._write_overrides, name, overrides)
+            self._broker.image.topics[name] = replace(image, overrides=overrides)
             for number in image.partitions:
                 partition = self._broker.partitions.get(TopicPartition(name, number))
                 if partition is not None:

@@ -79,12 +79,7 @@ class LogCare:
                 log.error("%s: %s", partition.topic_partition, error.message)
 
     async def _retain(self) -> None:
-        run = self._broker.log_dirs.plan_retention(self._high_watermark)
-        if not run.plans:
-            return
-        await asyncio.to_thread(run.persist)
-        run.apply()
-        await asyncio.to_thread(run.unlink)
+        await self._broker.deletions.run(lambda: self._broker.log_dirs.plan_retention(self._high_watermark))
 
     def _high_watermark(self, one: Log) -> int:
         """The address below which retention may delete."""

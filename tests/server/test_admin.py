@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from klog.net.channel import Channel
+from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import ask, create, error, offsets, produce, values
@@ -503,6 +506,41 @@ def test_a_resource_twice_in_one_request_is_refused_both_times(broker: RunningBr
     answer = ask(broker.bootstrap, ApiKey.ALTER_CONFIGS, 2, resources=[resource, resource], validate_only=False)
     assert [error(one) for one in answer.responses] == [BAD_REQUEST, BAD_REQUEST]
     assert own_settings(broker.bootstrap, topic) == {}
+
+
+def test_changes_at_the_same_time_do_not_undo_each_other(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    wanted = {"retention.ms": "1", "retention.bytes": "2", "segment.bytes": "3000", "segment.ms": "4", "flush.ms": "5"}
+
+    async def all_at_once() -> None:
+        host, _, port = broker.bootstrap.rpartition(":")
+        channels = [await Channel.connect(host, int(port)) for _ in wanted]
+        try:
+            requests = [
+                codec.request(
+                    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+                    1,
+                    resources=[
+                        {
+                            "resource_type": TOPIC,
+                            "resource_name": topic,
+                            "configs": [{"name": name, "config_operation": SET, "value": value}],
+                        }
+                    ],
+                    validate_only=False,
+                )
+                for name, value in wanted.items()
+            ]
+            answers = await asyncio.gather(
+                *(channel.request(request) for channel, request in zip(channels, requests, strict=True))
+            )
+            assert [error(answer.responses[0]) for answer in answers] == [0] * len(wanted)
+        finally:
+            for channel in channels:
+                await channel.close()
+
+    asyncio.run(all_at_once())
+    assert own_settings(broker.bootstrap, topic) == wanted
 
 
 # --- DescribeCluster, DescribeLogDirs ---
