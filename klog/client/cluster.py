@@ -37,6 +37,8 @@ RETRY_PAUSE_S = 0.1
 """Between attempts while a leader or controller is being elected: short beside an election (tens of ms and up), long
 beside a round trip."""
 
+ANSWER_GRACE_S = 1.0
+
 A = TypeVar("A")
 Q = TypeVar("Q")
 
@@ -207,7 +209,8 @@ class Cluster:
     ) -> Any:
         """Ask the controller; ``refused`` says whether an answer means "not me", and the next controller is asked.
 
-        Within the time-out; then the last refusal is returned, or LeaderNotAvailable raised where there is none.
+        Within the time-out; then NotController, or what else kept it from being asked. An answer that is lost under
+        way is not asked for again: the change may have been made, and making it twice is another thing.
         """
         deadline = asyncio.get_running_loop().time() + self.timeout_s
         while True:
@@ -216,12 +219,15 @@ class Cluster:
                 controller_id = (await self.metadata([])).controller_id
                 if controller_id is None:
                     raise NotController(f"{self} has no controller at the moment", hint="try again in a while")
-                answer = await self.to_broker(controller_id, key, highest, lowest, **fields)
+                channel = await self.channel(controller_id)
+            except (NotController, CannotConnect, BrokerNotAvailable) as error:
+                trouble = error
+            else:
+                # The request carries the time-out too: the broker's word on what became of it is worth a moment more.
+                answer = await self._ask(channel, key, highest, lowest, self.timeout_s + ANSWER_GRACE_S, fields)
                 if not refused(answer):
                     return answer
                 trouble = NotController(f"broker {controller_id} of {self} is no longer the controller")
-            except (NotController, CannotConnect, BrokerNotAvailable) as error:
-                trouble = error
             if asyncio.get_running_loop().time() + RETRY_PAUSE_S > deadline:
                 raise trouble
             await asyncio.sleep(RETRY_PAUSE_S)

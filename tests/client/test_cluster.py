@@ -1,6 +1,7 @@
 """The cluster as a client sees it: finding it, asking whom it concerns, and what errors say."""
 
 import asyncio
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -192,8 +193,6 @@ def test_a_broker_that_went_away_is_replaced(make_broker: Callable[..., RunningB
 
 
 def test_a_broker_that_hangs_is_given_up_in_time(make_broker: Callable[..., RunningBroker]) -> None:
-    import signal
-
     one = make_broker().start()
 
     async def with_a_stopped_broker() -> None:
@@ -230,3 +229,35 @@ def test_against_a_plain_broker_what_only_klog_tells_is_unknown(
 
 async def _is_klog(cluster: Cluster) -> bool:
     return cluster.is_klog
+
+
+def test_an_answer_that_is_lost_is_not_asked_for_again(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+    one = make_broker().start()
+
+    async def killed_under_way() -> None:
+        async with await Cluster.connect(one.bootstrap) as cluster:
+            await cluster.brokers()
+            one.send(signal.SIGSTOP)
+            creating = asyncio.ensure_future(topics.create_topic(cluster, topic))
+            await asyncio.sleep(0)  # the request is written
+            one.send(signal.SIGKILL)
+            await creating
+
+    with pytest.raises(CannotConnect, match="closed the connection"):
+        asyncio.run(killed_under_way())
+
+
+def test_requests_that_are_given_up_leave_the_connection_usable(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic)
+
+    async def give_up_many() -> None:
+        async with await Cluster.connect(broker.bootstrap) as cluster:
+            for pause in range(40):
+                asked = asyncio.ensure_future(cluster.metadata([topic], fresh=True))
+                for _ in range(pause):
+                    await asyncio.sleep(0)
+                asked.cancel()
+                await asyncio.wait([asked])
+            assert (await cluster.topic(topic, fresh=True)).name == topic
+
+    asyncio.run(give_up_many())
