@@ -233,8 +233,9 @@ class Segment:
             at = bisect_right(starts, offset, 0, length) - 1
             before = counts_before[at]
             return before + min(offset - starts[at], counts_before[at + 1] - before)
-        before = 0
-        for anchor, header in self.remembering_walk(offset, offset):
+        first = self.index.floor(offset)
+        before = first.count_before  # all there is to it where the offset is the anchor's: then nothing is walked
+        for anchor, header in self._walk_from(first, offset):
             before = anchor.count_before + min(header.count, offset - anchor.address)
         return before
 

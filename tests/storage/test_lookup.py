@@ -193,3 +193,14 @@ def test_a_walk_tells_when_the_bytes_are_no_log() -> None:
         log.locate(stored[2].address)
     assert log.home.failure is None  # one log's trouble, not the disk's
     assert log.read(stored[-1].address, 100, log.end.address)
+
+
+def test_counts_up_to_each_batch_of_a_log_longer_than_its_dense_list() -> None:
+    """Also to batches that are anchors of the sparse list, where there is nothing to walk and all to be counted."""
+    log = open_log(new_disk())
+    stored = [
+        append(log, encode_batch([Record(0, 1, None, b"x" * 5_000, ())] * 3))[0] for _ in range(3 * DENSE_BATCHES)
+    ]
+    for number, one in enumerate(stored):
+        assert log.count(0, one.address) == 3 * number
+        assert log.count(one.address, log.end.offset) == 3 * (len(stored) - number)
