@@ -32,6 +32,7 @@ class _Interrupts:
     ends_process = True
     count = 0
     cancel: Act | None = None
+    cancelled = False
     watchdog: threading.Timer | None = None
 
 
@@ -57,19 +58,23 @@ def cancelling(cancel: Act) -> Iterator[Callable[[], bool]]:
 
     Yields a function that says whether that has happened. Does nothing where SIGINT was not taken over.
     """
-    before = _STATE.count
-    _STATE.cancel = cancel
+    _STATE.cancel, _STATE.cancelled = cancel, False
     try:
-        yield lambda: _STATE.count > before
+        yield lambda: _STATE.cancelled
     finally:
         _STATE.cancel = None
 
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """While a person is asked: Ctrl-C raises KeyboardInterrupt at once, for nothing else comes back from a question."""
+    """While a person is asked: Ctrl-C raises KeyboardInterrupt at once, for nothing else comes back from a question.
+
+    One that came just before counts: what it cancelled would otherwise be asked about first.
+    """
     cancel, _STATE.cancel = _STATE.cancel, None
     try:
+        if _STATE.cancelled:
+            raise KeyboardInterrupt
         yield
     finally:
         _STATE.cancel = cancel
@@ -102,8 +107,9 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
         _STATE.watchdog = threading.Timer(PATIENCE_S, _end_now)
         _STATE.watchdog.daemon = True
         _STATE.watchdog.start()
-    if _STATE.cancel is None:
+    if _STATE.cancel is None or _STATE.count > 1:
         raise KeyboardInterrupt
+    _STATE.cancelled = True
     _STATE.cancel()
 
 
@@ -122,22 +128,31 @@ def discard_output() -> None:
             pass  # no real file behind the stream, as in tests
 
 
-def when_reader_is_gone(stream: IO[Any], act: Act) -> threading.Thread | None:
-    """Call ``act`` (from a thread) once nobody reads ``stream`` any more; None where it is no pipe that could tell.
+@contextmanager
+def reader_watched(stream: IO[Any], act: Act) -> Iterator[None]:
+    """While inside: ``act`` is called, from a thread, once nobody reads ``stream`` any more, where that can be told.
 
     A command that waits for messages would otherwise notice only at its next write, which may never come.
     """
     try:
         descriptor = stream.fileno()
     except (OSError, ValueError):
-        return None
+        yield
+        return
+    stopped, stop = os.pipe()
     poll = select.poll()
     poll.register(descriptor, 0)  # errors and hang-ups are always reported
+    poll.register(stopped, 0)
 
     def watch() -> None:
-        if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll()):
+        if descriptor in {ready for ready, _ in poll.poll()}:
             act()
 
     watcher = threading.Thread(target=watch, name="reader-watch", daemon=True)
     watcher.start()
-    return watcher
+    try:
+        yield
+    finally:
+        os.close(stop)
+        watcher.join()
+        os.close(stopped)

@@ -169,9 +169,9 @@ class Invocation:
             )
         if preview is not None:
             render(preview, Format.TABLE, sys.stderr, terminal=is_terminal(sys.stderr))
-        sys.stderr.write(f"{question}{where}? [y/N] ")
-        sys.stderr.flush()
         with interrupt.raising():
+            sys.stderr.write(f"{question}{where}? [y/N] ")
+            sys.stderr.flush()
             answer = sys.stdin.readline()
         if answer.strip().lower() not in ("y", "yes"):
             if not answer:
@@ -226,9 +226,9 @@ def _run(invocation: Invocation, function: Callable[..., Any], values: dict[str,
             try:
                 async with invocation.closing:
                     result = await function(invocation, **values)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, Exception):
                 if interrupted():
-                    raise KeyboardInterrupt from None
+                    raise KeyboardInterrupt from None  # also where an error came of being stopped
                 raise
             return result, interrupted()
 

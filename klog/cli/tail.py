@@ -85,9 +85,9 @@ async def tail(
     )
     cluster = await invocation.cluster()
     reading = asyncio.ensure_future(tailing.tail(cluster, topics, options, sys.stdout.buffer, note=invocation.say))
-    interrupt.when_reader_is_gone(sys.stdout, _canceller(reading))
     try:
-        await reading
+        with interrupt.reader_watched(sys.stdout, _canceller(reading)):
+            await reading
     except asyncio.CancelledError:
         current = asyncio.current_task()
         if current is not None and current.cancelling():

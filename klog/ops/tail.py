@@ -105,6 +105,8 @@ async def tail(
         stop.set()
         if not work.done():
             await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # seen: where tail itself was cancelled, nobody else asks, and asyncio would complain
 
 
 async def _spans(
