@@ -76,14 +76,14 @@ def _read_plain(frame: memoryview, at: int) -> ProduceRequest:
     at += 2
     transactional_id = None
     if size >= 0:
-        transactional_id, at = _text(frame, at, size)
+        transactional_id, at = read_text(frame, at, size)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
     (topics,) = _I32.unpack_from(frame, at + 6)
     at += 10
     partitions: list[ProducedPartition] = []
     for _ in range(topics):
         (size,) = _I16.unpack_from(frame, at)
-        topic, at = _text(frame, at + 2, size)
+        topic, at = read_text(frame, at + 2, size)
         (count,) = _I32.unpack_from(frame, at)
         at += 4
         for _ in range(count):
@@ -97,13 +97,13 @@ def _read_flexible(frame: memoryview, at: int) -> ProduceRequest:
     size, at = read_uvarint(frame, at)
     transactional_id = None
     if size > 0:
-        transactional_id, at = _text(frame, at, size - 1)
+        transactional_id, at = read_text(frame, at, size - 1)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
     topics, at = read_uvarint(frame, at + 6)
     partitions: list[ProducedPartition] = []
     for _ in range(topics - 1):
         size, at = read_uvarint(frame, at)
-        topic, at = _text(frame, at, size - 1)
+        topic, at = read_text(frame, at, size - 1)
         count, at = read_uvarint(frame, at)
         for _ in range(count - 1):
             (index,) = _I32.unpack_from(frame, at)
@@ -116,7 +116,8 @@ def _read_flexible(frame: memoryview, at: int) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
-def _text(frame: memoryview, at: int, size: int) -> tuple[str, int]:
+def read_text(frame: memoryview, at: int, size: int) -> tuple[str, int]:
+    """A string of so many bytes, and where it ends."""
     end = at + size
     if size < 0 or end > len(frame):
         raise MalformedRequest(f"a string of {size} bytes at byte {at} of a request of {len(frame)}")

@@ -86,6 +86,7 @@ class Broker:
         self.config = config
         self.broker_id = config.integer("broker.id")
         self.zookeeper_connect = config.text("zookeeper.connect")
+        self.fetch_bytes_max = config.integer("fetch.max.bytes")
         self.state = BrokerState.STARTING
         self.started_at_ms = time.time_ns() // 1_000_000
         self.image = ClusterImage()

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from klog.errors import KlogError, NotLeader
 from klog.net.connection import Connection, Reply
-from klog.protocol import codec, fetch
+from klog.protocol import fetch
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
-from klog.protocol.fetch import FetchedPartition
+from klog.protocol.fetch import AskedPartition, FetchedPartition, FetchRequest
 from klog.replication.partition import Partition
 from klog.server.dispatch import handles_frame
 from klog.server.purgatory import DelayedFetch
@@ -41,52 +41,50 @@ Fetched = list[FetchedPartition[FileRange]]
 
 @handles_frame(ApiKey.FETCH, 4, 12)
 def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
-    request = codec.decode_body(frame, head)
-    wait_s = request.max_wait.total_seconds()
+    request = fetch.read_request(frame, head)
     read = _Read(broker, head, request, reply)
-    if wait_s <= 0 or read.enough():
+    if request.max_wait_ms <= 0 or read.enough():
         read.answer()
     else:
-        DelayedFetch(broker.loop, read.partitions, wait_s, read.enough, read.answer)
+        DelayedFetch(broker.loop, read.partitions, request.max_wait_ms / 1000, read.enough, read.answer)
 
 
 class _Read:
     """One fetch request's reading: tried when it comes, and again when there is more."""
 
-    def __init__(self, broker: Broker, head: RequestHead, request: Any, reply: Reply) -> None:
+    def __init__(self, broker: Broker, head: RequestHead, request: FetchRequest, reply: Reply) -> None:
         self._broker = broker
         self._head = head
         self._request = request
         self._reply = reply
         self.partitions: list[Partition] = []
         """Those that may get more; empty where an error ends the wait at once."""
-        self._asked: list[tuple[str, Any, Partition | None, KlogError | None]] = []
+        self._asked: list[tuple[AskedPartition, Partition | None, KlogError | None]] = []
         self._failed = False
-        for topic in request.topics:
-            for asked in topic.partitions:
-                partition, error = None, None
-                try:
-                    partition = broker.leader_of(topic.topic, asked.partition)
-                    partition.check_epoch(getattr(asked, "current_leader_epoch", -1))
-                    partition.log.check_offset(asked.fetch_offset)
-                    self.partitions.append(partition)
-                except KlogError as problem:
-                    error = problem
-                    self._failed = True
-                self._asked.append((topic.topic, asked, partition, error))
+        for asked in request.partitions:
+            partition, error = None, None
+            try:
+                partition = broker.leader_of(asked.topic, asked.partition)
+                partition.check_epoch(asked.leader_epoch)
+                partition.log.check_offset(asked.offset)
+                self.partitions.append(partition)
+            except KlogError as problem:
+                error = problem
+                self._failed = True
+            self._asked.append((asked, partition, error))
 
     def enough(self) -> bool:
         """Whether the answer need not wait: an error, nobody there to take it, or min_bytes below high watermarks."""
-        min_bytes = int(self._request.min_bytes)
+        min_bytes = self._request.min_bytes
         if self._failed or not self._asked or min_bytes <= 0 or not self._reply.wanted:
             return True
         total = 0
-        for _, asked, partition, _ in self._asked:
+        for asked, partition, _ in self._asked:
             if partition is None or partition.resigned:
                 return True
             high = partition.high_watermark
-            if asked.fetch_offset < high.offset:
-                total += min(high.address - asked.fetch_offset, asked.partition_max_bytes)
+            if asked.offset < high.offset:
+                total += min(high.address - asked.offset, asked.max_bytes)
                 if total >= min_bytes:
                     return True
         return False
@@ -95,9 +93,7 @@ class _Read:
         """Read and reply, by way of a thread where that may have to wait for the disk."""
         if not self._reply.wanted:
             return
-        if not all(
-            partition is None or partition.log.is_known(asked.fetch_offset) for _, asked, partition, _ in self._asked
-        ):
+        if not all(partition is None or partition.log.is_known(asked.offset) for asked, partition, _ in self._asked):
             self._broker.spawn(self._answer_cold(None))
             return
         fetched = self._read()
@@ -110,7 +106,7 @@ class _Read:
         """What is not in the page cache."""
         return [
             (partition, list(one.ranges))
-            for (_, _, partition, _), one in zip(self._asked, fetched, strict=True)
+            for (_, partition, _), one in zip(self._asked, fetched, strict=True)
             if partition is not None and one.ranges and not partition.log.is_resident(list(one.ranges))
         ]
 
@@ -128,20 +124,20 @@ class _Read:
         self._reply.send(*fetch.write_response(self._head, fetched))
 
     def _read(self) -> Fetched:
-        left = min(max(self._request.max_bytes, 0), self._broker.config.integer("fetch.max.bytes"))
+        left = min(max(self._request.max_bytes, 0), self._broker.fetch_bytes_max)
         nothing_yet = True
         fetched: Fetched = []
-        for topic, asked, partition, error in self._asked:
+        for asked, partition, error in self._asked:
             ranges: list[FileRange] = []
             size = 0
             if partition is not None and error is None:
                 try:
                     if partition.resigned:
                         raise NotLeader(f"{partition.topic_partition} is led by another broker")
-                    if asked.fetch_offset < partition.high_watermark.offset and (left > 0 or nothing_yet):
+                    if asked.offset < partition.high_watermark.offset and (left > 0 or nothing_yet):
                         ranges = partition.log.read(
-                            asked.fetch_offset,
-                            min(left, asked.partition_max_bytes),
+                            asked.offset,
+                            min(left, asked.max_bytes),
                             partition.high_watermark.address,
                             at_least_one=nothing_yet,
                         )
@@ -151,14 +147,20 @@ class _Read:
             if error is not None or partition is None:
                 code = error.wire if error is not None else -1
                 start = partition.log.start_offset if partition is not None else -1
-                fetched.append(FetchedPartition(topic, asked.partition, code, -1, start, (), 0))
+                fetched.append(FetchedPartition(asked.topic, asked.partition, code, -1, start, (), 0))
                 continue
             if ranges:
                 nothing_yet = False
                 left -= size
             fetched.append(
                 FetchedPartition(
-                    topic, asked.partition, 0, partition.high_watermark.offset, partition.log.start_offset, ranges, size
+                    asked.topic,
+                    asked.partition,
+                    0,
+                    partition.high_watermark.offset,
+                    partition.log.start_offset,
+                    ranges,
+                    size,
                 )
             )
         return fetched
