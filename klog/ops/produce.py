@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from klog.errors import LeaderNotAvailable, UnknownTopicOrPartition, UsageError
+from klog.ops.jsonl import rfc3339
 from klog.ops.units import Rate
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Receipt:
     """What became of all input.
 
     ``messages`` and ``bytes`` were acknowledged (with acks=0: sent); ``failed`` were not, for good; ``unanswered`` were
-    under way when it was interrupted and may or may not be in the log.
+    under way when it was interrupted and may or may not be in the log. ``began_ms`` is a time, ``ms`` how long it took.
     """
 
     topic: str
@@ -77,6 +78,7 @@ class Receipt:
     bytes: int
     failed: int
     unanswered: int
+    began_ms: int
     ms: int
     partitions: tuple[PartitionReceipt, ...]
     interrupted: bool
@@ -94,7 +96,10 @@ class Receipt:
 
     @property
     def tail_line(self) -> str | None:
-        """The command that shows what was sent; None where nobody said under which offsets."""
+        """The command that shows what was sent; None where nobody said under which offsets.
+
+        One partition: by its offsets. Several: by the time, which messages that brought their own do not go by.
+        """
         named = [one for one in self.partitions if one.first_offset is not None]
         if not named:
             return None
@@ -102,7 +107,7 @@ class Receipt:
         if len(named) == 1:
             one = named[0]
             return f"klog tail {topic} -p {one.partition} -o {one.first_offset} -c {one.messages}"
-        return f"klog tail {topic} -e -n {self.messages}"
+        return f"klog tail {topic} -o @{rfc3339(self.began_ms)} -e"
 
 
 async def produce(
@@ -156,6 +161,7 @@ def _receipt(
         sum(row.bytes for row in rows),
         sender.failed,
         sender.unanswered,
+        round((time.time() - (time.monotonic() - began)) * 1000),
         round((time.monotonic() - began) * 1000),
         tuple(rows),
         was_interrupted,

@@ -104,7 +104,11 @@ class Sender:
         return {**settings, **options.librdkafka}
 
     def send_all(self, sources: Iterable[BinaryIO], stop: threading.Event) -> None:
-        """Send what ``sources`` hold and wait until all of it is answered, or until ``stop`` is set."""
+        """Send what ``sources`` hold and wait until all of it is answered, or until ``stop`` is set.
+
+        Input that cannot be read, or a producer that can go on no longer, is a failure that ends the sending; what was
+        handed over before is waited for all the same.
+        """
         self._stop = stop
         # librdkafka asks for its producer id once when it starts, then every 500 ms. A message that is handed over in
         # the first milliseconds disturbs the first attempt (seen with 2.16: 55 ms to the first ack with this, 505
@@ -120,8 +124,8 @@ class Sender:
                         self._producer.poll(0)
             while not stop.is_set() and self._producer.flush(0.1):
                 pass
-        except KlogError as error:
-            self._fail(error.message)
+        except (KlogError, OSError) as error:
+            self._fail(str(error))
             while not stop.is_set() and self._producer.flush(0.1):
                 pass
         finally:
@@ -167,6 +171,8 @@ class Sender:
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
+                if error.args[0].fatal():
+                    raise KlogError(f"the producer cannot go on: {error.args[0].str()}") from None
                 self._fail(error.args[0].str())
                 return
             else:

@@ -140,6 +140,37 @@ def test_bad_lines_are_counted_and_named_and_the_others_go_in(broker: RunningBro
     assert read(broker.bootstrap, topic, offset=all_of())[0] == b"a\nb\n"
 
 
+def test_input_that_breaks_off_loses_nothing_of_what_was_read(broker: RunningBroker, topic: str) -> None:
+    class Breaking(io.BytesIO):
+        name = "a disk that fails"
+
+        def fileno(self) -> int:
+            raise io.UnsupportedOperation
+
+        def read(self, size: int | None = -1) -> bytes:
+            chunk = super().read(4)
+            if not chunk:
+                raise OSError(5, "Input/output error")
+            return chunk
+
+    make_topic(broker.bootstrap, topic)
+    sources = [Breaking(b"one\ntwo\n"), io.BytesIO(b"never\n")]
+    receipt = run(broker.bootstrap, lambda cluster: produce(cluster, topic, sources, ProduceOptions()))
+    assert (receipt.messages, receipt.failed, receipt.is_complete) == (2, 1, False)
+    assert "Input/output error" in (receipt.first_error or "")
+    assert read(broker.bootstrap, topic, offset=all_of())[0] == b"one\ntwo\n"
+
+
+def test_the_line_that_shows_several_partitions_shows_what_was_sent(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 4)
+    send(broker.bootstrap, topic, b"".join(b"k%d:old\n" % i for i in range(20)), key_delimiter=b":")
+    receipt = send(broker.bootstrap, topic, b"".join(b"k%d:new\n" % i for i in range(20)), key_delimiter=b":")
+    *_, name, flag, position, end = (receipt.tail_line or "").split()
+    assert (name, flag, end) == (topic, "-o", "-e")
+    shown, _, _ = read(broker.bootstrap, topic, offset=parse_range(position), until_end=True)
+    assert shown == b"new\n" * 20
+
+
 def test_a_message_that_is_too_large_fails_and_the_others_go_in(broker: RunningBroker, topic: str) -> None:
     make_topic(broker.bootstrap, topic, max_message_bytes="5000")
     receipt = send(broker.bootstrap, topic, b"a\n" + b"x" * 20_000 + b"\nb\n", batch_messages=1)
