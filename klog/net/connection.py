@@ -204,6 +204,7 @@ class Connection:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         loop.add_reader(self._fd, self._on_readable)
 
     # --- in -----------------------------------------------------------------------------------------------------------

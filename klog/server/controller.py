@@ -102,10 +102,16 @@ class Controller:
         for name in begun:
             log.info("finishing the deletion of topic %s", name)
             await self._delete(name)
-        image.topics.clear()
-        for topic in found:
-            if topic.name not in begun:
-                image.topics[topic.name] = self._image_of(topic, overrides[topic.name])
+        # What was led before the session was lost is shown so until it is led again: clients must not take a topic for
+        # gone.
+        there = {topic.name: topic for topic in found if topic.name not in begun}
+        for name in set(image.topics) - set(there):
+            del image.topics[name]
+        for name, topic in there.items():
+            fresh, old = self._image_of(topic, overrides[name]), image.topics.get(name)
+            if old is not None and old.topic_id == fresh.topic_id:
+                fresh = replace(fresh, partitions={**fresh.partitions, **old.partitions})
+            image.topics[name] = fresh
         await self._lead(list(image.topics))
 
     def _read_topics(self) -> tuple[list[str], list[topics.Topic], dict[str, dict[str, str]]]:

@@ -77,6 +77,8 @@ def _append(broker: Broker, request: ProduceRequest, asked: ProducedPartition) -
         raise TransactionsNotServed("transactions are not part of klog; produce without a transactional.id")
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcks(f"acks is {request.acks}; -1 (all), 0 and 1 are allowed")
+    if broker.fenced is not None:
+        raise broker.fenced
     partition = broker.leader_of(asked.topic, asked.partition)
     if request.acks == -1 and partition.isr_size < partition.log.config.min_insync_replicas:
         raise NotEnoughReplicas(
