@@ -341,6 +341,14 @@ class DiskFull(StorageError):
     code = "DISK_FULL"
 
 
+class NoDescriptors(StorageError):
+    """EMFILE, ENFILE: the process, or the machine, has no file descriptor left. No disk is at fault: what was tried was
+    not done, and may succeed later.
+    """
+
+    code = "NO_DESCRIPTORS"
+
+
 class LogDirLocked(StorageError):
     code = "LOG_DIR_LOCKED"
 

@@ -25,10 +25,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from klog.errors import DiskFull, LogDirLocked, StorageError
+from klog.errors import DiskFull, LogDirLocked, NoDescriptors, StorageError
 from klog.storage import page_cache
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _LIBC.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 _WAIT_WRITE_WAIT: Final = 7
@@ -41,7 +42,11 @@ PUBLISH_TOGETHER_MIN: Final = 4
 
 def translated(error: OSError, act: str, path: str) -> StorageError:
     """The StorageError for ``error``, naming what was tried and where."""
-    kind = DiskFull if error.errno in _FULL else StorageError
+    kind = StorageError
+    if error.errno in _FULL:
+        kind = DiskFull
+    elif error.errno in _NO_DESCRIPTORS:
+        kind = NoDescriptors
     return kind(f"cannot {act} {path}: {error.strerror or error} (errno {error.errno})")
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from klog.errors import DiskFull, StorageError
+from klog.errors import DiskFull, NoDescriptors, StorageError
 from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import FileSystem
 
@@ -33,7 +33,7 @@ class Home(Protocol):
     is_full: bool
 
     def fail(self, error: StorageError) -> StorageError:
-        """An I/O error: the dir goes offline. Returns what every later call raises."""
+        """An I/O error: the dir goes offline, unless only descriptors are wanting. Returns what is to be raised."""
         ...
 
     def filled(self, error: DiskFull) -> None:
@@ -84,6 +84,8 @@ class Health:
         self.is_full = False
 
     def fail(self, error: StorageError) -> StorageError:
+        if isinstance(error, NoDescriptors):
+            return error
         if self.failure is None:
             self.failure = StorageError(
                 f"log dir {self.path} is offline: {error.message}",

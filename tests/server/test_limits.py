@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from klog.protocol import codec
+from klog.protocol.apis import ApiKey
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import create, offsets, produce, produce_request, values
+from tests.server.asking import ask, create, error, offsets, produce, produce_request, values
 from tests.server.wire import (
     RawConnection,
     bystander,
@@ -27,6 +28,7 @@ from tests.server.wire import (
 
 MakeBroker = Callable[..., RunningBroker]
 MEGABYTE = 1_000_000
+STORAGE = 56
 UNNOTICED_S = 2.0
 """No round of a well-behaved client may take longer meanwhile; it takes milliseconds on an idle machine."""
 
@@ -133,6 +135,52 @@ def test_no_descriptors_left(make_broker: MakeBroker, topic: str) -> None:
     broker.wrapper = []
     broker.start()
     assert offsets(broker.bootstrap, topic)[1] == end
+
+
+@pytest.mark.skipif(shutil.which("prlimit") is None, reason="there is no prlimit (util-linux) on this machine")
+def test_more_partitions_in_one_request_than_descriptors(make_broker: MakeBroker, topic: str) -> None:
+    """Each has bytes to flush, so none of their files may be let go: some are refused, no log dir is at fault."""
+    broker = make_broker()
+    broker.wrapper = ["prlimit", "--nofile=220:220"]
+    broker.start()
+    partitions = 400
+    create(broker.bootstrap, topic, partitions)
+    batch = bytes(encode_batch(values(1, 5000)))
+    acknowledged = dict.fromkeys(range(partitions), 0)
+    refused = 0
+    for _ in range(3):
+        data = [{"index": number, "records": batch} for number in acknowledged]
+        answer = ask(
+            broker.bootstrap,
+            ApiKey.PRODUCE,
+            8,
+            acks=-1,
+            timeout=10_000,
+            topic_data=[{"name": topic, "partition_data": data}],
+        )
+        for one in answer.responses[0].partition_responses:
+            assert error(one) in (0, STORAGE), one
+            acknowledged[one.index] += error(one) == 0
+            refused += error(one) == STORAGE
+    assert "offline" not in broker.log_text
+    for number in [number for number, count in acknowledged.items() if not count][:20]:
+        produce(broker.bootstrap, topic, [values(1)], partition=number)  # alone it finds one
+        acknowledged[number] = 1
+    broker.kill()
+    broker.wrapper = []
+    broker.start()
+    asked = [{"partition_index": number, "current_leader_epoch": -1, "timestamp": -1} for number in range(partitions)]
+    answer = ask(
+        broker.bootstrap,
+        ApiKey.LIST_OFFSETS,
+        5,
+        replica_id=-1,
+        isolation_level=0,
+        topics=[{"name": topic, "partitions": asked}],
+    )
+    ends = {one.partition_index: one.offset for one in answer.topics[0].partitions}
+    assert all(ends[number] > 0 for number, count in acknowledged.items() if count), "acknowledged and gone"
+    print("refused", refused)
 
 
 def test_connections_of_one_address_can_be_limited(make_broker: MakeBroker) -> None:
