@@ -16,10 +16,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
@@ -29,19 +29,45 @@ from kazoo.retry import KazooRetry
 
 from klog.coordination import multi_read
 from klog.coordination.connect_string import ConnectString, four_letter_word, mode_in
-from klog.coordination.multi_read import NODES_MAX, MultiRead
+from klog.coordination.multi_read import CHILDREN, DATA, NODES_MAX, MultiRead
 from klog.coordination.session import FOLLOWS, SessionState
+from klog.coordination.znodes import (
+    ANY_VERSION,
+    MULTI_BYTES_MAX,
+    Check,
+    Create,
+    Delete,
+    Operation,
+    SetData,
+    Stat,
+    WatchEvent,
+    ZNode,
+    batches,
+    size_bytes,
+)
 from klog.errors import BadVersion, CannotConnect, NodeExists, NoNode, SessionLost, ZooKeeperError
+
+__all__ = [
+    "ANY_VERSION",
+    "MULTI_BYTES_MAX",
+    "Check",
+    "Create",
+    "Delete",
+    "Operation",
+    "SetData",
+    "Stat",
+    "WatchEvent",
+    "ZNode",
+    "ZooKeeper",
+    "batches",
+    "size_bytes",
+]
 
 _log = logging.getLogger("klog.zookeeper")
 _kazoo_log = logging.getLogger("klog.zookeeper.kazoo")
 _kazoo_log.addFilter(lambda record: record.levelno >= logging.ERROR or _log.isEnabledFor(logging.DEBUG))
 """kazoo warns at every attempt to connect, twice a second while ZooKeeper is away; `on_state` has said it once."""
-_T = TypeVar("_T")
 
-ANY_VERSION = -1
-MULTI_BYTES_MAX = 512 * 1024
-"""Half of ZooKeeper's default jute.maxbuffer of 1 MB (rule Z3): the server counts its own framing too."""
 RECONNECT_DELAY_MAX_S = 0.5
 """kazoo's back-off grows to a minute by default: a broker would then miss a ZooKeeper that is long back."""
 PROBE_TIMEOUT_S = 1.0
@@ -50,62 +76,6 @@ SHOWN_CHARS_MAX = 300
 """Of the paths of one request, in an error."""
 
 
-class Stat(NamedTuple):
-    """A node's metadata; zkCli's words: dataVersion, cversion, aclVersion, cZxid, mZxid, pZxid, ctime, mtime ..."""
-
-    version: int
-    children_version: int
-    acl_version: int
-    created_zxid: int
-    modified_zxid: int
-    children_zxid: int
-    created_ms: int
-    modified_ms: int
-    owner_session: int  # 0: persistent
-    data_bytes: int
-    children: int
-
-
-class ZNode(NamedTuple):
-    data: bytes
-    stat: Stat
-
-
-class WatchEvent(NamedTuple):
-    """`kind`: CREATED, DELETED, CHANGED, CHILD, or NONE when the connection was lost and the watch is gone with it."""
-
-    kind: str
-    path: str
-
-
-class Create(NamedTuple):
-    """With `sequence` the server appends ten digits to the path."""
-
-    path: str
-    data: bytes = b""
-    ephemeral: bool = False
-    sequence: bool = False
-
-
-class SetData(NamedTuple):
-    path: str
-    data: bytes
-    version: int = ANY_VERSION
-
-
-class Delete(NamedTuple):
-    path: str
-    version: int = ANY_VERSION
-
-
-class Check(NamedTuple):
-    """Fails the whole multi unless the node is there with this version."""
-
-    path: str
-    version: int
-
-
-Operation = Create | SetData | Delete | Check
 Watch = Callable[[WatchEvent], None]
 OnState = Callable[[SessionState], None]
 Trace = Callable[[str, str, float], None]
@@ -283,28 +253,31 @@ class ZooKeeper:
     def get_many(self, paths: Sequence[str]) -> list[ZNode | None]:
         """All of them with one wait, read in the order given. None for what is absent."""
         if self._multi_read:
-            found = self._read_at_once(paths)
+            found = self._read_at_once("get", paths, DATA)
         else:
             found = self._read_many("get", paths, self._client.get_async)
         return [None if answer is None else ZNode(answer[0] or b"", _stat(answer[1])) for answer in found]
 
-    def _read_at_once(self, paths: Sequence[str]) -> list[Any]:
+    def _read_at_once(self, operation: str, paths: Sequence[str], what: int) -> list[Any]:
         client = self._client
 
         def send(part: Sequence[str]) -> Any:
             result = client.handler.async_result()
-            client._call(MultiRead([f"{client.chroot}{path}".rstrip("/") or "/" for path in part]), result)
+            client._call(MultiRead([f"{client.chroot}{path}".rstrip("/") or "/" for path in part], what), result)
             return result
 
         found: list[Any] = []
         for at in range(0, len(paths), NODES_MAX):
             part = paths[at : at + NODES_MAX]
-            found += self._read("get", " ".join(part), send, part)
+            found += self._read(operation, " ".join(part), send, part)
         return found
 
     def children_many(self, paths: Sequence[str]) -> list[list[str]]:
         """As `children` of each, with one wait; none for what is absent."""
-        found = self._read_many("children", paths, self._client.get_children_async)
+        if self._multi_read:
+            found = self._read_at_once("children", paths, CHILDREN)
+        else:
+            found = self._read_many("children", paths, self._client.get_children_async)
         return [[] if names is None else sorted(names) for names in found]
 
     def _read_many(self, operation: str, paths: Sequence[str], send: Callable[[str], Any]) -> list[Any]:
@@ -466,30 +439,6 @@ class ZooKeeper:
         finally:
             if self._trace is not None and traced_from is not None:
                 self._trace(operation, path, (time.perf_counter() - traced_from) * 1000)
-
-
-def size_bytes(operation: Operation, chroot: str = "") -> int:
-    """About what an operation takes in a request: path, data, and 64 bytes of head, lengths, ACL and flags."""
-    data = operation.data if isinstance(operation, Create | SetData) else b""
-    return 64 + len(chroot) + len(operation.path.encode()) + len(data)
-
-
-def batches(groups: Iterable[Sequence[_T]], size_of: Callable[[_T], int], limit: int) -> Iterator[list[_T]]:
-    """Put groups together, in order, into lists of at most `limit` bytes; a group is never split.
-
-    A group larger than the limit comes alone, and the multi it is meant for refuses it.
-    """
-    batch: list[_T] = []
-    filled = 0
-    for group in groups:
-        size = sum(map(size_of, group))
-        if batch and filled + size > limit:
-            yield batch
-            batch, filled = [], 0
-        batch.extend(group)
-        filled += size
-    if batch:
-        yield batch
 
 
 def _translate(error: Exception, operation: str, path: str, address: str = "") -> ZooKeeperError:

@@ -97,6 +97,14 @@ def test_a_multi_that_another_prevented_is_not_taken_for_ones_own(
     assert proxy.lost == 1
 
 
+def test_making_a_cluster(proxy: ZooKeeperProxy, zk_lossy: ZooKeeper) -> None:
+    proxy.lose_answer_of(frozenset({MULTI}))
+    made = cluster.ensure_cluster(zk_lossy)
+    assert proxy.lost == 1
+    assert made == cluster.cluster_id(zk_lossy) == cluster.ensure_cluster(zk_lossy)
+    assert {path for path in paths.PERSISTENT if zk_lossy.exists(path) is None} == set()
+
+
 def test_registering(proxy: ZooKeeperProxy, zk_lossy: ZooKeeper) -> None:
     cluster.ensure_cluster(zk_lossy)
     proxy.lose_answer_of(frozenset({MULTI}))

@@ -1,0 +1,94 @@
+"""What ZooKeeper keeps and what can be done to it, as plain values: nodes, metadata, the operations of a multi."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+_T = TypeVar("_T")
+
+ANY_VERSION = -1
+MULTI_BYTES_MAX = 512 * 1024
+"""Half of ZooKeeper's default jute.maxbuffer of 1 MB (rule Z3): the server counts its own framing too."""
+
+
+class Stat(NamedTuple):
+    """A node's metadata; zkCli's words: dataVersion, cversion, aclVersion, cZxid, mZxid, pZxid, ctime, mtime ..."""
+
+    version: int
+    children_version: int
+    acl_version: int
+    created_zxid: int
+    modified_zxid: int
+    children_zxid: int
+    created_ms: int
+    modified_ms: int
+    owner_session: int  # 0: persistent
+    data_bytes: int
+    children: int
+
+
+class ZNode(NamedTuple):
+    data: bytes
+    stat: Stat
+
+
+class WatchEvent(NamedTuple):
+    """`kind`: CREATED, DELETED, CHANGED, CHILD, or NONE when the connection was lost and the watch is gone with it."""
+
+    kind: str
+    path: str
+
+
+class Create(NamedTuple):
+    """With `sequence` the server appends ten digits to the path."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequence: bool = False
+
+
+class SetData(NamedTuple):
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+class Delete(NamedTuple):
+    path: str
+    version: int = ANY_VERSION
+
+
+class Check(NamedTuple):
+    """Fails the whole multi unless the node is there with this version."""
+
+    path: str
+    version: int
+
+
+Operation = Create | SetData | Delete | Check
+
+
+def size_bytes(operation: Operation, chroot: str = "") -> int:
+    """About what an operation takes in a request: path, data, and 64 bytes of head, lengths, ACL and flags."""
+    data = operation.data if isinstance(operation, Create | SetData) else b""
+    return 64 + len(chroot) + len(operation.path.encode()) + len(data)
+
+
+def batches(groups: Iterable[Sequence[_T]], size_of: Callable[[_T], int], limit: int) -> Iterator[list[_T]]:
+    """Put groups together, in order, into lists of at most `limit` bytes; a group is never split.
+
+    A group larger than the limit comes alone, and the multi it is meant for refuses it.
+    """
+    batch: list[_T] = []
+    filled = 0
+    for group in groups:
+        size = sum(map(size_of, group))
+        if batch and filled + size > limit:
+            yield batch
+            batch, filled = [], 0
+        batch.extend(group)
+        filled += size
+    if batch:
+        yield batch
