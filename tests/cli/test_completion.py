@@ -41,6 +41,7 @@ def test_words_of_the_tree() -> None:
     assert set(offered("klog topic ")[0]) == {"create", "list", "describe", "alter", "config", "delete"}
     assert "--under-replicated" in offered("klog partition list --und")[0]
     assert offered("klog topics li") == (["list"], "")
+    assert offered("klog topic list -o js") == (["json", "jsonl"], "")
 
 
 def test_topics_of_the_cluster_that_is_meant_and_of_no_other() -> None:

@@ -228,11 +228,15 @@ def test_a_dead_port_is_an_error_in_time_that_says_where_why_and_what_to_do(name
     assert error["cluster"] == f"{dead_address} (from flag -B)"
 
 
+LIMIT_S = 5.5
+"""3 s to connect, the 1 s of --timeout to answer, and what a busy machine adds."""
+
+
 @pytest.mark.parametrize("name", ["topic list", "zk brokers", "tail", "export run", "status"])
 def test_a_server_that_never_answers_is_given_up_in_time(name: str, silent_address: str) -> None:
     begun = time.monotonic()
     ran = klog(*words_for(name), "-B", silent_address, "--timeout", "1s", *output(name))
-    assert time.monotonic() - begun <= 4.0
+    assert time.monotonic() - begun <= LIMIT_S
     assert ran.code == 1
     assert silent_address in ran.stdout + ran.stderr
 
@@ -241,7 +245,7 @@ def test_a_server_that_never_answers_is_given_up_in_time(name: str, silent_addre
 def test_a_dead_zookeeper_is_named_too(name: str, dead_address: str) -> None:
     begun = time.monotonic()
     ran = klog(*words_for(name), "-z", dead_address, "--timeout", "1s", "-o", "json")
-    assert time.monotonic() - begun <= 4.5
+    assert time.monotonic() - begun <= LIMIT_S
     assert ran.code == 1
     assert dead_address in ran.error["message"] and "-z" in ran.error["cluster"] and ran.error["hint"]
 
