@@ -12,9 +12,12 @@ def main() -> int:
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"klog {__version__}\n")
         return 0
-    from klog.cli.root import run
+    try:
+        from klog.cli.root import run
 
-    return run(sys.argv[1:])
+        return run(sys.argv[1:])
+    except KeyboardInterrupt:
+        return 130  # Ctrl-C while it was still being imported
 
 
 if __name__ == "__main__":

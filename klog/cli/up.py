@@ -15,6 +15,7 @@ from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
 from klog.cli.target import klog_home
 from klog.cli.words import Properties, settings
+from klog.errors import NoSuchThing
 from klog.render import Report
 
 if TYPE_CHECKING:
@@ -77,7 +78,10 @@ def up(
         for number in STOP_SIGNALS:
             signal.signal(number, _leave)
         invocation.say("stopping in order; once more leaves at once")
-        local_cluster.down(directory or home / "local", home)
+        try:
+            local_cluster.down(directory or home / "local", home)
+        except NoSuchThing:
+            pass  # stopped before anything was made
         return 0
     finally:
         for number in STOP_SIGNALS:

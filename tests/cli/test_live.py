@@ -180,6 +180,16 @@ def test_addresses_of_two_clusters_are_an_error(broker: RunningBroker, zk_chroot
         assert broker.bootstrap in ran.error["message"] and zk_chroot in ran.error["message"]
 
 
+def test_a_profile_may_say_which_cluster_it_expects(broker: RunningBroker, home: Path) -> None:
+    home.mkdir()
+    profile = f'[here]\nbootstrap_server = "{broker.bootstrap}"\n'
+    (home / "profiles.toml").write_text(profile)
+    assert klog("topic", "list", "--profile", "here").code == 0
+    (home / "profiles.toml").write_text(profile + 'cluster_id = "another"\n')
+    ran = klog("topic", "list", "-o", "json", env={"KLOG_PROFILE": "here"})
+    assert ran.code == 1 and ran.error["code"] == "WRONG_CLUSTER" and "another" in ran.error["message"]
+
+
 def test_a_missing_chroot_is_an_error_and_stays_missing(broker: RunningBroker) -> None:
     address = f"{broker.zookeeper.partition('/')[0]}/never-made"
     for _ in range(2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,19 @@ def test_down_from_elsewhere_ends_the_foreground(home: Path, port: int) -> None:
             assert process.wait(20) == 0
         again = klog("down")
         assert again.code == 0 and "no local cluster is running" in again.stderr
+    finally:
+        klog("down")
+
+
+def test_ctrl_c_while_it_starts_leaves_nothing_running(home: Path, port: int) -> None:
+    try:
+        with on_terminal("up", "--port", str(port)) as (process, terminal):
+            while not (home / "local").exists():
+                assert process.poll() is None
+                time.sleep(0.01)
+            terminal.type("\x03")  # whatever it is starting by then
+            assert process.wait(60) == 0
+        assert klog("topic", "list", "-o", "json").error["code"] == "NO_CLUSTER"
     finally:
         klog("down")
 

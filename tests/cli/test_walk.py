@@ -288,6 +288,12 @@ def test_wrong_values_are_wrong_usage() -> None:
         assert "Traceback" not in ran.stderr
 
 
+def test_positions_that_begin_with_a_sign_are_values() -> None:
+    for words in (["tail", "t", "-o", "-10"], ["tail", "t", "-o-10"], ["tail", "t", "-o", "@-1h:end"]):
+        assert klog(*words, "--output", "jsonl").error["code"] == "NO_CLUSTER"
+    assert klog("offset", "list", "t", "--at", "-10", "-o", "json").error["code"] == "NO_CLUSTER"
+
+
 def test_a_mistyped_word_brings_the_nearest() -> None:
     assert "did you mean topic" in klog("topci", "list").stderr
     assert "did you mean describe" in klog("topic", "descripe").stderr
