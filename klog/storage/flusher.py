@@ -17,7 +17,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
-from klog.errors import StorageError
+from klog.errors import NoDescriptors, StorageError
 from klog.storage.filesystem import FileSystem
 from klog.storage.log import NEVER, FlushMark, Log
 from klog.storage.log_end import LogEnd
@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 
 SYNCFS_FILES_MIN: Final = 12
 """From this many dirty files on one syncfs is cheaper: 300 fdatasync took 47 ms, one syncfs 2 ms."""
+
+NO_DESCRIPTORS_RETRY_S: Final = 0.1
+"""Connections come and go: soon enough for those who wait, rare enough not to be in their way."""
 
 Outcome: TypeAlias = "LogEnd | StorageError"
 Post: TypeAlias = Callable[..., object]
@@ -127,7 +130,7 @@ class _DirThread(threading.Thread):
                 item = self.queue.get()
             while True:
                 if isinstance(item, tuple):
-                    heapq.heappush(self._due, (item[0], next(self._ties), item[1]))
+                    self._flush_at(*item)
                 elif item is None:
                     self._stopping = True
                 else:
@@ -141,6 +144,9 @@ class _DirThread(threading.Thread):
             if log not in logs:
                 logs.append(log)
         return logs
+
+    def _flush_at(self, due: float, log: Log) -> None:
+        heapq.heappush(self._due, (due, next(self._ties), log))
 
     def _flush(self, logs: list[Log]) -> None:
         outcomes: list[tuple[Log, Outcome]] = []
@@ -156,6 +162,11 @@ class _DirThread(threading.Thread):
         for log, mark in marks:
             try:
                 outcomes.append((log, log.finish_flush(mark, written=written)))
+            except NoDescriptors as error:
+                if self._stopping:
+                    outcomes.append((log, error))
+                else:
+                    self._flush_at(time.monotonic() + NO_DESCRIPTORS_RETRY_S, log)
             except StorageError as error:
                 outcomes.append((log, error))
         try:

@@ -20,7 +20,15 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from klog.config.topic import LogConfig
-from klog.errors import CorruptLog, DiskFull, FencedLeaderEpoch, InvalidRecord, OffsetOutOfRange, StorageError
+from klog.errors import (
+    CorruptLog,
+    DiskFull,
+    FencedLeaderEpoch,
+    InvalidRecord,
+    NoDescriptors,
+    OffsetOutOfRange,
+    StorageError,
+)
 from klog.names import TopicPartition
 from klog.record.batch import BatchHeader, check_crc, check_produced, stamp, walk
 from klog.storage.accounting import Rebuilt, measure, summarize, take_in
@@ -514,6 +522,8 @@ class Log(ReadableLog):
                     segment.name_is_durable = True
                     if segment.flushed_size < size:
                         segment.sync(size, written=written)
+            except NoDescriptors:
+                raise  # nothing was tried, so nothing is lost: ask again
             except StorageError as error:
                 failure = self._home.fail(error)
                 self._fall_back()

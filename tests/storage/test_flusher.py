@@ -220,3 +220,17 @@ def test_a_file_whose_write_back_failed_is_found_behind_a_shared_flush(disk: Fau
     with pytest.raises(StorageError, match="offline"):
         log.finish_flush(mark, written=True)
     assert log.flushed_end == LogEnd(0, 0)
+
+
+def test_a_flush_that_finds_no_descriptor_is_tried_again(
+    disk: FaultyFileSystem, heard: Heard, flusher: Flusher
+) -> None:
+    config = LogConfig(segment_bytes=100)
+    log_dir = open_dir(disk, config)
+    log = log_in(log_dir, config)
+    stored = append(log, batch(1)) + append(log, batch(1))  # a roll: the folder must be opened for its flush
+    disk.fail("sync folder", "/data/t-0", errno.EMFILE, times=2)
+    flusher.want(log)
+    assert heard.next() == log.end == log.durable_end
+    assert log_dir.failure is None
+    assert log.end.address == stored[-1].header.next_address
