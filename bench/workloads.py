@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bench.consume import consume_together
-from bench.latency import produce_to_ack, produce_to_consumer
+from bench.latency import WARM_UP_MESSAGES, Latency, produce_to_ack, produce_to_consumer
 from bench.peers import System
 from bench.processes import cpu_seconds
 from bench.produce import Load, Shape, fill, produce, pump
@@ -86,6 +86,13 @@ def _produced(system: System, run: Callable[[], Load]) -> Figures:
         MOVED: load.value_bytes / 1e6,
         "client_cores": client_cores,
     }
+
+
+def _waited(system: System, measure: Callable[[int, str, int], Latency], topic: str, sizes: Sizes) -> Figures:
+    before = cpu_seconds(system.broker_pids())
+    latency = measure(system.port, topic, sizes.latency_messages)
+    cpu = cpu_seconds(system.broker_pids()) - before
+    return {**latency._asdict(), "broker_cpu_us": 1e6 * cpu / (sizes.latency_messages + WARM_UP_MESSAGES)}
 
 
 @dataclass(frozen=True)
@@ -168,7 +175,7 @@ class ToAck(_Fresh):
     """One message at a time, until its acknowledgement."""
 
     def run(self, system: System, topic: str, sizes: Sizes, prepared: int) -> Figures:
-        return produce_to_ack(system.port, topic, sizes.latency_messages)._asdict()
+        return _waited(system, produce_to_ack, topic, sizes)
 
 
 @dataclass(frozen=True)
@@ -176,7 +183,7 @@ class ToConsumer(_Fresh):
     """One message at a time, until a waiting consumer has it."""
 
     def run(self, system: System, topic: str, sizes: Sizes, prepared: int) -> Figures:
-        return produce_to_consumer(system.port, topic, sizes.latency_messages)._asdict()
+        return _waited(system, produce_to_consumer, topic, sizes)
 
 
 BATCHED = "produce, batches up to 1 MB, acks=all"
