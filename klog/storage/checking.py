@@ -46,7 +46,7 @@ class Skipped(NamedTuple):
     is_tail: bool
 
 
-def batch_at(data: bytes, at: int, address: int, epoch_min: int) -> tuple[BatchHeader | None, str, int]:
+def batch_at(data: bytes, at: int, address: int) -> tuple[BatchHeader | None, str, int]:
     """The batch at ``data[at:]`` if it checks, else why not, and how many bytes it would take to tell (0: no more)."""
     if len(data) - at < HEADER_BYTES:
         return None, "a header that is cut off", HEADER_BYTES
@@ -66,8 +66,6 @@ def batch_at(data: bytes, at: int, address: int, epoch_min: int) -> tuple[BatchH
         check_crc(data, at, header)
     except PeerError as error:
         return None, error.message, 0
-    if header.leader_epoch < epoch_min:
-        return None, f"leader epoch {header.leader_epoch} below {epoch_min}", 0
     return header, "", 0
 
 
@@ -92,7 +90,7 @@ def check_batches(
     """
     epoch = epoch_before  # of the last batch that was given out
     held: list[Found] = []  # one batch, or two of which the later has the lower epoch: which is wrong shows behind them
-    for event in _check_each(file, base_address, start, end, epoch_before):
+    for event in _check_each(file, base_address, start, end):
         if isinstance(event, Skipped):
             yield from _settle(held)
             epoch = max(epoch, held[-1].header.leader_epoch) if held else epoch
@@ -148,22 +146,22 @@ def _skipped(batch: Found, epoch: int) -> Skipped:
     return Skipped(batch.address, batch.header.next_address, reason, False)
 
 
-def _check_each(file: Readable, base_address: int, start: int, end: int, epoch_min: int) -> Iterator[Found | Skipped]:
+def _check_each(file: Readable, base_address: int, start: int, end: int) -> Iterator[Found | Skipped]:
     """``check_batches`` without the comparison of neighbours' epochs."""
     chunk = _Chunk(file, base_address, end)
     address = start
     while address < end:
-        for found in chunk.sound_run(address, epoch_min):
+        for found in chunk.sound_run(address):
             yield found
             address = found.header.next_address
         if address >= end:
             return
-        header, reason = chunk.batch(address, epoch_min)
+        header, reason = chunk.batch(address)
         if header is not None:
             yield Found(address, header)
             address = header.next_address
             continue
-        following = chunk.search(address + 1, epoch_min)
+        following = chunk.search(address + 1)
         if following is None:
             yield Skipped(address, end, reason, True)
             return
@@ -186,7 +184,7 @@ class _Chunk:
         self._data = self._file.read_at(address - self._base_address, size)
         self._origin = address
 
-    def sound_run(self, address: int, epoch_min: int) -> Iterator[Found]:
+    def sound_run(self, address: int) -> Iterator[Found]:
         """The batches from ``address`` on that are whole in the window and check; ends before the first that is not.
 
         What ``batch`` says of them, without a call for each check: this is the time that a start after a kill takes.
@@ -198,26 +196,26 @@ class _Chunk:
         with memoryview(data) as view:
             while at + HEADER_BYTES <= length:
                 header = read_header(data, at)
-                base_offset, batch_length, epoch, magic, crc, attributes, last_delta, *_, count = header
+                base_offset, batch_length, _, magic, crc, attributes, last_delta, *_, count = header
                 size = batch_length + LENGTH_PREFIX_BYTES
                 end = at + size
                 if base_offset != origin + at or magic != MAGIC or size < HEADER_BYTES or end > length:
                     return
-                if count < 1 or last_delta != count - 1 or attributes & 7 > CODEC_MAX or epoch < epoch_min:
+                if count < 1 or last_delta != count - 1 or attributes & 7 > CODEC_MAX:
                     return
                 if crc32c(view[at + CRC_FROM : end]) != crc:
                     return
                 yield Found(base_offset, header)
                 at += size if size > count else count
 
-    def batch(self, address: int, epoch_min: int) -> tuple[BatchHeader | None, str]:
+    def batch(self, address: int) -> tuple[BatchHeader | None, str]:
         """The batch at ``address`` if it checks, and why not otherwise."""
         at = address - self._origin
         if not 0 <= at < len(self._data):
             self._load(address, CHECK_BYTES)
             at = 0
         while True:
-            header, reason, needs = batch_at(self._data, at, address, epoch_min)
+            header, reason, needs = batch_at(self._data, at, address)
             if header is not None or not needs or address + needs > self._end:
                 return header, reason
             had = len(self._data) - at
@@ -226,7 +224,7 @@ class _Chunk:
             if len(self._data) <= had:
                 return None, reason  # the file is shorter than its folder entry says
 
-    def search(self, address: int, epoch_min: int) -> int | None:
+    def search(self, address: int) -> int | None:
         """The first valid batch at or after ``address``: its first eight bytes are its own address."""
         while address + HEADER_BYTES <= self._end:
             at = address - self._origin
@@ -243,7 +241,7 @@ class _Chunk:
             while hit >= 0:
                 candidate = origin + hit
                 if int.from_bytes(data[hit + 6 : hit + 8], "big") == candidate & 0xFFFF:
-                    header, _ = self.batch(candidate, epoch_min)
+                    header, _ = self.batch(candidate)
                     if header is not None:
                         return candidate
                     if self._origin != origin:

@@ -460,7 +460,8 @@ class Log(ReadableLog):
             cut.sync(cut.size)
             self._file_system.sync_folder(self.folder)
         except StorageError as error:
-            raise self._home.fail(error) from error
+            # Whatever it was, descriptors included: memory and disk disagree from here on.
+            raise self._home.fail(StorageError(error.message)) from error
 
     # --- Flushing (any thread, one at a time) ---
 

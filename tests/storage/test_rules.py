@@ -90,6 +90,15 @@ def test_l1_what_recovery_reports_is_on_the_disk(disk: FaultyFileSystem) -> None
     assert read_all(log_in(open_dir(disk.crash(), SMALL))) == stored
 
 
+def test_l1_also_for_a_log_opened_by_itself() -> None:
+    disk = new_disk()
+    log = open_log(disk, SMALL)
+    stored = append(log, batch(1)) + append(log, batch(1)) + append(log, batch(1))
+    log.abandon()
+    assert read_all(open_log(disk.kill(), SMALL)) == stored
+    assert read_all(open_log(disk.crash(), SMALL)) == stored
+
+
 # --- L2 ---
 
 
@@ -125,6 +134,18 @@ def test_l2_an_epoch_lower_than_the_one_before_is_damage() -> None:
     log = open_log(disk)
     assert [one.address for one in read_all(log)] == [stored[0].address, stored[2].address]
     assert [one.first_address for one in log.damages] == [stored[1].address]
+
+
+def test_l2_a_lower_epoch_behind_other_damage_is_damage_too() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    stored = [append(log, batch(1), epoch=epoch)[0] for epoch in (3, 5, 5, 5, 5)]
+    log.close()
+    data = disk.names[log.segments[0].path].data
+    data[stored[2].address + 70] ^= 1
+    data[stored[3].address + 15] = 4
+    log = open_log(disk)
+    assert read_all(log) == [stored[0], stored[1], stored[4]]
 
 
 # --- L3 ---
