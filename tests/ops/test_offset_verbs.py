@@ -1,17 +1,21 @@
 """Positions resolved by a real broker, and where messages lie."""
 
+import random
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
+from klog.client.cluster import Cluster
 from klog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from klog.ops.offsets import OffsetRow, list_offsets
-from klog.ops.positions import parse_position
+from klog.ops.positions import parse_position, parse_range
+from klog.ops.resolve import resolve
 from klog.ops.where import where
 from tests.broker_fixture import RunningBroker
-from tests.ops.verbs import make_topic, run, send
+from tests.ops.verbs import make_topic, read, run, send
 
 TIMES_MS = [1_700_000_000_000 + 1000 * i for i in range(10)]
 
@@ -105,3 +109,40 @@ def test_where_refuses_what_is_not_there(broker: RunningBroker, topic: str, sent
             lambda cluster: list_offsets(cluster, topic, parse_position("start"), [7]),
             timeout_s=0.5,
         )
+
+
+def test_positions_counted_in_messages_are_exact_in_any_log(broker: RunningBroker, topic: str) -> None:
+    """Batches of all sizes and codecs, among them some with more records than bytes, so that addresses jump."""
+    make_topic(broker.bootstrap, topic)
+    chance = random.Random(11)
+    producer_of = {
+        codec: Producer({"bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 5000})
+        for codec in ("none", "zstd", "gzip")
+    }
+    sizes = [chance.choice([1, 2, 7, 40, 900]) for _ in range(12)]
+    for size in (*sizes, 9000, 1):
+        producer = producer_of[chance.choice(list(producer_of)) if size < 9000 else "zstd"]
+        for _ in range(size):
+            producer.produce(topic, b"" if size == 9000 else chance.randbytes(30))
+        assert producer.flush(10) == 0
+    shown, _, _ = read(broker.bootstrap, topic, offset=parse_range("start:end"), format="%o\\n")
+    offsets = [int(line) for line in shown.split()]
+    end = offsets[-1] + 1
+    count = len(offsets)
+    assert offsets[-2] - offsets[-9001] == 8999
+    assert offsets[-1] == offsets[-2] + 1, "a batch of more records than bytes takes an address for each record"
+    some = sorted({*range(12), *chance.sample(range(count), min(count, 40)), count - 1, count, count + 5})
+
+    async def ask(cluster: Cluster) -> dict[str, int]:
+        return {
+            text: (await resolve(cluster, topic, [0], parse_position(text)))[0]
+            for number in some
+            for text in (f"+{number}", f"-{number}")
+        }
+
+    found = run(broker.bootstrap, ask)
+    expected = {}
+    for number in some:
+        expected[f"+{number}"] = offsets[number] if number < count else end
+        expected[f"-{number}"] = end if number == 0 else offsets[max(count - number, 0)]
+    assert found == expected
