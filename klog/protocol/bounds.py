@@ -5,8 +5,8 @@ elements as the length says, and a process that asks the kernel for 32 GiB is en
 would stop a broker. So the message is walked first, by its schema: nothing is decoded, and a length is believed only if
 the bytes that are there could hold that many elements.
 
-Limits: `ELEMENTS_MAX` elements in all arrays of a message together. An element takes a byte on the wire and about 100
-in memory; without that bound a frame of the largest size would become some GB.
+Limits: `ELEMENTS_MAX` elements in all arrays of a message together. An element takes a few bytes on the wire, a hundred
+in memory and microseconds to answer; without that bound a frame of the largest size would be some GB and minutes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from klog.errors import MalformedRequest
 
-ELEMENTS_MAX = 1_000_000
-"""A topic of 100,000 partitions with three replicas each, assigned one by one, has 400,000."""
+ELEMENTS_MAX = 200_000
+"""A request about that many partitions is answered in one to three seconds, in which nobody else is; a broker that is
+silent for longer than its ZooKeeper session ends itself (rule L8)."""
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -67,6 +68,16 @@ def check_lengths(frame: memoryview, at: int, schema: Any) -> int:
         return walk(frame, at, [ELEMENTS_MAX])
     except (struct.error, IndexError):
         raise MalformedRequest(f"{schema.__name__} version {schema.__version__} ends before its last field") from None
+
+
+def check_count(known: int, claimed: int) -> None:
+    """MalformedRequest where ``claimed`` more elements are too many; for what is read without a schema."""
+    if known + claimed > ELEMENTS_MAX:
+        raise _too_many()
+
+
+def _too_many() -> MalformedRequest:
+    return MalformedRequest(f"a message of more than {ELEMENTS_MAX} elements")
 
 
 @cache
@@ -185,7 +196,7 @@ def _array(element: _Part, flexible: bool, may_be_null: bool) -> Walk:
             raise MalformedRequest(f"an array claims {count} elements at byte {at}; {len(frame) - at} bytes are left")
         left[0] -= count
         if left[0] < 0:
-            raise MalformedRequest(f"a message of more than {ELEMENTS_MAX} elements")
+            raise _too_many()
         if walk_element is None:
             return at + count * least
         for _ in range(count):

@@ -48,6 +48,7 @@ from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from klog.errors import MalformedRequest
+from klog.protocol.bounds import check_count
 from klog.protocol.codec import RequestHead, read_uvarint, skip_tags
 from klog.protocol.produce import read_text, uvarint
 
@@ -100,6 +101,7 @@ def _read_request(frame: memoryview, head: RequestHead) -> FetchRequest:
     at = head.body_at + (25 if version >= 7 else 17)
     partitions: list[AskedPartition] = []
     topics, at = _read_length(frame, at, flexible)
+    check_count(0, topics)
     for _ in range(topics):
         if flexible:
             size, at = read_uvarint(frame, at)
@@ -109,6 +111,7 @@ def _read_request(frame: memoryview, head: RequestHead) -> FetchRequest:
             at += 2
         topic, at = read_text(frame, at, size)
         count, at = _read_length(frame, at, flexible)
+        check_count(len(partitions), count)
         for _ in range(count):
             values = asked.unpack_from(frame, at)
             at += asked.size

@@ -348,6 +348,12 @@ def test_synonyms_and_documentation_come_only_when_asked_for(broker: RunningBrok
     assert found.configs[0].value == "604800000"
 
 
+def test_what_is_asked_for_twice_is_answered_once(broker: RunningBroker) -> None:
+    resource = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}
+    answer = ask(broker.bootstrap, ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource] * 1000)
+    assert len(answer.results) == 1
+
+
 def test_a_brokers_settings(make_broker: Any, topic: str) -> None:
     broker = make_broker(log__retention__hours="24", segment__bytes="1000000").start()
     found = describe(broker.bootstrap, BROKER, "1", include_synonyms=True, include_documentation=True)

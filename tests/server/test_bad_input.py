@@ -125,6 +125,9 @@ def test_announced_megabytes_that_never_come_cost_nothing(make_broker: Any) -> N
         head(3, 9) + b"\0" + b"\xff\xff\xff\xff\x0f",
         head(1, 4) + b"\0" * 5,
         head(0, 8) + struct.pack(">hhii", -1, -1, 1000, 2**31 - 1),
+        head(0, 8) + struct.pack(">hhii", -1, -1, 1000, 300_000) + bytes(6 * 300_000),
+        head(1, 4) + struct.pack(">iiiibi", -1, 0, 0, 0, 0, 1) + struct.pack(">hi", 0, 300_000) + bytes(16 * 300_000),
+        head(3, 1) + struct.pack(">i", 300_000) + bytes(2 * 300_000),
         head(0, 8)
         + struct.pack(">hhii", -1, -1, 1000, 1)
         + struct.pack(">h", 1)

@@ -4,7 +4,8 @@ Behaviour
     A topic's settings, or this broker's (its id as the name), all or those named. Each with where its value comes from:
     the topic, the broker's own settings, or the default; on request with every place that could have set it, the
     deciding one first (synonyms), and what it means. A broker's settings are read-only: they are read at its start.
-    A broker named "" stands for settings of all brokers at once, of which there are none.
+    A broker named "" stands for settings of all brokers at once, of which there are none. What is asked for twice is
+    answered once.
 
 Version notes
     v3 has types and documentation (KIP-569); v4 is flexible.
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
 @handles(ApiKey.DESCRIBE_CONFIGS, 1, 4)
 def handle(broker: Broker, request: Request) -> dict[str, Any]:
     with_docs = getattr(request.entity, "include_documentation", False)
+    # Each resource once: its answer is hundreds of times as large as its question.
+    resources = {(one.resource_type, one.resource_name): one for one in request.entity.resources}
     return {
         "results": [
             _one(broker, resource, with_synonyms=request.entity.include_synonyms, with_docs=with_docs)
-            for resource in request.entity.resources
+            for resource in resources.values()
         ]
     }
 
