@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar, overload
 
-from klog.config.setting import Setting, Value, text_of
+from klog.config.setting import LONG_MAX, Setting, Value, text_of
 from klog.config.table_cluster import CLUSTER_SETTINGS
 from klog.config.table_log import LOG_SETTINGS
 from klog.config.table_network import NETWORK_SETTINGS, parse_listener
@@ -179,6 +179,11 @@ def _bad_ideas(config: BrokerConfig) -> list[str]:
     if config["replica.lag.max.messages"] is not None:
         warnings.append(
             "replica.lag.max.messages is set: a burst throws followers out of sync that are not behind in time"
+        )
+    if 1 < config.integer("log.flush.interval.messages") < LONG_MAX <= config.integer("log.flush.interval.ms"):
+        warnings.append(
+            "log.flush.interval.messages is above 1 and log.flush.interval.ms is not set: "
+            "an acks=all answer waits until so many messages have come"
         )
     if config.flag("unclean.leader.election.enable"):
         warnings.append("unclean.leader.election.enable is true: an election may lose acknowledged messages")

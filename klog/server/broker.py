@@ -24,6 +24,7 @@ import logging
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Coroutine
 from enum import Enum
@@ -148,6 +149,7 @@ class Broker:
         self._watchdog = Watchdog(self.zookeeper.session_timeout_ms / 1000)
         self._watchdog.start()
         _tame_gc()
+        _share_the_interpreter()
         log.info(
             "broker %d serves at %s:%d: %d partitions led, cluster %s, ZooKeeper %s",
             self.broker_id,
@@ -414,6 +416,16 @@ def _reachable(host: str) -> str:
     import socket
 
     return host if host not in ("", "0.0.0.0", "::") else socket.gethostname()
+
+
+def _share_the_interpreter() -> None:
+    """Let the flusher's thread have its turn soon.
+
+    A thread that comes back from fdatasync waits for the loop to give the interpreter up, by default for 5 ms: longer
+    than the flush. With half a millisecond, one message a request went a third faster, and p99 of a message's way to
+    its consumer fell.
+    """
+    sys.setswitchinterval(0.0005)
 
 
 def _tame_gc() -> None:
