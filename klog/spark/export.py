@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,9 +14,6 @@ from klog.errors import KlogError, StorageError
 from klog.ops import export_run
 from klog.ops.export_root import STAGING_TTL_S
 from klog.ops.exports import ExportedRange
-
-COMPRESSION = "zstd"
-"""Half of snappy's bytes at four fifths of its speed."""
 
 _KLOG_ERROR = re.compile(r"klog\.errors\.(\w+): (.*)")
 
@@ -62,9 +58,10 @@ class SparkWriter:
 
     @property
     def engine(self) -> str:
+        import pyarrow
         import pyspark
 
-        return f"spark {pyspark.__version__}"
+        return f"spark {pyspark.__version__}, pyarrow {pyarrow.__version__}"
 
     def write(self, bootstrap: str, ranges: Sequence[Range], folder: Path) -> None:
         """Exactly the messages of ``ranges`` as Parquet files in ``folder``.
@@ -77,20 +74,20 @@ class SparkWriter:
         from klog.spark.session import start_session
 
         self._session = self._session or start_session(self._master)
+        options = {
+            "bootstrap.servers": bootstrap,
+            "ranges": json.dumps(ranges),
+            "includeHeaders": "true",
+            "folder": str(folder),
+        }
         try:
-            (
-                self._session.read.format("klog")
-                .option("bootstrap.servers", bootstrap)
-                .option("ranges", json.dumps(ranges))
-                .option("includeHeaders", "true")
-                .load()
-                .write.mode("append")
-                .option("compression", COMPRESSION)
-                .parquet(folder.as_uri())
-            )
+            rows = self._session.read.format("klog-parquet-files").options(**options).load().collect()
         except (PySparkException, Py4JError) as error:
             raise _translated(str(error)) from error
-        _remove_spark_files(folder)
+        written = {row.file for row in rows}
+        for path in folder.iterdir():
+            if path.name not in written:
+                path.unlink()  # of an attempt that failed and was made again
 
 
 def _translated(text: str) -> KlogError:
@@ -101,13 +98,3 @@ def _translated(text: str) -> KlogError:
         if isinstance(kind, type) and issubclass(kind, KlogError):
             return kind(message)
     return StorageError(f"Spark failed: {text.strip().splitlines()[0]}")
-
-
-def _remove_spark_files(folder: Path) -> None:
-    """What Spark leaves beside the data: checksums of its own, which no other reader knows, and empty folders."""
-    for directory, _, names in os.walk(folder, topdown=False):
-        for name in names:
-            if name.startswith((".", "_")):
-                Path(directory, name).unlink()
-        if directory != str(folder) and not any(Path(directory).iterdir()):
-            Path(directory).rmdir()

@@ -16,7 +16,7 @@ from klog.client.raw_fetch import EARLIEST, LATEST, Range
 from klog.errors import UsageError
 from klog.names import TopicPartition
 
-SPLIT_BYTES = 128 * 1024 * 1024
+SPLIT_BYTES = 64 * 1024 * 1024
 """A task's share of the log unless told: long enough to be worth a task, short enough to be worth retrying."""
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")

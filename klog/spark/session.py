@@ -45,10 +45,12 @@ def start_session(master: str | None = None, settings: dict[str, str] | None = N
     """
     from pyspark.sql import SparkSession
 
+    from klog.spark.parquet import ParquetFiles
     from klog.spark.source import KlogDataSource
 
     session = SparkSession.getActiveSession() or _new_session(master, settings or {})
     session.dataSource.register(KlogDataSource)
+    session.dataSource.register(ParquetFiles)
     return session
 
 
@@ -115,8 +117,4 @@ def _settings(scratch: Path) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
-        # INT96, the default, is deprecated, and not every reader knows it. CORRECTED: times before 1900 are no error.
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     }

@@ -50,9 +50,10 @@ class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed 
 
 
 class TaskPartition(InputPartition):  # type: ignore[misc]
-    """A task as Spark carries it."""
+    """A task as Spark carries it, and its place among them."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, number: int, task: Task) -> None:
+        self.number = number
         self.task = task
 
 
@@ -63,7 +64,7 @@ class KlogReader(DataSourceReader):  # type: ignore[misc]
         self.options = options
 
     def partitions(self) -> Sequence[TaskPartition]:
-        return [TaskPartition(task) for task in plan(self.options)]
+        return [TaskPartition(number, task) for number, task in enumerate(plan(self.options))]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TaskPartition):  # an empty plan reaches the tasks as one partition of nothing
