@@ -24,6 +24,7 @@ import hashlib
 import importlib.util
 import os
 import random
+import re
 import socket
 import subprocess
 import time
@@ -55,6 +56,7 @@ JARS = (
     "netty-resolver",
     "netty-codec-base",
 )
+LOGGER_JARS = ("log4j-slf4j2-impl", "log4j-api", "log4j-core")
 JVM_FLAGS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -73,6 +75,7 @@ PORTS = (20_000, 32_000)
 PORT_TRIES = 50
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 10.0
+REASON_TIMEOUT_S = 10.0
 PROBE_PAUSE_S = 0.004
 """A probe costs 0.2 ms on either side; a boot takes 200 ms."""
 LOG_TAIL_BYTES = 2000
@@ -123,7 +126,7 @@ class ZooKeeperServer:
         deadline = time.monotonic() + timeout_s
         while not self.is_serving():
             if not self.identity.is_alive():
-                printed = tail(self.log_file) or "it printed nothing"
+                printed = _reason(self.directory) or tail(self.log_file) or "it printed nothing"
                 raise SurroundingsError(
                     f"ZooKeeper on {self.directory} ended while starting: {printed}",
                     hint=f"its log: {self.log_file}",
@@ -164,12 +167,10 @@ def start(
     _data(directory).mkdir(parents=True, exist_ok=True)
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            running = _await_found(directory)
+        running = _lock_or_find(lock, directory)
+        if running is not None:
             if port is not None and running.port != port:
-                raise PortInUse(f"ZooKeeper on {directory} runs already, on port {running.port}, not {port}") from None
+                raise PortInUse(f"ZooKeeper on {directory} runs already, on port {running.port}, not {port}")
             return running
         java = find_java(environment)
         jars = class_path()
@@ -187,18 +188,9 @@ def start(
             ),
             encoding="ascii",
         )
-        command = [
-            str(java.executable),
-            *JVM_FLAGS,
-            *archive_flag,
-            "-cp",
-            os.pathsep.join(map(str, jars)),
-            MAIN_CLASS,
-            str(configuration),
-        ]
         with log_file(directory).open("wb") as log:
             child = subprocess.Popen(
-                command,
+                _command(java, archive_flag, jars, directory),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -229,7 +221,37 @@ def find(directory: Path) -> ZooKeeperServer | None:
     return None if identity is None else ZooKeeperServer(directory, port, identity)
 
 
-def class_path() -> list[Path]:
+def _command(java: Java, flags: list[str], jars: list[Path], directory: Path) -> list[str]:
+    cp = os.pathsep.join(map(str, jars))
+    return [str(java.executable), *JVM_FLAGS, *flags, "-cp", cp, MAIN_CLASS, str(directory / "zoo.cfg")]
+
+
+def _reason(directory: Path) -> str:
+    """Why the server on the directory ends as it starts; "" when that cannot be found out.
+
+    Its log says nothing, as a logger costs a third of the start. So it is started once more, with one, under its lock,
+    and ended if it should serve this time.
+    """
+    with (directory / "lock").open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            again = subprocess.run(
+                _command(find_java(), [], class_path((*JARS, *LOGGER_JARS)), directory),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                cwd=directory,
+                env={**os.environ, "LC_ALL": "C.UTF-8"},
+                pass_fds=(lock.fileno(),),
+                timeout=REASON_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, SurroundingsError, subprocess.TimeoutExpired):
+            return ""
+    said = (again.stdout + again.stderr).decode("utf-8", "replace").splitlines()
+    return next((line for line in said if re.match(r"(Caused by: )?[\w.$]+(Exception|Error)\b", line)), "")
+
+
+def class_path(wanted: tuple[str, ...] = JARS) -> list[Path]:
     """The jars, in a fixed order (the class archive is bound to it); SurroundingsError when pyspark is not there."""
     found = importlib.util.find_spec("pyspark")  # looks the package up without importing it
     if found is None or found.origin is None:
@@ -240,7 +262,7 @@ def class_path() -> list[Path]:
     folder = Path(found.origin).parent / "jars"
     names = sorted(entry.name for entry in folder.glob("*.jar")) if folder.is_dir() else []
     jars = []
-    for jar in JARS:
+    for jar in wanted:
         matching = [name for name in names if name.startswith(jar + "-") and name[len(jar) + 1].isdigit()]
         if not matching:
             raise SurroundingsError(
@@ -265,10 +287,18 @@ def tail(path: Path) -> str:
         return ""
 
 
-def _await_found(directory: Path) -> ZooKeeperServer:
-    """The lock is held: by a server, or for a moment by someone who is just starting one."""
+def _lock_or_find(lock: int, directory: Path) -> ZooKeeperServer | None:
+    """None with the lock taken, or the server that holds it.
+
+    Someone who is just starting one holds it for a moment, and a killed one for as long as the kernel takes to end it.
+    """
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return None
+        except BlockingIOError:
+            pass
         running = find(directory)
         if running is not None:
             return running

@@ -106,9 +106,20 @@ def _started(pid: int) -> str | None:
         return None
     # proc(5): the name in parentheses may hold anything, so count from behind it; state is field 3, starttime 22.
     fields = text.rpartition(")")[2].split()
-    if len(fields) < 20 or fields[0] in "ZX":
+    if len(fields) < 20 or fields[0] == "X":
+        return None
+    if fields[0] == "Z" and _threads(pid) <= 1:
         return None
     return f"{fields[19]}@{_boot_id()}"
+
+
+def _threads(pid: int) -> int:
+    """A process of which the first thread has ended is shown as a zombie while others still end: it holds its files and
+    locks until the last of them is gone, and one in the middle of an fsync may take seconds."""
+    try:
+        return sum(1 for _ in _PROC.joinpath(str(pid), "task").iterdir())
+    except OSError:
+        return 0
 
 
 def _started_by_ps(pid: int) -> str | None:

@@ -185,8 +185,13 @@ class ZooKeeper:
         if self._stopping:
             return
         self._stopping = True
-        self._client.stop()
-        self._client.close()
+        try:
+            self._client.stop()
+            self._client.close()
+        except kazoo_errors.WriterNotClosedException:
+            # Ten seconds after it was told to: a server that has hung up in the middle of a handshake. The threads are
+            # daemons, and the session ends by its time-out.
+            _log.warning("the session with ZooKeeper %s could not be closed; it ends by its time-out", self.address)
         self._connected.clear()
 
     def __enter__(self) -> ZooKeeper:

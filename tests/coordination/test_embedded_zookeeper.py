@@ -157,7 +157,9 @@ def test_data_that_cannot_be_read_is_an_error_with_the_log(start: Start, directo
     shutil.rmtree(version)
     version.write_text("a file where a folder is expected")
     broken = embedded.start(directory)
-    with pytest.raises(SurroundingsError, match="ended while starting") as caught:
+    with pytest.raises(
+        SurroundingsError, match=r"ended while starting: java.*version-2.*\(Not a directory\)"
+    ) as caught:
         broken.await_serving()
     assert str(broken.log_file) in str(caught.value.hint)
 

@@ -81,6 +81,22 @@ def test_a_zombie_does_not_live(spawn: Spawn) -> None:
     assert ProcessId.of(child.pid) is None
 
 
+def test_a_process_lives_until_its_last_thread_is_gone(spawn: Spawn) -> None:
+    """Its first thread has ended and is shown as a zombie; the other one still holds whatever the process holds."""
+    child = spawn(
+        "import ctypes, sys, threading, time\n"
+        "threading.Thread(target=lambda: (time.sleep(0.2), print('up', flush=True), time.sleep(600))).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)"
+    )
+    stat = Path(f"/proc/{child.pid}/stat").read_text()
+    assert stat.rpartition(")")[2].split()[0] == "Z"
+    identity = ProcessId.of(child.pid)
+    assert identity is not None
+    assert not identity.wait(0.05)
+    assert identity.end(20)
+    assert not identity.is_alive()
+
+
 def test_found_by_its_note(spawn: Spawn, tmp_path: Path) -> None:
     note = tmp_path / "note"
     child = spawn(FOREVER, "--here", str(tmp_path))
