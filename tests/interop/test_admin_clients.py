@@ -1,0 +1,151 @@
+"""The admin APIs of stock clients beyond making and deleting topics."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    OffsetSpec,
+    ResourceType,
+)
+from kafka import KafkaAdminClient  # type: ignore[import-untyped]
+
+from tests.broker_fixture import RunningBroker
+from tests.interop.kit import PATIENCE_S
+from tests.server.asking import create, offsets, produce, values
+
+
+def result(futures: dict[Any, Any]) -> Any:
+    """Of an operation on one thing."""
+    (future,) = futures.values()
+    return future.result(PATIENCE_S)
+
+
+def test_librdkafkas_admin(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(10), values(10)])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    result(admin.create_partitions([NewPartitions(topic, 3)]))
+    listed = admin.list_topics(topic, timeout=PATIENCE_S)
+    assert sorted(listed.topics[topic].partitions) == [0, 1, 2]
+    assert listed.controller_id == 1
+
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    resource.add_incremental_config(ConfigEntry("retention.ms", "1234", incremental_operation=AlterConfigOpType.SET))
+    result(admin.incremental_alter_configs([resource]))
+    found = result(admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))
+    assert found["retention.ms"].value == "1234"
+    assert found["retention.ms"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    assert found["segment.bytes"].is_default
+    of_broker = result(admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]))
+    assert of_broker["broker.id"].value == "1"
+    assert of_broker["broker.id"].is_read_only
+
+    ends = result(admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()}))
+    assert ends.offset == offsets(broker.bootstrap, topic)[1]
+    newest = result(admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.max_timestamp()}))
+    assert newest.offset == 9
+
+    deleted = result(admin.delete_records([TopicPartition(topic, 0, 5)]))
+    assert deleted.low_watermark == 5
+    assert offsets(broker.bootstrap, topic)[0] == 5
+
+    described = admin.describe_cluster().result(PATIENCE_S)
+    assert [f"{node.host}:{node.port}" for node in described.nodes] == [broker.bootstrap]
+    assert described.controller.id == 1
+
+
+def test_kafka_pythons_admin(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        assert topic in admin.list_topics()
+        (described,) = admin.describe_topics([topic])
+        assert [one["leader_id"] for one in described["partitions"]] == [1]
+        cluster = admin.describe_cluster()
+        assert cluster["controller_id"] == 1
+        admin.create_partitions({topic: 2})
+        (described,) = admin.describe_topics([topic])
+        assert len(described["partitions"]) == 2
+    finally:
+        admin.close()
+
+
+def test_a_position_below_the_start_is_reset(broker: RunningBroker, topic: str) -> None:
+    """What retention does to a slow consumer: librdkafka asks again where the log starts."""
+    create(broker.bootstrap, topic)
+    first, _ = produce(broker.bootstrap, topic, [values(10), values(10)])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    result(admin.delete_records([TopicPartition(topic, 0, first + 7)]))
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, first + 2)])
+        read: list[int] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while len(read) < 13:
+            assert time.monotonic() < deadline, read
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            problem = message.error()
+            assert problem is None or problem.code() == KafkaError._PARTITION_EOF, problem
+            if problem is None:
+                read.append(message.offset())
+        assert read[:4] == [first + 7, first + 8, first + 9, read[3]]
+        assert read[-1] == offsets(broker.bootstrap, topic)[1] - 1
+    finally:
+        consumer.close()
+
+
+def test_a_consumer_follows_a_topic_that_is_made_again(broker: RunningBroker, topic: str) -> None:
+    """Deleted and made again under its name: the old position is beyond the new end, and the client finds the start."""
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(100)])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "topic.metadata.refresh.interval.ms": 200,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        values_read: list[bytes] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while len(values_read) < 100:
+            assert time.monotonic() < deadline
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                values_read.append(message.value())
+        result(admin.delete_topics([topic]))
+        create(broker.bootstrap, topic)
+        produce(broker.bootstrap, topic, [values(3, 7)])
+        deadline = time.monotonic() + PATIENCE_S
+        again: list[bytes] = []
+        while len(again) < 3:
+            assert time.monotonic() < deadline, again
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                again.append(message.value())
+        assert again == [record.value for record in values(3, 7)]
+    finally:
+        consumer.close()
