@@ -202,7 +202,7 @@ def perform(ctx: Context, function: Callable[..., Any], traits: Traits, values: 
     except (KeyboardInterrupt, typer.Exit):
         raise
     except BrokenPipeError:
-        code = 0  # the reader has seen enough; here, because typer would make it a failure
+        code = 0  # the reader has seen enough; here, because typer would change sys.stdout under a shell that lives on
     except Exception as error:
         code = _fail(invocation, error)
     if code:
