@@ -42,7 +42,8 @@ class Checkpoints:
         self._rolled: set[Log] = set()
         self._changed_batches = 0
         self._changed_bytes = 0
-        self._noted: dict[Log, checkpoint.LogSummary] = {}
+        self._noted: dict[Log, tuple[int, checkpoint.LogSummary]] = {}
+        """With the log's generation: a truncation makes what was noted untrue."""
         self._thread: _Thread | None = None
 
     # --- What is kept ---
@@ -142,7 +143,7 @@ class Checkpoints:
         self._changed -= changed
         self._rolled.clear()
         self._changed_batches = self._changed_bytes = 0
-        noted = {log: summary for log in changed if (summary := log.summary()) is not None}
+        noted = {log: (log.generation, summary) for log in changed if (summary := log.summary()) is not None}
         with self._lock:
             self._noted.update(noted)
 
@@ -156,19 +157,18 @@ class Checkpoints:
         """Flush up to the noted states and write them. Blocks."""
         with self._lock:
             noted, self._noted = self._noted, {}
-        durable: list[tuple[Log, checkpoint.LogSummary]] = []
-        for log, summary in noted.items():
+        durable: list[tuple[Log, int, checkpoint.LogSummary]] = []
+        for log, (generation, summary) in noted.items():
             if log.is_closed:
                 continue
             if log.durable_end.address < summary.recovery_point or log.dirty_files():
                 log.flush()
-            durable.append((log, summary))
+            durable.append((log, generation, summary))
         if not durable:
             return
         with self._lock:
-            for log, summary in durable:
-                # A truncation meanwhile has made the noted state untrue; the next note says what is.
-                if not log.is_closed and log.durable_end.address >= summary.recovery_point:
+            for log, generation, summary in durable:
+                if not log.is_closed and log.generation == generation:
                     self._keep(log.topic_partition, summary)
                     self._points[log.topic_partition] = summary.recovery_point
             self._write_points()

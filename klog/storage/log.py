@@ -432,7 +432,10 @@ class Log(ReadableLog):
             cut, removed = removed[0].cut(address), removed[1:]  # an empty file of the right name stays
         else:
             cut = kept.pop().cut(address)
-        # No checkpoint may speak of what is about to go: a crash between the two would believe it.
+        # No checkpoint may speak of what is about to go: a crash between the two would believe it. One that is being
+        # written sees the generation.
+        with self._lock:
+            self._generation += 1
         self._home.lower_recovery_point(self.topic_partition, address)
         for segment in removed:
             segment.is_removed = True
@@ -443,7 +446,7 @@ class Log(ReadableLog):
             offset = offset or address
             self._home.keep_starts({self.topic_partition: offset})
         with self._lock:
-            self._generation += 1
+            self._generation += 1  # once more: a flush may have begun since
             self._segments = (*kept, cut)
             self._active = cut
             self._end = LogEnd(cut.end_address, offset)
@@ -473,6 +476,11 @@ class Log(ReadableLog):
     def wants_flush(self) -> bool:
         """Whether the rule by count asks for a flush now."""
         return self.unflushed_messages >= self._config.flush_messages
+
+    @property
+    def generation(self) -> int:
+        """How often the log was cut back since it was opened."""
+        return self._generation
 
     def dirty_files(self) -> int:
         """How many files a flush would flush."""

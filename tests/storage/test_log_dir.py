@@ -246,6 +246,30 @@ def test_a_checkpoint_never_says_more_than_the_disk_holds(disk: FaultyFileSystem
     assert log.count(0, log.end.offset) == 3
 
 
+def test_a_truncation_while_a_checkpoint_is_written_voids_it(
+    disk: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir = open_dir(disk)
+    log = log_in(log_dir)
+    stored = append(log, batch(1)) + append(log, batch(1))
+    log_dir.checkpoints.note()
+    flush = log.flush
+
+    def flush_and_be_overtaken() -> LogEnd:
+        flush()
+        monkeypatch.undo()
+        log.truncate(stored[1].address)
+        stored[1:] = append(log, batch(3))
+        return flush()
+
+    monkeypatch.setattr(log, "flush", flush_and_be_overtaken)
+    log_dir.checkpoints.write()
+    log_dir.abandon()
+    log = log_in(open_dir(disk.crash()))
+    assert read_all(log) == stored
+    assert log.count(0, log.end.offset) == 4
+
+
 def test_an_io_error_while_a_checkpoint_is_written_takes_the_dir_offline(disk: FaultyFileSystem) -> None:
     log_dir = open_dir(disk)
     log = log_in(log_dir)
