@@ -8,6 +8,7 @@ import select
 import socket
 import struct
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,6 +122,56 @@ def test_an_answer_of_bytes_and_file_ranges_comes_out_in_one_piece(tmp_path: Pat
             with connect(port) as sock:
                 sock.sendall(frame(b"q") * 3)
                 assert read_exactly(sock, 3 * len(expected)) == expected * 3
+
+        serve(ranges, client)
+
+
+def test_large_ranges_to_several_at_once_come_out_whole_and_in_order(tmp_path: Path) -> None:
+    content = os.urandom(2_000_000)
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    expected = b"head" + content[7:1_500_007] + b"tail"
+    with path.open("rb") as file:
+
+        def ranges(connection: Connection, view: memoryview, reply: Reply) -> None:
+            reply.send(b"head", Range(file, 7, 1_500_000), b"tail")
+
+        def one(port: int) -> None:
+            with connect(port) as sock:
+                for _ in range(5):
+                    sock.sendall(frame(b"q") * 4)
+                    assert read_exactly(sock, 4 * len(expected)) == expected * 4
+
+        def client(port: int, server: Server) -> None:
+            with ThreadPoolExecutor(6) as threads:
+                for done in [threads.submit(one, port) for _ in range(6)]:
+                    done.result(60)
+
+        serve(ranges, client)
+
+
+def test_peers_that_go_away_in_the_middle_of_large_ranges_disturb_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(bytes(3_000_000))
+    with path.open("rb") as file:
+
+        def ranges(connection: Connection, view: memoryview, reply: Reply) -> None:
+            if len(view) == 1:
+                reply.send(Range(file, 0, 3_000_000))
+            else:
+                reply.send(frame(bytes(view)))
+
+        def client(port: int, server: Server) -> None:
+            with connect(port) as good:
+                for round_number in range(30):
+                    leaving = [connect(port) for _ in range(4)]
+                    for sock in leaving:
+                        sock.sendall(frame(b"q") * 3)
+                    for sock in leaving:
+                        read_exactly(sock, 1000 * (round_number + 1))
+                        sock.close()
+                    good.sendall(frame(b"good"))
+                    assert read_exactly(good, 8) == frame(b"good")
 
         serve(ranges, client)
 
