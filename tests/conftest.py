@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.broker_fixture import broker, make_broker, topic
@@ -14,3 +17,21 @@ settings.register_profile(
     "klog", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile("klog")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests that share a Spark session go to one worker, all others to whoever is free.
+
+    What `--dist loadgroup` would do: xdist 3.8 tells groups by a suffix of the node id that pytest 9.2 does not keep.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if nodeid.startswith(SPARK_MODULES) else nodeid
+
+    return SparkTogether(config, log)
+
+
+SPARK_MODULES = ("tests/spark/test_export_spark.py", "tests/spark/test_source.py")

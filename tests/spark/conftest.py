@@ -1,6 +1,6 @@
 """What the pipeline's tests share: topics with known messages, and a writer of Parquet that needs no JVM.
 
-One Spark session serves the whole folder; tests that use it are in one xdist group, so that one worker starts it.
+One Spark session serves the whole folder; `tests/conftest.py` sends the tests that use it to one worker.
 """
 
 from __future__ import annotations

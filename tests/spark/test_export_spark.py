@@ -19,7 +19,7 @@ from tests.broker_fixture import ROOT
 from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages
 from tests.spark.killed_export import kill_at
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 NewTopic = Callable[..., TopicOnBroker]
 

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from tests.spark.conftest import Message, TopicOnBroker, make_messages
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 NewTopic = Callable[..., TopicOnBroker]
 
