@@ -175,6 +175,12 @@ class Controller:
         """The logs with which this broker may lead (rule R1). In a thread."""
         broker = self._broker
         found: dict[TopicPartition, Log] = {}
+        committed = {
+            name: address
+            for one in broker.log_dirs.dirs
+            if one.failure is None
+            for name, address in one.checkpoints.high_watermarks().items()
+        }
         for name, state in states.items():
             topic = broker.image.topics[name.topic]
             config = LogConfig.of(broker.config, topic.overrides)
@@ -195,6 +201,14 @@ class Controller:
                     continue
                 there.reconfigure(config)
                 found[name] = there
+                if there.end.address < committed.get(name, 0):
+                    log.error(
+                        "%s ends at %d, below the high watermark %d of its checkpoint: what lay between was lost with "
+                        "its disk; leading all the same, for nobody else has it",
+                        name,
+                        there.end.address,
+                        committed[name],
+                    )
             except KlogError as error:
                 log.error("not leading %s: %s", name, error.message)
         return found

@@ -110,6 +110,25 @@ def test_r1_an_emptied_dir_does_not_lead(make_broker: Callable[..., RunningBroke
     assert end_of(broker, topic) == high
 
 
+def test_r1_a_log_that_lacks_what_was_committed_says_so(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+    """What a disk has lost below the high watermark must not go unnoticed."""
+    broker = make_broker(replica__high__watermark__checkpoint__interval__ms="100").start()
+    produce(broker, topic)
+    high = end_of(broker, topic)
+    checkpoint = broker.folder / "data" / "replication-offset-checkpoint"
+    deadline = time.monotonic() + 20
+    while not checkpoint.exists() or f"{topic} 0 0" in checkpoint.read_text() or topic not in checkpoint.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    produce(broker, topic)
+    broker.kill()
+    (segment,) = (broker.folder / "data" / f"{topic}-0").glob("*.log")
+    os.truncate(segment, 0)
+    broker.start()
+    assert f"{topic}-0 ends at 0, below the high watermark" in broker.log_text
+    assert end_of(broker, topic) < high
+
+
 def test_l10_another_topics_folder_is_not_served(make_broker: Callable[..., RunningBroker], topic: str) -> None:
     """The log of a topic that was deleted and made again under its name must not appear in the new one."""
     broker = make_broker().start()
