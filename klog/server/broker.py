@@ -386,7 +386,7 @@ class Broker:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.to_thread(self.log_dirs.close)
-        if self.registration is not None and not self._lost_session:
+        if self.registration is not None and self.zookeeper.state is SessionState.CONNECTED:
             try:
                 await asyncio.to_thread(self.controller.leave)
                 await asyncio.to_thread(brokers.unregister, self.zookeeper, self.registration)

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PARTITIONS_MAX = 100_000
-"""Of one topic; beyond it a typing error is likelier than a wish."""
+PARTITIONS_MAX = 30_000
+"""Of one topic: its assignment is one znode, written in a multi of at most 512 KB (rule Z3)."""
 
 T = TypeVar("T")
 
