@@ -18,7 +18,7 @@ from tests.interop.java import JavaClient
 from tests.interop.kafka_python import KafkaPython
 from tests.interop.kcat import Kcat
 from tests.interop.kit import Client, From, Missing, Where, stored_batches
-from tests.server.asking import ask, create, error, offsets, produce, produce_request, values, with_channel
+from tests.server.asking import FIRST_MS, ask, create, error, offsets, produce, produce_request, values, with_channel
 
 CLIENTS: dict[str, Callable[[], Client]] = {
     "confluent-kafka": ConfluentKafka,
@@ -98,7 +98,7 @@ class Log(NamedTuple):
         return self.records[-1][0] + 1
 
 
-FIRST_MS, ALIKE_MS, LAST_MS = 1_700_000_000_000, 1_700_000_020_000, 1_700_000_030_000
+ALIKE_MS, LAST_MS = FIRST_MS + 20_000, FIRST_MS + 30_000
 ALIKE = 4000
 
 

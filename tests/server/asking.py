@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -12,6 +13,9 @@ from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
 
 T = TypeVar("T")
+
+FIRST_MS = time.time_ns() // 1_000_000 - 60_000
+"""When the first record of a test was made: a moment ago, for retention by time would delete older ones."""
 
 
 def with_channel(bootstrap: str, work: Callable[[Channel], Awaitable[T]]) -> T:
@@ -54,7 +58,7 @@ def create(bootstrap: str, name: str, partitions: int = 1, **settings: str) -> N
 
 def values(count: int, size: int = 20) -> list[Record]:
     """Records 0 to count - 1, a millisecond apart."""
-    return [Record(number, 1_700_000_000_000 + number, None, b"%0*d" % (size, number), ()) for number in range(count)]
+    return [Record(number, FIRST_MS + number, None, b"%0*d" % (size, number), ()) for number in range(count)]
 
 
 def produce(bootstrap: str, topic: str, batches: list[list[Record]], partition: int = 0) -> list[int]:

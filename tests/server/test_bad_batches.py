@@ -14,7 +14,7 @@ from klog.protocol.apis import ApiKey
 from klog.record.codec import Codec
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create, error, offsets, produce, produce_request, values, with_channel
+from tests.server.asking import FIRST_MS, ask, create, error, offsets, produce, produce_request, values, with_channel
 from tests.server.wire import RawConnection, bystander
 
 CORRUPT, TOO_LARGE, BAD_ACKS, BAD_TIMESTAMP, OLD_FORMAT, NO_TRANSACTIONS, BAD_CODEC, BAD_RECORD = (
@@ -58,7 +58,7 @@ def old_message_set(magic: int) -> bytes:
     """One message as magic 0 and 1 have it, its own CRC-32 right."""
     from zlib import crc32
 
-    body = bytes([magic, 0]) + (struct.pack(">q", 1_700_000_000_000) if magic else b"") + struct.pack(">ii", -1, 60)
+    body = bytes([magic, 0]) + (struct.pack(">q", FIRST_MS) if magic else b"") + struct.pack(">ii", -1, 60)
     body += b"v" * 60
     message = struct.pack(">I", crc32(body)) + body
     return struct.pack(">qi", 0, len(message)) + message
@@ -202,7 +202,7 @@ def test_without_acks_a_failure_ends_the_connection(
 def test_more_records_than_bytes_under_a_codec(broker: RunningBroker, topic: str, which: Codec) -> None:
     """Legal, and the next batch begins behind the last record all the same (the hole rule)."""
     create(broker.bootstrap, topic)
-    alike = [one._replace(value=b"same", timestamp_ms=1_700_000_000_000) for one in values(20_000)]
+    alike = [one._replace(value=b"same", timestamp_ms=FIRST_MS) for one in values(20_000)]
     batch = bytes(encode_batch(alike, codec=which))
     for _ in range(2):
         assert error(produce_raw(broker, topic, batch)) == 0

@@ -13,7 +13,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create, error, offsets, produce, produce_request, values
+from tests.server.asking import FIRST_MS, ask, create, error, offsets, produce, produce_request, values
 from tests.server.wire import RawConnection, bystander, check_log, fetch_request
 
 FOR_S = 4.0
@@ -109,7 +109,7 @@ async def act(channel: Channel, chance: random.Random, name: str) -> list[Any]:
             request = fetch_request(name, chance.choice((0, 300, 1000, 5000)), max_wait_ms=chance.choice((0, 20)))
             return list((await channel.request(request)).responses[0].partitions)
         case "look":
-            asked = {"partition_index": 0, "timestamp": chance.choice((-1, -2, -3, 1_700_000_000_003))}
+            asked = {"partition_index": 0, "timestamp": chance.choice((-1, -2, -3, FIRST_MS + 3))}
             request = codec.request(
                 ApiKey.LIST_OFFSETS,
                 7,

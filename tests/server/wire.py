@@ -21,7 +21,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, decode_batch, encode_batch
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import create, error, produce_request
+from tests.server.asking import FIRST_MS, create, error, produce_request
 
 ANSWER_WITHIN_S = 10.0
 
@@ -119,7 +119,7 @@ class Bystander:
 
     def _round(self, channel: BlockingChannel) -> None:
         value = b"round %d" % self.rounds
-        batch = bytes(encode_batch([Record(0, 1_700_000_000_000, None, value, ())]))
+        batch = bytes(encode_batch([Record(0, FIRST_MS, None, value, ())]))
         produced = channel.request(produce_request(self._topic, batch)).responses[0].partition_responses[0]
         assert error(produced) == 0, produced
         fetched = channel.request(fetch_request(self._topic, produced.base_offset))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klog.errors import KlogError, OffsetOutOfRange, StorageError
+from klog.errors import KlogError, NotLeader, OffsetOutOfRange, StorageError
 from klog.protocol.apis import ApiKey
 from klog.replication.partition import Partition
 from klog.server.dispatch import Request, handles
@@ -80,6 +80,7 @@ def _answer(index: int, found: tuple[Partition, int] | KlogError) -> dict[str, A
         return {"partition_index": index, "low_watermark": -1, "error_code": found.wire}
     partition, offset = found
     start = partition.log.start_offset
-    if start < offset:  # the disk refused, or the partition went meanwhile
-        return {"partition_index": index, "low_watermark": -1, "error_code": StorageError.wire}
+    if start < offset:
+        code = NotLeader.wire if partition.resigned else StorageError.wire  # it went meanwhile, or the disk refused
+        return {"partition_index": index, "low_watermark": -1, "error_code": code}
     return {"partition_index": index, "low_watermark": start, "error_code": 0}
