@@ -1,4 +1,4 @@
-"""`klog export verify`: every file of an export counted again, and held against the manifests and the brokers. Blocks.
+"""`klog export verify`: every file of an export read again, and held against the manifests and the brokers. Blocks.
 
 It goes on after what it finds: one row a partition, and one for each thing that is wrong with the export as such.
 """
@@ -98,7 +98,7 @@ def _check_files(place: ExportRoot, manifest: Manifest, findings: list[tuple[str
     """The files of a batch against its manifest's list of them; what they hold."""
     folder = place.batch_path(manifest.batch)
     try:
-        found = survey(folder)
+        found = survey(folder, thorough=True)
     except CorruptLog as error:
         findings.append(("changed-file", error.message))
         return Survey(unreadable=True)

@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from klog.client.raw_fetch import Range
 from klog.spark.options import SourceOptions
+from klog.spark.parquet import write
 from klog.spark.source import KlogReader
 from tests.broker_fixture import RunningBroker
 from tests.spark.killed_export import JVM_QUICK_START
@@ -102,9 +103,7 @@ class DirectWriter:
         options = {"bootstrap.servers": bootstrap, "ranges": json.dumps(ranges), "includeHeaders": "true"}
         reader = KlogReader(SourceOptions.parse(options))
         for number, partition in enumerate(reader.partitions()):
-            batches = list(reader.read(partition))
-            if batches:
-                pq.write_table(pa.Table.from_batches(batches), folder / f"part-{number:05d}.parquet")
+            write(folder / f"part-{number:05d}.parquet", reader.read(partition))
 
 
 def make_messages(count: int, start: int = 0) -> list[Message]:

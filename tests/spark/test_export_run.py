@@ -291,6 +291,14 @@ def _cut_a_file(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 
 
+def _flip_a_bit_of_a_value(folder: Path) -> None:
+    path = next(iter(folder.glob("*.parquet")))
+    chunk = pq.ParquetFile(path).metadata.row_group(0).column(1)
+    data = bytearray(path.read_bytes())
+    data[chunk.data_page_offset + chunk.total_compressed_size - 3] ^= 4
+    path.write_bytes(data)
+
+
 @pytest.mark.parametrize("spoil", [_lose_a_file, _lose_a_row, _double_a_file, _swap_a_row_for_another, _cut_a_file])
 def test_what_was_written_wrong_is_not_committed(
     new_topic: NewTopic, tmp_path: Path, spoil: Callable[[Path], None]
@@ -313,6 +321,7 @@ def test_what_was_written_wrong_is_not_committed(
         (_double_a_file, "unknown-file"),
         (_swap_a_row_for_another, "overlap"),
         (_cut_a_file, "changed-file"),
+        (_flip_a_bit_of_a_value, "changed-file"),
     ],
 )
 def test_verify_finds_what_was_spoiled_later(

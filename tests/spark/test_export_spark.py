@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -97,3 +98,31 @@ def test_the_writer_leaves_data_and_nothing_else(spark: Any, new_topic: NewTopic
     SparkWriter().write(topic.bootstrap, [Range(topic.name, 0, 0, produced[-1] + 1)], tmp_path)
     assert {path.suffix for path in tmp_path.iterdir()} == {".parquet"}
     assert not any(path.name.startswith((".", "_")) for path in tmp_path.rglob("*"))
+
+
+def test_without_java_the_error_says_what_to_install(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    topic.produce(make_messages(1))
+    binaries = tmp_path / "bin"
+    binaries.mkdir()
+    for name in ("bash", "env", "dirname", "ps", "readlink", "uname"):
+        if found := shutil.which(name):
+            (binaries / name).symlink_to(found)
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(binaries)}
+    command = [
+        sys.executable,
+        "-m",
+        "klog",
+        "-B",
+        topic.bootstrap,
+        "export",
+        "run",
+        topic.name,
+        "--to",
+        str(tmp_path / "r"),
+    ]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False, text=True)
+    assert done.returncode == 1
+    assert "Spark does not start" in done.stderr
+    assert "openjdk" in done.stderr
+    assert exported_rows(tmp_path / "r") == []
