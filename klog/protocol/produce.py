@@ -23,6 +23,7 @@ offset int64 from version 5, record errors and error message from version 8), th
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 from klog.errors import MalformedRequest
@@ -33,6 +34,7 @@ _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _INDEX_SIZE = struct.Struct(">ii")
+_SIZE_AND_CORRELATION = struct.Struct(">ii")
 _ANSWER_2 = struct.Struct(">ihqq")
 _ANSWER_5 = struct.Struct(">ihqqq")
 
@@ -141,32 +143,39 @@ def _records(frame: memoryview, at: int, size: int) -> tuple[memoryview, int]:
 def write_response(head: RequestHead, answers: list[PartitionAnswer]) -> bytes:
     """The whole answer with its length in front. Partitions of a topic must stand together."""
     flexible = head.version >= FLEXIBLE_FROM
-    out = bytearray(b"\0\0\0\0" + _I32.pack(head.correlation_id))
     topics: dict[str, list[PartitionAnswer]] = {}
-    for answer in answers:
-        topics.setdefault(answer.topic, []).append(answer)
-    if flexible:
-        out += b"\0"
-    out += _length(len(topics), flexible)
+    if len(answers) == 1:
+        topics[answers[0].topic] = answers
+    else:
+        for answer in answers:
+            topics.setdefault(answer.topic, []).append(answer)
+    body = [b"\0" if flexible else b"", _length(len(topics), flexible)]
     for topic, parts in topics.items():
-        name = topic.encode()
-        out += (uvarint(len(name) + 1) if flexible else _I16.pack(len(name))) + name
-        out += _length(len(parts), flexible)
-        for part in parts:
-            if head.version >= 5:
-                out += _ANSWER_5.pack(part.partition, part.error_code, part.base_offset, -1, part.log_start_offset)
-            else:
-                out += _ANSWER_2.pack(part.partition, part.error_code, part.base_offset, -1)
-            if head.version >= 8:
-                out += _length(0, flexible)  # no record is refused alone: a batch is taken or not
-                out += _nullable(part.message, flexible)
-            if flexible:
-                out += b"\0"
+        body.append(_topic_head(topic, len(parts), flexible))
+        body += [_partition_answer(part, head.version, flexible) for part in parts]
         if flexible:
-            out += b"\0"
-    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
-    _I32.pack_into(out, 0, len(out) - 4)
-    return bytes(out)
+            body.append(b"\0")
+    body.append(b"\0\0\0\0\0" if flexible else b"\0\0\0\0")
+    joined = b"".join(body)
+    return _SIZE_AND_CORRELATION.pack(len(joined) + 4, head.correlation_id) + joined
+
+
+@lru_cache(4096)
+def _topic_head(topic: str, partitions: int, flexible: bool) -> bytes:
+    """A topic's name and how many partitions follow; the same for nearly every answer."""
+    name = topic.encode()
+    return (uvarint(len(name) + 1) if flexible else _I16.pack(len(name))) + name + _length(partitions, flexible)
+
+
+def _partition_answer(part: PartitionAnswer, version: int, flexible: bool) -> bytes:
+    if version < 5:
+        return _ANSWER_2.pack(part.partition, part.error_code, part.base_offset, -1)
+    answer = _ANSWER_5.pack(part.partition, part.error_code, part.base_offset, -1, part.log_start_offset)
+    if version < 8:
+        return answer
+    if flexible and part.message is None:
+        return answer + b"\1\0\0"  # no record is refused alone, no message, no tags
+    return answer + _length(0, flexible) + _nullable(part.message, flexible) + (b"\0" if flexible else b"")
 
 
 def uvarint(value: int) -> bytes:
