@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from klog.client.raw_fetch import Range, RawCluster
+from klog.client.raw_fetch import EARLIEST, Range, RawCluster
 from klog.errors import CorruptLog, OffsetOutOfRange
+from klog.names import TopicPartition
 from klog.spark.options import SourceOptions, columns_of
 from klog.spark.planning import Task, plan
 
@@ -87,6 +88,10 @@ class KlogReader(DataSourceReader):  # type: ignore[misc]
         except OffsetOutOfRange:
             if self.options.fail_on_data_loss:
                 raise
+            one = TopicPartition(wanted.topic, wanted.partition)
+            start = cluster.offsets({one: EARLIEST})[one].offset
+            if wanted.from_offset < start < wanted.to_offset:  # what is left of it; its count is nobody's promise
+                yield from self._read_range(cluster, wanted._replace(from_offset=start), None)
             return
         if messages is not None and read != messages:
             raise CorruptLog(f"{wanted}: the broker counts {messages} messages, {read} were read")

@@ -157,3 +157,7 @@ def test_what_goes_while_it_is_read_is_an_error_and_no_short_answer(spark: Any, 
     topic.delete_before(offsets[12])
     with pytest.raises(Exception, match="not in the log any more"):
         rows.count()
+    lenient = load(spark, topic, failOnDataLoss="false").rdd
+    assert lenient.getNumPartitions() == 1
+    topic.delete_before(offsets[20])
+    assert lenient.count() == 10
