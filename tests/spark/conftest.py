@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,13 +29,17 @@ from tests.spark.killed_export import JVM_QUICK_START
 COLUMNS = ["topic", "partition", "offset", "key", "value", "headers"]
 
 
+NOW_MS = time.time_ns() // 1_000_000
+"""Retention looks at the times of messages: old ones could be gone before a test has read them."""
+
+
 class Message(NamedTuple):
     """What was produced; ``headers`` in order."""
 
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    timestamp_ms: int = 1_700_000_000_000
+    timestamp_ms: int = NOW_MS
 
 
 class TopicOnBroker:

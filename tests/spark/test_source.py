@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from tests.spark.conftest import Message, TopicOnBroker, make_messages
+from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, make_messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -92,7 +92,7 @@ def test_offsets_in_the_middle_of_batches(spark: Any, new_topic: NewTopic) -> No
 
 def test_times(spark: Any, new_topic: NewTopic) -> None:
     topic = new_topic(1)
-    start_ms = 1_700_000_000_000
+    start_ms = NOW_MS
     offsets = topic.produce([Message(None, b"x", (), start_ms + 1000 * i) for i in range(20)], batch=6)
     options = {"startingTimestamp": str(start_ms + 4500), "endingTimestamp": str(start_ms + 9000)}
     assert read_offsets(spark, topic, **options) == offsets[5:9]
