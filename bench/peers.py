@@ -161,7 +161,9 @@ class KafkaKraft(_Kafka):
             return
         config = self.write_properties("server.properties", self.properties())
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = self.tools.command("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config))
+        # With an equals sign: an id may begin with a hyphen, and would be taken for another option.
+        arguments = ("format", f"--cluster-id={cluster_id}", "-c", str(config))
+        command = self.tools.command("kafka.tools.StorageTool", *arguments)
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
         if done.returncode != 0:
             raise StartFailed(f"{self.name}: the storage could not be formatted:\n{done.stdout}{done.stderr}")

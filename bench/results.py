@@ -24,7 +24,7 @@ UNITS = {
     "p50_ms": "p50, ms",
     "p99_ms": "p99, ms",
     "seconds": "s",
-    "spark_seconds": "of it Spark's start, s",
+    "spark_seconds": "Spark's start and one message, s",
     "megabytes": "broker, MB",
     "peak_megabytes": "broker at its most, MB",
     "moved_gigabytes": "after GB in and out",

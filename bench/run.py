@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import bars, wire
-from bench.commands import CommandFailed, export, run_klog
+from bench.commands import CommandFailed, export, klog_seconds
 from bench.consume import ConsumeFailed
 from bench.klog_system import Klog, KlogUp
 from bench.latency import LatencyFailed
@@ -216,7 +216,7 @@ class Bench:
         for number in range(-1, rounds):  # the first one warms the page cache
             for name, arguments in timed:
                 with self._failing(name, klog):
-                    seconds = run_klog(folder, *arguments).seconds
+                    seconds = klog_seconds(folder, *arguments)
                     if number >= 0:
                         self.record.add(name, klog.name, {"seconds": seconds})
         if self._sizes.export_messages:
@@ -233,36 +233,36 @@ class Bench:
         """From the first process to the first acknowledged message, on an empty data folder."""
         for number in range(rounds):
             for name in names:
-                folder = self._folder / f"start-{name}-{number}"
-                with self._starting(name, folder, bars.START) as system:
-                    self.record.add(bars.START, name, {"seconds": _timed(lambda: system.start("first"))})
+                self._alone(bars.START, name, number, lambda system: _timed(lambda: system.start("first")))
 
     def restarts(self, names: Sequence[str], rounds: int) -> None:
         """With so many bytes of log in one partition, the broker killed with -9, to the next acknowledged message."""
+
+        def restart(system: System) -> float:
+            system.start("first")
+            fill(system.port, "first", 8, 2000, self._sizes.restart_bytes)
+            system.kill()
+            return _timed(lambda: system.start("first"))
+
         for number in range(rounds):
             for name in names:
-                folder = self._folder / f"restart-{name}-{number}"
-                with self._starting(name, folder, bars.RESTART) as system:
-                    system.start("first")
-                    fill(system.port, "first", 8, 2000, self._sizes.restart_bytes)
-                    system.kill()
-                    self.record.add(bars.RESTART, name, {"seconds": _timed(lambda: system.start("first"))})
+                self._alone(bars.RESTART, name, number, restart)
 
-    @contextlib.contextmanager
-    def _starting(self, name: str, folder: Path, what: str) -> Iterator[System]:
-        """A system of its own, stopped and removed afterwards; what goes wrong is noted."""
+    def _alone(self, what: str, name: str, number: int, measure: Callable[[System], float]) -> None:
+        """Measures seconds on a system of its own, stopped and removed afterwards; what goes wrong is noted."""
+        folder = self._folder / f"alone-{name}-{number}"
         try:
-            system = KlogUp(name, folder) if name == "klog" and what == bars.START else open_system(name, folder)
-            system.prepare()
-        except (PeerMissing, StartFailed) as error:
+            system = KlogUp(name, folder) if name == bars.KLOG and what == bars.START else open_system(name, folder)
+        except PeerMissing as error:
             self._note(f"{what}: {name} is left out: {error}")
             return
-        os.sync()
         try:
-            yield system
-            say(f"{what}: {name}: {self.record.values(what, name, 'seconds')[-1]:.2f} s")
-        except FAILURES as error:
-            self._note(f"{what}: {name}: {error}")
+            with self._failing(what, system):
+                system.prepare()
+                os.sync()
+                seconds = measure(system)
+                self.record.add(what, name, {"seconds": seconds})
+                say(f"{what}: {name}: {seconds:.2f} s")
         finally:
             system.stop()
             shutil.rmtree(folder, ignore_errors=True)
