@@ -14,6 +14,8 @@ import pytest
 
 from klog.client.raw_fetch import Range
 from klog.errors import OffsetOutOfRange
+from klog.names import TopicPartition
+from klog.ops.export_survey import survey
 from klog.ops.export_verify import verify
 from klog.spark.export import SparkWriter, run_export
 from tests.broker_fixture import ROOT
@@ -95,7 +97,9 @@ def test_killed_and_run_again_every_message_is_there_once(
 def test_the_writer_leaves_data_and_nothing_else(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     produced = topic.produce(make_messages(10))
+    (tmp_path / "part-00000-of-an-attempt-that-failed.zstd.parquet").write_bytes(b"PAR1")
     SparkWriter().write(topic.bootstrap, [Range(topic.name, 0, 0, produced[-1] + 1)], tmp_path)
+    assert survey(tmp_path, thorough=True).partitions[TopicPartition(topic.name, 0)].messages == 10
     assert {path.suffix for path in tmp_path.iterdir()} == {".parquet"}
     assert not any(path.name.startswith((".", "_")) for path in tmp_path.rglob("*"))
 
