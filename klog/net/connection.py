@@ -18,8 +18,8 @@ Rules
     * `on_frame` raises PeerError when the bytes mean nothing; the connection is closed with a log line naming the peer.
 
 Limits
-    * `Limits.replies_max` requests of one connection may wait for their answers or for the peer to take them; beyond
-      that nothing more is read from it.
+    * `Limits.replies_max` requests of one connection may wait for their answers or for the peer to take them, and
+      `WAITING_BYTES_MAX` of answers for the peer; beyond that nothing more is read from it.
     * a peer that takes nothing for `STALLED_S` while answers wait for it is dropped (see `Server`).
 """
 
@@ -47,6 +47,10 @@ SPARE_BYTES_MAX = 4 * 1024 * 1024
 SPARES_MAX = 4
 IOVECS_MAX = 256
 """Parts in one sendmsg; Linux takes 1,024."""
+
+WAITING_BYTES_MAX = 4 * 1024 * 1024
+"""Bytes of answers, not counting ranges of files, that may wait for one peer before nothing more is read from it. One
+answer may be larger."""
 
 SENDFILE_BYTES_A_TURN = 4 * 1024 * 1024
 """After so many bytes to one peer the loop turns to the others."""
@@ -192,6 +196,8 @@ class Connection:
         self._out: deque[Part] = deque()
         """What must be sent before anything else; file ranges in it may have been sent in part (`_out_sent`)."""
         self._out_sent = 0
+        self._waiting_bytes = 0
+        """Of answers that are filled and not sent; ranges of files cost nothing."""
         self._write_scheduled = False
         self._handling = False
         """Whether requests are being handed on: what they answer at once is sent when all have been."""
@@ -297,7 +303,11 @@ class Connection:
         reply = Reply(self)
         self._replies.append(reply)
         self._on_frame(self, frame, reply)
-        if len(self._replies) >= self._replies_max and self._reading:
+        if len(self._replies) >= self._replies_max:
+            self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        if self._reading and not self.closed:
             self._reading = False
             self._loop.remove_reader(self._fd)
 
@@ -305,6 +315,11 @@ class Connection:
 
     def reply_ready(self, reply: Reply) -> None:
         """A reply has been filled. What is ready is written once this turn of the loop has filled what it fills."""
+        for part in reply.parts or ():
+            if isinstance(part, (bytes, bytearray)):
+                self._waiting_bytes += len(part)
+        if self._waiting_bytes > WAITING_BYTES_MAX:
+            self._stop_reading()
         if self._write_scheduled or self._handling or self.closed or self._replies[0] is not reply:
             return
         self._write_scheduled = True
@@ -346,7 +361,8 @@ class Connection:
             self._writing = False
             self._loop.remove_writer(self._fd)
             self._on_sent(self)
-        if not self._reading and len(replies) <= self._replies_max // 2:
+        few_wait = len(replies) <= self._replies_max // 2 and self._waiting_bytes <= WAITING_BYTES_MAX // 2
+        if not self._reading and few_wait:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
             backlog, self._backlog = self._backlog, None
@@ -371,6 +387,7 @@ class Connection:
                 self._out_sent = before + left
                 return sent
             left -= len(piece)
+            self._waiting_bytes -= before + len(piece)
             before = 0
             self._out.popleft()
         self._out_sent = 0

@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import struct
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from klog.errors import MalformedRequest, PortInUse
-from klog.net.connection import IOVECS_MAX, Connection, Limits, Reply
+from klog.net.connection import IOVECS_MAX, WAITING_BYTES_MAX, Connection, Limits, Reply
 from klog.net.server import Server
 
 FRAME_BYTES_MAX = 1 << 20
@@ -314,3 +315,33 @@ def test_connections_of_one_address_are_bounded() -> None:
             assert three.recv(1) == b""
 
     serve(echo, client, per_ip=2)
+
+
+def test_large_answers_that_nobody_takes_stop_the_reading_and_are_all_sent_in_the_end() -> None:
+    handled = 0
+    answer = frame(bytes(WAITING_BYTES_MAX // 3))
+
+    def large(connection: Connection, view: memoryview, reply: Reply) -> None:
+        nonlocal handled
+        handled += 1
+        reply.send(answer)
+
+    def client(port: int, server: Server) -> None:
+        with connect(port) as slow:
+            slow.sendall(frame(b"q") * 50)
+            until(lambda: handled > 0)
+            assert handled <= 10, "the sockets' buffers take some, the rest waits unread"
+            for _ in range(50):
+                assert read_exactly(slow, len(answer)) == answer
+            (connection,) = server.connections
+            until(lambda: connection.idle)
+            assert connection._waiting_bytes == 0
+
+    serve(large, client)
+
+
+def until(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)

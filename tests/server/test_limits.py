@@ -86,6 +86,31 @@ def test_a_producer_that_does_not_read_its_acknowledgements(make_broker: MakeBro
     assert other.slowest_s < UNNOTICED_S
 
 
+def test_a_client_that_does_not_read_large_answers(make_broker: MakeBroker) -> None:
+    """Answers that are bytes, not ranges of files: what waits of them is bounded in bytes."""
+    broker = make_broker(auto__create__topics__enable="false").start()
+    names = [{"name": f"missing-{number}"} for number in range(20_000)]
+    large = codec.encode_request(
+        codec.request(ApiKey.METADATA, 5, topics=names, allow_auto_topic_creation=False), 1, "deaf"
+    )
+    with bystander(broker) as other:
+        other.go_on()
+        with RawConnection(broker.bootstrap) as once:  # what answering one costs is not what is measured
+            once.send(large)
+            answer_bytes = len(once.answer())
+        before = resident_bytes(broker.pid)
+        with RawConnection(broker.bootstrap, receive_buffer_bytes=4096) as deaf:
+            deaf.socket.settimeout(2.0)
+            asked = 0
+            with contextlib.suppress(TimeoutError):
+                while asked < 300:
+                    deaf.send(large)
+                    asked += 1
+            other.go_on(5)
+            assert answer_bytes * 300 > 80 * MEGABYTE
+            assert resident_bytes(broker.pid) - before < 60 * MEGABYTE
+
+
 def test_a_thousand_idle_connections(make_broker: MakeBroker) -> None:
     broker = make_broker().start()
     with bystander(broker) as other:
