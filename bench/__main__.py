@@ -47,45 +47,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parse(arguments)
     if given.cache is not None:
         os.environ["KLOG_BENCH_CACHE"] = str(given.cache)
-    sizes = replace(Sizes(), seconds=given.seconds, restart_bytes=int(given.restart_gb * (1 << 30)))
-    systems = given.systems.split(",")
-    rounds, start_rounds, restart_rounds = given.rounds, given.start_rounds, given.restart_rounds
     if given.smoke:
-        sizes, systems, rounds, start_rounds, restart_rounds = Sizes.smoke(), ["klog"], 1, 1, 1
-    workloads = [one for one in WORKLOADS if not given.only or any(part in one.name for part in given.only)]
+        given.systems, given.rounds, given.command_rounds, given.start_rounds, given.restart_rounds = "klog", 1, 1, 1, 1
+        sizes = Sizes.smoke()
+    else:
+        sizes = replace(Sizes(), seconds=given.seconds, restart_bytes=int(given.restart_gb * (1 << 30)))
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="klog-bench-", dir=given.dir) as folder:
-        record = RunRecord(
-            f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-            machine.describe(Path(folder)),
-            rounds=rounds,
-            sizes=asdict(sizes),
-        )
-        bench = Bench(record, Path(folder), sizes, rounds)
+        date = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        record = RunRecord(date, machine.describe(Path(folder)), rounds=given.rounds, sizes=asdict(sizes))
+        bench = Bench(record, Path(folder), sizes, given.rounds)
         try:
-            bench.start(systems)
-            if not given.smoke:
-                bench.warm(WORKLOADS[0])
-                bench.warm(WORKLOADS[1])
-            bench.measure(workloads)
-            if given.command_rounds:
-                bench.commands(1 if given.smoke else given.command_rounds)
+            measure(bench, given)
+        except KeyboardInterrupt:
+            record.notes.append("the run was interrupted: what is missing was not measured")
         finally:
             bench.close()
-        if start_rounds:
-            bench.starts([name for name in STARTED if name in systems], start_rounds)
-        if restart_rounds and sizes.restart_bytes:
-            bench.restarts([name for name in RESTARTED if name in systems], restart_rounds)
     say(f"done in {time.monotonic() - began:.0f} s")
-    if given.smoke:
+    if given.smoke or given.dry_run:
         print(results.render(record))
-        return 1 if record.notes or "klog" not in record.versions else 0
-    if given.dry_run:
-        print(results.render(record))
-    else:
-        results.write(record, given.out)
-        print(f"{given.out / 'RESULTS.md'}")
+        return 1 if given.smoke and (record.notes or "klog" not in record.versions) else 0
+    results.write(record, given.out)
+    print(f"{given.out / 'RESULTS.md'}")
     return 0
+
+
+def measure(bench: Bench, given: argparse.Namespace) -> None:
+    """Side by side first, then one at a time: starts and restarts are not to share the machine."""
+    systems = given.systems.split(",")
+    bench.start(systems)
+    if not given.smoke:
+        bench.warm(WORKLOADS[0])
+        bench.warm(WORKLOADS[1])
+    bench.measure([one for one in WORKLOADS if not given.only or any(part in one.name for part in given.only)])
+    if given.command_rounds:
+        bench.commands(given.command_rounds)
+    bench.close()
+    bench.starts([name for name in STARTED if name in systems], given.start_rounds)
+    bench.restarts([name for name in RESTARTED if name in systems], given.restart_rounds if given.restart_gb else 0)
 
 
 if __name__ == "__main__":
