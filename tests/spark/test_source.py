@@ -161,3 +161,9 @@ def test_what_goes_while_it_is_read_is_an_error_and_no_short_answer(spark: Any, 
     assert lenient.getNumPartitions() == 1
     topic.delete_before(offsets[20])
     assert lenient.count() == 10
+
+
+def test_spark_finds_the_format_without_being_told(spark: Any, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    topic.produce(make_messages(3))
+    assert load(spark.newSession(), topic).count() == 3  # a session in which nobody has registered anything
