@@ -19,8 +19,9 @@ from typing import Final, TypeAlias
 
 from klog.errors import NoDescriptors, StorageError
 from klog.storage.filesystem import FileSystem
-from klog.storage.log import NEVER, FlushMark, Log
+from klog.storage.log import NEVER, Log
 from klog.storage.log_end import LogEnd
+from klog.storage.log_results import FlushMark
 
 _log = logging.getLogger(__name__)
 

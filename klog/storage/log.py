@@ -6,6 +6,8 @@ A + max(length, count). ``LogEnd`` has the end both ways; ``start_offset`` is th
 Concurrency: appends, rolls, truncation, deletion and ``reconfigure`` belong to one owner thread. Reads and lookups
 are for any thread: they work on a tuple of segments that is replaced, never changed. ``flush`` is for any thread,
 one at a time by its own lock.
+What may block has steps beside the one call: ``plan_deletion``, ``apply_deletion``, ``unlink`` beside
+``delete_old_segments``; ``begin_flush``, ``finish_flush`` beside ``flush``.
 Errors: StorageError once the log dir is offline, DiskFull while it is full (rule L5), and what a bad batch deserves.
 """
 
@@ -15,7 +17,7 @@ import logging
 import threading
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from crc32c import crc32c
 
@@ -36,6 +38,7 @@ from klog.storage.checkpoint import LogSummary
 from klog.storage.filesystem import FileSystem
 from klog.storage.home import Alone, Home
 from klog.storage.log_end import LogEnd
+from klog.storage.log_results import AppendResult, FlushMark
 from klog.storage.lookup import Location
 from klog.storage.producers import NO_PRODUCER, WrittenBatch
 from klog.storage.readable_log import ReadableLog
@@ -50,26 +53,6 @@ _log = logging.getLogger(__name__)
 NEVER: Final = 1 << 62
 """Kafka's Long.MAX_VALUE and whatever comes near it: a flush rule that never asks."""
 _base_address = attrgetter("base_address")
-
-
-class AppendResult(NamedTuple):
-    """Where a record set went. For a duplicate, where it went the first time: it is acknowledged when that is."""
-
-    base_offset: int
-    last_offset: int
-    end: LogEnd
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of it
-    duplicate: bool
-    log_append_time_ms: int
-
-
-class FlushMark(NamedTuple):
-    """What a flush is to make last."""
-
-    generation: int
-    end: LogEnd
-    messages: int
-    dirty: list[tuple[Segment, int]]
 
 
 class Log(ReadableLog):
