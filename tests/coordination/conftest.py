@@ -66,6 +66,13 @@ class States:
         assert reached, f"expected {states}, saw {self.seen}"
 
 
+    def wait_for_last(self, *states: SessionState, timeout_s: float = 20.0) -> None:
+        """Until the last that have been seen are these: a busy machine may lose and find a connection before them."""
+        with self._changed:
+            reached = self._changed.wait_for(lambda: self.seen[-len(states) :] == list(states), timeout_s)
+        assert reached, f"expected {states} at the end, saw {self.seen}"
+
+
 @pytest.fixture
 def states() -> States:
     return States()
