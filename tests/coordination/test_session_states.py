@@ -45,7 +45,7 @@ def test_silence_beyond_the_timeout_expires_the_session(
         with pytest.raises(SessionLost, match=r"suspended|no answer"):
             session.get("/e")
         assert time.monotonic() - begun < 5  # bounded by the operation time-out, which is the session's here
-    states.wait_for(CONNECTED, SUSPENDED, EXPIRED, CONNECTED)
+    states.wait_for_last(SUSPENDED, EXPIRED, CONNECTED)
     assert session.session_id != before
     assert session.exists("/e") is None
     session.create("/e", ephemeral=True)  # it goes on under the new session
@@ -55,7 +55,7 @@ def test_a_session_ended_behind_our_back_is_expired(connect: Callable[..., ZooKe
     session = connect(on_state=states)
     session.create("/e", ephemeral=True)
     expire(session)
-    states.wait_for(CONNECTED, SUSPENDED, EXPIRED, CONNECTED)
+    states.wait_for_last(SUSPENDED, EXPIRED, CONNECTED)
     assert session.state is CONNECTED
     assert session.exists("/e") is None
 
