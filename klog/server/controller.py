@@ -173,44 +173,49 @@ class Controller:
 
     def _open_logs(self, states: Mapping[TopicPartition, PartitionState | None]) -> dict[TopicPartition, Log]:
         """The logs with which this broker may lead (rule R1). In a thread."""
-        broker = self._broker
+        dirs, topics_by_name = self._broker.log_dirs, self._broker.image.topics
+        # One topic has one config: a thousand partitions need it made once.
+        configs = {
+            name: LogConfig.of(self._broker.config, topics_by_name[name].overrides)
+            for name in {name.topic for name in states}
+        }
+        new = {
+            name: (topics_by_name[name.topic].topic_id, configs[name.topic])
+            for name, state in states.items()
+            if state is None or state.new
+        }
         found: dict[TopicPartition, Log] = {}
+        try:
+            found.update(dirs.logs_or_create(new))
+        except KlogError as error:
+            log.error("not leading %d new partitions: %s", len(new), error.message)
         committed = {
             name: address
-            for one in broker.log_dirs.dirs
+            for one in dirs.dirs
             if one.failure is None
             for name, address in one.checkpoints.high_watermarks().items()
         }
-        for name, state in states.items():
-            topic = broker.image.topics[name.topic]
-            config = LogConfig.of(broker.config, topic.overrides)
-            try:
-                if state is None or state.new:
-                    found[name] = broker.log_dirs.log_or_create(name, topic.topic_id, config)
-                    continue
-                there = broker.log_dirs.log(name)
-                if there is None or broker.log_dirs.topic_id(name) != topic.topic_id:
-                    what = "there is no log of it" if there is None else "the log there is another topic's"
-                    log.error(
-                        "not leading %s: it has had messages and %s in the log dirs (%s); leading with an emptied dir "
-                        "would lose them for good",
-                        name,
-                        what,
-                        ", ".join(broker.config.log_dirs),
-                    )
-                    continue
-                there.reconfigure(config)
-                found[name] = there
-                if there.end.address < committed.get(name, 0):
-                    log.error(
-                        "%s ends at %d, below the high watermark %d of its checkpoint: what lay between was lost with "
-                        "its disk; leading all the same, for nobody else has it",
-                        name,
-                        there.end.address,
-                        committed[name],
-                    )
-            except KlogError as error:
-                log.error("not leading %s: %s", name, error.message)
+        for name in states.keys() - new.keys():
+            there = dirs.log(name)
+            if there is None or dirs.topic_id(name) != topics_by_name[name.topic].topic_id:
+                log.error(
+                    "not leading %s: it has had messages and %s in the log dirs (%s); leading with an emptied dir "
+                    "would lose them for good",
+                    name,
+                    "there is no log of it" if there is None else "the log there is another topic's",
+                    ", ".join(self._broker.config.log_dirs),
+                )
+                continue
+            there.reconfigure(configs[name.topic])
+            found[name] = there
+            if there.end.address < committed.get(name, 0):
+                log.error(
+                    "%s ends at %d, below the high watermark %d of its checkpoint: what lay between was lost with "
+                    "its disk; leading all the same, for nobody else has it",
+                    name,
+                    there.end.address,
+                    committed[name],
+                )
         return found
 
     def _write_states(

@@ -103,8 +103,12 @@ class LogCare:
         for one in self._broker.log_dirs.logs():
             if one.needs_rebuild:
                 log.info("%s: counting the messages of old segments again", one.topic_partition)
-                rebuilt = await asyncio.to_thread(one.rebuild, lambda: self._stopping.wait(REBUILD_PAUSE_S))
-                one.adopt(rebuilt)
+                try:
+                    rebuilt = await asyncio.to_thread(one.rebuild, lambda: self._stopping.wait(REBUILD_PAUSE_S))
+                except KlogError as error:
+                    log.error("%s: its messages cannot be counted: %s", one.topic_partition, error.message)
+                else:
+                    one.adopt(rebuilt)
 
     def _damaged(self, one: Log, damage: Damage) -> None:
         """In the scrubber's thread."""
