@@ -267,10 +267,6 @@ class Broker:
             first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
         return first
 
-    def create_topic_soon(self, name: str) -> None:
-        """Make a topic that a producer has asked for, with the defaults, unless that is under way."""
-        self.controller.create_soon(name)
-
     def stop_soon(self, reason: str) -> None:
         """Begin the controlled shutdown."""
         if not self._stopping.is_set():

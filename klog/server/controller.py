@@ -59,7 +59,7 @@ class Controller:
         self._zookeeper = broker.zookeeper
         self._term: ControllerTerm | None = None
         self._acting = asyncio.Lock()
-        self._being_made: set[str] = set()
+        self._being_made: dict[str, asyncio.Task[None]] = {}
 
     # --- the term ---------------------------------------------------------------------------------------------------
 
@@ -236,12 +236,19 @@ class Controller:
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
-    def create_soon(self, name: str) -> None:
-        """Make a topic with the defaults, unless that is under way; what goes wrong is logged."""
-        if name in self._being_made or not self.active:
-            return
-        self._being_made.add(name)
-        self._broker.spawn(self._create_unasked(name))
+    def create_soon(self, name: str) -> asyncio.Task[None] | None:
+        """Make a topic with the defaults, if that is not under way; what goes wrong is logged. None unless
+        controller.
+        """
+        if name not in self._being_made:
+            if not self.active:
+                return None
+            self._being_made[name] = self._broker.spawn(self._create_unasked(name))
+        return self._being_made[name]
+
+    def is_making(self, name: str) -> bool:
+        """Whether a topic is being made that somebody asked for by asking about it."""
+        return name in self._being_made
 
     async def _create_unasked(self, name: str) -> None:
         try:
@@ -252,7 +259,7 @@ class Controller:
         except KlogError as error:
             log.error("topic %s could not be made: %s", name, error.message)
         finally:
-            self._being_made.discard(name)
+            self._being_made.pop(name, None)
 
     async def create_topic(
         self,

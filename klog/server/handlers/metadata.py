@@ -5,7 +5,7 @@ Behaviour
     leader, leader epoch (v7), replicas and in-sync replicas. No topics asked for: all (v0: an empty list; later: null).
     A missing topic is made if the broker allows it (auto.create.topics.enable), the request allows it (v4 on) and it
     is not a consumer that asks: stock consumers say so since v4; before that everybody is taken for a producer. The
-    answer is then LEADER_NOT_AVAILABLE until it is there, as clients expect.
+    answer waits a second at most until it is there, and is LEADER_NOT_AVAILABLE where that takes longer.
 
 Version notes
     v10 and on carry topic ids. Stock clients would take them for Fetch and the like, where klog has none yet; an export
@@ -14,6 +14,8 @@ Version notes
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import InvalidTopic, KlogError, LeaderNotAvailable, UnknownTopicOrPartition
@@ -21,20 +23,45 @@ from klog.names import check_topic_name
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 
+CREATION_PATIENCE_S = 1.0
+"""How long an answer waits for a topic that is being made: a client told LEADER_NOT_AVAILABLE waits longer itself."""
+
 if TYPE_CHECKING:
     from klog.server.broker import Broker
     from klog.server.image import TopicImage
 
 
 @handles(ApiKey.METADATA, 0, 12, advertised_max_version=9)
-def handle(broker: Broker, request: Request) -> dict[str, Any]:
-    image = broker.image
+def handle(broker: Broker, request: Request) -> dict[str, Any] | Awaitable[dict[str, Any]]:
     asked = request.entity.topics
-    if asked is None or (request.head.version == 0 and not asked):
+    names = None if asked is None or (request.head.version == 0 and not asked) else [one.name for one in asked]
+    may_create = getattr(request.entity, "allow_auto_topic_creation", True)
+    if names and may_create and broker.config["auto.create.topics.enable"]:
+        being_made = [made for name in names if name not in broker.image.topics if (made := _make(broker, name))]
+        if being_made:
+            return _answer_when_made(broker, names, being_made)
+    return _answer(broker, names)
+
+
+def _make(broker: Broker, name: str) -> asyncio.Task[None] | None:
+    """Begin to make a topic; None for a name that none can have, or where another broker is the controller."""
+    try:
+        return broker.controller.create_soon(check_topic_name(name))
+    except InvalidTopic:
+        return None
+
+
+async def _answer_when_made(broker: Broker, names: list[str], being_made: list[asyncio.Task[None]]) -> dict[str, Any]:
+    await asyncio.wait(being_made, timeout=CREATION_PATIENCE_S)
+    return _answer(broker, names)
+
+
+def _answer(broker: Broker, names: list[str] | None) -> dict[str, Any]:
+    image = broker.image
+    if names is None:
         topics = [_topic(topic) for _, topic in sorted(image.topics.items())]
     else:
-        may_create = getattr(request.entity, "allow_auto_topic_creation", True)
-        topics = [_named(broker, one.name, may_create) for one in asked]
+        topics = [_named(broker, name) for name in names]
     return {
         "brokers": [
             {"node_id": one.broker_id, "host": one.host, "port": one.port, "rack": one.rack}
@@ -46,15 +73,14 @@ def handle(broker: Broker, request: Request) -> dict[str, Any]:
     }
 
 
-def _named(broker: Broker, name: str, may_create: bool) -> dict[str, Any]:
+def _named(broker: Broker, name: str) -> dict[str, Any]:
     topic = broker.image.topics.get(name)
     if topic is not None:
         return _topic(topic)
     error: KlogError = UnknownTopicOrPartition(f"there is no topic {name!r}")
     try:
         check_topic_name(name)
-        if may_create and broker.config["auto.create.topics.enable"]:
-            broker.create_topic_soon(name)
+        if broker.controller.is_making(name):
             error = LeaderNotAvailable(f"topic {name!r} is being made")
     except InvalidTopic as problem:
         error = problem
