@@ -65,7 +65,6 @@ class States:
             reached = self._changed.wait_for(lambda: self.seen[: len(states)] == list(states), timeout_s)
         assert reached, f"expected {states}, saw {self.seen}"
 
-
     def wait_for_last(self, *states: SessionState, timeout_s: float = 20.0) -> None:
         """Until the last that have been seen are these: a busy machine may lose and find a connection before them."""
         with self._changed:
