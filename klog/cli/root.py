@@ -82,6 +82,10 @@ class RootGroup(PlainHelp, TyperGroup):
             return failure.EXIT_FAILED
         except BrokenPipeError:
             return 0  # the reader has seen enough (`| head`): that is a way to end, not an error
+        except OSError as error:  # commands say what went wrong with theirs; what is left is the output
+            failure.write(sys.stderr, f"klog: writing the output: {error.strerror}\n")
+            interrupt.discard_output()
+            return failure.EXIT_FAILED
         except SystemExit as leaving:
             # typer leaves so once it has answered a completion, and where it meets a closed pipe itself.
             return int(leaving.code or 0) if os.environ.get(COMPLETE_VARIABLE) else 0

@@ -62,8 +62,18 @@ def yaml_text(data: Any) -> str:
     """Data as YAML, keys in their order."""
     import yaml  # 20 ms that only -o yaml pays
 
-    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**31)
-    return text
+    class Dumper(yaml.SafeDumper):
+        """Writes a text with a line break of Unicode's in quotes, escaped: as it stands, it is read back as a space."""
+
+    def text_node(dumper: Dumper, text: str) -> yaml.Node:
+        style = '"' if any(break_ in text for break_ in "\x85\u2028\u2029") else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, text_node)
+    written: str = yaml.dump(
+        data, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**31
+    )
+    return written
 
 
 def _write_json(report: Report, out: TextIO, header: bool, terminal: bool) -> None:

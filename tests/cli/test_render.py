@@ -20,6 +20,7 @@ from klog.cli.root import walk
 from klog.render import Format, Report, render
 from klog.render.columns import columns
 from klog.render.values import from_tsv, rfc3339, to_cell, to_json, to_text, to_tsv
+from klog.render.writer import yaml_text
 
 
 class Colour(Enum):
@@ -250,3 +251,8 @@ def _fields(row_type: type) -> dict[str, Any]:
         elif str in options or bytes in options:
             continue
     return found
+
+
+@pytest.mark.parametrize("text", ["\x85", "a\u2028b", "\u2029", "plain", "é\x85\n", "- x: y"])
+def test_yaml_reads_back_line_breaks_of_unicode(text: str) -> None:
+    assert yaml.safe_load(yaml_text({"topic": text})) == {"topic": text}
