@@ -155,3 +155,20 @@ def test_the_high_watermark_is_the_lowest_flushed_end_and_never_goes_back() -> N
     ends = [LogEnd(100, 90), LogEnd(70, 60), LogEnd(200, 190)]
     assert decide_high_watermark(LogEnd(0, 0), ends) == LogEnd(70, 60)
     assert decide_high_watermark(LogEnd(80, 75), ends) == LogEnd(80, 75)
+
+
+def test_a_duplicate_waits_for_the_commit_of_the_original(led: Led) -> None:
+    """Rule L6: a retry that overtakes the flush must not be told that the message is safe."""
+
+    def batch() -> memoryview:
+        record = Record(0, 1000, None, b"x", ())
+        return memoryview(bytearray(encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=0)))
+
+    original = led.partition.append(batch())
+    repeated = led.partition.append(batch())
+    assert repeated.duplicate
+    assert (repeated.base_offset, repeated.end) == (original.base_offset, original.end)
+    waiter = Waiter()
+    assert not led.partition.when_committed(repeated.end.address, waiter)
+    led.flush()
+    assert waiter.told == [None]
