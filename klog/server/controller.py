@@ -112,7 +112,7 @@ class Controller:
             if old is not None and old.topic_id == fresh.topic_id:
                 fresh = replace(fresh, partitions={**fresh.partitions, **old.partitions})
             image.topics[name] = fresh
-        await self._lead(list(image.topics))
+        await self._lead([name for topic in image.topics.values() for name in self._own(topic)])
 
     def _read_topics(self) -> tuple[list[str], list[topics.Topic], dict[str, dict[str, str]]]:
         found = topics.read_all(self._zookeeper)
@@ -137,15 +137,15 @@ class Controller:
 
     # --- leading ----------------------------------------------------------------------------------------------------
 
-    async def _lead(self, names: Sequence[str]) -> None:
-        """Lead, under a new epoch, every partition of these topics that this broker may lead."""
+    def _own(self, topic: TopicImage) -> list[TopicPartition]:
+        """The partitions of a topic that this broker has a replica of."""
+        me = self._broker.broker_id
+        return [TopicPartition(topic.name, number) for number, one in topic.partitions.items() if me in one.replicas]
+
+    async def _lead(self, wanted: Sequence[TopicPartition]) -> None:
+        """Lead, under a new epoch, those of these partitions that this broker may lead."""
         broker = self._broker
-        wanted = [
-            TopicPartition(name, number)
-            for name in names
-            for number, partition in broker.image.topics[name].partitions.items()
-            if broker.broker_id in partition.replicas
-        ]
+        names = sorted({name.topic for name in wanted})
         before, first = await asyncio.to_thread(
             lambda: (
                 partition_states.read_many(self._zookeeper, wanted),
@@ -290,7 +290,7 @@ class Controller:
                 return TopicImage(name, uuid.UUID(int=0), shown, dict(overrides))
             made = await asyncio.to_thread(topics.create, self._zookeeper, name, assignment, overrides, self._fence)
             self._broker.image.topics[name] = self._image_of(made, dict(overrides))
-            await self._lead([name])
+            await self._lead(self._own(self._broker.image.topics[name]))
             return self._broker.image.topics[name]
 
     async def add_partitions(
@@ -326,26 +326,20 @@ class Controller:
             grown = await asyncio.to_thread(self._grow, name, added)
             fresh = self._image_of(grown, image.overrides)
             self._broker.image.topics[name] = replace(image, partitions={**fresh.partitions, **image.partitions})
-            await self._lead_new(name, list(added))
+            # Those led already go on in their epoch.
+            await self._lead([one for one in self._own(self._broker.image.topics[name]) if one.partition in added])
             return self._broker.image.topics[name]
 
     def _grow(self, name: str, added: Mapping[int, Sequence[int]]) -> topics.Topic:
         """In a thread."""
+        return topics.add_partitions(self._zookeeper, self._registered(name), added, self._fence)
+
+    def _registered(self, name: str) -> topics.Topic:
+        """The topic as it stands in ZooKeeper now. In a thread."""
         topic = topics.find(self._zookeeper, name)
         if topic is None:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
-        return topics.add_partitions(self._zookeeper, topic, added, self._fence)
-
-    async def _lead_new(self, name: str, numbers: Sequence[int]) -> None:
-        """As `_lead`, for the new partitions alone: those led already go on in their epoch."""
-        whole = self._broker.image.topics[name]
-        only = {number: whole.partitions[number] for number in numbers}
-        self._broker.image.topics[name] = replace(whole, partitions=only)
-        try:
-            await self._lead([name])
-        finally:
-            led = self._broker.image.topics[name].partitions
-            self._broker.image.topics[name] = replace(whole, partitions={**whole.partitions, **led})
+        return topic
 
     async def change_overrides(
         self, name: str, change: Callable[[dict[str, str]], dict[str, str]], validate_only: bool = False
@@ -371,11 +365,13 @@ class Controller:
 
     def _write_overrides(self, name: str, overrides: dict[str, str]) -> None:
         """In a thread."""
-        topic = topics.find(self._zookeeper, name)
-        if topic is None:
-            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        topic = self._registered(name)
         there = topics.configs(self._zookeeper, [name])[name]
         topics.set_config(self._zookeeper, topic, replace(there, settings=overrides), self._fence)
+        try:
+            topics.forget_config_changes(self._zookeeper)
+        except KlogError as error:  # the change is made; old notices go with the next one
+            log.warning("old notices of changed settings stay for now: %s", error.message)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic, its messages and the offsets that groups have committed in it (rule L10)."""

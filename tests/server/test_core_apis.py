@@ -375,3 +375,29 @@ def test_sequences_of_an_idempotent_producer(make_broker: Any, topic: str) -> No
     assert send(8)[0] == OUT_OF_ORDER
     assert send(6)[0] == 0
     assert len(read_all(broker, topic)) == 8
+
+
+def test_a_topic_that_grows_never_loses_sight_of_its_partitions(broker: RunningBroker, topic: str) -> None:
+    """While new partitions are being led, metadata goes on to show those that were there."""
+    flags = {"include_cluster_authorized_operations": False, "include_topic_authorized_operations": False}
+    ask(broker.bootstrap, ApiKey.METADATA, 9, topics=[{"name": topic}], allow_auto_topic_creation=True, **flags)
+    grown = threading.Event()
+    seen: list[int] = []
+
+    def watch() -> None:
+        while not grown.is_set():
+            asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False, **flags}
+            (found,) = ask(broker.bootstrap, ApiKey.METADATA, 9, **asked).topics
+            seen.append(min((one.partition_index for one in found.partitions), default=-1))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        for count in (40, 80, 120):
+            wanted = [{"name": topic, "count": count, "assignments": None}]
+            ask(broker.bootstrap, ApiKey.CREATE_PARTITIONS, 3, topics=wanted, timeout=10_000, validate_only=False)
+    finally:
+        grown.set()
+        watcher.join()
+    assert seen
+    assert set(seen) == {0}
