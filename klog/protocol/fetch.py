@@ -50,7 +50,7 @@ from typing import Generic, NamedTuple, TypeVar
 from klog.errors import MalformedRequest
 from klog.protocol.bounds import check_count
 from klog.protocol.codec import RequestHead, read_uvarint, skip_tags
-from klog.protocol.produce import read_text, uvarint
+from klog.protocol.produce import array_length, read_text, topic_head, uvarint
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -158,11 +158,9 @@ def write_response(head: RequestHead, fetched: Sequence[FetchedPartition[R]]) ->
     topics: dict[str, list[FetchedPartition[R]]] = {}
     for partition in fetched:
         topics.setdefault(partition.topic, []).append(partition)
-    out += _length(len(topics), flexible)
+    out += array_length(len(topics), flexible)
     for topic, partitions in topics.items():
-        name = topic.encode()
-        out += (uvarint(len(name) + 1) if flexible else _I16.pack(len(name))) + name
-        out += _length(len(partitions), flexible)
+        out += topic_head(topic, len(partitions), flexible)
         for one in partitions:
             high = one.high_watermark
             if head.version >= 5:
@@ -191,7 +189,3 @@ def write_response(head: RequestHead, fetched: Sequence[FetchedPartition[R]]) ->
     assert isinstance(first, bytes)
     parts[0] = _I32.pack(body_bytes - 4) + first[4:]
     return parts
-
-
-def _length(count: int, flexible: bool) -> bytes:
-    return uvarint(count + 1) if flexible else _I32.pack(count)

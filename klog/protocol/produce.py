@@ -149,9 +149,9 @@ def write_response(head: RequestHead, answers: list[PartitionAnswer]) -> bytes:
     else:
         for answer in answers:
             topics.setdefault(answer.topic, []).append(answer)
-    body = [b"\0" if flexible else b"", _length(len(topics), flexible)]
+    body = [b"\0" if flexible else b"", array_length(len(topics), flexible)]
     for topic, parts in topics.items():
-        body.append(_topic_head(topic, len(parts), flexible))
+        body.append(topic_head(topic, len(parts), flexible))
         body += [_partition_answer(part, head.version, flexible) for part in parts]
         if flexible:
             body.append(b"\0")
@@ -161,10 +161,10 @@ def write_response(head: RequestHead, answers: list[PartitionAnswer]) -> bytes:
 
 
 @lru_cache(4096)
-def _topic_head(topic: str, partitions: int, flexible: bool) -> bytes:
+def topic_head(topic: str, partitions: int, flexible: bool) -> bytes:
     """A topic's name and how many partitions follow; the same for nearly every answer."""
     name = topic.encode()
-    return (uvarint(len(name) + 1) if flexible else _I16.pack(len(name))) + name + _length(partitions, flexible)
+    return (uvarint(len(name) + 1) if flexible else _I16.pack(len(name))) + name + array_length(partitions, flexible)
 
 
 def _partition_answer(part: PartitionAnswer, version: int, flexible: bool) -> bytes:
@@ -175,7 +175,7 @@ def _partition_answer(part: PartitionAnswer, version: int, flexible: bool) -> by
         return answer
     if flexible and part.message is None:
         return answer + b"\1\0\0"  # no record is refused alone, no message, no tags
-    return answer + _length(0, flexible) + _nullable(part.message, flexible) + (b"\0" if flexible else b"")
+    return answer + array_length(0, flexible) + _nullable(part.message, flexible) + (b"\0" if flexible else b"")
 
 
 def uvarint(value: int) -> bytes:
@@ -188,7 +188,8 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-def _length(count: int, flexible: bool) -> bytes:
+def array_length(count: int, flexible: bool) -> bytes:
+    """An array's length, as compact or plain versions write it."""
     return uvarint(count + 1) if flexible else _I32.pack(count)
 
 
