@@ -41,10 +41,6 @@ class ConnectString:
         """The servers without the chroot."""
         return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.servers)
 
-    def with_chroot(self, chroot: str) -> ConnectString:
-        """The same servers below another chroot."""
-        return ConnectString(self.servers, chroot)
-
     def __str__(self) -> str:
         return self.servers_text + self.chroot
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from klog.errors import LeaderNotAvailable, UnknownTopicOrPartition, UsageError
+from klog.errors import LeaderNotAvailable, UnknownTopicOrPartition
 from klog.ops.jsonl import rfc3339
 from klog.ops.units import Rate
 
@@ -219,11 +219,3 @@ async def _flushed_by(cluster: Cluster, topic: str, options: ProduceOptions) -> 
         return {}
     node = await cluster.topic(topic, fresh=True)
     return {one.partition: one.isr for one in node.partitions.values()}
-
-
-def parse_header(text: str) -> tuple[str, bytes | None]:
-    """``name=value`` (-H), or ``name`` alone for a header without a value; UsageError otherwise."""
-    name, equals, value = text.partition("=")
-    if not name:
-        raise UsageError(f"header {text!r} has no name", hint="write -H name=value")
-    return name, value.encode() if equals else None
