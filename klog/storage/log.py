@@ -352,6 +352,8 @@ class Log(ReadableLog):
                 segment.close()
             self._file_system.sync_folder(self.folder)
         except StorageError as error:
+            if self._closed:
+                return  # the topic was deleted meanwhile: its folder has another name and goes as a whole
             raise self._home.fail(error) from error
 
     def delete_old_segments(self, now_ms: int, limit_address: int | None = None) -> int:
