@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from klog.errors import InvalidTopic, KlogError, LeaderNotAvailable, UnknownTopicOrPartition
+from klog.errors import InvalidTopic, KlogError, LeaderNotAvailable, MalformedRequest, UnknownTopicOrPartition
 from klog.names import check_topic_name
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 def handle(broker: Broker, request: Request) -> dict[str, Any] | Awaitable[dict[str, Any]]:
     asked = request.entity.topics
     names = None if asked is None or (request.head.version == 0 and not asked) else [one.name for one in asked]
+    if names and None in names:
+        raise MalformedRequest("Metadata asks for a topic by its id alone, which is not served")
     may_create = getattr(request.entity, "allow_auto_topic_creation", True)
     if names and may_create and broker.config["auto.create.topics.enable"]:
         being_made = [made for name in names if name not in broker.image.topics if (made := _make(broker, name))]
