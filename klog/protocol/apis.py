@@ -13,7 +13,7 @@ from typing import Any
 import kio.index
 
 from klog.errors import UnsupportedVersion
-from klog.protocol import own
+from klog.protocol import interbroker, own
 
 OWN_KEYS_FROM = 10000
 """klog's own requests have keys from here on; Kafka's stay far below (the highest is under 100)."""
@@ -38,24 +38,39 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     INCREMENTAL_ALTER_CONFIGS = 44
+    ELECT_LEADERS = 43
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     DESCRIBE_CLUSTER = 60
     COUNT_MESSAGES = 10000
     FIND_MESSAGE = 10001
     STOP_BROKER = 10002
     LOCATE_MESSAGE = 10003
     DESCRIBE_SELF = 10004
+    LEADER_AND_ISR = 10010
+    STOP_REPLICA = 10011
+    UPDATE_METADATA = 10012
+    DESCRIBE_REPLICAS = 10013
+    CONTROLLED_SHUTDOWN = 10014
+    REPORT_ISR = 10015
+    REPORT_OFFLINE = 10016
+    REPLICA_FETCH = 10017
+
+
+_OWN_REQUESTS = {**own.REQUESTS, **interbroker.REQUESTS}
+_OWN_RESPONSES = {**own.RESPONSES, **interbroker.RESPONSES}
 
 
 @cache
 def request_schema(key: int, version: int) -> Any:
     """kio's class of a request's body; UnsupportedVersion where there is none."""
-    return _schema(key, version, own.REQUESTS, kio.index.load_request_schema)
+    return _schema(key, version, _OWN_REQUESTS, kio.index.load_request_schema)
 
 
 @cache
 def response_schema(key: int, version: int) -> Any:
     """kio's class of a response's body; UnsupportedVersion where there is none."""
-    return _schema(key, version, own.RESPONSES, kio.index.load_response_schema)
+    return _schema(key, version, _OWN_RESPONSES, kio.index.load_response_schema)
 
 
 def _schema(key: int, version: int, ours: dict[int, Any], load: Any) -> Any:
