@@ -339,5 +339,5 @@ def test_fetching_from_where_nothing_is(broker: RunningBroker, topic: str, versi
 def test_a_topic_asked_for_without_a_name(broker: RunningBroker, version: int) -> None:
     """Asking by id alone is not served; the answer of versions 10 and 11 could not even say so."""
     with bystander(broker), RawConnection(broker.bootstrap) as connection:
-        connection.send(framed(head(ApiKey.METADATA, version) + b"\x02" + bytes(16) + b"\x00\x00\x01\x00\x00\x00"))
+        connection.send(framed(head(ApiKey.METADATA, version) + b"\x00\x02" + bytes(16) + b"\x00\x00\x01\x00\x00\x00"))
         assert connection.is_closed_by_broker()
