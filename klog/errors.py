@@ -145,6 +145,18 @@ class NotEnoughReplicas(RequestError):
     retriable = True
 
 
+class StaleControllerEpoch(RequestError):
+    wire = 11
+    code = "STALE_CONTROLLER_EPOCH"
+
+
+class StaleBrokerEpoch(RequestError):
+    """A request for, or from, another incarnation of a broker."""
+
+    wire = 77
+    code = "STALE_BROKER_EPOCH"
+
+
 class InvalidRequiredAcks(RequestError):
     wire = 21
     code = "INVALID_REQUIRED_ACKS"
@@ -273,8 +285,14 @@ class SurroundingsError(KlogError):
 
 
 class CannotConnect(SurroundingsError):
+    """``is_refused``: the host answered that nobody listens there, which is more than no answer (rule R6)."""
+
     code = "CANNOT_CONNECT"
     retriable = True
+
+    def __init__(self, message: str, *, hint: str | None = None, is_refused: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.is_refused = is_refused
 
 
 class TimedOut(SurroundingsError):

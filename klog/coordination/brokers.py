@@ -2,7 +2,8 @@
 
 The entry is 0.8's ``{"jmx_port":-1,"timestamp":"ms","host":"h","version":1,"port":9092}`` and klog's own keys behind
 it: ``log_dirs`` (UUIDs of the broker's log dirs, rule R7), ``bind`` (``host:port`` it listens on, where a probe goes:
-rule R6), ``rack``. A broker's *incarnation* is the czxid of its entry: one registration.
+rule R6), ``rack``, ``inter_broker`` (where brokers reach it, if not where clients do). A broker's *incarnation* is the
+czxid of its entry: one registration.
 
 Every registration raises the version of the persistent node in the same multi that makes the entry (rule Z1), so a
 broker can tell at any time whether it is still the one registered, by a check that a re-created entry cannot pass.
@@ -32,6 +33,22 @@ class Broker:
     rack: str = ""
     jmx_port: int = -1
     timestamp_ms: int = 0
+    inter_broker: str = ""
+    """``host:port`` where brokers reach it, where that differs from what clients are told."""
+
+    @property
+    def inter_address(self) -> tuple[str, int]:
+        """Where brokers reach it."""
+        host, _, port = self.inter_broker.rpartition(":")
+        return (host, int(port)) if host else (self.host, self.port)
+
+    @property
+    def bind_address(self) -> tuple[str, int]:
+        """Where it listens, and a probe goes (rule R6); every interface of another machine is its advertised host."""
+        host, _, port = self.bind.rpartition(":")
+        if not host:
+            return self.inter_address
+        return (self.inter_address[0] if host in ("0.0.0.0", "::") else host, int(port))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +84,7 @@ def register(zookeeper: ZooKeeper, broker: Broker) -> Registration:
         broker.rack,
         broker.jmx_port,
         stamped,
+        broker.inter_broker,
     )
     path, beside = paths.broker(broker.broker_id), paths.registration(broker.broker_id)
     data = _encode(broker)
@@ -168,6 +186,8 @@ def _encode(broker: Broker) -> bytes:
     }
     if broker.rack:
         fields["rack"] = broker.rack
+    if broker.inter_broker:
+        fields["inter_broker"] = broker.inter_broker
     return entries.encode(fields)
 
 
@@ -182,6 +202,7 @@ def _decode(path: str, data: bytes) -> Broker:
         rack=entry.text("rack", ""),
         jmx_port=entry.integer("jmx_port", -1),
         timestamp_ms=entry.integer("timestamp", 0),
+        inter_broker=entry.text("inter_broker", ""),
     )
 
 

@@ -6,6 +6,7 @@ Used by the admin operations and, in time, by brokers among themselves. Event lo
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import struct
@@ -69,7 +70,9 @@ class Channel:
         except TimeoutError:
             raise CannotConnect(f"{address}: no connection within {connect_timeout_s:g} s") from None
         except OSError as error:
-            raise CannotConnect(f"{address}: {_reason(error)}") from None
+            raise CannotConnect(
+                f"{address}: {_reason(error)}", is_refused=set(_numbers(error)) == {errno.ECONNREFUSED}
+            ) from None
         channel = cls(reader, writer, address=address, client_id=client_id, timeout_s=timeout_s, trace=trace)
         try:
             await channel._ask_versions(min(connect_timeout_s, timeout_s))
@@ -186,9 +189,12 @@ class Channel:
 
 def _reason(error: OSError) -> str:
     """Why there is no connection, in the system's words; asyncio wraps them, once for each address of a name."""
-    numbers = [error.errno] if error.errno else [int(number) for number in re.findall(r"\[Errno (\d+)\]", str(error))]
-    words = dict.fromkeys(os.strerror(number) for number in numbers if number > 0)
+    words = dict.fromkeys(os.strerror(number) for number in _numbers(error) if number > 0)
     return ", ".join(words) or error.strerror or str(error)
+
+
+def _numbers(error: OSError) -> list[int]:
+    return [error.errno] if error.errno else [int(number) for number in re.findall(r"\[Errno (\d+)\]", str(error))]
 
 
 def _decode(frame: bytes, key: int, version: int) -> tuple[int, Any]:

@@ -41,6 +41,8 @@ from klog.errors import (
     KlogError,
     LeaderNotAvailable,
     NotLeader,
+    StaleBrokerEpoch,
+    StaleControllerEpoch,
     StorageError,
     UnknownTopicOrPartition,
 )
@@ -53,7 +55,7 @@ from klog.server.controller import Controller
 from klog.server.deletions import Deletions
 from klog.server.descriptors import share_out
 from klog.server.dispatch import Dispatcher
-from klog.server.image import BrokerImage, ClusterImage
+from klog.server.image import BrokerImage, ClusterImage, apply
 from klog.server.log_care import LogCare
 from klog.server.purgatory import Purgatory
 from klog.server.watchdog import Watchdog
@@ -95,6 +97,8 @@ class Broker:
         self.partitions: dict[TopicPartition, Partition] = {}
         """The partitions that this broker leads."""
         self.registration: brokers.Registration | None = None
+        self.controller_epoch = 0
+        """The highest that a controller has spoken under."""
         self.fenced: KlogError | None = None
         """Why nothing may be appended now (the session has expired); None when it may."""
         self._stopping = asyncio.Event()
@@ -259,6 +263,27 @@ class Broker:
     def incarnation(self) -> int:
         """The czxid of the registration, -1 without one."""
         return self.registration.incarnation if self.registration is not None else -1
+
+    def check_controller(self, epoch: int, incarnation: int) -> None:
+        """Raise StaleControllerEpoch or StaleBrokerEpoch for a request of an earlier controller, or not for us."""
+        if epoch < self.controller_epoch:
+            raise StaleControllerEpoch(
+                f"a request of controller epoch {epoch}; epoch {self.controller_epoch} has begun"
+            )
+        if incarnation != self.incarnation:
+            raise StaleBrokerEpoch(
+                f"a request for incarnation {incarnation} of broker {self.broker_id}; this is {self.incarnation}"
+            )
+        self.controller_epoch = epoch
+
+    def take_metadata(self, update: Any) -> None:
+        """Know of the cluster what the controller says in an UpdateMetadata request."""
+        for name in apply(self.image, update):
+            config = LogConfig.of(self.config, self.image.topics[name].overrides)
+            for partition in self.image.topics[name].partitions:
+                there = self.log_dirs.log(TopicPartition(name, partition))
+                if there is not None:
+                    there.reconfigure(config)
 
     async def next_producer_id(self) -> int:
         async with self._claiming:

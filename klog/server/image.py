@@ -1,12 +1,14 @@
 """What a broker knows of its cluster: brokers, topics, partitions, the controller. Event loop only.
 
 The registries in ZooKeeper are the truth; this is the last known state of them, from which Metadata is answered without
-asking anybody (the paper's rule that any broker can route a client).
+asking anybody (the paper's rule that any broker can route a client). Only `apply` changes it, with what the controller
+says in UpdateMetadata; on the controller's own broker too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 
@@ -18,6 +20,10 @@ class BrokerImage:
     host: str
     port: int
     rack: str | None = None
+    incarnation: int = -1
+    inter_host: str = ""
+    inter_port: int = -1
+    """Where brokers reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,10 @@ class PartitionImage:
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+    """Replicas whose broker is not alive, or whose disk is lost."""
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +56,45 @@ class ClusterImage:
     controller_id: int = -1
     brokers: dict[int, BrokerImage] = field(default_factory=dict)
     topics: dict[str, TopicImage] = field(default_factory=dict)
+
+
+def apply(image: ClusterImage, update: Any) -> set[str]:
+    """Take an UpdateMetadata request in; the topics whose own settings it may have changed.
+
+    A topic under another UUID replaces the one known; partitions that are not named stay as they were.
+    """
+    image.controller_id = update.controller_id
+    image.brokers = {
+        one.broker_id: BrokerImage(
+            one.broker_id, one.host, one.port, one.rack, one.incarnation, one.inter_host, one.inter_port
+        )
+        for one in update.brokers
+    }
+    if update.is_full:
+        for name in image.topics.keys() - {topic.name for topic in update.topics}:
+            del image.topics[name]
+    changed = set()
+    for topic in update.topics:
+        known = image.topics.get(topic.name)
+        if topic.is_deleted:
+            image.topics.pop(topic.name, None)
+            continue
+        partitions = {
+            one.partition_index: PartitionImage(
+                one.leader,
+                one.leader_epoch,
+                one.replicas,
+                one.isr,
+                one.offline,
+                one.adding,
+                one.removing,
+            )
+            for one in topic.partitions
+        }
+        settings = {one.name: one.value for one in topic.settings}
+        if known is None or known.topic_id != topic.topic_id or known.overrides != settings:
+            changed.add(topic.name)
+        if known is not None and known.topic_id == topic.topic_id:
+            partitions = {**known.partitions, **partitions}
+        image.topics[topic.name] = TopicImage(topic.name, topic.topic_id, partitions, settings)
+    return changed

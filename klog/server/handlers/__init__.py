@@ -23,6 +23,7 @@ from klog.server.handlers import (
     offset_for_leader_epoch,
     produce,
     stop_broker,
+    update_metadata,
 )
 
 __all__ = [
@@ -48,4 +49,5 @@ __all__ = [
     "offset_for_leader_epoch",
     "produce",
     "stop_broker",
+    "update_metadata",
 ]
