@@ -1,11 +1,14 @@
 """The state of each partition: ``/brokers/topics/<t>/partitions/<p>/state``, versioned.
 
-0.8's ``{"controller_epoch":4,"leader":5,"version":1,"leader_epoch":2,"isr":[5]}``. A partition that has never held a
+0.8's ``{"controller_epoch":4,"leader":5,"version":1,"leader_epoch":2,"isr":[5]}``, behind it ``"incarnations":[N]``:
+the czxid of each ISR member's registration, in the order of ``isr``. A member has run without interruption since the
+state was written when its registration today has that czxid (rule R1); whoever writes an ISR writes its incarnations.
+States that were written without them have none. A partition that has never held a
 message carries ``"new":true`` behind it: only such a one is created empty on a broker (rule R1); whoever creates its
 folder writes the state once more without the mark. A partition without a state node has never had a leader.
 
 Every write names the version it replaces. A controller's writes are fenced by `ControllerTerm.fence`; a leader's change
-of the ISR is `write` without a fence, as in 0.8: the version is what guards it.
+of the ISR by the topic's fence and by its own registration's (rule Z1).
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """`version` is that of the node; -1 in a state that is not written yet."""
+    """`version` is that of the node; -1 in a state that is not written yet. `incarnations`: of `isr`, or ()."""
 
     leader: int
     leader_epoch: int
@@ -41,6 +44,11 @@ class PartitionState:
     controller_epoch: int
     new: bool = False
     version: int = -1
+    incarnations: tuple[int, ...] = ()
+
+    def ran_on(self, broker_id: int, incarnation: int) -> bool:
+        """Whether this is the very incarnation of the broker that was in the ISR when the state was written."""
+        return (broker_id, incarnation) in zip(self.isr, self.incarnations, strict=False)
 
 
 def read(zookeeper: ZooKeeper, partition: TopicPartition) -> PartitionState | None:
@@ -152,6 +160,8 @@ def _encode(state: PartitionState) -> bytes:
         "leader_epoch": state.leader_epoch,
         "isr": list(state.isr),
     }
+    if state.incarnations:
+        fields["incarnations"] = list(state.incarnations)
     if state.new:
         fields["new"] = True
     return entries.encode(fields)
@@ -166,7 +176,10 @@ def _decode(path: str, node: ZNode) -> PartitionState:
         controller_epoch=entry.integer("controller_epoch"),
         new=entry.flag("new"),
         version=node.stat.version,
+        incarnations=entry.integers("incarnations") if "incarnations" in entry.fields else (),
     )
+    if len(state.incarnations) != len(state.isr):  # of another ISR: a tool that keeps keys it does not know
+        state = replace(state, incarnations=())
     if state.leader_epoch < 0:
         raise ZooKeeperError(f"ZooKeeper node {path} has leader epoch {state.leader_epoch}, expected 0 or more")
     return state

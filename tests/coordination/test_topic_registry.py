@@ -226,6 +226,21 @@ def test_a_thousand_partitions(zk: ZooKeeper, fence: list[Check]) -> None:
     assert topics.names(zk) == []
 
 
+def test_a_state_keeps_the_incarnations_of_its_isr(zk: ZooKeeper, fence: list[Check]) -> None:
+    """Rule R1: who runs on since the ISR was written is told by them. Without them, or of another ISR: nobody."""
+    topics.create(zk, "t", {0: [1, 2]}, {}, fence)
+    name, path = TopicPartition("t", 0), "/brokers/topics/t/partitions/0/state"
+    state = PartitionState(1, 0, (2, 1), 1, incarnations=(70, 50))
+    state = partition_states.create_many(zk, {name: state}, fence)[name]
+    assert partition_states.read(zk, name) == state
+    assert state.ran_on(1, 50) and state.ran_on(2, 70)
+    assert not state.ran_on(1, 70) and not state.ran_on(2, 71) and not state.ran_on(3, 70)
+    for left in (b"", b',"incarnations":[70]'):
+        zk.set(path, b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[2,1]%s}' % left)
+        older = partition_states.read(zk, name)
+        assert older is not None and older.incarnations == () and not older.ran_on(1, 50)
+
+
 def test_states_are_replaced_at_their_version(zk: ZooKeeper, fence: list[Check]) -> None:
     topics.create(zk, "t", {0: [1], 1: [1]}, {}, fence)
     zero, one = TopicPartition("t", 0), TopicPartition("t", 1)
