@@ -1,0 +1,92 @@
+"""Where two logs of a partition part, and where a follower must cut (rule R3; KIP-101, KIP-279). Pure.
+
+Theory. A batch carries the epoch of the leader that wrote it, each epoch has one leader, and a leader only appends. So
+two logs that both hold a batch of epoch E agree on everything before the point where the shorter of their parts of E
+ends. A follower names the epoch of its last batch and its end; the leader answers whether that end lies in its own part
+of that very epoch. If not, it names the largest epoch it has at or below the asked one and where that ended, and the
+follower cuts to the lower of that end and its own end of that epoch, and asks again: epochs that one of the two never
+saw are left out one by one (KIP-279). Every round cuts something, so the rounds end.
+
+Epochs without a batch count on the leader's side only: a leader knows its epoch before the first batch of it (rule R8),
+while a follower that led once forgets an epoch in which it wrote nothing (`Log.forget_empty_epochs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from klog.storage.epochs import NO_EPOCH, EpochStart
+from klog.storage.log_end import LogEnd
+
+
+class LeadersLog(Protocol):
+    """What a leader's log must tell: `klog.storage.log.Log` does."""
+
+    @property
+    def start_address(self) -> int: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end(self) -> LogEnd: ...
+    @property
+    def epoch_starts(self) -> tuple[EpochStart, ...]: ...
+    def epoch_end(self, leader_epoch: int) -> tuple[int, LogEnd]: ...
+    def floor(self, address: int) -> LogEnd:
+        """The highest place at or below ``address`` where a log with the same batches may end."""
+        ...
+
+
+class Diverged(NamedTuple):
+    """The leader has nothing of ``epoch`` from ``end`` on, nor of any later epoch that the follower may have."""
+
+    epoch: int
+    end: LogEnd
+
+
+class StartsElsewhere(NamedTuple):
+    """The follower has nothing that the leader still has: its log is to begin where the leader's does."""
+
+    address: int
+    offset: int
+    """The start shown."""
+
+
+Disagreement: TypeAlias = Diverged | StartsElsewhere
+
+
+def disagreement(log: LeadersLog, last_epoch: int, end_address: int) -> Disagreement | None:
+    """What a leader answers a follower whose last batch is of ``last_epoch`` and whose log ends at ``end_address``.
+
+    None where they agree. ``last_epoch`` is -1 for a log that never held a batch. Reads the log's files where the end
+    lies far back: for a thread, unless `Log.is_known`.
+    """
+    start = log.start_address
+    if end_address < start or (last_epoch == NO_EPOCH and end_address != start):
+        return StartsElsewhere(start, log.start_offset)
+    if last_epoch == NO_EPOCH:
+        return None
+    epochs = log.epoch_starts
+    if not epochs or last_epoch < epochs[0].epoch:
+        return StartsElsewhere(start, log.start_offset)
+    if last_epoch > epochs[-1].epoch:
+        # Where requests are fenced by exact epochs: what an earlier leader wrote to a log that was set back since.
+        return Diverged(epochs[-1].epoch, log.end)
+    epoch, end = log.epoch_end(last_epoch)
+    if epoch != last_epoch or end_address > end.address:
+        return Diverged(epoch, end)
+    floor = log.floor(end_address)
+    return None if floor.address == end_address else Diverged(epoch, floor)
+
+
+def cut_address(epochs: Sequence[EpochStart], start_address: int, end_address: int, diverged: Diverged) -> int:
+    """Where a follower cuts that was answered ``diverged``: below its end, and at least at its start.
+
+    ``epochs`` are its own, oldest first. What is returned may lie inside one of its batches, which goes then as well.
+    """
+    own_end = start_address
+    for at, one in enumerate(epochs):
+        if one.epoch > diverged.epoch:
+            break
+        own_end = epochs[at + 1].address if at + 1 < len(epochs) else end_address
+    return max(min(own_end, diverged.end.address), start_address)
