@@ -1,0 +1,323 @@
+"""Who leads a partition: the five choices of a leader, and who leaves its ISR. Pure.
+
+    new            a partition that has never been led
+    offline        its leader is dead: who may lead after it, uncleanly where that is allowed (rule R1)
+    reassigned     its leader is no replica any more
+    preferred      the first of the assignment wants its place back
+    leaving        a broker shuts down in good order
+
+`settle` is what a controller asks most: what this state has to become, given who lives; rule R5 is in it.
+
+Rules
+* A member of the ISR *has run without interruption* when its registration of today is the one that the state names.
+  It has everything that was ever committed. While there is one, every other member leaves the ISR.
+* Without one, nobody leaves: which of them has everything cannot be known from outside. A new incarnation may lead when
+  its log is there under the topic's UUID, lacks nothing below its own checkpointed high watermark, and was flushed with
+  every append or closed cleanly: then it has what it had as a member. Such members stay in the ISR, the others leave.
+* Otherwise the highest (last epoch, end) of all members leads, when all are back, and alone stays in the ISR. A member
+  whose log is gone is back with nothing; one whose disk does not serve is not back.
+* A state marked new was never led: nothing was ever appended, and every replica that lives may lead it.
+* A change of leader raises the epoch, above what the new leader has in its log too; a mere shrink of the ISR does not.
+
+Limits: `Situation.facts` are as old as the broker's appearance. For new incarnations that is exact, since nobody
+appends to a partition without a leader; for the running ones of an unclean election ask again before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from klog.coordination.partition_states import NO_LEADER, PartitionState
+
+UNKNOWN_INCARNATION = -1
+"""Nobody's: a czxid is never negative."""
+
+
+class LogFacts(Protocol):
+    """What a broker has on its disks of a partition, under the topic's UUID: `interbroker.ReplicaFacts`."""
+
+    @property
+    def last_epoch(self) -> int: ...
+    @property
+    def end_address(self) -> int: ...
+    @property
+    def is_whole(self) -> bool:
+        """Lacks nothing below the high watermark of its own checkpoint, and is not damaged there."""
+
+    @property
+    def was_safe(self) -> bool:
+        """The broker stopped cleanly before, or flushes this topic's every append."""
+
+    @property
+    def is_online(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Who lives, and what is on the disks, as far as one partition is concerned.
+
+    `live` is broker id -> incarnation, of the brokers that live. `facts`: no key for a broker that has not been asked,
+    None where it has no log of this partition under the topic's UUID. `offline`: brokers whose replica of this
+    partition is lost with its disk. `leaving`: brokers that are shutting down.
+    """
+
+    live: Mapping[int, int]
+    facts: Mapping[int, LogFacts | None] = field(default_factory=dict)
+    offline: Set[int] = frozenset()
+    leaving: Set[int] = frozenset()
+
+    def serves(self, broker_id: int) -> bool:
+        """The broker lives and nothing is known against its disk."""
+        if broker_id not in self.live or broker_id in self.offline:
+            return False
+        facts = self.facts.get(broker_id)
+        return facts is None or facts.is_online
+
+    def log(self, broker_id: int) -> LogFacts | None:
+        """What a serving broker has; None where that is nothing, or not known."""
+        return self.facts.get(broker_id) if self.serves(broker_id) else None
+
+    def is_whole(self, broker_id: int) -> bool:
+        """Nothing is known to be missing from the broker's log."""
+        facts = self.facts.get(broker_id)
+        return facts is None or facts.is_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a state becomes. `leader` may be `NO_LEADER`; `incarnations` are those of `isr`, in its order.
+
+    `unclean`: acknowledged messages may be lost by it. `reason` is half a sentence for the log.
+    """
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    incarnations: tuple[int, ...]
+    new: bool
+    unclean: bool
+    reason: str
+
+    def applied(self, before: PartitionState | None, controller_epoch: int) -> PartitionState:
+        """The state to write over ``before``, at its version."""
+        return PartitionState(
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            isr=self.isr,
+            incarnations=self.incarnations,
+            controller_epoch=controller_epoch,
+            new=self.new,
+            version=-1 if before is None else before.version,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Nobody:
+    """Nobody may lead, and why: half a sentence."""
+
+    reason: str
+
+
+def uninterrupted(state: PartitionState, situation: Situation) -> tuple[int, ...]:
+    """The members of the ISR that have everything: they run since before they were counted in, and serve."""
+    return tuple(
+        broker_id
+        for broker_id, incarnation in _as_recorded(state).items()
+        if situation.live.get(broker_id) == incarnation and situation.serves(broker_id)
+    )
+
+
+def settle(
+    state: PartitionState, replicas: Sequence[int], situation: Situation, *, unclean_allowed: bool, first_epoch: int = 0
+) -> Decision | Nobody | None:
+    """What has to be written, now that it is known who lives; None: the state is right as it is.
+
+    Nobody: it stands without a leader already, and still nobody may lead.
+    """
+    members = uninterrupted(state, situation)
+    if state.leader != NO_LEADER and state.leader in members:
+        return without_dead(state, situation)
+    found = offline(state, replicas, situation, unclean_allowed=unclean_allowed, first_epoch=first_epoch)
+    if isinstance(found, Nobody) and state.leader != NO_LEADER:
+        return _changed(state, NO_LEADER, _as_recorded(state), f"leader {state.leader} is dead, and {found.reason}")
+    return found
+
+
+def without_dead(state: PartitionState, situation: Situation) -> Decision | None:
+    """R5: the ISR without its dead members, under the leader there is; None when none is dead.
+
+    The leader itself must have run without interruption.
+    """
+    members = uninterrupted(state, situation)
+    assert state.leader in members, f"leader {state.leader} is not among {members}"
+    if members == state.isr:
+        return None
+    gone = [one for one in state.isr if one not in members]
+    return _changed(state, state.leader, _recorded(state, members), f"{_names(gone)} left the ISR")
+
+
+# --- The five choices -------------------------------------------------------------------------------------------------
+
+
+def new(replicas: Sequence[int], situation: Situation, *, first_epoch: int = 0) -> Decision | Nobody:
+    """The first leader of a partition: the first replica that lives; the ISR is all that do."""
+    living = [one for one in replicas if situation.serves(one)]
+    leader = _first(living, replicas, situation)
+    if leader is None:
+        return Nobody(f"none of its replicas {_names(replicas)} is alive")
+    isr = {one: situation.live[one] for one in living}
+    return Decision(leader, first_epoch, tuple(isr), tuple(isr.values()), True, False, "it is new")
+
+
+def offline(
+    state: PartitionState, replicas: Sequence[int], situation: Situation, *, unclean_allowed: bool, first_epoch: int = 0
+) -> Decision | Nobody:
+    """Another leader for a partition whose leader is dead, interrupted or none (rule R1)."""
+    if state.new:
+        chosen = new(replicas, situation)
+        if isinstance(chosen, Nobody):
+            return chosen
+        isr = dict(zip(chosen.isr, chosen.incarnations, strict=True))
+        decided = _changed(state, chosen.leader, isr, "it has never been led", situation, first_epoch)
+        return replace(decided, new=True)
+    members = uninterrupted(state, situation)
+    leader = _first(members, replicas, situation)
+    if leader is not None:
+        isr = _recorded(state, members)
+        return _changed(state, leader, isr, _after(state, "is in sync"), situation, first_epoch)
+    if members:
+        return Nobody(f"in-sync {_names(members)} are none of its replicas {_names(replicas)}")
+    back = _first_back(state, replicas, situation, first_epoch)
+    if isinstance(back, Nobody) and unclean_allowed:
+        return _unclean(state, replicas, situation, first_epoch, back)
+    return back
+
+
+def reassigned(state: PartitionState, target: Sequence[int], situation: Situation) -> Decision | Nobody:
+    """A leader among the replicas that stay; in sync, or nobody."""
+    return _in_sync(state, target, situation, "is a replica that stays")
+
+
+def preferred(state: PartitionState, replicas: Sequence[int], situation: Situation) -> Decision | Nobody | None:
+    """The first of the assignment; None when it leads already."""
+    wanted = replicas[0]
+    if state.leader == wanted:
+        return None
+    if wanted in situation.leaving:
+        return Nobody(f"broker {wanted} is shutting down")
+    return _in_sync(state, (wanted,), situation, "is the preferred replica")
+
+
+def leaving(state: PartitionState, replicas: Sequence[int], broker_id: int, situation: Situation) -> Decision | Nobody:
+    """Controlled shutdown: the state without ``broker_id``, under another leader if it led (rule R5).
+
+    Nobody when no other may lead: it leads on until it is gone.
+    """
+    members = tuple(one for one in uninterrupted(state, situation) if one != broker_id)
+    isr = _recorded(state, members)
+    if state.leader in members:
+        return _changed(state, state.leader, isr, f"broker {broker_id} is shutting down")
+    candidates = tuple(one for one in members if one not in situation.leaving)
+    leader = _first(candidates, replicas, situation)
+    if leader is None:
+        return Nobody(f"no other replica is in sync: the ISR is {_names(state.isr)}")
+    return _changed(state, leader, isr, f"broker {broker_id} is shutting down", situation)
+
+
+# --- Rule R1 ----------------------------------------------------------------------------------------------------------
+
+
+def _first_back(
+    state: PartitionState, replicas: Sequence[int], situation: Situation, first_epoch: int
+) -> Decision | Nobody:
+    """Every member of the ISR was interrupted: one that kept what it had, or the best of all of them."""
+    logs = {one: log for one in state.isr if (log := situation.log(one)) is not None}
+    kept = tuple(one for one, log in logs.items() if log.is_whole and log.was_safe)
+    leader = _first(kept, replicas, situation)
+    if leader is not None:
+        isr = {one: situation.live[one] for one in kept}
+        return _changed(state, leader, isr, _after(state, "is back with all it had"), situation, first_epoch)
+    missing = [one for one in state.isr if not situation.serves(one) or one not in situation.facts]
+    if missing:
+        return Nobody(f"in-sync {_names(missing)} must come back: nobody else is sure to have every message")
+    candidates = [one for one in logs if one in replicas]
+    if not candidates:
+        return Nobody(f"the log is gone from in-sync {_names(state.isr)}")
+    leader = max(candidates, key=lambda one: (*_reach(logs[one]), logs[one].is_whole, -replicas.index(one)))
+    isr = {leader: situation.live[leader]}
+    return _changed(state, leader, isr, _after(state, "has the most of all that were in sync"), situation, first_epoch)
+
+
+def _unclean(
+    state: PartitionState, replicas: Sequence[int], situation: Situation, first_epoch: int, why: Nobody
+) -> Decision | Nobody:
+    """The longest log that serves; an empty one only when every replica is back and none has a log."""
+    logs = {one: log for one in replicas if (log := situation.log(one)) is not None}
+    if logs:
+        leader = max(logs, key=lambda one: (*_reach(logs[one]), one in state.isr, -replicas.index(one)))
+    elif all(situation.serves(one) and one in situation.facts for one in replicas):
+        leader = replicas[0]
+    else:
+        return Nobody(f"{why.reason}, and no replica that is alive has a log")
+    isr = {leader: situation.live[leader]}
+    had = "the longest log" if logs else "no log, as all others"
+    reason = f"unclean: {why.reason}; it has {had} of the replicas alive"
+    return replace(_changed(state, leader, isr, reason, situation, first_epoch), unclean=True, new=not logs)
+
+
+# --- Parts ------------------------------------------------------------------------------------------------------------
+
+
+def _in_sync(state: PartitionState, wanted: Sequence[int], situation: Situation, why: str) -> Decision | Nobody:
+    members = uninterrupted(state, situation)
+    candidates = tuple(one for one in members if situation.is_whole(one))
+    leader = _first(candidates, wanted, situation)
+    if leader is None:
+        return Nobody(f"{_names(wanted)} is not in the ISR {_names(state.isr)}, or not alive, or damaged")
+    return _changed(state, leader, _recorded(state, members), f"{leader} {why}", situation)
+
+
+def _first(candidates: Iterable[int], order: Sequence[int], situation: Situation) -> int | None:
+    """The first in ``order``; one that leaves or is damaged only when there is no other."""
+    able = [one for one in order if one in set(candidates)]
+    return min(able, key=lambda one: (not situation.is_whole(one), one in situation.leaving), default=None)
+
+
+def _reach(log: LogFacts) -> tuple[int, int]:
+    return log.last_epoch, log.end_address
+
+
+def _changed(
+    state: PartitionState,
+    leader: int,
+    isr: Mapping[int, int],
+    reason: str,
+    situation: Situation | None = None,
+    first_epoch: int = 0,
+) -> Decision:
+    """``isr`` is broker id -> incarnation. Another leader, or the same one as another incarnation, has a new epoch."""
+    epoch = state.leader_epoch
+    if situation is not None or leader != state.leader:
+        log = situation.facts.get(leader) if situation is not None else None
+        epoch = max(epoch + 1, first_epoch, -1 if log is None else log.last_epoch + 1)
+    return Decision(leader, epoch, tuple(isr), tuple(isr.values()), state.new, False, reason)
+
+
+def _as_recorded(state: PartitionState) -> dict[int, int]:
+    """Broker id -> incarnation. A state that 0.8 wrote names none: nobody is known to have run without interruption."""
+    return dict(zip(state.isr, state.incarnations or (UNKNOWN_INCARNATION,) * len(state.isr), strict=True))
+
+
+def _recorded(state: PartitionState, members: Iterable[int]) -> dict[int, int]:
+    recorded = _as_recorded(state)
+    return {one: recorded[one] for one in members}
+
+
+def _after(state: PartitionState, why: str) -> str:
+    return f"{f'after {state.leader} ' if state.leader != NO_LEADER else ''}it {why}"
+
+
+def _names(broker_ids: Iterable[int]) -> str:
+    return "[" + ", ".join(map(str, broker_ids)) + "]"
