@@ -22,6 +22,9 @@ FIND_MESSAGE = 10001
 STOP_BROKER = 10002
 LOCATE_MESSAGE = 10003
 DESCRIBE_SELF = 10004
+CHECKSUM_RANGES = 10005
+LIST_LOST = 10006
+READ_LOST = 10007
 
 SOFTWARE_NAME = "klog"
 """What klog's own tools call themselves in ApiVersions."""
@@ -217,12 +220,165 @@ class DescribeSelfResponse(_Response):
     replicas: i32 = _of("int32")
 
 
+# --- ChecksumRanges: what a replica, leading or following, has in ranges of addresses --------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChecksumRange(_Request):
+    """Addresses [from, to). ``seed`` is the CRC of what came before, so that it goes on from piece to piece."""
+
+    __api_key__: ClassVar[i16] = i16(CHECKSUM_RANGES)
+    from_address: i64 = _of("int64")
+    to_address: i64 = _of("int64")
+    seed: i64 = _of("int64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChecksumPartition(_Request):
+    """Without ranges only the replica's ends and holes are asked. ``probe_address`` -1: no batch is to be checked."""
+
+    __api_key__: ClassVar[i16] = i16(CHECKSUM_RANGES)
+    partition_index: i32 = _of("int32")
+    probe_address: i64 = _of("int64")
+    ranges: tuple[ChecksumRange, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChecksumTopic(_Request):
+    __api_key__: ClassVar[i16] = i16(CHECKSUM_RANGES)
+    name: str = _of("string")
+    partitions: tuple[ChecksumPartition, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChecksumRangesRequest(_Request):
+    __api_key__: ClassVar[i16] = i16(CHECKSUM_RANGES)
+    topics: tuple[ChecksumTopic, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddressHole(_Response):
+    """Addresses [from, to) between two segments that hold no batch and are recorded as damage (rule L2)."""
+
+    __api_key__: ClassVar[i16] = i16(CHECKSUM_RANGES)
+    from_address: i64 = _of("int64")
+    to_address: i64 = _of("int64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChecksummedRange(_Response):
+    """``from_address`` is later than asked where the log starts later by now. ``bytes``: addresses less holes."""
+
+    __api_key__: ClassVar[i16] = i16(CHECKSUM_RANGES)
+    from_address: i64 = _of("int64")
+    to_address: i64 = _of("int64")
+    crc: i64 = _of("int64")
+    bytes: i64 = _of("int64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChecksummedPartition(_Response):
+    """``high_watermark`` is an address, -1 where the broker neither leads nor follows at the moment.
+
+    ``probe``: whether the batch that has the byte at ``probe_address`` checks: 1 yes, 0 no, -1 not asked.
+    """
+
+    __api_key__: ClassVar[i16] = i16(CHECKSUM_RANGES)
+    partition_index: i32 = _of("int32")
+    error_code: ErrorCode = _of("error_code")
+    leads: bool = _of("bool")
+    start_address: i64 = _of("int64")
+    high_watermark: i64 = _of("int64")
+    end_address: i64 = _of("int64")
+    probe: i32 = _of("int32")
+    holes: tuple[AddressHole, ...]
+    ranges: tuple[ChecksummedRange, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChecksummedTopic(_Response):
+    __api_key__: ClassVar[i16] = i16(CHECKSUM_RANGES)
+    name: str = _of("string")
+    partitions: tuple[ChecksummedPartition, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChecksumRangesResponse(_Response):
+    __api_key__: ClassVar[i16] = i16(CHECKSUM_RANGES)
+    error_code: ErrorCode = _of("error_code")
+    topics: tuple[ChecksummedTopic, ...]
+
+
+# --- ListLost, ReadLost: what truncation and recovery have set aside on this broker ----------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListLostRequest(_Request):
+    """``topics`` None: all."""
+
+    __api_key__: ClassVar[i16] = i16(LIST_LOST)
+    topics: tuple[str, ...] | None = _of("string")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LostStretch(_Response):
+    """Addresses [from, to) that the log no longer has. ``kind``: ``lost`` (cut from a replica) or ``damaged``.
+
+    ``messages`` -1: not known. ``bytes`` are those kept, which may be fewer than were there.
+    """
+
+    __api_key__: ClassVar[i16] = i16(LIST_LOST)
+    topic: str = _of("string")
+    partition_index: i32 = _of("int32")
+    kind: str = _of("string")
+    from_address: i64 = _of("int64")
+    to_address: i64 = _of("int64")
+    messages: i64 = _of("int64")
+    bytes: i64 = _of("int64")
+    reason: str = _of("string")
+    time_ms: i64 = _of("int64")
+    file: str = _of("string")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListLostResponse(_Response):
+    __api_key__: ClassVar[i16] = i16(LIST_LOST)
+    error_code: ErrorCode = _of("error_code")
+    broker_id: i32 = _of("int32")
+    stretches: tuple[LostStretch, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadLostRequest(_Request):
+    """``kind`` and ``from_address`` as ListLost tells them; ``position`` counts the bytes kept, from 0."""
+
+    __api_key__: ClassVar[i16] = i16(READ_LOST)
+    topic: str = _of("string")
+    partition_index: i32 = _of("int32")
+    kind: str = _of("string")
+    from_address: i64 = _of("int64")
+    position: i64 = _of("int64")
+    max_bytes: i32 = _of("int32")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadLostResponse(_Response):
+    """Empty ``data``: there is no more."""
+
+    __api_key__: ClassVar[i16] = i16(READ_LOST)
+    error_code: ErrorCode = _of("error_code")
+    data: bytes = _of("bytes")
+
+
 REQUESTS: dict[int, Any] = {
     COUNT_MESSAGES: CountMessagesRequest,
     FIND_MESSAGE: FindMessageRequest,
     STOP_BROKER: StopBrokerRequest,
     LOCATE_MESSAGE: LocateMessageRequest,
     DESCRIBE_SELF: DescribeSelfRequest,
+    CHECKSUM_RANGES: ChecksumRangesRequest,
+    LIST_LOST: ListLostRequest,
+    READ_LOST: ReadLostRequest,
 }
 RESPONSES: dict[int, Any] = {
     COUNT_MESSAGES: CountMessagesResponse,
@@ -230,4 +386,7 @@ RESPONSES: dict[int, Any] = {
     STOP_BROKER: StopBrokerResponse,
     LOCATE_MESSAGE: LocateMessageResponse,
     DESCRIBE_SELF: DescribeSelfResponse,
+    CHECKSUM_RANGES: ChecksumRangesResponse,
+    LIST_LOST: ListLostResponse,
+    READ_LOST: ReadLostResponse,
 }

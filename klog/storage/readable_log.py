@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from klog.errors import CorruptLog, OffsetOutOfRange, StorageError
 from klog.names import TopicPartition
-from klog.storage import lookup
+from klog.storage import checksums, lookup
+from klog.storage.checksums import Checksum
 from klog.storage.epochs import Epochs, EpochStart
 from klog.storage.home import Home
 from klog.storage.log_end import LogEnd
@@ -178,6 +179,20 @@ class ReadableLog:
         """Where the batch lies that a fetch at ``offset`` begins with. Raises OffsetOutOfRange where there is none."""
         self.check_offset(offset)
         return self._ask(lookup.locate, self._segments, offset)
+
+    def checksum(self, first: int, end: int, seed: int = 0) -> Checksum:
+        """The CRC of addresses [first, end), which must lie in the log; see `klog.storage.checksums`."""
+        return self._ask(checksums.checksum, self._segments, first, end, seed)
+
+    @property
+    def holes(self) -> list[tuple[int, int]]:
+        """Addresses [first, end) between segments that hold no batch: recorded damage (rule L2)."""
+        return checksums.holes(self._segments)
+
+    def batch_checks(self, address: int) -> bool:
+        """Whether the batch that has the byte at ``address`` checks."""
+        self._check_open()
+        return checksums.batch_checks(self._segments, address)
 
     def epoch_end(self, leader_epoch: int) -> tuple[int, LogEnd]:
         """The largest epoch at or below the asked one, and where it ended; see Epochs.end for the edges."""

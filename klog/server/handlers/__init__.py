@@ -3,6 +3,7 @@
 from klog.server.handlers import (
     alter_configs,
     api_versions,
+    checksum_ranges,
     count_messages,
     create_partitions,
     create_topics,
@@ -29,6 +30,7 @@ from klog.server.handlers import (
 __all__ = [
     "alter_configs",
     "api_versions",
+    "checksum_ranges",
     "count_messages",
     "create_partitions",
     "create_topics",

@@ -1,0 +1,96 @@
+"""ChecksumRanges (klog's own, 10005): the CRC of ranges of addresses of a replica, leading or following.
+
+Behaviour
+    Each partition's start, high watermark, end (addresses) and holes, and a CRC a range asked; with ``probe_address``
+    whether the batch there checks. A range that retention has cut meanwhile begins where the log does now, and ends
+    at the log's end at the latest. Files are read in a thread, page by page out of the cache as far as they are there.
+    Refused as a whole beyond RANGES_MAX ranges or BYTES_MAX bytes: ask again for the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
+from klog.names import TopicPartition
+from klog.protocol.apis import ApiKey
+from klog.server.dispatch import Request, handles
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+    from klog.storage.log import Log
+
+RANGES_MAX: Final = 10_000
+BYTES_MAX: Final = 256 * 1024 * 1024
+"""Half a second of a thread at the slowest rate that a page cache gives."""
+
+
+@handles(ApiKey.CHECKSUM_RANGES, 0, 0)
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    topics = request.entity.topics
+    ranges = [one for topic in topics for partition in topic.partitions for one in partition.ranges]
+    if (
+        len(ranges) > RANGES_MAX
+        or any(not 0 <= one.from_address <= one.to_address or not 0 <= one.seed < 1 << 32 for one in ranges)
+        or sum(one.to_address - one.from_address for one in ranges) > BYTES_MAX
+    ):
+        return {"error_code": InvalidRequest.wire, "topics": []}
+    return {
+        "error_code": 0,
+        "topics": [
+            {"name": topic.name, "partitions": [await _one(broker, topic.name, asked) for asked in topic.partitions]}
+            for topic in topics
+        ],
+    }
+
+
+async def _one(broker: Broker, topic: str, asked: Any) -> dict[str, Any]:
+    name = TopicPartition(topic, asked.partition_index)
+    answer: dict[str, Any] = {
+        "partition_index": asked.partition_index,
+        "error_code": 0,
+        "leads": name in broker.partitions,
+        "start_address": -1,
+        "high_watermark": -1,
+        "end_address": -1,
+        "probe": -1,
+        "holes": [],
+        "ranges": [],
+    }
+    try:
+        log = broker.log_dirs.log(name)
+        if log is None:
+            raise UnknownTopicOrPartition(f"broker {broker.broker_id} has no replica of {name}")
+        answer |= {
+            "start_address": log.start_address,
+            "high_watermark": _high_watermark(broker, name),
+            "end_address": log.end.address,
+            "holes": [{"from_address": first, "to_address": end} for first, end in log.holes],
+        }
+        if asked.ranges or asked.probe_address >= 0:
+            answer |= await asyncio.to_thread(_read, log, asked)
+    except KlogError as error:
+        return {**answer, "error_code": error.wire}
+    return answer
+
+
+def _high_watermark(broker: Broker, name: TopicPartition) -> int:
+    led = broker.partitions.get(name)
+    if led is not None:
+        return led.high_watermark.address
+    replicas = getattr(broker, "replicas", None)
+    followed = replicas.followed.get(name) if replicas is not None else None
+    return followed.high_watermark.address if followed is not None else -1
+
+
+def _read(log: Log, asked: Any) -> dict[str, Any]:
+    """In a thread."""
+    start, end = log.start_address, log.end.address
+    found = []
+    for one in asked.ranges:
+        first, stop = max(one.from_address, start), min(one.to_address, end)
+        crc, size = log.checksum(first, stop, one.seed) if first < stop else (one.seed, 0)
+        found.append({"from_address": first, "to_address": stop, "crc": crc, "bytes": size})
+    probe = -1 if asked.probe_address < 0 else int(log.batch_checks(asked.probe_address))
+    return {"ranges": found, "probe": probe}
