@@ -14,9 +14,7 @@ Errors: StorageError once the log dir is offline, DiskFull while it is full (rul
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Final
 
 from crc32c import crc32c
@@ -27,21 +25,19 @@ from klog.errors import (
     DiskFull,
     FencedLeaderEpoch,
     InvalidRecord,
-    NoDescriptors,
-    OffsetOutOfRange,
     StorageError,
 )
 from klog.names import TopicPartition
 from klog.record.batch import BatchHeader, check_crc, check_produced, stamp, walk
 from klog.storage.accounting import Rebuilt, measure, summarize, take_in
 from klog.storage.checkpoint import LogSummary
+from klog.storage.durable_log import DurableLog
 from klog.storage.filesystem import FileSystem
 from klog.storage.home import Alone, Home
 from klog.storage.log_end import LogEnd
-from klog.storage.log_results import AppendResult, FlushMark
+from klog.storage.log_results import AppendResult
 from klog.storage.lookup import Location
 from klog.storage.producers import NO_PRODUCER, WrittenBatch
-from klog.storage.readable_log import ReadableLog
 from klog.storage.recovery import Recovered, Recovery
 from klog.storage.retention import Deletion, decide_deletion, is_expired
 from klog.storage.segment import FileRange, Segment
@@ -52,10 +48,10 @@ _log = logging.getLogger(__name__)
 
 NEVER: Final = 1 << 62
 """Kafka's Long.MAX_VALUE and whatever comes near it: a flush rule that never asks."""
-_base_address = attrgetter("base_address")
+EPOCH_MAX: Final = 0x7FFFFFFF
 
 
-class Log(ReadableLog):
+class Log(DurableLog):
     """See the module. Made by ``Log.open``."""
 
     def __init__(
@@ -67,16 +63,7 @@ class Log(ReadableLog):
         file_system: FileSystem,
         found: Recovered,
     ) -> None:
-        super().__init__(name, home, found)
-        self.folder = folder
-        self._file_system = file_system
-        self._lock = threading.Lock()
-        self._flush_lock = threading.Lock()
-        self._generation = 0
-        self._active = found.segments[-1]
-        self._producers = found.producers
-        self._durable = found.end
-        self._appended_messages = self._flushed_messages = 0
+        super().__init__(name, folder, home, file_system, found)
         self.flush_is_queued = False
         self.flush_is_scheduled = False
         self.reconfigure(config)
@@ -125,14 +112,9 @@ class Log(ReadableLog):
         self.never_flushes = config.flush_messages >= NEVER and config.flush_ms >= NEVER
 
     @property
-    def flushed_end(self) -> LogEnd:
-        """What is safe under the flush rule; all of it where the rule is never to flush."""
-        return self._end if self.never_flushes else self._durable
-
-    @property
-    def durable_end(self) -> LogEnd:
-        """What is on the disk, whatever the rule."""
-        return self._durable
+    def wants_flush(self) -> bool:
+        """Whether the rule by count asks for a flush now."""
+        return self.unflushed_messages >= self._config.flush_messages
 
     # --- Appending (owner thread) ---
 
@@ -188,11 +170,11 @@ class Log(ReadableLog):
         home.appended(self, len(headers), len(records))
         return AppendResult(base, end.offset - 1, end, count, False, -1)
 
-    def append_at(self, records: memoryview) -> AppendResult:
+    def append_at(self, records: memoryview, leader_epoch: int = EPOCH_MAX) -> AppendResult:
         """Append a follower's way: whole batches, byte for byte, at the addresses that the leader gave them.
 
-        Raises CorruptBatch for one that does not check, CorruptLog where it does not follow on the log's end or goes
-        back to an older epoch; then nothing was appended.
+        Raises CorruptBatch for one that does not check, CorruptLog where it does not follow on the log's end, goes
+        back to an older epoch or is of one after ``leader_epoch``; then nothing was appended.
         """
         self._check_writable(len(records))
         base = address = self._end.address
@@ -202,10 +184,10 @@ class Log(ReadableLog):
         count = 0
         for at, header in walk(records):
             check_crc(records, at, header)
-            if header.base_offset != address or header.leader_epoch < epoch:
+            if header.base_offset != address or not epoch <= header.leader_epoch <= leader_epoch:
                 raise CorruptLog(
                     f"{self.topic_partition}: the leader sent base offset {header.base_offset} in epoch"
-                    f" {header.leader_epoch}, expected {address} in epoch {epoch} or later"
+                    f" {header.leader_epoch}, expected {address} in epoch {epoch} to {leader_epoch}"
                 )
             headers.append(header)
             places.append((address, at))
@@ -280,30 +262,14 @@ class Log(ReadableLog):
 
     def _roll(self) -> Segment:
         """Close the active segment and begin the next at the log's end."""
-        old = self._active
-        segment = Segment(self._file_system, self.folder, self._end.address, self._home.pool)
-        try:
-            segment.create()
-        except DiskFull as error:
-            self._home.filled(error)
-            raise
-        except StorageError as error:
-            raise self._home.fail(error) from error
-        segment.created_ms = segment.modified_ms = self._home.clock_ms()
-        old.modified_ms = self._home.clock_ms()
-        old.index.close()
-        segment.end_offset = segment.base_address
-        self._segments = (*self._segments, segment)
-        self._active = segment
-        self._home.rolled(self)
-        return segment
+        return self._begin_segment(self._end.address)
 
     def _check_writable(self, size: int) -> None:
         self._check_open()
         if self._home.is_full:
             self._home.check_room(size)
 
-    # --- Rolling, deleting, truncating (owner thread) ---
+    # --- Rolling and deleting (owner thread) ---
 
     def roll_if_due(self, now_ms: int) -> bool:
         """Close the active segment where it has messages and is older than ``segment.ms`` (less the jitter)."""
@@ -400,149 +366,6 @@ class Log(ReadableLog):
         if deletion is not None:
             self._delete(deletion)
         return self._start_offset
-
-    def truncate(self, address: int) -> None:
-        """Remove everything from the batch start ``address`` on. Durable when it returns (rule L3). Blocks.
-
-        Raises OffsetOutOfRange below the first segment, CorruptLog where no batch starts at ``address``.
-        """
-        self._check_open()
-        if address >= self._end.address:
-            return
-        if address < self.start_address:
-            raise OffsetOutOfRange(f"{self.topic_partition}: cannot cut at {address}, below {self.start_address}")
-        kept = [segment for segment in self._segments if segment.base_address < address]
-        removed = [segment for segment in self._segments if segment.base_address >= address]
-        if removed and removed[0].base_address == address:
-            cut, removed = removed[0].cut(address), removed[1:]  # an empty file of the right name stays
-        else:
-            cut = kept.pop().cut(address)
-        # No checkpoint may speak of what is about to go: a crash between the two would believe it. One that is being
-        # written sees the generation.
-        with self._lock:
-            self._generation += 1
-        self._home.lower_recovery_point(self.topic_partition, address)
-        for segment in removed:
-            segment.is_removed = True
-        offset = next((one.end_offset for one in reversed((*kept, cut)) if one.size), 0)
-        if self._start_offset <= address:
-            offset = max(offset, self._start_offset)
-        else:  # cut below the start shown: what is written from here on must not be hidden by it
-            offset = offset or address
-            self._home.keep_starts({self.topic_partition: offset})
-        with self._lock:
-            self._generation += 1  # once more: a flush may have begun since
-            self._segments = (*kept, cut)
-            self._active = cut
-            self._end = LogEnd(cut.end_address, offset)
-            if self._durable.address > address:
-                self._durable = self._end
-        self._start_offset = min(self._start_offset, offset)
-        self._epochs.truncate(address)
-        self._producers.truncate(address)
-        try:
-            for segment in reversed(removed):
-                self._file_system.remove(segment.path)
-                segment.close()
-            cut.file.truncate(cut.size)
-            cut.sync(cut.size)
-            self._file_system.sync_folder(self.folder)
-        except StorageError as error:
-            # Whatever it was, descriptors included: memory and disk disagree from here on.
-            raise self._home.fail(StorageError(error.message)) from error
-
-    # --- Flushing (any thread, one at a time) ---
-
-    @property
-    def unflushed_messages(self) -> int:
-        return self._appended_messages - self._flushed_messages
-
-    @property
-    def wants_flush(self) -> bool:
-        """Whether the rule by count asks for a flush now."""
-        return self.unflushed_messages >= self._config.flush_messages
-
-    @property
-    def generation(self) -> int:
-        """How often the log was cut back since it was opened."""
-        return self._generation
-
-    def dirty_files(self) -> int:
-        """How many files a flush would flush."""
-        return len(self._dirty())
-
-    def _dirty(self) -> list[Segment]:
-        """Segments whose bytes or name a flush must make last, oldest first."""
-        dirty: list[Segment] = []
-        for segment in reversed(self._segments):
-            if segment.flushed_size >= segment.size and segment.name_is_durable:
-                break
-            dirty.append(segment)
-        return dirty[::-1]
-
-    def flush(self) -> LogEnd:
-        """Make everything that is appended now last, and return the durable end. Blocks.
-
-        A failed flush takes the dir offline and the log back to its durable end: the kernel may have marked the lost
-        pages clean, so trying again would succeed without them (rule L1).
-        """
-        return self.finish_flush(self.begin_flush())
-
-    def begin_flush(self) -> FlushMark:
-        """Note what is to be flushed, and keep other flushes of this log out until ``finish_flush``, which must follow.
-
-        For many logs at once: begin them all, ``FileSystem.sync_everything``, finish them all (rule L9).
-        """
-        self._flush_lock.acquire()
-        try:
-            self._check_open()
-            with self._lock:
-                dirty = [(segment, segment.size) for segment in self._dirty()]
-                return FlushMark(self._generation, self._end, self._appended_messages, dirty)
-        except BaseException:
-            self._flush_lock.release()
-            raise
-
-    def finish_flush(self, mark: FlushMark, *, written: bool = False) -> LogEnd:
-        """Flush, and return the durable end. ``written``: everything was synced since ``begin_flush``; only ask how
-        that went for these files."""
-        try:
-            try:
-                for segment, size in mark.dirty:
-                    # Oldest first, and the name before the bytes behind it: the durable end never passes what is not
-                    # there.
-                    if not written and not segment.name_is_durable:
-                        self._file_system.sync_folder(self.folder)
-                    segment.name_is_durable = True
-                    if segment.flushed_size < size:
-                        segment.sync(size, written=written)
-            except NoDescriptors:
-                raise  # nothing was tried, so nothing is lost: ask again
-            except StorageError as error:
-                failure = self._home.fail(error)
-                self._fall_back()
-                raise failure from error
-            with self._lock:
-                if mark.generation == self._generation:
-                    self._durable = mark.end
-                    self._flushed_messages = mark.messages
-                self._home.pool.trim()  # files that had to stay open for this flush
-                return self._durable
-        finally:
-            self._flush_lock.release()
-
-    def _fall_back(self) -> None:
-        """Back to the durable end, so that no page that never reached the disk is taken for one that did."""
-        with self._lock:
-            self._generation += 1
-            self._end = durable = self._durable
-        for segment in reversed(self._segments):
-            try:
-                segment.file.truncate(max(min(segment.size, durable.address - segment.base_address), 0))
-            except StorageError as error:
-                _log.warning("%s: %s", self.topic_partition, error)
-            if segment.base_address <= durable.address:
-                break
 
     @property
     def needs_rebuild(self) -> bool:
