@@ -1,0 +1,314 @@
+"""Who leads and who leaves the ISR: each rule by a case, and what always holds by drawn situations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klog.coordination.partition_states import NO_LEADER, PartitionState
+from klog.replication import election, partition_machine, replica_machine
+from klog.replication.election import Decision, Nobody, Situation
+from klog.replication.partition_machine import PartitionStage
+from klog.replication.replica_machine import ReplicaStage
+
+_Stage = TypeVar("_Stage", bound=Enum)
+
+REPLICAS = (1, 2, 3)
+STATE = PartitionState(
+    leader=1, leader_epoch=4, isr=(1, 2, 3), controller_epoch=9, version=7, incarnations=(10, 20, 30)
+)
+AS_BEFORE = {1: 10, 2: 20, 3: 30}
+
+
+@dataclass(frozen=True)
+class Facts:
+    last_epoch: int = 4
+    end_address: int = 1000
+    is_whole: bool = True
+    was_safe: bool = True
+    is_online: bool = True
+
+
+UNSAFE = Facts(was_safe=False)
+
+
+def decided(found: Decision | Nobody | None) -> Decision:
+    assert isinstance(found, Decision), found
+    return found
+
+
+def settled(state: PartitionState, situation: Situation, *, unclean: bool = False) -> Decision | Nobody | None:
+    return election.settle(state, REPLICAS, situation, unclean_allowed=unclean)
+
+
+# --- R5 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_changes_while_everybody_lives() -> None:
+    assert settled(STATE, Situation(AS_BEFORE)) is None
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        Situation({1: 10, 2: 20}),
+        Situation({1: 10, 2: 20, 3: 31}),
+        Situation(AS_BEFORE, offline={3}),
+        Situation(AS_BEFORE, {3: Facts(is_online=False)}),
+    ],
+    ids=["dead", "new incarnation", "disk lost", "disk offline"],
+)
+def test_a_dead_follower_leaves_the_isr_under_the_same_epoch(situation: Situation) -> None:
+    after = decided(settled(STATE, situation))
+    assert (after.leader, after.leader_epoch, after.isr, after.incarnations) == (1, 4, (1, 2), (10, 20))
+
+
+def test_a_dead_leader_leaves_the_isr_by_the_election_of_the_next() -> None:
+    after = decided(settled(STATE, Situation({2: 20, 3: 30})))
+    assert (after.leader, after.leader_epoch, after.isr, after.incarnations) == (2, 5, (2, 3), (20, 30))
+    assert not after.unclean
+
+
+def test_the_last_members_stay_in_the_isr_when_they_are_dead() -> None:
+    after = decided(settled(replace(STATE, isr=(1, 2), incarnations=(10, 20)), Situation({3: 30})))
+    assert (after.leader, after.leader_epoch, after.isr, after.incarnations) == (NO_LEADER, 5, (1, 2), (10, 20))
+    again = settled(after.applied(STATE, 9), Situation({3: 30}))
+    assert isinstance(again, Nobody)
+    assert "[1, 2]" in again.reason
+
+
+def test_a_member_falsely_taken_for_dead_leads_again_under_a_new_epoch() -> None:
+    alone = replace(STATE, isr=(1,), incarnations=(10,), leader=NO_LEADER, leader_epoch=5)
+    after = decided(settled(alone, Situation({1: 10})))
+    assert (after.leader, after.leader_epoch, after.isr) == (1, 6, (1,))
+
+
+# --- R1 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_new_incarnations_leave_while_a_member_has_run_without_interruption() -> None:
+    facts = {1: Facts(end_address=9000), 2: Facts(end_address=9000)}
+    after = decided(settled(STATE, Situation({1: 11, 2: 21, 3: 30}, facts)))
+    assert (after.leader, after.isr, after.incarnations) == (3, (3,), (30,))
+
+
+def test_a_new_incarnation_leads_only_under_a_new_epoch() -> None:
+    after = decided(settled(STATE, Situation({1: 11}, {1: Facts()})))
+    assert (after.leader, after.leader_epoch, after.isr, after.incarnations) == (1, 5, (1,), (11,))
+
+
+def test_all_that_kept_what_they_had_stay_in_the_isr() -> None:
+    facts = {1: UNSAFE, 2: Facts(), 3: Facts(end_address=800)}
+    after = decided(settled(STATE, Situation({1: 11, 2: 21, 3: 31}, facts)))
+    assert (after.leader, after.isr, after.incarnations) == (2, (2, 3), (21, 31))
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{}, {1: None}, {1: UNSAFE}, {1: Facts(is_whole=False)}, {1: Facts(is_online=False)}],
+    ids=["not asked", "no log", "unsafe", "not whole", "offline"],
+)
+def test_a_new_incarnation_that_may_lack_something_waits_for_all(facts: dict[int, Facts | None]) -> None:
+    after = decided(settled(STATE, Situation({1: 11}, facts)))
+    assert after.leader == NO_LEADER
+    assert after.isr == STATE.isr
+
+
+def test_when_all_are_back_the_highest_leads_alone() -> None:
+    facts = {1: UNSAFE, 2: replace(UNSAFE, last_epoch=5, end_address=500), 3: replace(UNSAFE, end_address=2000)}
+    after = decided(settled(STATE, Situation({1: 11, 2: 21, 3: 31}, facts)))
+    assert (after.leader, after.leader_epoch, after.isr, after.incarnations) == (2, 6, (2,), (21,))
+
+
+def test_all_are_back_only_when_every_member_was_asked_and_serves() -> None:
+    live = {1: 11, 2: 21, 3: 31}
+    for missing in ({}, {3: Facts(is_online=False)}):
+        facts = {1: UNSAFE, 2: UNSAFE, **missing}
+        assert decided(settled(STATE, Situation(live, facts))).leader == NO_LEADER
+
+
+def test_an_emptied_disk_is_back_with_nothing_and_never_leads() -> None:
+    two = replace(STATE, isr=(1, 2), incarnations=(10, 20))
+    after = decided(settled(two, Situation({1: 11, 2: 21}, {1: None, 2: UNSAFE})))
+    assert (after.leader, after.isr) == (2, (2,))
+    alone = replace(STATE, isr=(1,), incarnations=(10,), leader=NO_LEADER)
+    after_alone = settled(alone, Situation({1: 11, 2: 20, 3: 30}, {1: None}))
+    assert isinstance(after_alone, Nobody)
+    assert "gone" in after_alone.reason
+
+
+def test_a_state_that_names_no_incarnations_trusts_nobody() -> None:
+    old = replace(STATE, incarnations=())
+    assert decided(settled(old, Situation(AS_BEFORE))).leader == NO_LEADER
+    after = decided(settled(old, Situation(AS_BEFORE, {2: Facts()})))
+    assert (after.leader, after.incarnations) == (2, (20,))
+
+
+def test_the_epoch_exceeds_what_is_in_the_leaders_log_and_the_topics_first() -> None:
+    situation = Situation({1: 11}, {1: Facts(last_epoch=8)})
+    assert decided(settled(STATE, situation)).leader_epoch == 9
+    found = election.offline(STATE, REPLICAS, situation, unclean_allowed=False, first_epoch=20)
+    assert decided(found).leader_epoch == 20
+
+
+def test_a_damaged_member_leads_only_when_no_whole_one_does() -> None:
+    damaged = {2: Facts(is_whole=False)}
+    assert decided(settled(STATE, Situation({2: 20, 3: 30}, damaged))).leader == 3
+    assert decided(settled(STATE, Situation({2: 20}, damaged))).leader == 2
+
+
+# --- Unclean ----------------------------------------------------------------------------------------------------------
+
+
+def test_unclean_takes_the_longest_log_and_says_so() -> None:
+    alone = replace(STATE, isr=(1,), incarnations=(10,))
+    facts = {2: Facts(end_address=500), 3: Facts(end_address=700)}
+    after = decided(settled(alone, Situation({2: 20, 3: 30}, facts), unclean=True))
+    assert (after.leader, after.isr, after.unclean, after.new) == (3, (3,), True, False)
+    assert "unclean" in after.reason
+    assert "[1] must come back" in after.reason
+
+
+def test_unclean_prefers_a_clean_choice() -> None:
+    after = decided(settled(STATE, Situation({1: 11, 3: 30}), unclean=True))
+    assert (after.leader, after.unclean) == (3, False)
+
+
+def test_unclean_leads_empty_only_when_every_log_is_gone() -> None:
+    gone = dict.fromkeys(REPLICAS)
+    after = decided(settled(STATE, Situation({1: 11, 2: 21, 3: 31}, gone), unclean=True))
+    assert (after.leader, after.new, after.unclean) == (1, True, True)
+    waits = decided(settled(STATE, Situation({1: 11, 2: 21}, {1: None, 2: None}), unclean=True))
+    assert waits.leader == NO_LEADER
+
+
+# --- The other choices ------------------------------------------------------------------------------------------------
+
+
+def test_a_new_partition_is_led_by_its_first_living_replica() -> None:
+    after = decided(election.new((3, 1, 2), Situation({1: 10, 2: 20}), first_epoch=6))
+    assert (after.leader, after.leader_epoch, after.isr, after.new) == (1, 6, (1, 2), True)
+    assert isinstance(election.new(REPLICAS, Situation({})), Nobody)
+
+
+def test_a_partition_never_led_may_be_led_by_anybody() -> None:
+    unmade = replace(STATE, isr=(1,), incarnations=(10,), new=True)
+    after = decided(settled(unmade, Situation({2: 20, 3: 30}, {2: None})))
+    assert (after.leader, after.leader_epoch, after.isr, after.new) == (2, 5, (2, 3), True)
+
+
+def test_reassigned_takes_an_in_sync_replica_that_stays() -> None:
+    after = decided(election.reassigned(STATE, (4, 3), Situation({**AS_BEFORE, 4: 40})))
+    assert (after.leader, after.leader_epoch, after.isr) == (3, 5, (1, 2, 3))
+    assert isinstance(election.reassigned(STATE, (4,), Situation({**AS_BEFORE, 4: 40})), Nobody)
+
+
+def test_preferred() -> None:
+    elsewhere = replace(STATE, leader=2)
+    assert election.preferred(STATE, REPLICAS, Situation(AS_BEFORE)) is None
+    assert decided(election.preferred(elsewhere, REPLICAS, Situation(AS_BEFORE))).leader == 1
+    for situation in (
+        Situation({**AS_BEFORE, 1: 11}),
+        Situation({2: 20, 3: 30}),
+        Situation(AS_BEFORE, leaving={1}),
+        Situation(AS_BEFORE, {1: Facts(is_whole=False)}),
+    ):
+        assert isinstance(election.preferred(elsewhere, REPLICAS, situation), Nobody)
+
+
+def test_leaving_moves_the_leader_and_leaves_the_isr() -> None:
+    after = decided(election.leaving(STATE, REPLICAS, 1, Situation(AS_BEFORE, leaving={1, 2})))
+    assert (after.leader, after.leader_epoch, after.isr) == (3, 5, (2, 3))
+    follows = decided(election.leaving(STATE, REPLICAS, 2, Situation(AS_BEFORE, leaving={2})))
+    assert (follows.leader, follows.leader_epoch, follows.isr) == (1, 4, (1, 3))
+    alone = replace(STATE, isr=(1,), incarnations=(10,))
+    assert isinstance(election.leaving(alone, REPLICAS, 1, Situation(AS_BEFORE)), Nobody)
+
+
+# --- What always holds ------------------------------------------------------------------------------------------------
+
+_facts = st.builds(Facts, st.integers(0, 6), st.integers(0, 3), st.booleans(), st.booleans(), st.booleans())
+_brokers = st.sampled_from(REPLICAS)
+
+
+@st.composite
+def _cases(draw: st.DrawFn) -> tuple[PartitionState, Situation]:
+    isr = tuple(sorted(draw(st.sets(_brokers, min_size=1))))
+    state = PartitionState(
+        leader=draw(st.sampled_from((NO_LEADER, *isr))),
+        leader_epoch=draw(st.integers(0, 6)),
+        isr=isr,
+        controller_epoch=1,
+        new=draw(st.booleans()),
+        version=3,
+        incarnations=tuple(one * 10 for one in isr),
+    )
+    live = {one: one * 10 + draw(st.integers(0, 1)) for one in draw(st.sets(_brokers))}
+    facts = draw(st.dictionaries(_brokers, st.none() | _facts))
+    return state, Situation(live, facts, draw(st.sets(_brokers, max_size=1)), draw(st.sets(_brokers, max_size=1)))
+
+
+@given(_cases(), st.booleans())
+def test_what_every_decision_obeys(case: tuple[PartitionState, Situation], unclean: bool) -> None:
+    state, situation = case
+    after = election.settle(state, REPLICAS, situation, unclean_allowed=unclean)
+    members = election.uninterrupted(state, situation)
+    if not isinstance(after, Decision):
+        if after is None:
+            assert state.leader in members
+            assert state.isr == members
+        else:
+            assert state.leader == NO_LEADER
+            assert not members or state.new
+        return
+    assert len(after.isr) == len(set(after.isr)) == len(after.incarnations) > 0
+    assert (after.leader_epoch > state.leader_epoch) == (after.leader != state.leader or state.leader not in members)
+    assert unclean or not after.unclean
+    if after.leader == NO_LEADER:
+        assert after.isr == state.isr
+        return
+    assert after.leader in after.isr
+    for one, incarnation in zip(after.isr, after.incarnations, strict=True):
+        assert situation.serves(one)
+        assert situation.live[one] == incarnation
+    if members and not state.new:
+        assert after.isr == members
+        assert not after.unclean
+    elif not state.new and not after.new:
+        assert situation.facts.get(after.leader) is not None
+    if not after.unclean and not state.new:
+        assert set(after.isr) <= set(state.isr)
+        assert not after.new
+
+
+# --- The tables -------------------------------------------------------------------------------------------------------
+
+
+def test_every_stage_of_the_machines_is_reached_and_left() -> None:
+    _check_reach(partition_machine.TABLE, PartitionStage)
+    _check_reach(replica_machine.TABLE, ReplicaStage)
+
+
+def _check_reach(table: Mapping[_Stage, Set[_Stage]], stages: type[_Stage]) -> None:
+    reached: set[_Stage] = set()
+    todo = [next(iter(stages))]
+    while todo:
+        stage = todo.pop()
+        if stage not in reached:
+            reached.add(stage)
+            todo += table[stage]
+    assert reached == set(stages) == set(table)
+
+
+def test_a_wrong_step_is_named() -> None:
+    assert partition_machine.follows(PartitionStage.NEW, PartitionStage.ONLINE)
+    with pytest.raises(AssertionError, match="t-0 cannot go from NonExistent to Online"):
+        partition_machine.check(PartitionStage.NON_EXISTENT, PartitionStage.ONLINE, "t-0")
+    with pytest.raises(AssertionError, match="from Online to DeletionStarted"):
+        replica_machine.check(ReplicaStage.ONLINE, ReplicaStage.DELETION_STARTED, "t-0 on 1")
