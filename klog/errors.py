@@ -248,6 +248,32 @@ class OffsetNotAvailable(RequestError):
     retriable = True
 
 
+class PreferredLeaderNotAvailable(RequestError):
+    """The first replica of the assignment is not in sync, or not alive."""
+
+    wire = 80
+    code = "PREFERRED_LEADER_NOT_AVAILABLE"
+
+
+class EligibleLeadersNotAvailable(RequestError):
+    """No replica that is alive may be elected."""
+
+    wire = 83
+    code = "ELIGIBLE_LEADERS_NOT_AVAILABLE"
+
+
+class ElectionNotNeeded(RequestError):
+    """The leader that the election would choose leads already."""
+
+    wire = 84
+    code = "ELECTION_NOT_NEEDED"
+
+
+class NoReassignmentInProgress(RequestError):
+    wire = 85
+    code = "NO_REASSIGNMENT_IN_PROGRESS"
+
+
 class UnknownTopicId(RequestError):
     wire = 100
     code = "UNKNOWN_TOPIC_ID"

@@ -71,6 +71,29 @@ class Entry:
             raise self._wrong(key, "an object of partition numbers")
         return {int(name): self._integers(value[name], key) for name in sorted(value, key=int)}
 
+    def entry_map(self, key: str) -> dict[int, Entry]:
+        """An object of number -> object; empty when the key is missing: all such are klog's own."""
+        value = self.fields.get(key, {})
+        if not isinstance(value, dict) or not all(
+            name.isdigit() and isinstance(one, dict) for name, one in value.items()
+        ):
+            raise self._wrong(key, "an object of partition numbers")
+        return {int(name): Entry._of(self, value[name]) for name in sorted(value, key=int)}
+
+    def entry_list(self, key: str) -> list[Entry]:
+        """A list of objects."""
+        value = self.fields.get(key)
+        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+            raise self._wrong(key, "a list of objects")
+        return [Entry._of(self, one) for one in value]
+
+    @classmethod
+    def _of(cls, outer: Entry, fields: dict[str, Any]) -> Entry:
+        """An object within an entry: errors name the node and show all of it."""
+        inner = cls.__new__(cls)
+        inner.path, inner._data, inner.fields = outer.path, outer._data, fields
+        return inner
+
     def text_map(self, key: str) -> dict[str, str]:
         value = self.fields.get(key)
         if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):

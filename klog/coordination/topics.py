@@ -1,7 +1,11 @@
 """The topic registry: topics with their assignment and UUID, their settings, their deletion.
 
 ``/brokers/topics/<t>`` is 0.8's ``{"version":1,"partitions":{"0":[1,2]}}`` with ``"topic_id"`` behind it (rule L10, a
-UUID in Kafka's form); a topic that a ZooKeeper-era tool made has none until `give_id`. ``/config/topics/<t>`` is
+UUID in Kafka's form); a topic that a ZooKeeper-era tool made has none until `give_id`. While partitions are reassigned,
+``partitions`` has their new and old replicas together, the target first, and Kafka 2.4's
+``"adding_replicas":{"0":[3]}`` and ``"removing_replicas":{"0":[1]}`` say which come and which go; klog's own
+``"reassigned":{"0":{"origin":[1,2],"throttle":N}}`` says what a cancel goes back to, and how fast the new ones may be
+filled. ``/config/topics/<t>`` is
 ``{"version":1,"config":{}}``, and each change of it leaves ``/config/changes/config_change_N`` with the topic's name.
 
 ``/klog/topic_epochs/<t>`` is a plain number that outlives the topic: the first leader epoch that nobody has used under
@@ -16,7 +20,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from klog.coordination import entries, partition_states, paths
 from klog.coordination.zookeeper import (
@@ -48,6 +52,10 @@ Assignment = Mapping[int, Sequence[int]]
 CONFIG_CHANGE_KEPT_MS = 15 * 60 * 1000
 RACE_TRIES = 10
 
+ADDING = "adding_replicas"
+REMOVING = "removing_replicas"
+REASSIGNED = "reassigned"
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:
@@ -58,6 +66,14 @@ class Topic:
     partitions: dict[int, tuple[int, ...]]
     version: int
     fence_version: int
+    adding: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Of partitions that are reassigned: replicas that are still being filled."""
+    removing: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Of partitions that are reassigned: replicas that go when the others are in sync."""
+    origins: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Of partitions that are reassigned: the replicas before; unknown where another's tool began it."""
+    throttles: dict[int, int] = field(default_factory=dict)
+    """Of partitions that are reassigned with a throttle: bytes a second that a broker may take in for them."""
 
     @property
     def fence(self) -> list[Check]:
@@ -199,6 +215,14 @@ def give_id(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic
     return topic if topic.topic_id is not None else _replace(zookeeper, replace(topic, topic_id=uuid.uuid4()), fence)
 
 
+def replace_assignment(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic:
+    """Write the topic as it is given: replicas, and which are being added and removed, of any of its partitions.
+
+    BadVersion when it was changed since it was read, or the fence fails.
+    """
+    return _replace(zookeeper, topic, fence)
+
+
 def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: Sequence[Check] = ()) -> TopicConfig:
     """Replace what a topic overrides, at `config.version` (-1: it must have nothing), and leave a notice of it.
 
@@ -318,6 +342,18 @@ def _encode(topic: Topic) -> bytes:
     }
     if topic.topic_id is not None:
         fields["topic_id"] = entries.uuid_text(topic.topic_id)
+    for key, replicas in ((ADDING, topic.adding), (REMOVING, topic.removing)):
+        if replicas:
+            fields[key] = {str(number): list(ids) for number, ids in sorted(replicas.items())}
+    reassigned = {
+        str(number): {
+            **({"origin": list(topic.origins[number])} if number in topic.origins else {}),
+            **({"throttle": topic.throttles[number]} if number in topic.throttles else {}),
+        }
+        for number in sorted(topic.origins.keys() | topic.throttles.keys())
+    }
+    if reassigned:
+        fields[REASSIGNED] = reassigned
     return entries.encode(fields)
 
 
@@ -325,10 +361,21 @@ def _decode(name: str, node: ZNode, fence_version: int) -> Topic:
     path = paths.topic(name)
     entry = entries.Entry(path, node.data)
     text = entry.text("topic_id", "")
+    reassigned = entry.entry_map(REASSIGNED)
     return Topic(
         name=name,
         topic_id=entries.parse_uuid(path, text) if text else None,
         partitions=entry.integer_lists("partitions"),
         version=node.stat.version,
         fence_version=fence_version,
+        adding=_some(entry, ADDING),
+        removing=_some(entry, REMOVING),
+        origins={number: one.integers("origin") for number, one in reassigned.items() if "origin" in one.fields},
+        throttles={number: one.integer("throttle") for number, one in reassigned.items() if "throttle" in one.fields},
     )
+
+
+def _some(entry: entries.Entry, key: str) -> dict[int, tuple[int, ...]]:
+    """Partitions with a list that is not empty: a tool may write empty ones for all."""
+    found = entry.integer_lists(key) if key in entry.fields else {}
+    return {number: ids for number, ids in found.items() if ids}

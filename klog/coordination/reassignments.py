@@ -1,0 +1,153 @@
+"""0.8's two queues of requests to the controller: what to reassign, and which preferred replicas to elect.
+
+``/admin/reassign_partitions`` is ``{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[2,3]}]}``. A
+partition stands in it until its reassignment is done; 0.8's tool takes one that it no longer finds for finished or
+failed, by whether the topic has those replicas. ``/admin/preferred_replica_election`` is the same without replicas, and
+goes when the elections have been tried. Each tool makes its node and refuses while it is there.
+
+What stands in them is another's wish and may be nonsense: entries that are none are left out and returned beside.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from klog.coordination import entries, paths
+from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, Watch, ZooKeeper
+from klog.errors import BadVersion, NodeExists, NoNode, Refused, SessionLost, ZooKeeperError
+from klog.names import TopicPartition
+
+RACE_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What stands in one of the nodes. `wanted` is partition -> target, () in the queue of elections.
+
+    `nonsense` says of what could not be read why; such entries go with the next write.
+    """
+
+    wanted: dict[TopicPartition, tuple[int, ...]]
+    version: int
+    nonsense: tuple[str, ...] = ()
+
+
+def reassignments(zookeeper: ZooKeeper, watch: Watch | None = None) -> Queue | None:
+    """None when nothing is asked for; the watch fires when something is, or is changed."""
+    return _read(zookeeper, paths.REASSIGN_PARTITIONS, watch)
+
+
+def elections(zookeeper: ZooKeeper, watch: Watch | None = None) -> Queue | None:
+    """As `reassignments`, for preferred replicas; a queue that names no partition means all of them."""
+    return _read(zookeeper, paths.PREFERRED_ELECTION, watch)
+
+
+def ask_reassignments(zookeeper: ZooKeeper, wanted: Mapping[TopicPartition, Sequence[int]]) -> None:
+    """What 0.8's tool does: Refused while an earlier request stands there."""
+    _ask(zookeeper, paths.REASSIGN_PARTITIONS, _encode({one: tuple(ids) for one, ids in wanted.items()}))
+
+
+def ask_elections(zookeeper: ZooKeeper, wanted: Iterable[TopicPartition]) -> None:
+    """What 0.8's tool does: Refused while an earlier request stands there."""
+    _ask(zookeeper, paths.PREFERRED_ELECTION, _encode(dict.fromkeys(wanted, ())))
+
+
+def finish_reassignments(zookeeper: ZooKeeper, done: Iterable[TopicPartition], fence: Sequence[Check]) -> None:
+    """Take partitions out of the queue, and the queue away with its last; nothing to do where they are not in it.
+
+    BadVersion when the fence fails.
+    """
+    gone = set(done)
+    for _ in range(RACE_TRIES):
+        queue = reassignments(zookeeper)
+        if queue is None or not (gone & queue.wanted.keys() or queue.nonsense):
+            return
+        left = {one: ids for one, ids in queue.wanted.items() if one not in gone}
+        if _change(zookeeper, paths.REASSIGN_PARTITIONS, queue, left, fence):
+            return
+    raise BadVersion(f"{paths.REASSIGN_PARTITIONS}: others keep changing it")
+
+
+def finish_elections(zookeeper: ZooKeeper, done: Queue, fence: Sequence[Check]) -> None:
+    """Take the queue of elections away that was read as `done`; another one stays. BadVersion when the fence fails."""
+    for _ in range(RACE_TRIES):
+        queue = elections(zookeeper)
+        if queue is None or queue.wanted != done.wanted:
+            return
+        if _change(zookeeper, paths.PREFERRED_ELECTION, queue, {}, fence):
+            return
+    raise BadVersion(f"{paths.PREFERRED_ELECTION}: others keep changing it")
+
+
+def _change(
+    zookeeper: ZooKeeper,
+    path: str,
+    queue: Queue,
+    left: dict[TopicPartition, tuple[int, ...]],
+    fence: Sequence[Check],
+) -> bool:
+    """Write what is left at the queue's version. False: another changed it or the answer was lost, read it again.
+
+    Sent once only: a delete repeated after a lost answer could take away the next request, which has the same version.
+    """
+    write: Operation = SetData(path, _encode(left), queue.version) if left else Delete(path, queue.version)
+    try:
+        zookeeper.multi([*fence, write])
+    except SessionLost:
+        return False
+    except (BadVersion, NoNode):
+        stat = zookeeper.exists(path)
+        if stat is not None and stat.version == queue.version:
+            raise  # it was the fence
+        return False
+    return True
+
+
+def _ask(zookeeper: ZooKeeper, path: str, data: bytes) -> None:
+    def landed() -> bool:
+        node = zookeeper.find(path)
+        return node is not None and node.data == data
+
+    zookeeper.ensure_path(path.rpartition("/")[0])
+    try:
+        zookeeper.commit([Create(path, data)], landed)
+    except NodeExists:
+        raise Refused(f"{path} is there already: an earlier request of this kind is still under way") from None
+
+
+def _read(zookeeper: ZooKeeper, path: str, watch: Watch | None) -> Queue | None:
+    node = zookeeper.find(path, watch)
+    if node is None:
+        return None
+    wanted: dict[TopicPartition, tuple[int, ...]] = {}
+    nonsense: list[str] = []
+    try:
+        listed = entries.Entry(path, node.data).entry_list("partitions")
+    except ZooKeeperError as error:
+        listed = []
+        nonsense.append(error.message)
+    for entry in listed:
+        try:
+            one = TopicPartition(entry.text("topic"), entry.integer("partition"))
+            target = entry.integers("replicas") if path == paths.REASSIGN_PARTITIONS else ()
+        except ZooKeeperError:
+            nonsense.append(f"ZooKeeper node {path} has {json.dumps(entry.fields)[: entries.SHOWN_CHARS_MAX]}")
+            continue
+        if one in wanted:
+            nonsense.append(f"ZooKeeper node {path} names {one} twice")
+        wanted[one] = target
+    return Queue(wanted, node.stat.version, tuple(nonsense))
+
+
+def _encode(wanted: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
+    return entries.encode(
+        {
+            "version": 1,
+            "partitions": [
+                {"topic": one.topic, "partition": one.partition, **({"replicas": list(ids)} if ids else {})}
+                for one, ids in wanted.items()
+            ],
+        }
+    )
