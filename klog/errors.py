@@ -118,6 +118,12 @@ class BrokerNotAvailable(RequestError):
     code = "BROKER_NOT_AVAILABLE"
 
 
+class ReplicaNotAvailable(RequestError):
+    wire = 9
+    code = "REPLICA_NOT_AVAILABLE"
+    retriable = True
+
+
 class MessageTooLarge(RequestError):
     wire = 10
     code = "MESSAGE_TOO_LARGE"
@@ -155,6 +161,14 @@ class StaleBrokerEpoch(RequestError):
 
     wire = 77
     code = "STALE_BROKER_EPOCH"
+
+
+class NotEnoughReplicasAfterAppend(RequestError):
+    """Appended, and committed by fewer replicas than ``min.insync.replicas``."""
+
+    wire = 20
+    code = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
+    retriable = True
 
 
 class InvalidRequiredAcks(RequestError):

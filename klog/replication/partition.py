@@ -1,20 +1,46 @@
-"""A partition as its leader sees it: appends, the high watermark, and who waits for it to move.
+"""A partition as its leader sees it: appends, followers, the ISR, the high watermark, and who waits for it to move.
 
 Committed means: in the log of every in-sync replica and flushed there under the flush rule (DESIGN: commit and
 visibility). The high watermark is the log end below which everything is committed; consumers see nothing above it, and
 an acks=all acknowledgement is sent when it has passed the batch in the epoch in which the batch was appended, and in
-no other case (rule R9).
+no other case (rule R9): a `Partition` is one leader in one epoch, and what waits in it fails when that epoch is over.
+
+No input or output but the log's own; the time is passed in. What the ISR should be is decided in `isr`; who is asked to
+write it down is told by `want_isr`, and its outcome comes back by `isr_settled` or `adopt`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from klog.errors import FencedLeaderEpoch, KlogError, NotLeader, UnknownLeaderEpoch
+from klog.errors import (
+    FencedLeaderEpoch,
+    KlogError,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    ReplicaNotAvailable,
+    StaleBrokerEpoch,
+    UnknownLeaderEpoch,
+)
 from klog.names import TopicPartition
+from klog.replication.divergence import Disagreement, disagreement
+from klog.replication.isr import (
+    IsrChange,
+    LagMarks,
+    Membership,
+    ReplicaPosition,
+    Sync,
+    decide_high_watermark,
+    decide_isr,
+    due_after_s,
+    has_caught_up,
+)
 from klog.storage.log import AppendResult, Log, LogEnd
+
+__all__ = ["CommitWaiter", "DataWaiter", "Partition", "decide_high_watermark"]
 
 
 class CommitWaiter(Protocol):
@@ -32,18 +58,15 @@ class DataWaiter(Protocol):
 class _Waiting(NamedTuple):
     address: int
     """Committed when the high watermark has reached it: the end of the append."""
-    leader_epoch: int
     waiter: CommitWaiter
 
 
-def decide_high_watermark(current: LogEnd, flushed_ends: Iterable[LogEnd]) -> LogEnd:
-    """The high watermark given what each in-sync replica has flushed: the lowest of them, and never back."""
-    lowest = min(flushed_ends, key=lambda end: end.address)
-    return lowest if lowest.address > current.address else current
+ALONE = Membership((-1,), (-1,))
+"""Of a partition that nobody replicates: its leader, whoever that is."""
 
 
 class Partition:
-    """The leader's side of one partition. Event loop only."""
+    """The leader's side of one partition, in one epoch. Event loop only."""
 
     def __init__(
         self,
@@ -52,18 +75,38 @@ class Partition:
         *,
         leader_epoch: int,
         want_flush: Callable[[Log], None],
+        broker_id: int = -1,
+        incarnation: int = -1,
+        membership: Membership = ALONE,
+        high_watermark: LogEnd | None = None,
+        want_isr: Callable[[Partition], None] | None = None,
     ) -> None:
+        """Lead from the log's end on. ``high_watermark`` is what is known of it: as a follower, or from a checkpoint.
+
+        ``want_isr(partition)`` is called when a follower may have caught up.
+        """
         self.topic_partition = topic_partition
         self.log = log
         self.leader_epoch = leader_epoch
-        self.isr_size = 1
+        self.broker_id = broker_id
+        self.incarnation = incarnation
         self.epoch_start_address = log.end.address
         """Where this leader's epoch begins; until the high watermark is there the shown end may be stale (rule R8)."""
-        self.high_watermark: LogEnd = log.flushed_end
+        known = LogEnd(log.start_address, log.start_offset) if high_watermark is None else high_watermark
+        self.high_watermark: LogEnd = known if known.address <= log.end.address else log.end
+        self.change: IsrChange | None = None
+        """What is being written, until it is known how that went (rule R2)."""
         self._want_flush = want_flush
-        self._commits: deque[_Waiting] = deque()
+        self._want_isr = want_isr
+        self._positions: dict[int, ReplicaPosition] = {}
+        self._marks = LagMarks()
+        self._waiting: deque[_Waiting] = deque()
         self._readers: set[DataWaiter] = set()
+        self._replica_readers: set[DataWaiter] = set()
+        self._refusal: KlogError | None = None
         self._resigned = False
+        self._take(membership)
+        self._advance(log.flushed_end)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -72,13 +115,24 @@ class Partition:
 
         Raises what `Log.append` raises for bad batches, sequences and disks; NotLeader after `resign`.
         """
-        if self._resigned:
-            raise NotLeader(f"{self.topic_partition} is led by another broker")
+        if self._refusal is not None:
+            raise self._refusal
         result = self.log.append(records, self.leader_epoch)
         self._want_flush(self.log)
         if self.log.flushed_end.address > self.high_watermark.address:  # where the rule is never to flush
             self.flushed(self.log.flushed_end)
+        if self._replica_readers:
+            for reader in list(self._replica_readers):
+                reader.more()
         return result
+
+    def check_in_sync(self) -> None:
+        """NotEnoughReplicas where an append with acks=all could not be kept as promised (``min.insync.replicas``)."""
+        if self.isr_size < self.log.config.min_insync_replicas:
+            raise NotEnoughReplicas(
+                f"{self.topic_partition} has {self.isr_size} in-sync replicas; "
+                f"min.insync.replicas is {self.log.config.min_insync_replicas}"
+            )
 
     def when_committed(self, address: int, waiter: CommitWaiter) -> bool:
         """Whether everything below ``address`` is committed already; if not, ``waiter`` is told when it is, or why
@@ -86,37 +140,237 @@ class Partition:
         """
         if address <= self.high_watermark.address:
             return True
-        self._commits.append(_Waiting(address, self.leader_epoch, waiter))
+        self._waiting.append(_Waiting(address, waiter))
         return False
 
     def flushed(self, end: LogEnd) -> None:
         """Our log is flushed up to ``end``: move the high watermark and wake those it passes."""
-        moved = decide_high_watermark(self.high_watermark, (end,))
-        if moved is self.high_watermark:
+        self._advance(end)
+
+    def _advance(self, lowest: LogEnd) -> None:
+        """The high watermark is the lowest flushed end of all that count; ``lowest`` is our own.
+
+        `isr.decide_high_watermark` says the same of a list; here, on the path of every message, none is made.
+        """
+        if self._resigned:
             return
-        self.high_watermark = moved
-        commits = self._commits
-        while commits and commits[0].address <= moved.address:
-            commits.popleft().waiter.committed(None)
+        for broker_id in self._counted:
+            position = self._positions.get(broker_id)
+            if position is None:
+                return  # it has said nothing under this epoch, and may lack anything (rule R8)
+            if position.flushed.address < lowest.address:
+                lowest = position.flushed
+        if lowest.address <= self.high_watermark.address:
+            return
+        self.high_watermark = lowest
+        waiting = self._waiting
+        if waiting:
+            error = None
+            if self.isr_size < self.log.config.min_insync_replicas:
+                error = NotEnoughReplicasAfterAppend(
+                    f"{self.topic_partition} was committed with {self.isr_size} in-sync replicas; "
+                    f"min.insync.replicas is {self.log.config.min_insync_replicas}"
+                )
+            while waiting and waiting[0].address <= lowest.address:
+                waiting.popleft().waiter.committed(error)
         if self._readers:
             for reader in list(self._readers):
                 reader.more()
 
     def failed(self, error: KlogError) -> None:
-        """The disk has refused: nobody who waits will be committed."""
-        while self._commits:
-            self._commits.popleft().waiter.committed(error)
+        """Nobody who waits will be committed: the disk has refused, or the epoch is over."""
+        while self._waiting:
+            self._waiting.popleft().waiter.committed(error)
 
     def finish(self) -> None:
         """Take no more appends; those who wait may still be committed by the last flush."""
-        self._resigned = True
+        self._refusal = self._refusal or NotLeader(f"{self.topic_partition} is led by another broker")
+
+    def suspend(self, error: KlogError) -> None:
+        """The session is gone: appends are refused and nobody is acknowledged; what is committed is read on."""
+        self._refusal = error
+        self.failed(error)
 
     def resign(self, error: KlogError) -> None:
         """Lead no more: refuse appends and fail whoever waits (rule R2)."""
         self._resigned = True
+        self._refusal = NotLeader(f"{self.topic_partition} is led by another broker")
         self.failed(error)
-        for reader in list(self._readers):
+        for reader in [*self._readers, *self._replica_readers]:
             reader.more()
+
+    # --- replicas -----------------------------------------------------------------------------------------------------
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        return self.membership.replicas
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """As it is written; a change that is under way is not in it."""
+        return self.membership.isr
+
+    @property
+    def state_version(self) -> int:
+        return self.membership.state_version
+
+    def position(self, broker_id: int) -> ReplicaPosition | None:
+        """What a follower has said under this epoch; None if nothing."""
+        return self._positions.get(broker_id)
+
+    def check_replica(self, leader_epoch: int, broker_id: int, incarnation: int) -> None:
+        """Whether a replica's fetch is for this leader, under this very epoch, and of a replica's last incarnation.
+
+        Raises NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch, ReplicaNotAvailable, StaleBrokerEpoch.
+        """
+        if self._resigned:
+            raise NotLeader(f"{self.topic_partition} is led by another broker")
+        if leader_epoch != self.leader_epoch:
+            self.check_epoch(max(leader_epoch, 0))
+        if broker_id not in self.membership.replicas or broker_id == self.broker_id:
+            raise ReplicaNotAvailable(f"broker {broker_id} has no replica of {self.topic_partition}")
+        known = self._positions.get(broker_id)
+        if known is not None and incarnation < known.incarnation:
+            raise StaleBrokerEpoch(
+                f"broker {broker_id} has fetched {self.topic_partition} as incarnation {known.incarnation} already, "
+                f"not {incarnation}"
+            )
+
+    def divergence(self, last_epoch: int, end_address: int) -> Disagreement | None:
+        """What to answer a replica whose last batch is of ``last_epoch`` and whose log ends at ``end_address``; None
+        where both logs agree, and its position may be taken: see `divergence.disagreement`.
+        """
+        return disagreement(self.log, last_epoch, end_address)
+
+    def replica_fetched(
+        self, broker_id: int, incarnation: int, end_address: int, flushed: LogEnd, now_s: float
+    ) -> None:
+        """A replica's log ends at ``end_address`` and is flushed up to ``flushed``.
+
+        Only after `check_replica`, and of a log that agrees with ours (`divergence`). A new incarnation's position
+        replaces that of the one before, even if it is lower (rule R3). ``now_s`` is any clock that never goes back.
+        """
+        self._positions[broker_id] = ReplicaPosition(incarnation, end_address, flushed)
+        if broker_id in self._counted:
+            self._advance(self.log.flushed_end)
+        if self._want_isr is not None and self.change is None and self._might_join(broker_id):
+            self._want_isr(self)
+
+    def _might_join(self, broker_id: int) -> bool:
+        position = self._positions[broker_id]
+        if broker_id in self.membership.isr:
+            written = self.membership.incarnation_of(broker_id)
+            return written >= 0 and written != position.incarnation
+        return has_caught_up(position, self.high_watermark.address, self.epoch_start_address)
+
+    def mark(self, now_s: float, lag_s: float) -> None:
+        """Note where the log ends now, for what is measured by it later. A few times in ``lag_s``."""
+        self._marks.note(now_s, self.log.end.address, 2 * lag_s + (due_after_s(self.log.config) or 0.0))
+
+    def propose_isr(
+        self, now_s: float, alive: Mapping[int, int], lag_s: float, lag_messages: int | None = None
+    ) -> IsrChange | None:
+        """What the ISR should become now, from here on under way (rule R2); None where it is right, or one is.
+
+        ``alive`` is broker id -> incarnation. Whoever was behind by more than ``lag_s`` since its flush fell due
+        leaves (rule R4), and with ``lag_messages`` also who is behind by more messages.
+        """
+        if self.change is not None or self._resigned or self._refusal is not None:
+            return None
+        lagging = {}
+        for broker_id in self._others:
+            how = self._lag(broker_id, now_s, lag_s, lag_messages)
+            if how:
+                lagging[broker_id] = how
+        change = decide_isr(
+            Sync(
+                self.broker_id,
+                self.incarnation,
+                self.membership,
+                self._positions,
+                alive,
+                self.high_watermark.address,
+                self.epoch_start_address,
+                lagging,
+            )
+        )
+        if change is not None:
+            self.change = change
+            self._count()
+        return change
+
+    def _lag(self, broker_id: int, now_s: float, lag_s: float, lag_messages: int | None) -> str:
+        """How a member of the ISR is behind for too long; empty if it is not."""
+        since = self.behind_since(broker_id)
+        if since is not None and now_s - since > lag_s + (due_after_s(self.log.config) or 0.0):
+            position = self._positions.get(broker_id)
+            where = "it has not fetched" if position is None else f"flushed up to {position.flushed.address}"
+            return f"behind for {now_s - since:.1f} s, {where}"
+        if lag_messages is not None:
+            position = self._positions.get(broker_id)
+            behind = None if position is None else self.log.count(position.end_address, self.log.end.address)
+            if behind is not None and behind > lag_messages:
+                return f"behind by {behind} messages"
+        return ""
+
+    def behind_since(self, broker_id: int) -> float | None:
+        """Since when a replica is known to be behind, as far as its flushes are due; None if it is not."""
+        position = self._positions.get(broker_id)
+        if position is None:
+            return self._marks.behind_since(None)
+        by_flush = due_after_s(self.log.config) is not None
+        return self._marks.behind_since(position.flushed.address if by_flush else position.end_address)
+
+    def own_flush_is_overdue(self, now_s: float, lag_s: float) -> bool:
+        """Whether our own disk is what holds everything up, for longer than a follower may (rule R4)."""
+        due = due_after_s(self.log.config)
+        since = None if due is None else self._marks.behind_since(self.log.flushed_end.address)
+        return since is not None and due is not None and now_s - since > lag_s + due
+
+    def is_deserted(self, now_s: float, patience_s: float) -> bool:
+        """Whether there are other members of the ISR, and none of them has come for that long (rule R6)."""
+        since = [self.behind_since(broker_id) for broker_id in self._others]
+        return bool(since) and all(one is not None and now_s - one > patience_s for one in since)
+
+    def isr_settled(self, change: IsrChange, state_version: int) -> None:
+        """``change`` stands in ZooKeeper now, at ``state_version``. One that is over by now is nothing."""
+        if self.change is change and state_version > self.membership.state_version:
+            self._take(
+                self.membership._replace(isr=change.isr, incarnations=change.incarnations, state_version=state_version)
+            )
+            self._advance(self.log.flushed_end)
+
+    def adopt(self, membership: Membership) -> bool:
+        """Go by what another has written under our epoch, if it is newer than what we know. Whether it is.
+
+        A write of ours that names an earlier version can succeed no more, so nothing is under way afterwards. Who has
+        left the ISR by another's hand starts without a position: what it said before does not bring it back (KIP-841).
+        """
+        old = self.membership
+        if membership.state_version <= old.state_version:
+            if membership.state_version == old.state_version and membership.replicas != old.replicas:
+                self._take(old._replace(replicas=membership.replicas), self.change)
+                return True
+            return False
+        for broker_id in set(old.isr) - set(membership.isr):
+            self._positions.pop(broker_id, None)
+        self._take(membership)
+        self._advance(self.log.flushed_end)
+        return True
+
+    def _take(self, membership: Membership, change: IsrChange | None = None) -> None:
+        self.membership = membership
+        self.change = change
+        self.isr_size = len(membership.isr)
+        self._others = tuple(one for one in membership.isr if one not in (self.broker_id, -1))
+        for broker_id in self._positions.keys() - set(membership.replicas):
+            del self._positions[broker_id]
+        self._count()
+
+    def _count(self) -> None:
+        """Whose flushed ends count: the other members, of the old and the proposed ISR (rule R2)."""
+        proposed = () if self.change is None else self.change.isr
+        self._counted = tuple(dict.fromkeys((*self._others, *(one for one in proposed if one != self.broker_id))))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -138,7 +392,15 @@ class Partition:
         return self.high_watermark.address >= self.epoch_start_address
 
     def watch(self, reader: DataWaiter) -> None:
+        """Tell a consumer's reader when the high watermark moves."""
         self._readers.add(reader)
 
     def unwatch(self, reader: DataWaiter) -> None:
         self._readers.discard(reader)
+
+    def watch_appends(self, reader: DataWaiter) -> None:
+        """Tell a replica's reader when something is appended, or when we resign."""
+        self._replica_readers.add(reader)
+
+    def unwatch_appends(self, reader: DataWaiter) -> None:
+        self._replica_readers.discard(reader)

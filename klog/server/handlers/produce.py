@@ -3,7 +3,9 @@
 Behaviour
     acks=0   no answer; what cannot be appended closes the connection, the only sign the producer can get.
     acks=1   answered when appended.
-    acks=-1  answered when committed: the high watermark has passed it (rule R9).
+    acks=-1  answered when committed: the high watermark has passed it (rule R9). With fewer in-sync replicas than
+             min.insync.replicas refused before the append (NOT_ENOUGH_REPLICAS); committed with fewer, since some left
+             meanwhile, it is NOT_ENOUGH_REPLICAS_AFTER_APPEND.
     Each partition of a request succeeds or fails alone. Record bytes go from the receive buffer to the page cache.
 
 Version notes
@@ -20,7 +22,6 @@ from typing import TYPE_CHECKING
 from klog.errors import (
     InvalidRequiredAcks,
     KlogError,
-    NotEnoughReplicas,
     PeerError,
     RequestError,
     TransactionsNotServed,
@@ -80,11 +81,8 @@ def _append(broker: Broker, request: ProduceRequest, asked: ProducedPartition) -
     if broker.fenced is not None:
         raise broker.fenced
     partition = broker.leader_of(asked.topic, asked.partition)
-    if request.acks == -1 and partition.isr_size < partition.log.config.min_insync_replicas:
-        raise NotEnoughReplicas(
-            f"{partition.topic_partition} has {partition.isr_size} in-sync replicas; "
-            f"min.insync.replicas is {partition.log.config.min_insync_replicas}"
-        )
+    if request.acks == -1:
+        partition.check_in_sync()
     return partition, partition.append(asked.records)
 
 

@@ -1,0 +1,162 @@
+"""Who is in sync, and what is committed: the leader's decisions, as functions. Pure.
+
+Lag is measured with *marks*: now and then the leader notes where its log ended at that moment. A replica that has not
+reached a mark is behind since then at the latest; one that has is behind since a later mark, or not at all. Nothing is
+counted on the path of a message, and an idle partition costs nothing, however rarely its followers report.
+
+Rules
+* R2: while a change of the ISR is under way the high watermark counts everybody who is in the old one or the new one.
+* R4: what is measured is what a replica has *flushed*, and from the moment on at which a flush falls due.
+* R5, R1: a position is one incarnation's. A new one starts without; a member under another incarnation than the state
+  names has either caught up by itself, and is named anew, or leaves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from klog.config.topic import LogConfig
+from klog.storage.log import NEVER
+from klog.storage.log_end import LogEnd
+
+UNKNOWN_INCARNATION = -1
+"""Of a member of an ISR that was written without incarnations."""
+MARKS_MAX = 16
+
+
+class ReplicaPosition(NamedTuple):
+    """What a follower has said of itself, under the leader's epoch."""
+
+    incarnation: int
+    end_address: int
+    flushed: LogEnd
+
+
+class Membership(NamedTuple):
+    """A partition's replicas and its state as they stand in ZooKeeper; ``incarnations`` are those of ``isr``, or ()."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    incarnations: tuple[int, ...] = ()
+    state_version: int = -1
+    controller_epoch: int = 0
+
+    def incarnation_of(self, broker_id: int) -> int:
+        """Of a member of the ISR."""
+        known = dict(zip(self.isr, self.incarnations, strict=False))
+        return known.get(broker_id, UNKNOWN_INCARNATION)
+
+
+class IsrChange(NamedTuple):
+    """What the leader wants the ISR to be; ``state_version`` is the version of the state that it replaces."""
+
+    isr: tuple[int, ...]
+    incarnations: tuple[int, ...]
+    state_version: int
+    reason: str
+
+
+def decide_high_watermark(current: LogEnd, flushed_ends: Iterable[LogEnd]) -> LogEnd:
+    """The high watermark given what each in-sync replica has flushed: the lowest of them, and never back."""
+    lowest = min(flushed_ends, key=lambda end: end.address)
+    return lowest if lowest.address > current.address else current
+
+
+class LagMarks:
+    """Where the leader's log ended at some moments, oldest first."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int]] = deque(maxlen=MARKS_MAX)
+
+    def note(self, now_s: float, end_address: int, keep_s: float) -> None:
+        """The log ends at ``end_address`` now; what is older than ``keep_s``, but for one, is no longer of interest."""
+        marks = self._marks
+        if marks and marks[-1][1] > end_address:  # the log was cut back: nobody is measured by what is gone
+            kept = [(at, min(address, end_address)) for at, address in marks]
+            marks.clear()
+            marks.extend(kept)
+        marks.append((now_s, end_address))
+        while len(marks) > 1 and marks[1][0] <= now_s - keep_s:
+            marks.popleft()
+
+    def behind_since(self, address: int | None) -> float | None:
+        """Since when a replica at ``address`` (None: it has said nothing) is known to be behind; None if it is not."""
+        for at, end_address in self._marks:
+            if address is None or address < end_address:
+                return at
+        return None
+
+
+def due_after_s(config: LogConfig) -> float | None:
+    """How long after an append its flush falls due; None where no time is set, so that no lag can be told by it."""
+    if config.flush_messages == 1 or (config.flush_messages >= NEVER and config.flush_ms >= NEVER):
+        return 0.0
+    return config.flush_ms / 1000 if config.flush_ms < NEVER else None
+
+
+class Sync(NamedTuple):
+    """All that the next ISR is decided on. ``alive`` is broker id -> incarnation, as the controller has said last."""
+
+    leader: int
+    incarnation: int
+    """The leader's own."""
+    membership: Membership
+    positions: Mapping[int, ReplicaPosition]
+    alive: Mapping[int, int]
+    high_watermark: int
+    epoch_start: int
+    """An address; who has not flushed up to there has not seen this leader (rule R8)."""
+    lagging: Mapping[int, str]
+    """Members that are behind for too long, and how."""
+
+
+def has_caught_up(position: ReplicaPosition, high_watermark: int, epoch_start: int) -> bool:
+    """Whether a follower has flushed all that is committed, and all that was there when its leader was elected."""
+    return position.flushed.address >= max(high_watermark, epoch_start)
+
+
+def decide_isr(sync: Sync) -> IsrChange | None:
+    """The ISR that should be; None where it is that already."""
+    isr: list[int] = []
+    incarnations: list[int] = []
+    reasons: list[str] = []
+    old = sync.membership
+    for broker_id in old.isr:
+        written = old.incarnation_of(broker_id)
+        position = sync.positions.get(broker_id)
+        if broker_id == sync.leader:
+            now = sync.incarnation
+        elif broker_id in sync.lagging:
+            reasons.append(f"{broker_id} leaves: {sync.lagging[broker_id]}")
+            continue
+        elif position is None or written in (position.incarnation, UNKNOWN_INCARNATION):
+            now = written if position is None else position.incarnation
+        elif _may_join(sync, broker_id, position):
+            now = position.incarnation
+            reasons.append(f"{broker_id} has caught up since it registered again")
+        else:
+            reasons.append(f"{broker_id} leaves: it has registered again and has yet to catch up")
+            continue
+        isr.append(broker_id)
+        incarnations.append(now)
+    for broker_id in old.replicas:
+        position = sync.positions.get(broker_id)
+        if broker_id not in old.isr and position is not None and _may_join(sync, broker_id, position):
+            isr.append(broker_id)
+            incarnations.append(position.incarnation)
+            reasons.append(f"{broker_id} has caught up")
+    if not reasons:
+        return None
+    return IsrChange(tuple(isr), tuple(incarnations), old.state_version, ", ".join(reasons))
+
+
+def _may_join(sync: Sync, broker_id: int, position: ReplicaPosition) -> bool:
+    return (
+        broker_id not in sync.lagging
+        and sync.alive.get(broker_id) == position.incarnation
+        and has_caught_up(position, sync.high_watermark, sync.epoch_start)
+    )
