@@ -60,6 +60,9 @@ class ApiKey(IntEnum):
     REPLICA_FETCH = 10017
 
 
+WRITTEN_BY_HAND = frozenset({ApiKey.REPLICA_FETCH})
+"""Of our own: what has no schema, and a head without tags."""
+
 _OWN_REQUESTS = {**own.REQUESTS, **interbroker.REQUESTS}
 _OWN_RESPONSES = {**own.RESPONSES, **interbroker.RESPONSES}
 
@@ -90,7 +93,7 @@ def _schema(key: int, version: int, ours: dict[int, Any], load: Any) -> Any:
 @cache
 def is_flexible(key: int, version: int) -> bool:
     """Whether this version's strings and arrays are compact and its headers carry tags (KIP-482)."""
-    return bool(request_schema(key, version).__flexible__)
+    return key not in WRITTEN_BY_HAND and bool(request_schema(key, version).__flexible__)
 
 
 def api_name(key: int) -> str:
