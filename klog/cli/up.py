@@ -50,7 +50,11 @@ def up(
     """Run ZooKeeper and brokers on this machine, ready to use.
 
     In the foreground until Ctrl-C, which stops all of it in order. Run again on the same folder: the same data; what
-    runs stays, what is missing is started. Every other command finds the one cluster that runs.
+    runs stays, what is missing is started, and with a larger --brokers more are added. Every other command finds the
+    one cluster that runs. Brokers have the ids 1 to N on the ports PORT to PORT+N-1.
+
+    With two brokers a topic has two replicas unless told otherwise; with three or more it has three, and two of them
+    must have what is acknowledged (default.replication.factor, min.insync.replicas; -X sets others).
     """
     from klog.ops import local_cluster
 
@@ -69,7 +73,7 @@ def up(
         )
         ms = (time.monotonic() - begun) * 1000
         ready = f"ready in {ms:,.0f} ms: bootstrap {cluster.bootstrap}, zookeeper {cluster.zookeeper}"
-        invocation.show(invocation.report(rows, notes=(ready,), footer=f"data in {cluster.directory}"))
+        invocation.show(invocation.report(rows, notes=(ready, *cluster.notes), footer=f"data in {cluster.directory}"))
         if detach:
             return 0
         invocation.say("Ctrl-C stops it")

@@ -12,17 +12,15 @@ from __future__ import annotations
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from klog.coordination import embedded, process
+from klog.coordination import embedded
 from klog.coordination.process import ProcessId
-from klog.errors import NoSuchThing, PortInUse, Refused, SurroundingsError, TimedOut
+from klog.errors import NoSuchThing, PortInUse, Refused
+from klog.ops.local_broker import StartingBroker, await_serving, controller_of
 from klog.ops.local_notes import (
     LocalCluster,
     Part,
@@ -30,11 +28,8 @@ from klog.ops.local_notes import (
     forget_cluster,
     load_plan,
     locked,
-    log_dir,
-    log_file,
     look,
     note_cluster,
-    pid_file,
     running_clusters,
     save_plan,
     the_running_cluster,
@@ -45,10 +40,6 @@ __all__ = ["LocalCluster", "Part", "Started", "Stopped", "await_end", "down", "l
 START_TIMEOUT_S = 120.0
 """A broker may have a long log to check; it is waited for as long as it lives, up to this."""
 STOP_TIMEOUT_S = 30.0
-READY_LINE_BYTES_MAX = 1024
-SERVING_PAUSE_S = 0.05
-ZOOKEEPER_LOOK_S = 0.2
-"""A broker goes on looking for ZooKeeper for seconds: so look now and then whether that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +87,27 @@ def up(
     """
     home = home.resolve()
     directory = (directory or home / "local").resolve()
-    if brokers is not None and brokers > 1:
-        raise Refused(
-            f"--brokers {brokers}: this version runs one broker a cluster", hint="several come with replication"
-        )
     directory.mkdir(parents=True, exist_ok=True)
     with locked(directory):
         before = look(directory)
-        plan = _plan(load_plan(directory), before, brokers, port, properties)
+        last = load_plan(directory)
+        plan = _plan(last, before, brokers, port, properties)
         _check_ports(directory, home, plan, before)
         save_plan(directory, plan)
-        return _start(directory, home, plan, before, zookeeper_port, time.monotonic() + timeout_s)
+        cluster, rows = _start(directory, home, plan, before, zookeeper_port, time.monotonic() + timeout_s)
+    return replace(cluster, notes=tuple(_notes(plan, last, rows))), rows
+
+
+def _notes(plan: Plan, last: Plan | None, rows: Sequence[Started]) -> Iterator[str]:
+    if plan.replication:
+        said = ", ".join(f"{name}={value}" for name, value in plan.replication.items())
+        yield f"{plan.brokers} brokers, so for topics made without: {said} (-X NAME=VALUE for others)"
+    older = [row for row in rows if row.kind == "broker" and row.state == "running"]
+    if older and last is not None and last.replication != plan.replication:
+        yield (
+            f"broker {', '.join(str(row.id) for row in older)} ran before and takes these up when started again: "
+            "`klog down`, `klog up`"
+        )
 
 
 def _plan(
@@ -122,14 +123,27 @@ def _plan(
         old.port if port is None else port,
         old.properties if not properties else dict(properties),
     )
-    running = [part.name for part in before.live if part.kind == "broker"] if before is not None else []
-    if running and new != old:
+    running = [part for part in before.live if part.kind == "broker"] if before is not None else []
+    if running and (new.port, new.properties) != (old.port, old.properties):
         raise Refused(
-            f"{' and '.join(running)} in {before.directory if before else ''} already runs with port {old.port} and "
-            f"settings {dict(old.properties)}, not with port {new.port} and settings {dict(new.properties)}",
+            f"{_named(running)} with port {old.port} and settings {dict(old.properties)}, not with port {new.port} "
+            f"and settings {dict(new.properties)}",
             hint="`klog down` first, then `klog up` with the new options",
         )
+    surplus = [part for part in running if part.id is not None and part.id > new.brokers]
+    if surplus:
+        raise Refused(
+            f"{_named(surplus)}; --brokers {new.brokers} has no place for {'them' if len(surplus) > 1 else 'it'}",
+            hint="move what is on it to others (`klog reassign plan --remove-broker ID`), then `klog broker stop ID`",
+        )
     return new
+
+
+def _named(parts: Sequence[Part]) -> str:
+    names = [part.name for part in parts]
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    verb = "runs" if len(names) == 1 else "run"
+    return f"{listed} already {verb} in {parts[0].log_file.parent}"
 
 
 def _check_ports(directory: Path, home: Path, plan: Plan, before: LocalCluster | None) -> None:
@@ -160,21 +174,25 @@ def _start(
     server = embedded.start(directory / "zookeeper", port=zookeeper_port, cache=home / "cache")
     bootstrap = ",".join(address for _, address in plan.addresses())
     note_cluster(home, directory, bootstrap, server.address)
-    starting: list[_StartingBroker] = []
+    starting: list[StartingBroker] = []
     took_ms: dict[tuple[str, int | None], int] = {}
     try:
         for number, address in plan.addresses():
             if ("broker", number) not in running:
-                starting.append(_StartingBroker.spawn(directory, number, address, server.address, plan.properties))
+                settings = {**plan.replication, **plan.properties}
+                starting.append(StartingBroker.spawn(directory, number, address, server.address, settings))
         for broker in starting:
             broker.await_ready(server.identity, server.log_file, deadline)
             took_ms["broker", broker.number] = _ms_since(begun)
         server.await_serving(min(embedded.START_TIMEOUT_S, max(0.1, deadline - time.monotonic())))
         took_ms["zookeeper", None] = _ms_since(begun)
-        for part in running.values():
-            if part.kind == "broker":
-                _await_serving(part, deadline)
+        cluster = look(directory)
+        assert cluster is not None
+        if brokers_run or plan.brokers > 1:
+            await_serving([part for part in cluster.live if part.kind == "broker"], deadline)
     except BaseException:
+        for broker in starting:
+            broker.identity.send(signal.SIGTERM)
         for broker in starting:
             broker.identity.end(STOP_TIMEOUT_S)
         if ("zookeeper", None) not in running:
@@ -185,8 +203,6 @@ def _start(
     finally:
         for broker in starting:
             os.close(broker.ready)
-    cluster = look(directory)
-    assert cluster is not None
     rows = [
         Started(
             part.kind,
@@ -203,113 +219,13 @@ def _start(
     return cluster, rows
 
 
-@dataclass(frozen=True, slots=True)
-class _StartingBroker:
-    """A broker's process between its start and its line `ready HOST:PORT`, which it writes to a pipe we read."""
-
-    number: int
-    identity: ProcessId
-    ready: int
-    log_file: Path
-    child: Any
-
-    @classmethod
-    def spawn(
-        cls, directory: Path, number: int, address: str, zookeeper: str, properties: Mapping[str, str]
-    ) -> _StartingBroker:
-        log = log_file(directory, number)
-        receive, send = os.pipe()
-        # klog need not be installed: what runs here is what runs there. -P keeps the folder we are in out of it.
-        package = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-        command = [
-            *(sys.executable, "-P", "-m", "klog", "broker", "start"),
-            *("--id", str(number), "--dir", log_dir(directory, number), "--listen", address, "-z", zookeeper),
-            *("--ready-fd", str(send)),
-        ]
-        for name, value in properties.items():
-            command += ["-X", f"{name}={value}"]
-        try:
-            with log.open("ab") as output:
-                child = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    cwd=directory,
-                    env={**os.environ, "PYTHONPATH": path},
-                    pass_fds=(send,),
-                    start_new_session=True,
-                )
-        except BaseException:
-            os.close(receive)
-            raise
-        finally:
-            os.close(send)
-        identity = ProcessId.of(child.pid) or ProcessId(child.pid, "ended")
-        process.record(pid_file(directory, number), identity)
-        return cls(number, identity, receive, log, child)
-
-    def await_ready(self, zookeeper: ProcessId, zookeeper_log: Path, deadline: float) -> None:
-        """Return at its line; SurroundingsError when it, or ZooKeeper under it, ends without; TimedOut."""
-        line = b""
-        while True:
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                raise TimedOut(f"broker {self.number} is not ready; its log: {self.log_file}")
-            if select.select([self.ready], [], [], min(left_s, ZOOKEEPER_LOOK_S))[0]:
-                part = os.read(self.ready, READY_LINE_BYTES_MAX)
-                line += part
-                if b"\n" in line:
-                    return
-                if not part or len(line) > READY_LINE_BYTES_MAX:
-                    self.child.wait()
-                    raise _ended(f"broker {self.number}", self.log_file)
-            elif not zookeeper.is_alive():
-                raise _ended("ZooKeeper", zookeeper_log)
-
-
-def _ended(what: str, log_file: Path) -> SurroundingsError:
-    end = embedded.tail(log_file)
-    return SurroundingsError(
-        f"{what} ended while it was starting; the end of its log:\n{end or '(nothing)'}", hint=f"its log: {log_file}"
-    )
-
-
-def _await_serving(part: Part, deadline: float) -> None:
-    """A broker that runs already; an `up` that was cut off may have started it a moment ago.
-
-    It serves when it answers and there is a controller: it listens before it registers (rule R6).
-    """
-    from klog.client.blocking import BlockingChannel
-    from klog.errors import CannotConnect, PeerError
-    from klog.protocol import codec
-    from klog.protocol.apis import ApiKey
-
-    host, _, port = part.address.rpartition(":")
-    while True:
-        try:
-            channel = BlockingChannel.connect(host, int(port))
-            try:
-                answer = channel.request(codec.request(ApiKey.METADATA, 1, topics=[]))
-            finally:
-                channel.close()
-            if answer.controller_id >= 0:
-                return
-        except (CannotConnect, TimedOut, PeerError):
-            pass
-        if part.identity is None or not part.identity.is_alive():
-            raise _ended(part.name, part.log_file)
-        if time.monotonic() >= deadline:
-            raise TimedOut(f"{part.name} runs at {part.address} and does not serve; its log: {part.log_file}")
-        time.sleep(SERVING_PAUSE_S)
-
-
 # --- Stopping ---------------------------------------------------------------------------------------------------------
 
 
 def down(directory: Path | None, home: Path, *, timeout_s: float = STOP_TIMEOUT_S) -> list[Stopped]:
-    """Nothing of the cluster runs any more: brokers first, in order and side by side, then ZooKeeper.
+    """Nothing of the cluster runs any more: brokers side by side, the controller when the others have left, ZooKeeper.
+
+    Leaders move before a broker leaves; with the controller last they are moved by one that knows them all.
 
     `directory` None is the one cluster that runs; [] when none does. A part that has not stopped after `timeout_s` is
     killed, and its row says so. NoSuchThing when `up` never was in the directory.
@@ -327,7 +243,10 @@ def down(directory: Path | None, home: Path, *, timeout_s: float = STOP_TIMEOUT_
         assert cluster is not None
         begun = time.monotonic()
         brokers = [part for part in cluster.live if part.kind == "broker"]
-        rows = _end(brokers, timeout_s, begun)
+        last = controller_of(brokers) if len(brokers) > 1 else None
+        rows = []
+        for group in ([part for part in brokers if part.id != last], [part for part in brokers if part.id == last]):
+            rows += _end(group, timeout_s, begun)
         server = embedded.find(directory / "zookeeper")
         if server is not None:
             state = "stopped" if server.stop(timeout_s) else "killed"

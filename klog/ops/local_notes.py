@@ -50,13 +50,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class LocalCluster:
-    """A cluster in a directory. Which of its parts live was true when it was looked at."""
+    """A cluster in a directory. Which of its parts live was true when it was looked at. `notes`: sentences of `up`."""
 
     directory: Path
     bootstrap: str
     zookeeper: str
     cluster_id: str | None
     parts: tuple[Part, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def live(self) -> list[Part]:
@@ -74,6 +75,18 @@ class Plan:
     brokers: int = 1
     port: int = DEFAULT_PORT
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def replication(self) -> dict[str, str]:
+        """What several brokers are for, where the user has not said otherwise. A topic lives on when one broker dies:
+        two replicas with two brokers, three with more; and with three, two must have what is acknowledged.
+        """
+        if self.brokers < 2:
+            return {}
+        wanted = {"default.replication.factor": str(min(3, self.brokers))}
+        if self.brokers > 2:
+            wanted["min.insync.replicas"] = "2"
+        return {name: value for name, value in wanted.items() if name not in self.properties}
 
     def addresses(self) -> list[tuple[int, str]]:
         return [(number, f"{HOST}:{self.port + number - 1}") for number in range(1, self.brokers + 1)]
