@@ -322,7 +322,7 @@ class ListLostRequest(_Request):
 
 @dataclass(frozen=True, kw_only=True)
 class LostStretch(_Response):
-    """Addresses [from, to) that the log no longer has. ``kind``: ``lost`` (cut from a replica) or ``damaged``.
+    """Addresses [from, to) that the log no longer had. ``file``: its name in the partition's folder.
 
     ``messages`` -1: not known. ``bytes`` are those kept, which may be fewer than were there.
     """
@@ -330,7 +330,6 @@ class LostStretch(_Response):
     __api_key__: ClassVar[i16] = i16(LIST_LOST)
     topic: str = _of("string")
     partition_index: i32 = _of("int32")
-    kind: str = _of("string")
     from_address: i64 = _of("int64")
     to_address: i64 = _of("int64")
     messages: i64 = _of("int64")
@@ -350,13 +349,12 @@ class ListLostResponse(_Response):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadLostRequest(_Request):
-    """``kind`` and ``from_address`` as ListLost tells them; ``position`` counts the bytes kept, from 0."""
+    """``file``: its name, as ListLost tells it; ``position`` counts the bytes kept, from 0."""
 
     __api_key__: ClassVar[i16] = i16(READ_LOST)
     topic: str = _of("string")
     partition_index: i32 = _of("int32")
-    kind: str = _of("string")
-    from_address: i64 = _of("int64")
+    file: str = _of("string")
     position: i64 = _of("int64")
     max_bytes: i32 = _of("int32")
 

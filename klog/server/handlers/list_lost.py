@@ -1,0 +1,64 @@
+"""ListLost (klog's own, 10006): what truncation and recovery have set aside on this broker's disks.
+
+Behaviour
+    A row a file beside the segments of the partitions that are here, of the topics asked or of all. Files are read in
+    a thread; a log dir that is offline tells nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from klog.errors import StorageError
+from klog.protocol.apis import ApiKey
+from klog.server.dispatch import Request, handles
+from klog.storage.set_aside import list_set_aside
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+    from klog.storage.filesystem import FileSystem
+    from klog.storage.log import Log
+
+_log = logging.getLogger(__name__)
+
+
+@handles(ApiKey.LIST_LOST, 0, 0)
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    asked = request.entity.topics
+    wanted = None if asked is None else set(asked)
+    stretches: list[dict[str, Any]] = []
+    for log_dir in broker.log_dirs.dirs:
+        if log_dir.failure is not None:
+            continue
+        logs = [one for name, one in sorted(log_dir.logs.items()) if wanted is None or name.topic in wanted]
+        stretches += await asyncio.to_thread(_list, log_dir.file_system, logs)
+    return {"error_code": 0, "broker_id": broker.broker_id, "stretches": stretches}
+
+
+def _list(file_system: FileSystem, logs: list[Log]) -> list[dict[str, Any]]:
+    """In a thread."""
+    rows = []
+    for log in logs:
+        try:
+            found = list_set_aside(file_system, log.folder)
+        except StorageError as error:
+            if not log.is_closed:
+                _log.error("%s: %s", log.topic_partition, error.message)
+            continue
+        for one in found:
+            rows.append(
+                {
+                    "topic": log.topic_partition.topic,
+                    "partition_index": log.topic_partition.partition,
+                    "from_address": one.first,
+                    "to_address": one.end,
+                    "messages": -1 if one.messages is None else one.messages,
+                    "bytes": one.size,
+                    "reason": one.reason,
+                    "time_ms": one.time_ms,
+                    "file": one.file,
+                }
+            )
+    return rows

@@ -1,0 +1,41 @@
+"""ReadLost (klog's own, 10007): the bytes of a file that ListLost has named, piece by piece.
+
+Behaviour
+    Names a file beside the segments of a partition that is here; any other name, or no such file, is INVALID_REQUEST.
+    READ_BYTES_MAX at once, whatever is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from klog.errors import InvalidRequest, KlogError, NoSuchThing, UnknownTopicOrPartition
+from klog.names import TopicPartition
+from klog.protocol.apis import ApiKey
+from klog.server.dispatch import Request, handles
+from klog.storage.set_aside import read_set_aside
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+READ_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+@handles(ApiKey.READ_LOST, 0, 0)
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    asked = request.entity
+    name = TopicPartition(asked.topic, asked.partition_index)
+    log_dir = next((one for one in broker.log_dirs.dirs if name in one.logs), None)
+    if log_dir is None:
+        return {"error_code": UnknownTopicOrPartition.wire, "data": b""}
+    size = max(0, min(asked.max_bytes, READ_BYTES_MAX))
+    try:
+        data = await asyncio.to_thread(
+            read_set_aside, log_dir.file_system, log_dir.logs[name].folder, asked.file, asked.position, size
+        )
+    except NoSuchThing:
+        return {"error_code": InvalidRequest.wire, "data": b""}
+    except KlogError as error:
+        return {"error_code": error.wire, "data": b""}
+    return {"error_code": 0, "data": data}
