@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar, overload
 from klog.config.setting import LONG_MAX, Setting, Value, text_of
 from klog.config.table_cluster import CLUSTER_SETTINGS
 from klog.config.table_log import LOG_SETTINGS
-from klog.config.table_network import NETWORK_SETTINGS, parse_listener
+from klog.config.table_network import NETWORK_SETTINGS, Listener, parse_listeners
 from klog.errors import InvalidConfig
 
 BROKER_SETTINGS: dict[str, Setting] = {
@@ -71,8 +71,8 @@ class BrokerConfig:
                 seen[name] = written
                 given[name] = _Given(setting.parse(text, name=written, source=source), source)
         config = cls(given, ())
-        config.listener  # noqa: B018  a bad host or port is an error now, not when the socket is opened
-        config.advertised  # noqa: B018
+        # A bad host or port is an error now, not when the socket is opened.
+        config.listener, config.advertised, config.inter_advertised  # noqa: B018
         return cls(given, (*warnings, *_bad_ideas(config)))
 
     def __getitem__(self, name: str) -> Value:
@@ -113,28 +113,42 @@ class BrokerConfig:
 
     @property
     def listener(self) -> tuple[str, int]:
-        """(host, port) to listen on; an empty host is every interface, port 0 a free one."""
-        listeners = self["listeners"]
-        if isinstance(listeners, tuple):
-            return parse_listener(listeners[0])
-        return self.text("host.name"), self.integer("port")
+        """(host, port) to listen on for clients; an empty host is every interface, port 0 a free one."""
+        listeners = self._listeners("listeners")
+        return (self.text("host.name"), self.integer("port")) if listeners is None else listeners[0][1:]
+
+    @property
+    def inter_listener(self) -> tuple[str, int] | None:
+        """(host, port) to listen on for brokers, where they have a listener of their own."""
+        listeners = self._listeners("listeners")
+        return None if listeners is None or listeners[1] is None else listeners[1][1:]
 
     @property
     def advertised(self) -> tuple[str | None, int | None]:
         """(host, port) that clients are told; None where it is the address that is listened on."""
-        listeners = self["advertised.listeners"]
-        if isinstance(listeners, tuple):
-            host, port = parse_listener(listeners[0])
-            if not host or not port:
-                raise InvalidConfig(
-                    f"advertised.listeners={listeners[0]}: expected a host and a port that clients can connect to"
-                )
-            return host, port
+        listeners = self._listeners("advertised.listeners")
+        if listeners is not None:
+            return _reachable(listeners[0], "clients")
         host_name, port_number = self["advertised.host.name"], self["advertised.port"]
         return (
             host_name if isinstance(host_name, str) else None,
             port_number if isinstance(port_number, int) else None,
         )
+
+    @property
+    def inter_advertised(self) -> tuple[str, int] | None:
+        """(host, port) that brokers are told; None where it is the address that is listened on for them."""
+        listeners = self._listeners("advertised.listeners")
+        return None if listeners is None or listeners[1] is None else _reachable(listeners[1], "brokers")
+
+    def _listeners(self, name: str) -> tuple[Listener, Listener | None] | None:
+        texts = self[name]
+        if not isinstance(texts, tuple):
+            return None
+        try:
+            return parse_listeners(texts, self.text("inter.broker.listener.name"))
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{name}={','.join(texts)} (from {self.source(name)}): {error.message}") from None
 
     def with_settings(self, properties: Mapping[str, str], source: str) -> BrokerConfig:
         """This configuration with some settings given anew."""
@@ -201,3 +215,12 @@ def _did_you_mean(name: str) -> str:
 def default_text(name: str) -> str | None:
     """A setting's default as text, by what it follows where it has none of its own; None where there is none."""
     return text_of(BrokerConfig({}, ())[name])
+
+
+def _reachable(listener: Listener, whom: str) -> tuple[str, int]:
+    if not listener.host or not listener.port:
+        raise InvalidConfig(
+            f"advertised.listeners={listener.name}://{listener.host}:{listener.port}: "
+            f"expected a host and a port that {whom} can connect to"
+        )
+    return listener.host, listener.port

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from klog.config.setting import INT_MAX, Check, Setting, at_least, at_least_or_off, between, not_empty
 from klog.errors import InvalidConfig
 
 LISTENER_PROTOCOL = "PLAINTEXT"
 
 
-def parse_listener(text: str) -> tuple[str, int]:
-    """(host, port) of ``PLAINTEXT://host:port`` or ``host:port``; an empty host is every interface.
+class Listener(NamedTuple):
+    """``name://host:port``; an empty host is every interface, port 0 a free one."""
 
-    IPv6 addresses stand in brackets. Raises InvalidConfig.
-    """
-    protocol, separator, rest = text.rpartition("://")
-    if separator and protocol != LISTENER_PROTOCOL:
-        raise InvalidConfig(f"listener {text}: {protocol} is not served; expected {LISTENER_PROTOCOL}://HOST:PORT")
+    name: str
+    host: str
+    port: int
+
+
+def parse_listener(text: str) -> Listener:
+    """``NAME://host:port``, or ``host:port`` for PLAINTEXT's; IPv6 addresses in brackets. Raises InvalidConfig."""
+    name, separator, rest = text.rpartition("://")
     host, colon, port = rest.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise InvalidConfig(f"listener {text}: expected HOST:PORT with a port from 0 to 65535")
@@ -23,20 +28,41 @@ def parse_listener(text: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         raise InvalidConfig(f"listener {text}: an IPv6 address stands in brackets, as in [::1]:9092")
-    return host, int(port)
+    return Listener(name if separator else LISTENER_PROTOCOL, host, int(port))
+
+
+def parse_listeners(texts: tuple[str, ...], inter_broker_name: str) -> tuple[Listener, Listener | None]:
+    """The clients' listener, and the brokers' own where ``inter_broker_name`` names another. Raises InvalidConfig."""
+    found = [parse_listener(text) for text in texts]
+    names = [one.name for one in found]
+    for one in found:
+        if one.name not in (LISTENER_PROTOCOL, inter_broker_name):
+            raise InvalidConfig(
+                f"expected {LISTENER_PROTOCOL}://HOST:PORT, and for brokers among themselves the name that "
+                f"inter.broker.listener.name gives; {one.name} is not served"
+            )
+    if len(set(names)) < len(names):
+        raise InvalidConfig(
+            f"expected exactly one for clients, and a second one for brokers under the name that "
+            f"inter.broker.listener.name gives; two have the name {names[0]}"
+        )
+    clients = next((one for one in found if one.name != inter_broker_name), found[0])
+    between = next((one for one in found if one is not clients), None)
+    return clients, between
 
 
 def _is_listener(value: object) -> bool:
-    if not isinstance(value, tuple) or len(value) != 1:
+    if not isinstance(value, tuple) or not 1 <= len(value) <= 2:
         return False
     try:
-        parse_listener(value[0])
+        for one in value:
+            parse_listener(one)
     except InvalidConfig:
         return False
     return True
 
 
-_LISTENER = Check("of the form PLAINTEXT://HOST:PORT, exactly one", _is_listener)
+_LISTENER = Check("of the form PLAINTEXT://HOST:PORT, with a second one if brokers have their own", _is_listener)
 _PORT = between(0, 65535)
 
 NETWORK_SETTINGS = (
@@ -60,8 +86,9 @@ NETWORK_SETTINGS = (
         "listeners",
         "list",
         None,
-        "The address to listen on, as PLAINTEXT://HOST:PORT; without it host.name and port decide.",
-        "the socket the broker listens on",
+        "The address to listen on, as PLAINTEXT://HOST:PORT, and NAME://HOST:PORT for brokers among themselves; "
+        "without it host.name and port decide.",
+        "the sockets the broker listens on",
         _LISTENER,
     ),
     Setting(
@@ -83,8 +110,9 @@ NETWORK_SETTINGS = (
         "advertised.listeners",
         "list",
         None,
-        "The address that clients are told to connect to, as PLAINTEXT://HOST:PORT; for brokers behind a balancer.",
-        "the address in metadata and in ZooKeeper",
+        "The address that clients are told to connect to, as PLAINTEXT://HOST:PORT, and NAME://HOST:PORT for brokers; "
+        "for brokers behind a balancer.",
+        "the addresses in metadata and in ZooKeeper",
         _LISTENER,
     ),
     Setting(
@@ -109,7 +137,11 @@ NETWORK_SETTINGS = (
         "Which security each listener has; klog serves plain connections only.",
     ),
     Setting(
-        "inter.broker.listener.name", "string", None, "The listener that brokers use among themselves; klog has one."
+        "inter.broker.listener.name",
+        "string",
+        LISTENER_PROTOCOL,
+        "The listener that brokers use among themselves, of those in listeners.",
+        "where replicas fetch and the controller speaks",
     ),
     Setting(
         "security.inter.broker.protocol",

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from klog.coordination import entries, paths
-from klog.coordination.zookeeper import Check, Create, Delete, SetData, Watch, ZNode, ZooKeeper
+from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, Watch, ZNode, ZooKeeper
 from klog.errors import BadVersion, NodeExists, NoNode, SessionLost
 
 ELECTION_TRIES = 20
@@ -57,10 +57,12 @@ def _read(zookeeper: ZooKeeper) -> tuple[ZNode | None, ZNode | None]:
             return before, node
 
 
-def elect(zookeeper: ZooKeeper, broker_id: int) -> ControllerTerm:
+def elect(zookeeper: ZooKeeper, broker_id: int, instead_of: ControllerTerm | None = None) -> ControllerTerm:
     """Become controller unless there is one. The term of whoever is: ours when `term.session` is this session's.
 
-    A lost answer is settled by reading again: a `/controller` of this session is ours.
+    ``instead_of``: a term that is over, since its broker is dead: its `/controller` is replaced, in the multi that
+    raises the epoch, if it is still the one. A lost answer is settled by reading again: a `/controller` of this
+    session is ours.
     """
     for _ in range(ELECTION_TRIES):
         epoch, node = _read(zookeeper)
@@ -70,8 +72,12 @@ def elect(zookeeper: ZooKeeper, broker_id: int) -> ControllerTerm:
             except (NodeExists, SessionLost):
                 pass
             continue
+        replaced: list[Operation] = []
         if node is not None:
-            return _term(node, epoch)
+            found = _term(node, epoch)
+            if instead_of is None or (found.epoch, found.session) != (instead_of.epoch, instead_of.session):
+                return found
+            replaced = [Delete(paths.CONTROLLER)]
         session = zookeeper.session_id
         raised = entries.number(paths.CONTROLLER_EPOCH, epoch.data) + 1
         timestamp_ms = time.time_ns() // 1_000_000
@@ -80,6 +86,7 @@ def elect(zookeeper: ZooKeeper, broker_id: int) -> ControllerTerm:
             zookeeper.multi(
                 [
                     SetData(paths.CONTROLLER_EPOCH, str(raised).encode(), epoch.stat.version),
+                    *replaced,
                     Create(paths.CONTROLLER, entry, ephemeral=True),
                 ]
             )

@@ -54,12 +54,15 @@ class Server:
         self.shared = Shared()
         self._drained = asyncio.Event()
         self._drained.set()
-        self._sock: socket.socket | None = None
+        self._sockets: list[socket.socket] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweeping: asyncio.TimerHandle | None = None
 
     def listen(self, host: str, port: int) -> int:
-        """Bind and take connections from now on; the port (the kernel's choice for 0). PortInUse when it is taken."""
+        """Bind and take connections from now on; the port (the kernel's choice for 0). PortInUse when it is taken.
+
+        May be called again, for another address.
+        """
         self._loop = asyncio.get_running_loop()
         try:
             family, kind, proto, _, address = socket.getaddrinfo(
@@ -83,21 +86,21 @@ class Server:
                 ) from None
             raise SurroundingsError(f"cannot listen on {host}:{port}: {error.strerror}") from None
         sock.setblocking(False)
-        self._sock = sock
-        self._loop.add_reader(sock.fileno(), self._accept)
-        self._sweeping = self._loop.call_later(SWEEP_EVERY_S, self._sweep)
+        self._sockets.append(sock)
+        self._loop.add_reader(sock.fileno(), self._accept, sock)
+        if self._sweeping is None:
+            self._sweeping = self._loop.call_later(SWEEP_EVERY_S, self._sweep)
         bound: int = sock.getsockname()[1]
         return bound
 
-    def _accept(self) -> None:
-        assert self._sock is not None
+    def _accept(self, listening: socket.socket) -> None:
         assert self._loop is not None
         for _ in range(ACCEPTS_A_TURN):
             if len(self.connections) >= self._connections_max:
                 self._pause(f"as many as there may be ({self._connections_max_from})")
                 return
             try:
-                sock, address = self._sock.accept()
+                sock, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -126,7 +129,6 @@ class Server:
 
     def _pause(self, reason: str) -> None:
         """Those who are connected are served on, new ones wait in the kernel's queue."""
-        assert self._sock is not None
         assert self._loop is not None
         if not self._pause_is_known:  # once, not every second for as long as it lasts
             self._pause_is_known = True
@@ -138,13 +140,15 @@ class Server:
                 most or "nobody",
             )
         self._is_paused = True
-        self._loop.remove_reader(self._sock.fileno())
+        for listening in self._sockets:
+            self._loop.remove_reader(listening.fileno())
         self._loop.call_later(PAUSE_S, self._resume)
 
     def _resume(self) -> None:
-        if self._is_paused and self._sock is not None and self._loop is not None:
+        if self._is_paused and self._loop is not None:
             self._is_paused = False
-            self._loop.add_reader(self._sock.fileno(), self._accept)
+            for listening in self._sockets:
+                self._loop.add_reader(listening.fileno(), self._accept, listening)
 
     def _sent(self, connection: Connection) -> None:
         if not self._drained.is_set():
@@ -176,10 +180,11 @@ class Server:
 
     def stop_accepting(self) -> None:
         """Refuse new connections from now on (the kernel does, as soon as the socket is closed)."""
-        if self._sock is not None and self._loop is not None:
-            self._loop.remove_reader(self._sock.fileno())
-            self._sock.close()
-            self._sock = None
+        if self._loop is not None:
+            for listening in self._sockets:
+                self._loop.remove_reader(listening.fileno())
+                listening.close()
+            self._sockets.clear()
         if self._sweeping is not None:
             self._sweeping.cancel()
 

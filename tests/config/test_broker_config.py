@@ -212,3 +212,17 @@ def test_what_has_an_effect_is_read_somewhere() -> None:
         and f".{fields.get(name, '?')}" not in readers
     ]
     assert unread == []
+
+
+def test_brokers_may_have_a_listener_of_their_own() -> None:
+    given = {
+        "listeners": "PLAINTEXT://0.0.0.0:9092,REPLICATION://10.0.0.1:9192",
+        "advertised.listeners": "REPLICATION://r1:9193,PLAINTEXT://b1:9092",
+    }
+    with pytest.raises(InvalidConfig, match=r"listeners=.*inter\.broker\.listener\.name.*REPLICATION is not"):
+        BrokerConfig.parse(given)
+    config = BrokerConfig.parse({**given, "inter.broker.listener.name": "REPLICATION"})
+    assert (config.listener, config.inter_listener) == (("0.0.0.0", 9092), ("10.0.0.1", 9192))
+    assert (config.advertised, config.inter_advertised) == (("b1", 9092), ("r1", 9193))
+    alone = BrokerConfig.parse({"listeners": "PLAINTEXT://:1"})
+    assert (alone.listener, alone.inter_listener, alone.inter_advertised) == (("", 1), None, None)

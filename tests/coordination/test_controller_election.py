@@ -48,6 +48,18 @@ def test_a_deposed_controller_can_write_nothing(zk: ZooKeeper, connect: Connect)
     assert zk.get("/state").data == b"new"
 
 
+def test_a_dead_controller_is_replaced_once(zk: ZooKeeper, connect: Connect) -> None:
+    """Whoever sees it dead takes the office in one step; whoever comes late finds the new one, not the old."""
+    dead = controller.elect(connect(), 1)
+    new = controller.elect(zk, 2, dead)
+    assert (new.broker_id, new.epoch, new.session) == (2, dead.epoch + 1, zk.session_id)
+    late = connect()
+    assert controller.elect(late, 3, dead) == new
+    assert controller.current(late) == new
+    with pytest.raises(BadVersion):
+        late.multi([dead.fence, SetData(paths.CONTROLLER_EPOCH, b"9")])
+
+
 def test_what_z1_is_about(zk: ZooKeeper, connect: Connect) -> None:
     """The version of `/controller` is 0 again each time: a delete by version would remove the next one."""
     first = controller.elect(zk, 1)
