@@ -1,0 +1,198 @@
+"""What a process measures of itself: numbers that are counted as things happen, and a table that names them.
+
+Strategy
+    On the path of a message there are additions to plain integers and nothing else: no lock, no library, no clock but
+    for one request in `SAMPLE_ONE_IN`. Whatever can be asked of an object that is there anyway (how many partitions,
+    how long a log) is not counted but read when somebody looks: a `Metric` has a function for it.
+
+Rules
+    A number is written by one thread. Whoever reads may do so from another one: an integer is read whole, and
+    containers are copied in one step of the interpreter before they are walked.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
+
+SAMPLE_ONE_IN: Final = 16
+"""Of the requests that come by the thousand a second, one in so many is timed. A power of two."""
+RECENT_MAX: Final = 512
+"""Quantiles are those of so many latest measurements; Kafka's reservoirs keep 1,028, the latest weighing most."""
+QUANTILES: Final = (0.5, 0.95, 0.99, 0.999)
+
+Source = TypeVar("Source")
+
+
+class Timing:
+    """How long something took, time and again. Written by one thread."""
+
+    __slots__ = ("_recent", "count", "total_ms")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total_ms = 0.0
+        self._recent: deque[float] = deque(maxlen=RECENT_MAX)
+
+    def took(self, ms: float) -> None:
+        self.count += 1
+        self.total_ms += ms
+        self._recent.append(ms)
+
+    def recent(self) -> list[float]:
+        """The latest measurements. Any thread."""
+        return list(self._recent)
+
+
+class Times(NamedTuple):
+    """A summary of measurements: what a scrape shows of one or more `Timing`."""
+
+    measured: int
+    total_ms: float
+    quantiles: tuple[tuple[float, float], ...]
+    """(quantile, milliseconds); empty where nothing has been measured."""
+
+
+def times_of(timings: Iterable[Timing]) -> Times:
+    """The sum of some timings. Any thread."""
+    chosen = list(timings)
+    recent = sorted(ms for one in chosen for ms in one.recent())
+    quantiles = tuple((quantile, recent[max(math.ceil(quantile * len(recent)) - 1, 0)]) for quantile in QUANTILES)
+    return Times(sum(one.count for one in chosen), sum(one.total_ms for one in chosen), quantiles if recent else ())
+
+
+class RequestMeter:
+    """Requests of one kind: how many, and how long some of them took."""
+
+    __slots__ = ("count", "local", "remote", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = Timing()
+        """From the whole frame to the filled answer."""
+        self.local = Timing()
+        """Of that, in the handler."""
+        self.remote = Timing()
+        """Of that, waiting for others: replicas, disks, bytes."""
+
+
+class TopicTraffic:
+    """What went in and out of a topic's partitions at this broker, since it started."""
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "failed_fetches",
+        "failed_produces",
+        "fetches",
+        "messages_in",
+        "produces",
+    )
+
+    def __init__(self) -> None:
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.produces = 0
+        """Partitions of produce requests, as Kafka counts them."""
+        self.failed_produces = 0
+        self.fetches = 0
+        self.failed_fetches = 0
+
+    def add(self, other: TopicTraffic) -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Traffic:
+    """All topics' traffic. Belongs to the event loop; `total` may be asked from any thread."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicTraffic] = {}
+        self._gone = TopicTraffic()
+        """Of topics that are no more: a total never falls."""
+
+    def of(self, topic: str) -> TopicTraffic:
+        """A topic's numbers. For topics that are there: whatever a peer makes up must not be kept."""
+        found = self.topics.get(topic)
+        if found is None:
+            found = self.topics[topic] = TopicTraffic()
+        return found
+
+    def refused(self, topic: str) -> TopicTraffic:
+        """Where refused requests are counted: with the topic if it has any traffic, else only in the total."""
+        return self.topics.get(topic, self._gone)
+
+    def keep_only(self, topics: Collection[str]) -> None:
+        """Forget the topics that are not among these."""
+        for name in [name for name in self.topics if name not in topics]:
+            self._gone.add(self.topics.pop(name))
+
+    def total(self) -> TopicTraffic:
+        total = TopicTraffic()
+        total.add(self._gone)
+        for one in list(self.topics.values()):
+            total.add(one)
+        return total
+
+
+class ThreadClock:
+    """How long a thread has had a processor, by the thread's own clock: costs it nothing to be asked."""
+
+    def __init__(self) -> None:
+        """Of the thread that makes it."""
+        self._clock = time.pthread_getcpuclockid(threading.get_ident())
+
+    def cpu_seconds(self) -> float:
+        """Any thread, as long as the measured one lives."""
+        return time.clock_gettime(self._clock)
+
+
+class Measures:
+    """What a broker counts. Belongs to the event loop, which makes it."""
+
+    def __init__(self) -> None:
+        self.loop = ThreadClock()
+        self.traffic = Traffic()
+        self.requests: dict[int, RequestMeter] = {}
+        """By the key of the request; only those that came."""
+        self.elections = Timing()
+        self.replication_bytes_in = 0
+        self.replication_bytes_out = 0
+
+
+Kind = Literal["counter", "gauge", "summary"]
+Sample = tuple[tuple[str, ...], "float | Times"]
+"""The labels' values, in the order of `Metric.labels` (fewer: without the rest), and the number."""
+
+
+class Metric(NamedTuple, Generic[Source]):
+    """One named number, or one for each set of labels.
+
+    ``name`` is what Prometheus shows; a counter's ends in ``_total``. ``doc`` says what it counts, with its unit.
+    ``read`` gives the samples and runs in the scraping thread: see the rules above.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    doc: str
+    read: Callable[[Source], Iterable[Sample]]
+
+
+def one(value: Callable[[Source], float]) -> Callable[[Source], Iterable[Sample]]:
+    """The samples of a metric without labels."""
+    return lambda source: (((), value(source)),)
+
+
+def table(metrics: Sequence[Metric[Source]]) -> str:
+    """The metrics as rows of a Markdown table, sorted by name."""
+    rows = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
+    for metric in sorted(metrics, key=lambda metric: metric.name):
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        rows.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.doc} |")
+    return "\n".join(rows) + "\n"
