@@ -39,7 +39,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("verify", "klog.cli.verify", "verify", "Prove that all replicas hold the same bytes.", TOOLS),
     Entry("lost", "klog.cli.lost", "lost", "What truncation and recovery have set aside.", TOOLS),
     Entry("export", "klog.cli.export", "export", "Messages to Parquet files, with Spark.", TOOLS, ("exports",)),
-    Entry("log", "klog.cli.log", "log", "Dump, verify and repair segment files; no broker needed.", TOOLS, ("logs",)),
+    Entry("log", "klog.cli.log", "log", "Segment files and state-change logs; no broker needed.", TOOLS, ("logs",)),
     Entry("shell", "klog.cli.shell", "shell", "The same commands, interactively.", TOOLS),
     Entry("completion", "klog.cli.completion", "completion", "Completion for bash, zsh and fish.", TOOLS),
 )

@@ -9,10 +9,11 @@ import typer
 
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
+from klog.cli.words import Partitions, all_partitions
 from klog.errors import UsageError
 from klog.render import Report
 
-log = Noun("log", "Dump, verify and repair segment files; no broker needed.")
+log = Noun("log", "Dump, verify and repair segment files, merge state-change logs; no broker needed.")
 
 ROWS = "klog.tools.log_files:LogRow"
 
@@ -71,3 +72,25 @@ def repair(invocation: Invocation, path: LogPath) -> Report:
     )
     invocation.confirm(question, invocation.report(plan.rows))
     return invocation.report(log_repair.apply_repair(plan))
+
+
+@log.command("merge-state", rows="klog.tools.merge_state:StateRow", connects=False)
+def merge_state(
+    invocation: Invocation,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="State-change logs, of one broker or several.")],
+    topics: Annotated[
+        list[str] | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only lines about this topic.")
+    ] = None,
+    partitions: Partitions = None,
+    kinds: Annotated[
+        list[str] | None, typer.Option("--kind", metavar="KIND", help="Only lines of this kind: leader-elected.")
+    ] = None,
+) -> Report:
+    """Show the state-change logs of brokers in one order: by time, and then by epoch.
+
+    A broker writes state-change.log in its first log dir. A line that is none is a failed row.
+    """
+    from klog.tools import merge_state as merging
+
+    rows = merging.merge_state(files, topics=topics, partitions=all_partitions(partitions), kinds=kinds)
+    return invocation.report(rows)
