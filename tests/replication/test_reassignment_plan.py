@@ -1,0 +1,213 @@
+"""Plans of a reassignment: lawful, in balance, spread over racks, and with no more moves than a search of all finds."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from klog.errors import InvalidReplicationFactor, UnknownTopicOrPartition
+from klog.names import TopicPartition
+from klog.replication.reassignment import Goal, Move, Placement, choose, plan
+
+
+def topic(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[int, ...]]:
+    return {TopicPartition("t", number): ids for number, ids in enumerate(replicas)}
+
+
+def bare(*ids: int) -> dict[int, str]:
+    return dict.fromkeys(ids, "")
+
+
+def after(current: Placement, moves: list[Move]) -> dict[TopicPartition, tuple[int, ...]]:
+    for move in moves:
+        assert move.before == current[move.partition] != move.after
+    return {**current, **{move.partition: move.after for move in moves}}
+
+
+def loads(placement: Placement, brokers: object = ()) -> Counter[int]:
+    found = Counter(one for ids in placement.values() for one in ids)
+    for one in brokers:  # type: ignore[attr-defined]
+        found.setdefault(one, 0)
+    return found
+
+
+def copied(moves: list[Move]) -> int:
+    return sum(len(move.copied) for move in moves)
+
+
+# --- What is wanted ---------------------------------------------------------------------------------------------------
+
+
+def test_a_new_broker_takes_its_share_and_nothing_else_moves() -> None:
+    current = topic((1, 2), (2, 1), (1, 2), (2, 1), (1, 2), (2, 1))
+    moves = plan(current, bare(1, 2, 3), goal=Goal.BALANCE)
+    then = after(current, moves)
+    assert sorted(loads(then).values()) == [4, 4, 4]
+    assert copied(moves) == 4 and all(move.copied == (3,) for move in moves if move.copied)
+    assert sorted(Counter(ids[0] for ids in then.values()).values()) == [2, 2, 2], "the new one leads its share too"
+
+
+def test_what_is_balanced_stays_as_it_is() -> None:
+    current = topic((1, 2), (2, 3), (3, 1))
+    for goal in Goal:
+        assert plan(current, bare(1, 2, 3), goal=goal) == []
+
+
+def test_a_broker_that_goes_is_emptied_and_only_it_loses_replicas() -> None:
+    current = topic((1, 2), (2, 3), (3, 1), (1, 4), (2, 1))
+    moves = plan(current, bare(1, 2, 3, 4), goal=Goal.KEEP, emptied=[1])
+    then = after(current, moves)
+    assert 1 not in loads(then)
+    assert {move.partition.partition for move in moves} == {0, 2, 3, 4}
+    for move in moves:
+        assert set(move.before) - set(move.after) == {1} and len(move.copied) == 1
+    assert sorted(loads(then).values()) == [3, 3, 4]
+
+
+def test_another_factor_adds_or_drops_the_replicas_that_balance_wants() -> None:
+    current = topic((1, 2), (1, 2), (1, 2), (1, 3))
+    more = after(current, plan(current, bare(1, 2, 3), goal=Goal.KEEP, factor=3))
+    assert {len(ids) for ids in more.values()} == {3}
+    fewer_moves = plan(current, bare(1, 2, 3), goal=Goal.KEEP, factor=1)
+    fewer = after(current, fewer_moves)
+    assert copied(fewer_moves) == 0, "what is there stays there"
+    assert sorted(loads(fewer).values()) == [1, 1, 2]
+
+
+def test_the_first_replica_keeps_its_place_unless_it_goes() -> None:
+    current = topic((3, 1, 2), (1, 2, 3))
+    then = after(current, plan(current, bare(1, 2, 3, 4), goal=Goal.KEEP, emptied=[1]))
+    assert then[TopicPartition("t", 0)] == (3, 2, 4)
+    assert then[TopicPartition("t", 1)][0] in (2, 4)
+
+
+def test_each_partition_spreads_over_racks() -> None:
+    current = topic((1, 2), (2, 1), (3, 4), (4, 3))
+    racks = {1: "a", 2: "a", 3: "b", 4: "b"}
+    moves = plan(current, racks, goal=Goal.BALANCE)
+    then = after(current, moves)
+    assert all({racks[one] for one in ids} == {"a", "b"} for ids in then.values())
+    assert set(loads(then).values()) == {2} and copied(moves) == 4
+    assert plan(current, {**racks, 4: ""}, goal=Goal.BALANCE) == [], "racks count only where every broker has one"
+
+
+def test_few_moves_do_not_go_against_racks_where_they_need_not() -> None:
+    current = topic((1, 3), (1, 4))
+    racks = {1: "a", 2: "a", 3: "b", 4: "b"}
+    then = after(current, plan(current, racks, goal=Goal.KEEP, emptied=[1]))
+    assert then == topic((3, 2), (4, 2)) or then == topic((2, 3), (4, 2)) or then == topic((3, 2), (2, 4))
+
+
+def test_a_dead_broker_keeps_its_replicas_and_gets_no_more() -> None:
+    current = topic((9, 1), (1, 9), (1, 2), (1, 2))
+    then = after(current, plan(current, bare(1, 2, 3), goal=Goal.BALANCE))
+    assert loads(then)[9] == 2
+    assert then[TopicPartition("t", 0)][0] == 9
+    assert loads(after(current, plan(current, bare(1, 2, 3), goal=Goal.KEEP, emptied=[9])))[9] == 0
+
+
+@pytest.mark.parametrize("factor", [0, 4, -1])
+def test_a_factor_that_cannot_be(factor: int) -> None:
+    with pytest.raises(InvalidReplicationFactor, match="t-0 is to have"):
+        plan(topic((1,)), bare(1, 2, 3), goal=Goal.KEEP, factor=factor)
+
+
+def test_too_few_brokers_are_left() -> None:
+    with pytest.raises(InvalidReplicationFactor, match="on brokers 2"):
+        plan(topic((1, 2)), bare(1, 2), goal=Goal.KEEP, emptied=[1])
+
+
+def test_only_the_chosen_topics() -> None:
+    current = {TopicPartition("a", 0): (1,), TopicPartition("b", 0): (2,)}
+    assert choose(current, ["b"]) == {TopicPartition("b", 0): (2,)}
+    with pytest.raises(UnknownTopicOrPartition, match="'c'"):
+        choose(current, ["b", "c"])
+
+
+# --- Against a search of all placements -------------------------------------------------------------------------------
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[int, str], list[int], int | None]:
+    """Small ones: at most 5 brokers, 4 partitions; some brokers to be emptied; racks or none."""
+    count = draw(st.integers(2, 5))
+    ids = list(range(1, count + 1))
+    emptied = draw(st.lists(st.sampled_from(ids), unique=True, max_size=count - 1))
+    possible = count - len(emptied)
+    factor = draw(st.none() | st.integers(1, min(3, possible)))
+    replicas = st.permutations(ids).flatmap(
+        lambda order: st.integers(1, min(2 if count > 3 else 3, possible if factor is None else count)).map(
+            lambda size: tuple(order[:size])
+        )
+    )
+    current = topic(*draw(st.lists(replicas, min_size=1, max_size=4 if count < 4 else 3)))
+    racks = draw(st.booleans())
+    brokers = {one: draw(st.sampled_from("abc")) if racks else "" for one in ids}
+    return current, brokers, emptied, factor
+
+
+def crowding(placement: Placement, racks: dict[int, str]) -> int:
+    if not all(racks.values()):
+        return 0
+    return sum(
+        count * (count - 1) // 2 for ids in placement.values() for count in Counter(racks[one] for one in ids).values()
+    )
+
+
+def spread(placement: Placement, brokers: object) -> int:
+    return sum(load**2 for load in loads(placement, brokers).values())
+
+
+@settings(max_examples=150)
+@given(cases(), st.sampled_from(Goal))
+def test_no_other_placement_is_better(
+    case: tuple[dict[TopicPartition, tuple[int, ...]], dict[int, str], list[int], int | None], goal: Goal
+) -> None:
+    current, brokers, emptied, factor = case
+    usable = {one: rack for one, rack in brokers.items() if one not in emptied}
+    moves = plan(current, brokers, goal=goal, emptied=emptied, factor=factor)
+    then = after(current, moves)
+    for name, ids in then.items():
+        assert len(set(ids)) == len(ids) == (factor or len(current[name]))
+        assert set(ids) <= usable.keys()
+
+    def worth(placement: Placement) -> tuple[int, int, int]:
+        new = sum(len(set(ids) - set(current[name])) for name, ids in placement.items())
+        racks, balance = crowding(placement, usable), spread(placement, usable)
+        return (racks, balance, new) if goal is Goal.BALANCE else (new, racks, balance)
+
+    every = itertools.product(
+        *(itertools.combinations(usable, factor or len(ids)) for ids in current.values())  # order does not count
+    )
+    best = min(worth(dict(zip(current, ids, strict=True))) for ids in every)
+    assert worth(then) == best
+
+
+@settings(max_examples=60)
+@given(st.integers(2, 9), st.integers(1, 3), st.integers(1, 60), st.randoms(use_true_random=False))
+def test_brokers_end_within_one_replica_and_one_leader_of_each_other(
+    count: int, factor: int, partitions: int, chance: random.Random
+) -> None:
+    ids = list(range(count))
+    factor = min(factor, count)
+    current = topic(*(tuple(chance.sample(ids[: max(factor, count // 2)], factor)) for _ in range(partitions)))
+    then = after(current, plan(current, bare(*ids), goal=Goal.BALANCE))
+    found = loads(then, ids)
+    assert max(found.values()) - min(found.values()) <= 1
+    leaders = Counter(ids[0] for ids in then.values())
+    assert max(leaders[one] for one in ids) - min(leaders[one] for one in ids) <= 1
+
+
+def test_a_thousand_partitions_are_planned_while_one_waits() -> None:
+    current = topic(*(((n % 3) + 1, (n + 1) % 3 + 1, (n + 2) % 3 + 1) for n in range(1000)))
+    begun = time.monotonic()
+    moves = plan(current, bare(1, 2, 3, 4), goal=Goal.BALANCE)
+    assert time.monotonic() - begun < 20
+    assert copied(moves) == 750
+    assert set(loads(after(current, moves)).values()) == {750}
