@@ -30,6 +30,14 @@ async def topics(invocation: Invocation) -> list[Any]:
     return await registries.list_topics(await invocation.zookeeper())
 
 
+@zk.command("isr", rows="klog.ops.registries:IsrEntry")
+async def isr(invocation: Invocation) -> list[Any]:
+    """Show each partition's leader and replicas in sync, as the controller and the leaders have written them."""
+    from klog.ops import registries
+
+    return await registries.list_isr(await invocation.zookeeper())
+
+
 @zk.command("controller", rows="klog.ops.registries:ControllerEntry")
 async def controller(invocation: Invocation) -> list[Any]:
     """Show which broker is the controller, and since when."""

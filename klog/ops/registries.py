@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from klog.coordination import brokers, controller, paths, topics
+from klog.coordination import brokers, controller, partition_states, paths, topics
 from klog.errors import NoNode, UsageError
 
 if TYPE_CHECKING:
@@ -55,6 +55,30 @@ class TopicEntry:
     deleting: bool
     replicas: Mapping[str, list[int]] = field(metadata={"wide": True})
     config: Mapping[str, str] = field(metadata={"wide": True})
+
+
+@dataclass(frozen=True, slots=True)
+class IsrEntry:
+    """One ``/brokers/topics/<t>/partitions/<p>/state``; empty where the partition never had a leader.
+
+    `catching_up`: replicas that are not in sync. `incarnations` are those of `isr`, in its order; `adding` and
+    `removing` stand in the topic's node while the partition is reassigned.
+    """
+
+    path: str
+    version: int | None
+    session: str | None
+    topic: str
+    partition: int
+    leader: int | None
+    leader_epoch: int | None
+    isr: list[int]
+    catching_up: list[int]
+    controller_epoch: int | None
+    new: bool = field(metadata={"wide": True})
+    incarnations: list[int] = field(metadata={"wide": True})
+    adding: list[int] = field(metadata={"wide": True})
+    removing: list[int] = field(metadata={"wide": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +183,40 @@ def _topics(zookeeper: ZooKeeper) -> list[TopicEntry]:
         )
         for topic in found
     ]
+
+
+async def list_isr(zookeeper: ZooKeeper) -> list[IsrEntry]:
+    """The state of every partition, by topic and number."""
+    return await asyncio.to_thread(_isr, zookeeper)
+
+
+def _isr(zookeeper: ZooKeeper) -> list[IsrEntry]:
+    found = topics.read_all(zookeeper)
+    states = partition_states.read_many(zookeeper, [one for topic in found for one in topic.topic_partitions])
+    rows = []
+    for topic in found:
+        for name in topic.topic_partitions:
+            state, number = states[name], name.partition
+            isr = list(state.isr) if state is not None else []
+            rows.append(
+                IsrEntry(
+                    path=paths.partition_state(topic.name, number),
+                    version=state.version if state is not None else None,
+                    session=None,
+                    topic=topic.name,
+                    partition=number,
+                    leader=state.leader if state is not None else None,
+                    leader_epoch=state.leader_epoch if state is not None else None,
+                    isr=isr,
+                    catching_up=[broker for broker in topic.partitions[number] if broker not in isr],
+                    controller_epoch=state.controller_epoch if state is not None else None,
+                    new=state is not None and state.new,
+                    incarnations=list(state.incarnations) if state is not None else [],
+                    adding=list(topic.adding.get(number, ())),
+                    removing=list(topic.removing.get(number, ())),
+                )
+            )
+    return rows
 
 
 async def show_controller(zookeeper: ZooKeeper) -> list[ControllerEntry]:

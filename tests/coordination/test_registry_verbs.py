@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from klog.coordination import brokers, cluster, controller, topics
+from klog.coordination import brokers, cluster, controller, partition_states, topics
 from klog.coordination.brokers import Broker
 from klog.coordination.controller import ControllerTerm
+from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NoNode, UsageError
+from klog.names import TopicPartition
 from klog.ops import registries
 
 
@@ -45,6 +47,17 @@ def test_topics(zk: ZooKeeper, term: ControllerTerm) -> None:
     assert (b.topic_id, b.replicas, b.config) == (str(made.topic_id), {"0": [1], "1": [12, 1]}, {"retention.ms": "5"})
 
 
+def test_isr(zk: ZooKeeper, term: ControllerTerm) -> None:
+    topics.create(zk, "b", {0: [1, 12], 1: [12, 1]}, {}, [term.fence])
+    state = PartitionState(1, 3, (1,), term.epoch, new=True, incarnations=(77,))
+    partition_states.create_many(zk, {TopicPartition("b", 0): state}, [term.fence])
+    led, unled = asyncio.run(registries.list_isr(zk))
+    assert (led.path, led.version, led.topic, led.partition) == ("/brokers/topics/b/partitions/0/state", 0, "b", 0)
+    assert (led.leader, led.leader_epoch, led.isr, led.catching_up, led.controller_epoch) == (1, 3, [1], [12], 1)
+    assert (led.new, led.incarnations, led.adding, led.removing) == (True, [77], [], [])
+    assert (unled.partition, unled.version, unled.leader, unled.isr, unled.catching_up) == (1, None, None, [], [12, 1])
+
+
 def test_controller(zk: ZooKeeper, term: ControllerTerm) -> None:
     (row,) = asyncio.run(registries.show_controller(zk))
     assert (row.path, row.version, row.session) == ("/controller", 0, f"{zk.session_id:#x}")
@@ -57,6 +70,7 @@ def test_controller(zk: ZooKeeper, term: ControllerTerm) -> None:
 def test_an_empty_chroot_has_no_rows(zk: ZooKeeper) -> None:
     assert asyncio.run(registries.list_brokers(zk)) == []
     assert asyncio.run(registries.list_topics(zk)) == []
+    assert asyncio.run(registries.list_isr(zk)) == []
     assert asyncio.run(registries.show_controller(zk)) == []
     assert zk.children("/") == []  # looking has made nothing
 
