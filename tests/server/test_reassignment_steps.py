@@ -206,8 +206,6 @@ def test_however_brokers_catch_up_or_restart_it_ends_at_the_last_target(
     for turn in range(100):
         drawn = data.draw(st.sampled_from(["step", "grow", "restart", "ask"])) if turn < 20 else None
         act = drawn or ("step", "grow")[turn % 2]
-            data.draw(st.sampled_from(["step", "grow", "restart", "ask"])) if turn < 20 else ("step", "grow")[turn % 2]
-        )
         if act == "ask" or (turn == 20 and todo):
             target = todo.pop(0) if todo else None
             if target is None and not entry.in_progress:
