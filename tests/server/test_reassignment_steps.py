@@ -13,7 +13,6 @@ from klog.coordination.topics import Topic
 from klog.errors import InvalidReplicaAssignment, NoReassignmentInProgress
 from klog.replication.election import Situation
 from klog.server.controller.reassignment import (
-    Announce,
     Copying,
     Entry,
     Shed,
@@ -101,82 +100,74 @@ def test_a_target_that_cannot_be(target: tuple[int, ...], words: str) -> None:
 # --- Steps ------------------------------------------------------------------------------------------------------------
 
 
-def test_first_the_replicas_are_told_under_a_new_epoch() -> None:
-    step = next_step(BEGUN, state(1, 1, 2, 3), EVERYBODY, announced=False)
-    assert isinstance(step, Announce)
-    assert (step.decision.leader, step.decision.leader_epoch, step.decision.isr) == (1, 6, (1, 2, 3))
-    assert step.decision.incarnations == (101, 102, 103)
-
-
-def test_then_they_catch_up() -> None:
-    assert next_step(BEGUN, state(1, 1, 2, 3), EVERYBODY, announced=True) == Copying((4, 5))
-    assert next_step(BEGUN, state(1, 1, 2, 3, 5), EVERYBODY, announced=True) == Copying((4,))
+def test_first_the_new_ones_catch_up() -> None:
+    assert next_step(BEGUN, state(1, 1, 2, 3), EVERYBODY) == Copying((4, 5))
+    assert next_step(BEGUN, state(1, 1, 2, 3, 5), EVERYBODY) == Copying((4,))
 
 
 def test_then_the_old_ones_go_and_a_leader_that_goes_is_replaced_by_the_first_of_the_target() -> None:
-    for announced in (True, False):
-        step = next_step(BEGUN, state(1, 1, 2, 3, 5, 4), EVERYBODY, announced=announced)
-        assert isinstance(step, Shed)
-        assert step.gone == (1, 3) and step.entry == Entry((4, 2, 5))
-        assert (step.decision.leader, step.decision.leader_epoch) == (4, 6)
-        assert step.decision.isr == (2, 5, 4) and step.decision.incarnations == (102, 105, 104)
+    step = next_step(BEGUN, state(1, 1, 2, 3, 5, 4), EVERYBODY)
+    assert isinstance(step, Shed)
+    assert step.gone == (1, 3) and step.entry == Entry((4, 2, 5))
+    assert (step.decision.leader, step.decision.leader_epoch) == (4, 6)
+    assert step.decision.isr == (2, 5, 4) and step.decision.incarnations == (102, 105, 104)
 
 
 def test_a_leader_that_stays_leads_on_under_a_new_epoch() -> None:
-    step = next_step(BEGUN, state(2, 1, 2, 3, 4, 5), EVERYBODY, announced=True)
+    step = next_step(BEGUN, state(2, 1, 2, 3, 4, 5), EVERYBODY)
     assert isinstance(step, Shed)
     assert (step.decision.leader, step.decision.leader_epoch) == (2, 6)
 
 
 def test_old_replicas_that_are_dead_or_out_of_sync_hold_nothing_up() -> None:
-    step = next_step(BEGUN, state(4, 4, 2, 5), alive(2, 4, 5), announced=True)
+    step = next_step(BEGUN, state(4, 4, 2, 5), alive(2, 4, 5))
     assert isinstance(step, Shed) and step.gone == (1, 3)
 
 
 def test_a_dead_target_stalls_it_and_is_named() -> None:
-    assert next_step(BEGUN, state(1, 1, 2, 3, 5), alive(1, 2, 3, 5), announced=True) == Stalled("broker 4 is not alive")
-    assert next_step(BEGUN, state(1, 1, 2), alive(1, 2), announced=True) == Stalled("brokers 4, 5 are not alive")
-    lost = next_step(BEGUN, state(1, 1, 2, 3, 5), alive(1, 2, 3, 4, 5, offline=(4,)), announced=True)
+    assert next_step(BEGUN, state(1, 1, 2, 3, 5), alive(1, 2, 3, 5)) == Stalled("broker 4 is not alive")
+    assert next_step(BEGUN, state(1, 1, 2), alive(1, 2)) == Stalled("brokers 4, 5 are not alive")
+    lost = next_step(BEGUN, state(1, 1, 2, 3, 5), alive(1, 2, 3, 4, 5, offline=(4,)))
     assert lost == Stalled("the disk of broker 4 does not serve")
 
 
 def test_an_election_that_is_due_comes_first() -> None:
-    assert next_step(BEGUN, None, EVERYBODY, announced=True) == Stalled("nobody leads it")
-    assert next_step(BEGUN, state(NO_LEADER, 1), EVERYBODY, announced=True) == Stalled("nobody leads it")
-    assert next_step(BEGUN, state(1, 1, 2), alive(2, 4, 5), announced=True) == Stalled("its leader 1 is not alive")
+    assert next_step(BEGUN, None, EVERYBODY) == Stalled("nobody leads it")
+    assert next_step(BEGUN, state(NO_LEADER, 1), EVERYBODY) == Stalled("nobody leads it")
+    assert next_step(BEGUN, state(1, 1, 2), alive(2, 4, 5)) == Stalled("its leader 1 is not alive")
     again = Situation(live={1: 999, 2: 102, 4: 104, 5: 105})
-    assert next_step(BEGUN, state(1, 1, 2), again, announced=True) == Stalled("its leader 1 is not alive")
+    assert next_step(BEGUN, state(1, 1, 2), again) == Stalled("its leader 1 is not alive")
 
 
 def test_a_replica_that_restarted_since_it_was_in_sync_is_not_in_sync() -> None:
     restarted = Situation(live={**EVERYBODY.live, 4: 999})
-    assert next_step(BEGUN, state(1, 1, 2, 3, 5, 4), restarted, announced=True) == Copying((4,))
+    assert next_step(BEGUN, state(1, 1, 2, 3, 5, 4), restarted) == Copying((4,))
 
 
 def test_nothing_to_do_where_nothing_is_reassigned() -> None:
-    assert next_step(Entry((1, 2)), state(1, 1), alive(1), announced=False) is None
+    assert next_step(Entry((1, 2)), state(1, 1), alive(1)) is None
 
 
 def test_a_cancel_waits_for_nobody_but_a_leader() -> None:
     back = cancel(BEGUN)
-    step = next_step(back, state(1, 1, 5), alive(1, 5), announced=False)
+    step = next_step(back, state(1, 1, 5), alive(1, 5))
     assert isinstance(step, Shed)
     assert step.entry == Entry((1, 2, 3)) and step.gone == (4, 5) and step.decision.isr == (1,)
-    led_by_a_new_one = next_step(back, state(5, 5, 4), alive(4, 5), announced=True)
+    led_by_a_new_one = next_step(back, state(5, 5, 4), alive(4, 5))
     assert led_by_a_new_one == Stalled("brokers 1, 2, 3 are not alive")
-    assert next_step(back, state(5, 5, 4), alive(3, 4, 5, 1, 2), announced=True) == Copying((1, 2, 3))
+    assert next_step(back, state(5, 5, 4), alive(3, 4, 5, 1, 2)) == Copying((1, 2, 3))
 
 
 def test_fewer_replicas_are_dropped_at_once_if_those_that_stay_are_in_sync() -> None:
     fewer = begin(Entry((1, 2, 3)), (2, 3))
-    step = next_step(fewer, state(1, 1, 2, 3), alive(1, 2, 3), announced=False)
+    step = next_step(fewer, state(1, 1, 2, 3), alive(1, 2, 3))
     assert isinstance(step, Shed) and step.decision.leader == 2 and step.decision.isr == (2, 3)
-    assert next_step(fewer, state(1, 1, 2), alive(1, 2), announced=True) == Stalled("broker 3 is not alive")
+    assert next_step(fewer, state(1, 1, 2), alive(1, 2)) == Stalled("broker 3 is not alive")
 
 
 def test_what_an_earlier_target_was_filling_goes_first() -> None:
     other = begin(BEGUN, (6, 2, 5), 1000)
-    step = next_step(other, state(4, 1, 2, 3, 4), EVERYBODY, announced=False)
+    step = next_step(other, state(4, 1, 2, 3, 4), EVERYBODY)
     assert isinstance(step, Shed)
     assert step.gone == (4,) and step.decision.leader != 4 and 4 not in step.decision.isr
     assert step.entry == Entry((6, 2, 5, 1, 3), (6, 5), (1, 3), (1, 2, 3), 1000)
@@ -184,7 +175,7 @@ def test_what_an_earlier_target_was_filling_goes_first() -> None:
 
 def test_what_an_earlier_target_was_filling_stays_while_it_alone_is_in_sync() -> None:
     other = begin(BEGUN, (6, 2, 5))
-    assert next_step(other, state(4, 4), alive(4, 6, 2, 5), announced=True) == Copying((6, 2, 5))
+    assert next_step(other, state(4, 4), alive(4, 6, 2, 5)) == Copying((6, 2, 5))
 
 
 # --- It always ends, and never without a replica that has everything -----------------------------------------------
@@ -199,7 +190,7 @@ def test_however_brokers_catch_up_or_restart_it_ends_at_the_last_target(
     origin: tuple[int, ...], wanted: list[tuple[int, ...] | None], data: st.DataObject
 ) -> None:
     """Targets follow one another (None: cancel); brokers restart meanwhile; at last all live and catch up."""
-    entry, now, announced = Entry(origin), state(origin[0], *origin), True
+    entry, now = Entry(origin), state(origin[0], *origin)
     live = {one: 100 + one for one in range(1, 7)}
     todo = list(wanted)
     goal: tuple[int, ...] = origin
@@ -212,7 +203,6 @@ def test_however_brokers_catch_up_or_restart_it_ends_at_the_last_target(
                 continue
             goal = entry.origin if target is None else target
             entry = cancel(entry) if target is None else begin(entry, target)
-            announced = False
         elif act == "grow":
             members = dict(zip(now.isr, now.incarnations, strict=True))
             behind = [one for one in entry.replicas if members.get(one) != live[one]]
@@ -224,14 +214,12 @@ def test_however_brokers_catch_up_or_restart_it_ends_at_the_last_target(
             if one != now.leader:
                 live[one] += 1000
         else:
-            step = next_step(entry, now, Situation(live=live), announced=announced)
-            if isinstance(step, Announce | Shed):
+            step = next_step(entry, now, Situation(live=live))
+            if isinstance(step, Shed):
                 before = now
                 now = step.decision.applied(now, 1)
                 assert set(now.isr) <= set(before.isr) and now.leader in now.isr
                 assert now.leader_epoch > before.leader_epoch
-                announced = True
-            if isinstance(step, Shed):
                 assert set(step.gone) == set(entry.replicas) - set(step.entry.replicas)
                 assert not set(now.isr) & set(step.gone)
                 entry = step.entry

@@ -6,15 +6,14 @@ are Kafka 2.4's). Nothing else is remembered, so whoever is controller goes on f
 
     replicas           adding   removing   ISR
     1, 2, 3            -        -          1, 2, 3         before
-    4, 2, 5, 1, 3      4, 5     1, 3       1, 2, 3         begun: `begin`, then `Announce`
+    4, 2, 5, 1, 3      4, 5     1, 3       1, 2, 3         begun: `begin`; all replicas are told
     4, 2, 5, 1, 3      4, 5     1, 3       1, 2, 3, 5, 4   4 and 5 have caught up: `Shed`
     4, 2, 5            -        -          4, 2, 5         over
 
-What the shell does for each, one act at a time (`klog.server.controller.reassigner`):
+What the shell does for each, one act at a time (`klog.server.controller.reassigner`). A new controller tells everybody
+everything, which is all that a death between writing an entry and telling of it needs.
 
-    Announce  write the state: the same leader and ISR under the next epoch; tell all replicas. An epoch that they know
-              would not make them look at the new list. Once a term for each entry: an earlier controller may have died
-              between writing the topic's node and telling.
+    begin     write the entry to the topic's node; tell all its replicas.
     Shed      write the state (a leader that stays, the ISR without those that go, the next epoch); write the entry to
               the topic's node; tell the replicas; stop and delete those that go, the dead ones when they are back. In
               this order: a replica that lost its log is in no ISR, and an old leader cannot take it back in.
@@ -144,13 +143,6 @@ def check_target(entry: Entry, target: Sequence[int], live: Collection[int]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Announce:
-    """Tell the replicas of each other, under a new epoch."""
-
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True)
 class Shed:
     """Let `gone` go: the state, then the entry, then their logs."""
 
@@ -173,14 +165,14 @@ class Stalled:
     reason: str
 
 
-Step = Announce | Shed | Copying | Stalled
+Step = Shed | Copying | Stalled
 
 
-def next_step(entry: Entry, state: PartitionState | None, situation: Situation, *, announced: bool) -> Step | None:
+def next_step(entry: Entry, state: PartitionState | None, situation: Situation) -> Step | None:
     """What is to be done now; None where the partition is not being reassigned.
 
-    `situation` is that of the entry's replicas; `announced`: this controller has told them of this entry. Elections
-    for dead leaders come before: as long as one is due this is `Stalled`.
+    `situation` is that of the entry's replicas. Elections for dead leaders come before: as long as one is due this is
+    `Stalled`.
     """
     if not entry.in_progress:
         return None
@@ -201,8 +193,6 @@ def next_step(entry: Entry, state: PartitionState | None, situation: Situation, 
         shed = _shed(state, situation, left, entry.abandoned)
         if isinstance(shed, Shed):
             return shed
-    if not announced:
-        return Announce(_same(state, situation))
     waiting_for = [one for one in missing if one not in situation.live]
     if waiting_for:
         return Stalled(f"{_brokers(waiting_for)} {'is' if len(waiting_for) == 1 else 'are'} not alive")
@@ -225,17 +215,6 @@ def _shed(state: PartitionState, situation: Situation, left: Entry, gone: tuple[
     }
     what = f"reassigned to {_names(left.target)}"
     return Shed(replace(chosen, isr=tuple(kept), incarnations=tuple(kept.values()), reason=what), left, gone)
-
-
-def _same(state: PartitionState, situation: Situation) -> Decision:
-    """The leader and ISR there are, under the next epoch."""
-    chosen = election.reassigned(state, (state.leader,), situation)
-    if isinstance(chosen, Decision):
-        return replace(chosen, reason="its replicas change")
-    # A leader that is damaged leads all the same as long as nobody else may.
-    return Decision(
-        state.leader, state.leader_epoch + 1, state.isr, state.incarnations, state.new, False, "its replicas change"
-    )
 
 
 def _once(ids: Iterable[int]) -> tuple[int, ...]:
