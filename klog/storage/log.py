@@ -64,6 +64,10 @@ class Log(DurableLog):
         found: Recovered,
     ) -> None:
         super().__init__(name, folder, home, file_system, found)
+        self.committed_at_open = 0
+        """The high watermark that the checkpoint named when the log was opened; 0 of one made since."""
+        self.nothing_lost = False
+        """Whether it is known that no crash has taken anything from it that was not flushed yet (rule R1)."""
         self.flush_is_queued = False
         self.flush_is_scheduled = False
         self.reconfigure(config)
@@ -262,7 +266,9 @@ class Log(DurableLog):
 
     def _roll(self) -> Segment:
         """Close the active segment and begin the next at the log's end."""
-        return self._begin_segment(self._end.address)
+        segment = self._begin_segment(self._end.address)
+        self._home.rolled(self)
+        return segment
 
     def _check_writable(self, size: int) -> None:
         self._check_open()

@@ -9,6 +9,8 @@
     log-start-offset-checkpoint        the start shown, where it is not the first file's (rule L4)
     log-summary-checkpoint             counts, times, epochs, producers at the recovery point
     replication-offset-checkpoint      high watermarks
+    .kafka_cleanshutdown               everything was on the disk when the dir was closed; gone as soon as it is opened
+                                       again. It names the logs that had lost something before (rule R1)
     <topic>-<partition>/               see partition_folder.py
 
 The dir is the unit of failure: an I/O error takes it offline with all its logs, and no other dir (rule L5).
@@ -39,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 LOCK: Final = ".lock"
 META: Final = "meta.properties"
+CLEAN_STOP: Final = ".kafka_cleanshutdown"
 
 
 class LogDir(Health):
@@ -112,6 +115,8 @@ class LogDir(Health):
         """Open and recover every partition's log. Raises StorageError."""
         fs = self.file_system
         saved = self.checkpoints.load()
+        committed = self.checkpoints.high_watermarks()
+        kept = self._take_clean_stop()
         # What a killed process left in the page cache goes to the disk in one go, so that no log waits for its own.
         try:
             fs.sync_everything(self.path)
@@ -134,11 +139,34 @@ class LogDir(Health):
                 _log.error("%s has no topic id: set aside", folder)
                 self._set_aside(name, None)
                 continue
-            self._open(name, topic_id, config_of(name), saved.get(name), written=written)
+            opened = self._open(name, topic_id, config_of(name), saved.get(name), written=written)
+            opened.committed_at_open = committed.get(name, 0)
+            opened.nothing_lost = kept is not None and name not in kept
         try:
             self.checkpoint()
         except DiskFull as error:
             _log.warning("the checkpoint was not written: %s", error)
+
+    def _take_clean_stop(self) -> set[TopicPartition] | None:
+        """Read the mark and remove it, durably, before anything is written that a crash could lose.
+
+        The logs that had lost something before; None where there is no mark, so that any may have.
+        """
+        path = f"{self.path}/{CLEAN_STOP}"
+        data = self.file_system.read(path)
+        if data is None:
+            return None
+        self.file_system.remove(path)
+        self.file_system.sync_folder(self.path)
+        names = map(partition_folder.parse_folder_name, data.decode("utf-8", "replace").split())
+        return {name for name in names if name is not None}
+
+    def _leave_clean_stop(self) -> None:
+        unsafe = [str(name) for name, log in sorted(self.logs.items()) if not log.nothing_lost]
+        try:
+            self.file_system.replace(f"{self.path}/{CLEAN_STOP}", "".join(f"{one}\n" for one in unsafe).encode())
+        except StorageError as error:
+            _log.warning("%s: the next start takes this stop for a crash: %s", self.path, error)
 
     def create(self, wanted: Mapping[TopicPartition, tuple[UUID, LogConfig]]) -> dict[TopicPartition, Log]:
         """The logs of these partitions: empty ones, durable when it returns, where there are none.
@@ -258,11 +286,15 @@ class LogDir(Health):
                 self.checkpoints.note(all_logs=True)
                 self.checkpoints.write()
         finally:
+            all_closed = self.failure is None
             for log in self.logs.values():
                 try:
                     log.close()
                 except StorageError as error:
+                    all_closed = False
                     _log.error("%s: %s", log.topic_partition, error)
+            if all_closed and self.failure is None:
+                self._leave_clean_stop()
             self._held.release()
 
     def abandon(self) -> None:

@@ -1,0 +1,138 @@
+"""Looks after the ISRs of the partitions that this broker leads: at a beat, and when a follower may have caught up.
+
+At each beat, a quarter of ``replica.lag.time.max.ms``, every replicated partition notes where its log ends; who has not
+flushed up to a note that is older than the lag time leaves the ISR (rule R4). The clock that this is measured by stands
+still while this process does: a broker that was stopped for a while must not find its followers late for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from klog.coordination.zookeeper import Check
+from klog.errors import KlogError
+from klog.names import TopicPartition
+from klog.replication.partition import Partition
+from klog.server.isr_writer import IsrWriter
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+BEATS = 4
+"""In the lag time: a follower is found late between one lag time and one and a half."""
+TOGETHER_S = 0.01
+"""Followers that catch up so soon after one another go into one write."""
+
+
+class Led(Protocol):
+    """What the keeper is given: `klog.server.replicas.Replicas`."""
+
+    partitions: dict[TopicPartition, Partition]
+
+    def fence_of(self, name: TopicPartition) -> Sequence[Check]: ...
+    def step_down(self, partition: Partition, why: str) -> None: ...
+
+
+class IsrKeeper:
+    """Event loop only."""
+
+    def __init__(self, broker: Broker, led: Led) -> None:
+        self._broker = broker
+        self._led = led
+        self._writer = IsrWriter(broker, led.fence_of, led.step_down)
+        self._lag_s = broker.config.integer("replica.lag.time.max.ms") / 1000
+        messages = broker.config["replica.lag.max.messages"]
+        self._lag_messages = messages if isinstance(messages, int) else None
+        self._clock_s = 0.0
+        self._noticed: set[Partition] = set()
+        self._lost_dirs: set[str] = set()
+        self._given_up: dict[TopicPartition, float] = {}
+        self._beating: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin, if that has not happened."""
+        if self._beating is None and not self._closed:
+            self._beating = self._broker.spawn(self._beat())
+
+    def close(self) -> None:
+        self._closed = True
+        if self._beating is not None:
+            self._beating.cancel()
+
+    # --- who is in sync ---------------------------------------------------------------------------------------------
+
+    def look_at(self, partition: Partition) -> None:
+        """A follower of it may have caught up."""
+        if not self._noticed and not self._closed:
+            self._broker.loop.call_later(TOGETHER_S, self._look_at_noticed)
+        self._noticed.add(partition)
+
+    def look_at_all(self) -> None:
+        """Who lives has changed, so others may join."""
+        for partition in self._led.partitions.values():
+            if len(partition.isr) < len(partition.replicas):
+                self.look_at(partition)
+
+    def _look_at_noticed(self) -> None:
+        noticed, self._noticed = self._noticed, set()
+        if not self._closed:
+            self._propose(noticed)
+
+    def _propose(self, partitions: set[Partition]) -> None:
+        alive = {broker_id: one.incarnation for broker_id, one in self._broker.image.brokers.items()}
+        for partition in partitions:
+            change = partition.propose_isr(self._clock_s, alive, self._lag_s, self._lag_messages)
+            if change is not None:
+                self._writer.write(partition, change)
+
+    async def _beat(self) -> None:
+        interval_s = self._lag_s / BEATS
+        before_s = self._broker.loop.time()
+        while True:
+            await asyncio.sleep(interval_s)
+            now_s = self._broker.loop.time()
+            self._clock_s += min(now_s - before_s, 2 * interval_s)
+            before_s = now_s
+            try:
+                await self._look()
+            except KlogError as error:
+                log.error("looking after the replicas: %s", error.message)
+
+    async def _look(self) -> None:
+        self.look_at_disks()
+        replicated = [one for one in self._led.partitions.values() if len(one.replicas) > 1]
+        for partition in replicated:
+            partition.mark(self._clock_s, self._lag_s)
+        late = [one for one in replicated if one.isr_size > 1 and one.own_flush_is_overdue(self._clock_s, self._lag_s)]
+        if late:
+            self._give_up(late)
+        self._propose(set(replicated) - set(late))
+        deserted = [one for one in replicated if one.is_deserted(self._clock_s, self._lag_s / 2)]
+        if deserted:
+            await self._writer.read_again(deserted)
+
+    # --- what cannot be led any more --------------------------------------------------------------------------------
+
+    def _give_up(self, late: list[Partition]) -> None:
+        """Our own disk is what everybody waits for: another shall lead (rule R4)."""
+        self._given_up = {name: at for name, at in self._given_up.items() if self._clock_s - at < self._lag_s}
+        names = [one.topic_partition for one in late if one.topic_partition not in self._given_up]
+        if names:
+            log.error("flushes of %d partitions, %s first, are overdue: giving up leadership", len(names), names[0])
+            self._given_up |= dict.fromkeys(names, self._clock_s)
+            self._broker.report_offline(names, may_follow=True)
+
+    def look_at_disks(self) -> None:
+        """Tell the controller, once, of each log dir that has failed: its replicas are lost (rule L5)."""
+        for one in self._broker.log_dirs.dirs:
+            if one.failure is not None and one.path not in self._lost_dirs:
+                self._lost_dirs.add(one.path)
+                log.error("%s: %d replicas are lost with it", one.failure.message, len(one.logs))
+                if one.logs:
+                    self._broker.report_offline(list(one.logs), may_follow=False)

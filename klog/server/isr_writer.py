@@ -1,0 +1,184 @@
+"""An ISR change of a leader, to ZooKeeper and back (rules R2, Z1, Z2).
+
+A write names the version it replaces, and is fenced by the topic's node and by the broker's own registration. Those
+that come together are one multi. What is not plainly written is read again, and judged by what stands there:
+
+    our own content, one version on      it is written, whatever the answer was
+    same leader, same epoch, newer       another has changed the ISR: adopt it
+    anything else, or a fence has failed we lead no more: step down, fail every acknowledgement that waits
+    ZooKeeper is away                    nothing is known: the union of both ISRs counts on, try again
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from klog.coordination import partition_states
+from klog.coordination.partition_states import PartitionState
+from klog.coordination.zookeeper import Check, ZooKeeper
+from klog.errors import BadVersion, KlogError, NodeExists, NoNode
+from klog.names import TopicPartition
+from klog.replication.isr import IsrChange, Membership
+from klog.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 0.5
+"""After a write whose outcome is not known: ZooKeeper has been waited for already, for a session's time-out."""
+
+Fences = Mapping[TopicPartition, Sequence[Check]]
+
+
+class _Wanted(NamedTuple):
+    partition: Partition
+    change: IsrChange
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody still waits for the outcome."""
+        return self.partition.change is self.change and not self.partition.resigned
+
+
+class IsrWriter:
+    """Event loop only; ZooKeeper is asked in threads, one write at a time."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        fence_of: Callable[[TopicPartition], Sequence[Check]],
+        step_down: Callable[[Partition, str], None],
+    ) -> None:
+        self._broker = broker
+        self._fence_of = fence_of
+        self._step_down = step_down
+        self._queue: dict[TopicPartition, _Wanted] = {}
+        self._is_writing = False
+
+    def write(self, partition: Partition, change: IsrChange) -> None:
+        """Write a change that the partition has proposed; its outcome is told to the partition."""
+        self._queue[partition.topic_partition] = _Wanted(partition, change)
+        if not self._is_writing:
+            self._is_writing = True
+            self._broker.spawn(self._drain())
+
+    async def _drain(self) -> None:
+        try:
+            while self._queue:
+                queue, self._queue = self._queue, {}
+                await self._write({name: one for name, one in queue.items() if one.is_open})
+        finally:
+            self._is_writing = False
+
+    async def _write(self, wanted: dict[TopicPartition, _Wanted]) -> None:
+        registration = self._broker.registration
+        for name, one in list(wanted.items()):
+            if registration is None or one.partition.incarnation != registration.incarnation:
+                del wanted[name]
+                self._step_down(one.partition, "the broker has registered again since")
+        if registration is None or not wanted:
+            return
+        states = {name: self._state(one) for name, one in wanted.items()}
+        fences = {name: (*self._fence_of(name), registration.fence) for name in wanted}
+        try:
+            found = await asyncio.to_thread(write_states, self._broker.zookeeper, states, fences)
+        except KlogError as error:
+            log.warning("an ISR change of %s is not decided yet: %s", _shown(wanted), error.message)
+            await asyncio.sleep(AGAIN_S)
+            for name, one in wanted.items():
+                if one.is_open:
+                    self._queue.setdefault(name, one)
+            return
+        written = [name for name, one in wanted.items() if self._settle(one, found[name])]
+        if written:
+            self._broker.report_isr(written)
+
+    def _state(self, wanted: _Wanted) -> PartitionState:
+        partition, change = wanted
+        return PartitionState(
+            leader=partition.broker_id,
+            leader_epoch=partition.leader_epoch,
+            isr=change.isr,
+            controller_epoch=partition.membership.controller_epoch,
+            version=change.state_version,
+            incarnations=change.incarnations,
+        )
+
+    def _settle(self, wanted: _Wanted, found: PartitionState | None) -> bool:
+        """Whether the change stands as it was wanted."""
+        partition, change = wanted
+        if not wanted.is_open:
+            return False
+        if found == replace(self._state(wanted), version=change.state_version + 1):
+            partition.isr_settled(change, change.state_version + 1)
+            log.info("%s: ISR %s (%s)", partition.topic_partition, list(change.isr), change.reason)
+            return True
+        self.judge(partition, found)
+        return False
+
+    def judge(self, partition: Partition, found: PartitionState | None) -> None:
+        """Go by what stands in ZooKeeper; None where it cannot be ours any more."""
+        if found is not None and (found.leader, found.leader_epoch) == (partition.broker_id, partition.leader_epoch):
+            membership = Membership(
+                partition.replicas, found.isr, found.incarnations, found.version, found.controller_epoch
+            )
+            if partition.adopt(membership):
+                log.info("%s: ISR %s, by another's hand", partition.topic_partition, list(found.isr))
+        elif found is None:
+            self._step_down(partition, "its state in ZooKeeper is fenced off or gone")
+        else:
+            self._step_down(partition, f"broker {found.leader} leads in epoch {found.leader_epoch}")
+
+    async def read_again(self, partitions: Iterable[Partition]) -> None:
+        """Rule R6: whether we still lead these, asked of ZooKeeper."""
+        asked = {partition.topic_partition: partition for partition in partitions}
+        try:
+            found = await asyncio.to_thread(partition_states.read_many, self._broker.zookeeper, list(asked))
+        except KlogError as error:
+            log.debug("states could not be read again: %s", error.message)
+            return
+        for name, partition in asked.items():
+            if not partition.resigned:
+                self.judge(partition, found[name])
+
+
+def write_states(
+    zookeeper: ZooKeeper, wanted: Mapping[TopicPartition, PartitionState], fences: Fences
+) -> dict[TopicPartition, PartitionState | None]:
+    """Replace states; what stands there now, each ours or another's. None: not ours to write, or it is gone.
+
+    In a thread. Raises ZooKeeperError, SessionLost among them, when that cannot be told.
+    """
+    stands: dict[TopicPartition, PartitionState | None] = {}
+    left = dict(wanted)
+    for together in (True, True, False):
+        if not left:
+            break
+        groups = [left] if together else [{name: state} for name, state in left.items()]
+        for group in groups:
+            try:
+                stands |= partition_states.write_many(zookeeper, group, _together(fences, group))
+                left = {name: state for name, state in left.items() if name not in group}
+            except (BadVersion, NodeExists, NoNode):
+                continue
+        # Of those together one may have spoiled it for the others, and in parts some may be written.
+        for name, found in partition_states.read_many(zookeeper, left).items():
+            if found is None or found.version != left[name].version:
+                stands[name] = found
+                del left[name]
+    return stands | dict.fromkeys(left)  # alone, at the right version, and refused: a fence has failed
+
+
+def _together(fences: Fences, names: Iterable[TopicPartition]) -> list[Check]:
+    return list(dict.fromkeys(check for name in names for check in fences[name]))
+
+
+def _shown(names: Iterable[TopicPartition]) -> str:
+    shown = sorted(map(str, names))
+    return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")
