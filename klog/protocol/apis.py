@@ -13,7 +13,7 @@ from typing import Any
 import kio.index
 
 from klog.errors import UnsupportedVersion
-from klog.protocol import interbroker, own
+from klog.protocol import interbroker, own, reassignment
 
 OWN_KEYS_FROM = 10000
 """klog's own requests have keys from here on; Kafka's stay far below (the highest is under 100)."""
@@ -58,13 +58,15 @@ class ApiKey(IntEnum):
     REPORT_ISR = 10015
     REPORT_OFFLINE = 10016
     REPLICA_FETCH = 10017
+    ALTER_REASSIGNMENTS = 10020
+    DESCRIBE_REASSIGNMENTS = 10021
 
 
 WRITTEN_BY_HAND = frozenset({ApiKey.REPLICA_FETCH})
 """Of our own: what has no schema, and a head without tags."""
 
-_OWN_REQUESTS = {**own.REQUESTS, **interbroker.REQUESTS}
-_OWN_RESPONSES = {**own.RESPONSES, **interbroker.RESPONSES}
+_OWN_REQUESTS = {**own.REQUESTS, **interbroker.REQUESTS, **reassignment.REQUESTS}
+_OWN_RESPONSES = {**own.RESPONSES, **interbroker.RESPONSES, **reassignment.RESPONSES}
 
 
 @cache
