@@ -1,16 +1,9 @@
-"""Faults in numbers: what the tests do a few times, done many times, at points drawn from a seed that is printed.
-
-scripts/faults --export 30      an export by Spark, killed with -9 thirty times and run again: every message once
-"""
+"""An export by Spark, killed with -9 again and again at points drawn from a seed, and run again: every message once."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
-import secrets
-import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -33,23 +26,12 @@ NEVER = "999999"
 POINTS = (*STEPS, "writing", "by time", "two at once")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/faults", description=__doc__, add_help=True)
-    parser.add_argument("--export", type=int, metavar="N", default=0, help="kill an export N times")
-    parser.add_argument("--seed", type=int, default=secrets.randbits(32), help="repeat a run")
-    given = parser.parse_args()
-    if not given.export:
-        parser.error("say what to do: --export N")
-    print(f"seed {given.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="klog-faults-") as folder:
-        return kill_exports(given.export, random.Random(given.seed), Path(folder))
-
-
 def kill_exports(kills: int, draw: random.Random, folder: Path) -> int:
     """Each round: more messages, an export killed at a point, and what is there held against what was produced.
 
     Returns the exit code: 1 where a message is missing, there twice, or what was committed is not whole batches.
     """
+    os.environ["JAVA_TOOL_OPTIONS"] = killed_export.JVM_QUICK_START
     zookeeper = embedded.start(folder / "zookeeper", cache=None)
     zookeeper.await_serving()
     broker = RunningBroker(folder / "broker", f"{zookeeper.address}/faults")
@@ -104,8 +86,3 @@ def _check_committed(root: Path, produced: dict[int, list[int]]) -> int:
     for partition, offsets in found.items():
         assert offsets == produced[partition][: len(offsets)], f"partition {partition} is not exact"
     return sum(map(len, found.values()))
-
-
-if __name__ == "__main__":
-    os.environ["JAVA_TOOL_OPTIONS"] = killed_export.JVM_QUICK_START
-    sys.exit(main())

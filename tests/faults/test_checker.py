@@ -1,0 +1,298 @@
+"""The checker catches each anomaly that is planted, and finds nothing in histories that are clean."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.faults import history
+from tests.faults.checker import check
+from tests.faults.history import (
+    Assigned,
+    Batch,
+    Begun,
+    Committed,
+    End,
+    Ended,
+    Event,
+    Fault,
+    Polled,
+    Replica,
+    Shown,
+)
+
+
+def clean() -> list[Event]:
+    """Two producers, two consumers, one partition: five messages acknowledged, one refused, one unknown and there."""
+    events: list[Event] = [Assigned(0.0, "c1", 0, 0), Assigned(0.0, "c2", 0, 0)]
+    for number, offset in ((0, 0), (1, 70), (2, 210)):
+        events += [
+            Begun(number + 0.1, "p1", number, 0, f"p1-{number}"),
+            Ended(number + 0.2, "p1", number, "ok", offset),
+        ]
+    for number, offset in ((0, 140), (1, 280)):
+        events += [
+            Begun(number + 3.1, "p2", number, 0, f"p2-{number}"),
+            Ended(number + 3.2, "p2", number, "ok", offset),
+        ]
+    events += [Begun(5.1, "p2", 2, 0, "p2-2"), Ended(5.2, "p2", 2, "fail", error="refused")]
+    events += [Begun(5.3, "p1", 3, 0, "p1-3"), Ended(5.4, "p1", 3, "info", error="timed out")]
+    log = ((0, "p1-0"), (70, "p1-1"), (140, "p2-0"), (210, "p1-2"), (280, "p2-1"), (350, "p1-3"))
+    events += [Shown(6.0, "c1", 0, 141), Polled(6.0, "c1", 0, log[:3]), Committed(6.1, "c1", 0, 141)]
+    events += [Fault(6.2, "kill", "1", False), Begun(6.3, "p1", 4, 0, "p1-4"), Ended(8.4, "p1", 4, "ok", 420)]
+    events += [Fault(8.5, "kill", "1", True), Shown(8.6, "c1", 0, 421), Polled(8.7, "c1", 0, (*log[3:], (420, "p1-4")))]
+    events += [Polled(9.0, "c2", 0, (*log, (420, "p1-4")), final=True), End(9.1, 0, 421)]
+    batches = tuple(Batch(at, at, 70, at // 200, True, f"{at:x}") for at in range(0, 421, 70))
+    return [*events, *(Replica(9.5, broker, 0, batches) for broker in (1, 2, 3))]
+
+
+def kinds(events: list[Event]) -> set[str]:
+    return set(check(events).kinds)
+
+
+def swap(old: Callable[[Event], bool], new: Callable[[Event], Event | None]) -> list[Event]:
+    """The clean history with every event that `old` picks replaced, or left out."""
+    changed = [new(event) if old(event) else event for event in clean()]
+    assert changed != clean(), "nothing was planted"
+    return [event for event in changed if event is not None]
+
+
+def polled(by: str, change: Callable[[tuple[tuple[int, str], ...]], list[tuple[int, str]]]) -> list[Event]:
+    """The clean history with what a consumer's polls brought changed."""
+    return swap(
+        lambda event: isinstance(event, Polled) and event.by == by,
+        lambda event: replace(event, records=tuple(change(event.records))),  # type: ignore[arg-type,union-attr]
+    )
+
+
+def ended(value: str, **fields: object) -> list[Event]:
+    by, _, number = value.partition("-")
+    return swap(
+        lambda event: isinstance(event, Ended) and (event.by, event.number) == (by, int(number)),
+        lambda event: replace(event, **fields),  # type: ignore[arg-type]
+    )
+
+
+def on_disk(broker: int, change: Callable[[list[Batch]], list[Batch]]) -> list[Event]:
+    return swap(
+        lambda event: isinstance(event, Replica) and event.broker == broker,
+        lambda event: replace(event, batches=tuple(change(list(event.batches)))),  # type: ignore[arg-type,union-attr]
+    )
+
+
+def test_a_clean_history_is_clean_and_counted() -> None:
+    verdict = check(clean())
+    assert verdict.anomalies == ()
+    assert verdict.is_clean
+    assert (verdict.sent, verdict.acked, verdict.failed, verdict.unknown, verdict.read) == (8, 6, 1, 1, 7)
+    assert verdict.acked_during_faults == 1
+    assert verdict.longest_without_ack_s == pytest.approx(8.4 - 4.2)
+    assert verdict.lag_worst_s == pytest.approx(8.7 - 2.2)
+
+
+def test_two_values_at_one_offset() -> None:
+    assert "inconsistent-offset" in kinds(polled("c2", lambda log: [(o, "p1-3" if o == 70 else v) for o, v in log]))
+
+
+def test_two_sends_acknowledged_at_one_offset() -> None:
+    assert "inconsistent-offset" in kinds(ended("p2-0", offset=70))
+
+
+def test_one_value_at_two_offsets() -> None:
+    assert kinds(polled("c2", lambda log: [*log, (490, "p1-1")])) >= {"duplicate"}
+
+
+def test_an_acknowledged_value_that_is_elsewhere() -> None:
+    assert "duplicate" in kinds(ended("p1-2", offset=211))
+
+
+def test_a_lost_write() -> None:
+    def without(event: Event) -> Event | None:
+        assert isinstance(event, Polled)
+        return replace(event, records=tuple(record for record in event.records if record[1] != "p2-0"))
+
+    events = swap(lambda event: isinstance(event, Polled), without)
+    # The consumers passed over it as well: it is known from its acknowledgement.
+    assert kinds(events) == {"lost-write", "poll-skip", "int-poll-skip"}
+    assert "in the files of brokers [1, 2, 3]" in check(events).summary()
+
+
+def test_unseen_at_the_end() -> None:
+    def without(event: Event) -> Event | None:
+        assert isinstance(event, Polled)
+        return replace(event, records=tuple(record for record in event.records if record[1] != "p1-4"))
+
+    assert kinds(swap(lambda event: isinstance(event, Polled), without)) == {"unseen"}
+
+
+def test_a_failed_send_that_is_read() -> None:
+    assert kinds(ended("p1-3", outcome="fail")) == {"aborted-read"}
+
+
+def test_a_value_from_nowhere() -> None:
+    assert kinds(polled("c2", lambda log: [*log, (420 + 0, "p1-4"), (421, "p9-9")])) >= {"phantom"}
+
+
+def test_a_value_of_another_partition() -> None:
+    events: list[Event] = [*clean(), Polled(9.6, "c3", 1, ((0, "p1-1"),))]
+    assert "phantom" in kinds(events) or "duplicate" in kinds(events)
+
+
+def test_a_poll_that_skips() -> None:
+    assert kinds(polled("c1", lambda log: [record for record in log if record[0] != 210])) == {"poll-skip"}
+
+
+def test_a_poll_that_skips_inside() -> None:
+    assert kinds(polled("c1", lambda log: [record for record in log if record[0] != 70])) == {"int-poll-skip"}
+
+
+def test_a_consumer_that_starts_too_late() -> None:
+    assert kinds(polled("c1", lambda log: [record for record in log if record[0] != 0])) == {"poll-skip"}
+
+
+def test_a_poll_that_goes_back() -> None:
+    assert kinds([*clean(), Polled(9.6, "c1", 0, ((420, "p1-4"),))]) == {"nonmonotonic-poll"}
+
+
+def test_a_poll_that_goes_back_inside() -> None:
+    assert kinds(polled("c1", lambda log: [*log[:2], log[0], *log[1:]])) == {"int-nonmonotonic-poll"}
+
+
+def test_a_consumer_that_begins_anew_may_go_back() -> None:
+    assert kinds([*clean(), Assigned(9.5, "c1", 0, 420), Polled(9.6, "c1", 0, ((420, "p1-4"),))]) == set()
+
+
+def test_sends_of_one_producer_out_of_order() -> None:
+    events = clean()
+    flipped = {1: 210, 2: 70}
+    for at, event in enumerate(events):
+        if isinstance(event, Ended) and event.by == "p1" and event.number in flipped:
+            events[at] = replace(event, offset=flipped[event.number])
+        elif isinstance(event, Polled):
+            names = {"p1-1": "p1-2", "p1-2": "p1-1"}
+            events[at] = replace(event, records=tuple((o, names.get(v, v)) for o, v in event.records))
+    assert kinds(events) == {"nonmonotonic-send"}
+
+
+def test_a_high_watermark_that_goes_back() -> None:
+    assert kinds([*clean(), Shown(9.6, "c1", 0, 420)]) == {"watermark-back"}
+
+
+def test_another_consumer_may_be_shown_less() -> None:
+    assert kinds([*clean(), Shown(9.6, "c2", 0, 71)]) == set()
+
+
+def test_a_commit_past_the_end() -> None:
+    assert kinds([*clean(), Committed(9.6, "c1", 0, 422)]) == {"position-past-end"}
+
+
+def test_an_end_before_what_was_acknowledged_and_read() -> None:
+    events = swap(lambda event: isinstance(event, End), lambda event: replace(event, offset=351))  # type: ignore[arg-type]
+    assert kinds(events) == {"position-past-end"}
+
+
+def test_a_batch_that_is_not_at_its_base_offset() -> None:
+    planted = on_disk(2, lambda batches: [*batches[:-1], batches[-1]._replace(base_offset=421)])
+    assert kinds(planted) >= {"misplaced-batch"}
+
+
+def test_a_batch_that_fails_its_crc() -> None:
+    assert "corrupt-batch" in kinds(on_disk(3, lambda batches: [batches[0]._replace(valid=False), *batches[1:]]))
+
+
+def test_files_that_cannot_be_read_through() -> None:
+    planted = swap(
+        lambda event: isinstance(event, Replica) and event.broker == 1,
+        lambda event: replace(event, unreadable="no batch at 70"),  # type: ignore[arg-type]
+    )
+    assert kinds(planted) == {"corrupt-batch"}
+
+
+def test_an_epoch_that_goes_back() -> None:
+    planted = on_disk(1, lambda batches: [*batches[:-1], batches[-1]._replace(epoch=0)])
+    assert "epoch-back" in kinds(planted)
+
+
+def test_replicas_that_differ_in_a_byte() -> None:
+    assert kinds(on_disk(2, lambda batches: [batches[0]._replace(digest="x"), *batches[1:]])) == {"replicas-differ"}
+
+
+def test_a_replica_that_lacks_the_end() -> None:
+    assert kinds(on_disk(2, lambda batches: batches[:-1])) == {"replicas-differ", "not-on-disk"}
+
+
+def test_replicas_may_differ_above_the_high_watermark() -> None:
+    more = Batch(490, 490, 70, 2, True, "uncommitted")
+    assert kinds(on_disk(2, lambda batches: [*batches, more])) == set()
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_generated_clean_histories_pass(seed: int) -> None:
+    verdict = check(simulated(random.Random(seed)))
+    assert verdict.anomalies == (), verdict.summary()
+
+
+def simulated(draw: random.Random) -> list[Event]:
+    """A right log under producers that lose answers and consumers that read what is committed, in steps."""
+    partitions = draw.randrange(1, 4)
+    logs: list[list[tuple[int, str]]] = [[] for _ in range(partitions)]
+    ends, shown = [0] * partitions, [0] * partitions
+    read = {(by, partition): 0 for by in ("c1", "c2") for partition in range(partitions)}
+    events: list[Event] = [Assigned(0.0, by, partition, 0) for by, partition in read]
+    numbers = dict.fromkeys(("p1", "p2"), 0)
+    for at in range(draw.randrange(60)):
+        partition, by = draw.randrange(partitions), draw.choice(("p1", "p2"))
+        step = draw.random()
+        if step < 0.6:
+            number = numbers[by]
+            numbers[by] += 1
+            value = f"{by}-{number}"
+            events.append(Begun(float(at), by, number, partition, value))
+            outcome = draw.choice(("ok", "ok", "ok", "fail", "info", "written", "never"))
+            if outcome in ("ok", "written"):
+                ends[partition] += draw.choice((0, 0, 500))
+                offset = ends[partition]
+                logs[partition].append((offset, value))
+                ends[partition] += 70
+                shown[partition] = offset + 1
+                if outcome == "ok":
+                    events.append(Ended(at + 0.5, by, number, "ok", offset))
+                elif draw.random() < 0.5:
+                    events.append(Ended(at + 0.5, by, number, "info", error="timed out"))
+            elif outcome != "never":
+                events.append(Ended(at + 0.5, by, number, outcome, error="no"))  # type: ignore[arg-type]
+        else:
+            consumer = draw.choice(("c1", "c2"))
+            have = read[consumer, partition]
+            some = tuple(logs[partition][have : have + draw.randrange(6)])
+            read[consumer, partition] += len(some)
+            events.append(Shown(float(at), consumer, partition, shown[partition]))
+            if some:
+                events += [
+                    Polled(float(at), consumer, partition, some),
+                    Committed(at + 0.1, consumer, partition, some[-1][0] + 1),
+                ]
+    for partition, log in enumerate(logs):
+        events += [Assigned(99.0, "final", partition, 0), Polled(99.0, "final", partition, tuple(log), final=True)]
+        events.append(End(99.0, partition, shown[partition]))
+        batches = tuple(Batch(offset, offset, 70, 0, True, value) for offset, value in log)
+        events += [Replica(99.5, broker, partition, batches) for broker in (1, 2, 3)]
+    return events
+
+
+def test_a_history_is_written_and_read_back() -> None:
+    file = io.StringIO()
+    history.write(clean(), file)
+    assert list(history.read(file.getvalue().splitlines())) == clean()
+
+
+@pytest.mark.parametrize("line", ["", "{}", "[]", '{"op": "sent"}', '{"op": "end", "at": 1}'])
+def test_what_is_no_event_is_said_with_its_line(line: str) -> None:
+    with pytest.raises(ValueError, match="line 1 is no event"):
+        list(history.read([line]))
