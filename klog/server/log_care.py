@@ -61,6 +61,10 @@ class LogCare:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.to_thread(self._scrubber.stop)
+        try:
+            await self._keep_high_watermarks()
+        except KlogError as error:
+            log.warning("the last high watermarks were not written down: %s", error.message)
 
     async def _every(self, interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -79,12 +83,12 @@ class LogCare:
                 log.error("%s: %s", partition.topic_partition, error.message)
 
     async def _retain(self) -> None:
+        self._broker.measures.traffic.keep_only(self._broker.image.topics)
         await self._broker.deletions.run(lambda: self._broker.log_dirs.plan_retention(self._high_watermark))
 
     def _high_watermark(self, one: Log) -> int:
-        """The address below which retention may delete."""
-        partition = self._broker.partitions.get(one.topic_partition)
-        return one.end.address if partition is None else partition.high_watermark.address
+        """The address below which retention may delete, and which the checkpoint names."""
+        return self._broker.replicas.high_watermark(one)
 
     async def _checkpoint(self) -> None:
         self._broker.log_dirs.checkpoint_soon()

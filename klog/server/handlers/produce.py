@@ -24,6 +24,7 @@ from klog.errors import (
     KlogError,
     PeerError,
     RequestError,
+    StorageError,
     TransactionsNotServed,
 )
 from klog.net.connection import Connection, Reply
@@ -47,15 +48,24 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
     request = produce.read_request(frame, head)
     answers: list[PartitionAnswer] = []
     appended: list[tuple[Partition, int, int]] = []
+    traffic = broker.measures.traffic
     for index, asked in enumerate(request.partitions):
         try:
             partition, result = _append(broker, request, asked)
         except KlogError as error:
             _note(error, asked, connection)
+            traffic.refused(asked.topic).failed_produces += 1
+            if isinstance(error, StorageError):
+                broker.replicas.look_at_disks()
             answers.append(PartitionAnswer(asked.topic, asked.partition, error.wire, -1, -1, error.message))
             continue
         answers.append(PartitionAnswer(asked.topic, asked.partition, 0, result.base_offset, partition.log.start_offset))
         appended.append((partition, result.end.address, index))
+        numbers = traffic.of(asked.topic)
+        numbers.produces += 1
+        if not result.duplicate:
+            numbers.messages_in += result.count
+            numbers.bytes_in += len(asked.records)
     if request.acks == 0:
         if len(appended) < len(answers):
             connection.close("a produce request with acks=0 failed; closing is the only way to tell")
