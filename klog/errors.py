@@ -288,6 +288,13 @@ class NoReassignmentInProgress(RequestError):
     code = "NO_REASSIGNMENT_IN_PROGRESS"
 
 
+class InconsistentClusterId(RequestError):
+    """A broker of another cluster asks."""
+
+    wire = 104
+    code = "INCONSISTENT_CLUSTER_ID"
+
+
 class UnknownTopicId(RequestError):
     wire = 100
     code = "UNKNOWN_TOPIC_ID"

@@ -51,18 +51,25 @@ CLUSTER_SETTINGS = (
         "none",
     ),
     Setting(
+        "klog.events.enable",
+        "bool",
+        True,
+        "Whether a cluster of several brokers keeps its story in the topic klog.events. klog's own.",
+        "events are produced to the topic",
+    ),
+    Setting(
         "auto.leader.rebalance.enable",
         "bool",
         True,
         "Whether the controller gives leadership back to preferred replicas.",
-        "none",
+        "the controller elects preferred leaders by itself",
     ),
     Setting(
         "leader.imbalance.per.broker.percentage",
         "int",
         10,
         "Share of leaders out of place that a broker may have.",
-        "none",
+        "above it the broker's preferred partitions are given back",
         at_least(0),
     ),
     Setting(
@@ -70,7 +77,7 @@ CLUSTER_SETTINGS = (
         "int",
         300,
         "How often that is looked at.",
-        "none",
+        "interval of that look",
         at_least(1),
     ),
     Setting(
@@ -78,7 +85,7 @@ CLUSTER_SETTINGS = (
         "ms",
         30000,
         "How long the controller waits for a broker's answer.",
-        "none",
+        "after it the controller asks the broker anew",
         at_least(1),
     ),
     Setting(

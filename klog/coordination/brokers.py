@@ -43,12 +43,16 @@ class Broker:
         return (host, int(port)) if host else (self.host, self.port)
 
     @property
-    def bind_address(self) -> tuple[str, int]:
-        """Where it listens, and a probe goes (rule R6); every interface of another machine is its advertised host."""
+    def probe_address(self) -> tuple[str, int]:
+        """Where to ask whether it lives: the address it listens on, where no balancer answers in its place (rule R6).
+
+        That of every interface, or of this machine alone, means nothing elsewhere: then where brokers reach it.
+        """
         host, _, port = self.bind.rpartition(":")
-        if not host:
-            return self.inter_address
-        return (self.inter_address[0] if host in ("0.0.0.0", "::") else host, int(port))
+        inter_host, inter_port = self.inter_address
+        if not host or (_is_loopback(host) and not _is_loopback(inter_host)):
+            return inter_host, inter_port
+        return (inter_host if host in ("0.0.0.0", "::") else host), int(port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,10 @@ def _in_use(path: str, holder: Broker, node: ZNode) -> BrokerIdInUse:
         f"({path}, session {node.stat.owner_session:#x}, log dirs {', '.join(holder.log_dirs) or 'unknown'})",
         hint="choose another --id; an entry that a dead broker left goes with its ZooKeeper session",
     )
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _encode(broker: Broker) -> bytes:

@@ -73,6 +73,12 @@ class HasFileno(Protocol):
     def fileno(self) -> int: ...
 
 
+class Session(Protocol):
+    """Told when its connection has ended."""
+
+    def ended(self) -> None: ...
+
+
 Part = bytes | bytearray | FileRange
 OnFrame = Callable[["Connection", memoryview, "Reply"], None]
 
@@ -175,6 +181,8 @@ class Connection:
         self.client_id: str | None = None
         self.software: tuple[str, str] | None = None
         """What the client calls itself (KIP-511), once it has said so."""
+        self.session: Session | None = None
+        """What a handler keeps for as long as the connection lasts (ReplicaFetch)."""
         self.last_active_s = loop.time()
         """When the peer last sent something or took something."""
         self._loop = loop
@@ -431,4 +439,6 @@ class Connection:
         self._out.clear()
         self._replies.clear()
         self._buffer = self._partial = self._backlog = None
+        if self.session is not None:
+            self.session.ended()
         self._on_closed(self)

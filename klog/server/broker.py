@@ -7,12 +7,13 @@ Start, in this order, each step resting on the one before:
     3. open every log, recovering what lies past the recovery point
     4. listen, so that whoever sees the registration can connect (rule R6)
     5. register the broker id; take over one's own dead entry (rule R7)
-    6. be elected controller, and lead under new epochs (rule R1)
+    6. find the controller, or be elected; obey what it says of the partitions
 
-Stop (SIGTERM, StopBroker): refuse new connections, answer what waits, flush and checkpoint the logs, end the session.
+Stop (SIGTERM, StopBroker): have others lead, refuse new connections, answer what waits, flush and checkpoint the logs,
+end the session.
 
 A lost session is said so; what is committed is read on. When it has expired nothing is appended until the broker has
-registered again and leads under new epochs.
+registered again, as a new incarnation, which leads under new epochs only (rule R1).
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from enum import Enum
 from typing import Any
 
 from klog.config import BrokerConfig, LogConfig
-from klog.coordination import brokers, cluster
+from klog.coordination import brokers, cluster, topics
 from klog.coordination.producer_ids import claim_block
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
@@ -40,24 +41,35 @@ from klog.errors import (
     InvalidConfig,
     KlogError,
     LeaderNotAvailable,
+    NotController,
     NotLeader,
     StaleBrokerEpoch,
     StaleControllerEpoch,
     StorageError,
     UnknownTopicOrPartition,
 )
+from klog.metrics import Measures
 from klog.names import TopicPartition
 from klog.net.connection import Limits
 from klog.net.server import Server
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
 from klog.replication.partition import Partition
 from klog.server import handlers
+from klog.server.auto_create import AutoCreation
 from klog.server.controller import Controller
 from klog.server.deletions import Deletions
 from klog.server.descriptors import share_out
 from klog.server.dispatch import Dispatcher
-from klog.server.image import BrokerImage, ClusterImage, apply
+from klog.server.events import Events
+from klog.server.forward import CLIENT_ID_PREFIX
+from klog.server.image import ClusterImage, apply
 from klog.server.log_care import LogCare
+from klog.server.metrics_endpoint import MetricsEndpoint
+from klog.server.office import Office
 from klog.server.purgatory import Purgatory
+from klog.server.replicas import Replicas
+from klog.server.state_log import StateLog
 from klog.server.watchdog import Watchdog
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.flusher import Flusher
@@ -71,6 +83,11 @@ assert handlers  # imported for what it registers
 DRAIN_S = 5.0
 """How long a controlled shutdown waits for requests that are being handled."""
 REGISTER_AGAIN_EVERY_S = 1.0
+TOLD_WITHIN_S = 10.0
+"""After that a broker that waits for the controller's word says so, and waits on."""
+REPORT_WITHIN_S = 5.0
+LEAVE_WITHIN_S = 15.0
+"""How long a controlled shutdown waits for other leaders."""
 
 
 class BrokerState(Enum):
@@ -94,8 +111,9 @@ class Broker:
         self.started_at_ms = time.time_ns() // 1_000_000
         self.image = ClusterImage()
         self.deletions = Deletions()
-        self.partitions: dict[TopicPartition, Partition] = {}
-        """The partitions that this broker leads."""
+        self.measures = Measures()
+        self.client_id = f"{CLIENT_ID_PREFIX}{self.broker_id}"
+        """What it calls itself where it is a client of other brokers."""
         self.registration: brokers.Registration | None = None
         self.controller_epoch = 0
         """The highest that a controller has spoken under."""
@@ -106,8 +124,10 @@ class Broker:
         self._failure: KlogError | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._lost_session = False
+        self._knows_cluster = asyncio.Event()
         self._producer_ids = range(0)
         self._claiming = asyncio.Lock()
+        self._metrics: MetricsEndpoint | None = None
 
     # --- start ----------------------------------------------------------------------------------------------------
 
@@ -118,7 +138,7 @@ class Broker:
         self.zookeeper = ZooKeeper(
             self.zookeeper_connect,
             self.config.integer("zookeeper.session.timeout.ms"),
-            lambda state: self._from_thread(self._session_changed, state),
+            lambda state: self.from_thread(self._session_changed, state),
         )
         connecting = asyncio.create_task(asyncio.to_thread(self._connect))
         try:
@@ -142,14 +162,21 @@ class Broker:
                 lambda name: LogConfig.of(self.config, overrides.get(name.topic, {})),
             )
             self.log_dirs.start()
+            self.state_log = StateLog(self.log_dirs.dirs[0].path)
+            self.events = Events(self, self.state_log, to_topic=self.config.flag("klog.events.enable"))
+            self.replicas = Replicas(self)
+            self.office = Office(self)
             self.controller = Controller(self)
+            self.auto_creation = AutoCreation(self)
             self._listen()
+            self._metrics = await MetricsEndpoint.serve(self)
             await self._enter()
         except BaseException:
             await self._abandon_start()
             raise
         self.care = LogCare(self)
         self.care.start()
+        self.events.start()
         self._watchdog = Watchdog(self.zookeeper.session_timeout_ms / 1000)
         self._watchdog.start()
         _tame_gc()
@@ -167,16 +194,18 @@ class Broker:
     def _connect(self) -> tuple[str, dict[str, dict[str, str]]]:
         """In a thread: the session, the cluster's id, and every topic's own settings."""
         self.zookeeper.start(self.config.integer("zookeeper.connection.timeout.ms") / 1000, create_chroot=True)
-        return cluster.ensure_cluster(self.zookeeper), Controller.all_overrides(self.zookeeper)
+        configs = topics.configs(self.zookeeper, topics.names(self.zookeeper))
+        overrides = {name: config.settings for name, config in configs.items()}
+        return cluster.ensure_cluster(self.zookeeper), overrides
 
     def _listen(self) -> None:
         """Open the port. Requests are answered from now on, with no partition led yet."""
         host, port = self.config.listener
-        self._dispatcher = Dispatcher(self)
+        self.dispatcher = Dispatcher(self)
         idle_max_ms = self.config.integer("connections.max.idle.ms")
         told_max, possible_max = self.config.integer("max.connections"), self._descriptors.connections
         self.server = Server(
-            self._dispatcher.on_frame,
+            self.dispatcher.on_frame,
             limits=Limits(
                 frame_bytes_max=self.config.integer("socket.request.max.bytes"),
                 replies_max=self.config.integer("queued.max.requests"),
@@ -196,8 +225,28 @@ class Broker:
         self.bind = f"{host or '0.0.0.0'}:{bound}"
         told_host, told_port = self.config.advertised
         self.address = (told_host or _reachable(host), told_port or bound)
+        self._warn_if_wide(host, bound)
+        self._listen_for_brokers()
+
+    def _listen_for_brokers(self) -> None:
+        """Open the brokers' own port, where one is set; they probe there too (rule R6)."""
+        told, listener = self.config.inter_advertised, self.config.inter_listener
+        if listener is not None:
+            host, port = listener
+            bound = self.server.listen(host, port)
+            self.bind = f"{host or '0.0.0.0'}:{bound}"
+            told = told or (_reachable(host), bound)
+            self._warn_if_wide(host, bound)
+        self.inter_broker = "" if told is None else f"{told[0]}:{told[1]}"
+
+    @staticmethod
+    def _warn_if_wide(host: str, port: int) -> None:
         if host not in ("127.0.0.1", "localhost", "::1"):
-            log.warning("listening on %s, not on this machine alone: whoever reaches it can read and write", self.bind)
+            log.warning(
+                "listening on %s:%d, not on this machine alone: whoever reaches it can read and write",
+                host or "0.0.0.0",
+                port,
+            )
 
     def _if_given(self, name: str) -> int | None:
         """A socket buffer's size only if somebody wants one: the kernel's own adapt to the connection."""
@@ -205,14 +254,21 @@ class Broker:
         return value if isinstance(value, int) and value > 0 and self.config.is_given(name) else None
 
     async def _enter(self) -> None:
-        """Register, be elected, lead: at the start, and again after the session expired."""
+        """Register, find the controller or be elected, and obey it: at the start, and after the session expired."""
         await asyncio.to_thread(self._register)
-        assert self.registration is not None
-        entry = self.registration.broker
-        self.image.brokers = {self.broker_id: BrokerImage(self.broker_id, entry.host, entry.port, entry.rack or None)}
-        await self.controller.stand()
-        self.state = BrokerState.CONTROLLER if self.controller.active else BrokerState.RUNNING
         self.fenced = None
+        self._knows_cluster.clear()
+        await self.office.enter()
+        while not await self._told_by_controller():
+            log.warning("the controller, broker %d, has not said yet what this broker is to do", self.office.holder)
+        self.state = BrokerState.CONTROLLER if self.controller.active else BrokerState.RUNNING
+
+    async def _told_by_controller(self) -> bool:
+        try:
+            await asyncio.wait_for(self._knows_cluster.wait(), TOLD_WITHIN_S)
+        except TimeoutError:
+            return False
+        return True
 
     def _register(self) -> None:
         host, port = self.address
@@ -226,18 +282,20 @@ class Broker:
                 log_dirs=tuple(str(one) for one in self.log_dirs.uuids),
                 bind=self.bind,
                 rack=rack if isinstance(rack, str) else "",
+                inter_broker=self.inter_broker,
                 timestamp_ms=self.started_at_ms,
             ),
         )
-        others = [one.broker for one in brokers.live(self.zookeeper) if one.broker.broker_id != self.broker_id]
-        if others:
-            raise BrokerIdInUse(
-                f"broker {others[0].broker_id} ({others[0].host}:{others[0].port}) is registered at "
-                f"{self.zookeeper_connect} already: this version runs one broker a cluster",
-                hint="stop it first, or use another chroot; several brokers come with replication",
-            )
+
+    async def _stop_telling(self) -> None:
+        if hasattr(self, "events"):
+            await self.events.close()
+            await asyncio.to_thread(self.state_log.close)
+        if self._metrics is not None:
+            await asyncio.to_thread(self._metrics.close)
 
     async def _abandon_start(self) -> None:
+        await self._stop_telling()
         if hasattr(self, "server"):
             self.server.close()
         if hasattr(self, "flusher"):
@@ -278,12 +336,68 @@ class Broker:
 
     def take_metadata(self, update: Any) -> None:
         """Know of the cluster what the controller says in an UpdateMetadata request."""
+        brokers_before = self.image.brokers
         for name in apply(self.image, update):
             config = LogConfig.of(self.config, self.image.topics[name].overrides)
             for partition in self.image.topics[name].partitions:
                 there = self.log_dirs.log(TopicPartition(name, partition))
                 if there is not None:
                     there.reconfigure(config)
+        if self.image.brokers != brokers_before:
+            self.replicas.brokers_changed()
+
+    def told_replicas(self) -> None:
+        """The controller has said what every replica of this broker is to do."""
+        self._knows_cluster.set()
+
+    def tell(self, kind: str, **facts: Any) -> None:
+        """Note an event of the cluster's life."""
+        self.events.tell(kind, **facts)
+
+    def report_isr(self, names: Collection[TopicPartition]) -> None:
+        """Let the controller know that the ISR of these partitions was changed; a lost report is no harm."""
+        self.spawn(self._report_isr(names))
+
+    async def _report_isr(self, names: Collection[TopicPartition]) -> None:
+        try:
+            if self.controller.active:
+                await self.controller.isr_reported(names)
+            else:
+                await self._report(ApiKey.REPORT_ISR, names)
+        except KlogError as error:
+            log.debug("the controller does not know of %d changed ISRs: %s", len(names), error.message)
+
+    def report_offline(self, names: Collection[TopicPartition], *, may_follow: bool) -> None:
+        """Let the controller know that these replicas cannot be served (rule L5) or led (rule R4)."""
+        self.spawn(self._report_offline(names, may_follow=may_follow))
+
+    async def _report_offline(self, names: Collection[TopicPartition], *, may_follow: bool) -> None:
+        """Until it is heard: nobody else can tell."""
+        while not self._stopping.is_set():
+            try:
+                if not self.controller.active:
+                    await self._report(ApiKey.REPORT_OFFLINE, names, may_follow=may_follow)
+                elif may_follow:
+                    await self.controller.give_up_leadership(self.broker_id, self.incarnation, names)
+                else:
+                    self.controller.replicas_lost(self.broker_id, self.incarnation, names)
+            except KlogError as error:
+                log.warning("the controller does not know of %d replicas that are lost: %s", len(names), error.message)
+                if may_follow:
+                    return  # it is found out again if it lasts
+                await asyncio.sleep(REGISTER_AGAIN_EVERY_S)
+            else:
+                return
+
+    async def _report(self, key: ApiKey, names: Collection[TopicPartition], **more: bool) -> None:
+        by_topic: dict[str, list[int]] = {}
+        for name in names:
+            by_topic.setdefault(name.topic, []).append(name.partition)
+        listed = [{"name": topic, "partitions": numbers} for topic, numbers in by_topic.items()]
+        request = codec.request(key, 0, broker_id=self.broker_id, incarnation=self.incarnation, topics=listed, **more)
+        answer = await self.office.ask(request, within_s=REPORT_WITHIN_S)
+        if int(answer.error_code) != 0:
+            raise NotController(f"a report to broker {self.office.holder} was refused with error {answer.error_code}")
 
     async def next_producer_id(self) -> int:
         async with self._claiming:
@@ -312,36 +426,21 @@ class Broker:
 
     # --- partitions -------------------------------------------------------------------------------------------------
 
-    def lead(self, name: TopicPartition, partition_log: Log, leader_epoch: int) -> None:
-        """Lead a partition from now on, under ``leader_epoch``."""
-        partition_log.begin_epoch(leader_epoch)
-        old = self.partitions.get(name)
-        if old is not None:
-            old.resign(NotLeader(f"{name} is led under a new epoch"))
-        self.partitions[name] = Partition(name, partition_log, leader_epoch=leader_epoch, want_flush=self.flusher.want)
-
-    def resign(self, name: TopicPartition, error: KlogError) -> None:
-        partition = self.partitions.pop(name, None)
-        if partition is not None:
-            partition.resign(error)
+    @property
+    def partitions(self) -> dict[TopicPartition, Partition]:
+        """The partitions that this broker leads."""
+        return self.replicas.partitions
 
     def _post_outcomes(self, deliver: Any, outcomes: Any) -> None:
         """In the flusher's thread. One flush commits requests of many connections: each is sent its answers at once."""
         self.loop.call_soon_threadsafe(self.server.shared.together, deliver, outcomes)
 
     def _flushed(self, flushed_log: Log, outcome: LogEnd | StorageError) -> None:
-        partition = self.partitions.get(flushed_log.topic_partition)
-        if partition is None or partition.log is not flushed_log:
-            return
-        if isinstance(outcome, StorageError):
-            log.error("%s: %s", flushed_log.topic_partition, outcome.message)
-            partition.failed(outcome)
-        else:
-            partition.flushed(outcome)
+        self.replicas.flushed(flushed_log, outcome)
 
     # --- the session ------------------------------------------------------------------------------------------------
 
-    def _from_thread(self, function: Any, *arguments: Any) -> None:
+    def from_thread(self, function: Any, *arguments: Any) -> None:
         try:
             self.loop.call_soon_threadsafe(functools.partial(function, *arguments))
         except RuntimeError:
@@ -360,6 +459,8 @@ class Broker:
                 "what is committed is read on"
             )
             self.fenced = NotLeader("the broker's ZooKeeper session has expired; it is registering again")
+            self.office.leave()
+            self.replicas.suspend(self.fenced)
             self._lost_session = True
         elif self._lost_session:
             self._lost_session = False
@@ -386,21 +487,49 @@ class Broker:
 
     # --- stop -------------------------------------------------------------------------------------------------------
 
+    async def _have_others_lead(self) -> None:
+        """Controlled shutdown: the controller elects other leaders while this broker still serves."""
+        if self.fenced is not None or not self.config.flag("controlled.shutdown.enable"):
+            return
+        tries = self.config.integer("controlled.shutdown.max.retries")
+        for left in reversed(range(tries)):
+            try:
+                remaining = await self._ask_others_to_lead()
+            except (KlogError, TimeoutError) as error:
+                log.warning("others do not lead yet what this broker leads: %s", error or "no answer in time")
+                if left:
+                    await asyncio.sleep(self.config.integer("controlled.shutdown.retry.backoff.ms") / 1000)
+            else:
+                if remaining:
+                    log.info("%d partitions are left without a leader: no other replica is in sync", remaining)
+                return
+
+    async def _ask_others_to_lead(self) -> int:
+        """How many partitions nobody else may lead."""
+        if self.controller.active:
+            return await asyncio.wait_for(self.controller.leave(self.broker_id, self.incarnation), LEAVE_WITHIN_S)
+        request = codec.request(ApiKey.CONTROLLED_SHUTDOWN, 0, broker_id=self.broker_id, incarnation=self.incarnation)
+        answer = await self.office.ask(request, within_s=LEAVE_WITHIN_S)
+        if int(answer.error_code) != 0:
+            raise NotController(f"broker {self.office.holder} refused with error {int(answer.error_code)}")
+        return int(answer.remaining)
+
     async def run_until_stopped(self) -> None:
         """Serve until `stop_soon`, then stop in order. Raises what ended it, if that was a fault."""
         await self._stopping.wait()
         log.info("stopping: %s", self._stop_reason)
         self.state = BrokerState.STOPPING
+        await self._have_others_lead()
         self.server.stop_accepting()
         self._watchdog.stop()
         await self.care.stop()
-        await self._dispatcher.drain(DRAIN_S)
+        await self._stop_telling()
+        await self.dispatcher.drain(DRAIN_S)
         for name in list(self.partitions):
             self.partitions[name].finish()
         await asyncio.to_thread(self.flusher.stop)
         await asyncio.sleep(0)  # what the last flush committed is answered
-        for name in list(self.partitions):
-            self.resign(name, NotLeader(f"broker {self.broker_id} is shutting down"))
+        self.replicas.close()
         await self.server.drain(DRAIN_S)
         self.server.close()
         self.purgatory.close()
@@ -409,7 +538,7 @@ class Broker:
         await asyncio.to_thread(self.log_dirs.close)
         if self.registration is not None and self.zookeeper.state is SessionState.CONNECTED:
             try:
-                await asyncio.to_thread(self.controller.leave)
+                await asyncio.to_thread(self.controller.resign)
                 await asyncio.to_thread(brokers.unregister, self.zookeeper, self.registration)
             except KlogError as error:
                 log.warning("the registration stays until the session ends: %s", error.message)

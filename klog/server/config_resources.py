@@ -129,7 +129,7 @@ async def alter_topics(
             _check_can_alter(kind)
             broker.controller.require()
             existing_topic(broker, name)
-            await broker.controller.change_overrides(name, partial(after, resource), request.validate_only)
+            await broker.controller.topics.change_overrides(name, partial(after, resource), request.validate_only)
         except KlogError as error:
             answer |= {"error_code": error.wire, "error_message": error.message}
         answers.append(answer)

@@ -8,7 +8,8 @@ deletion of the broker runs at a time, whoever asks for it: between two steps of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 
 from klog.storage.log_dir import RetentionRun
 
@@ -28,3 +29,9 @@ class Deletions:
             await asyncio.to_thread(deletion.persist)
             deletion.apply()
             await asyncio.to_thread(deletion.unlink)
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """No deletion runs meanwhile: for a thread that cuts a log at its other end."""
+        async with self._running:
+            yield

@@ -17,14 +17,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klog.errors import PeerError, UnsupportedVersion
-from klog.net.connection import Connection, Reply
+from klog.metrics import SAMPLE_ONE_IN, RequestMeter
+from klog.net.connection import Connection, Part, Reply
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey, api_name
 from klog.protocol.codec import RequestHead
+from klog.server.forward import forward, is_for_controller
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -33,12 +36,20 @@ log = logging.getLogger(__name__)
 
 
 class Request(NamedTuple):
+    """``connection`` is None where the broker asks itself."""
+
     head: RequestHead
     entity: Any
-    connection: Connection
+    connection: Connection | None
+
+    @property
+    def peer(self) -> str:
+        return "this broker" if self.connection is None else self.connection.peer
 
 
-Handler = Callable[["Broker", Request], "dict[str, Any] | Awaitable[dict[str, Any]]"]
+Answer = dict[str, Any]
+"""The values of a response. A handler that passes another broker's answer on returns its entity as it is."""
+Handler = Callable[["Broker", Request], "Answer | Awaitable[Answer | Any]"]
 FrameHandler = Callable[["Broker", RequestHead, memoryview, Reply, Connection], None]
 
 
@@ -52,6 +63,8 @@ class Route(NamedTuple):
     """Below ``min_version`` where clients must see an old version that is refused all the same (Produce)."""
     advertised_max_version: int
     """Below ``max_version`` where the later ones are for klog's own tools and would change what stock clients do."""
+    of_controller: bool
+    """Only the controller can grant it: another broker passes it on."""
 
 
 ROUTES: dict[int, Route] = {}
@@ -59,13 +72,18 @@ ROUTES: dict[int, Route] = {}
 
 
 def handles(
-    key: ApiKey, min_version: int, max_version: int, *, advertised_max_version: int | None = None
+    key: ApiKey,
+    min_version: int,
+    max_version: int,
+    *,
+    advertised_max_version: int | None = None,
+    of_controller: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Register a handler of decoded requests for versions ``min_version`` to ``max_version``."""
     advertised = max_version if advertised_max_version is None else advertised_max_version
 
     def register(handle: Handler) -> Handler:
-        ROUTES[key] = Route(key, min_version, max_version, handle, None, min_version, advertised)
+        ROUTES[key] = Route(key, min_version, max_version, handle, None, min_version, advertised, of_controller)
         return handle
 
     return register
@@ -78,10 +96,39 @@ def handles_frame(
     advertised = min_version if advertised_min_version is None else advertised_min_version
 
     def register(handle: FrameHandler) -> FrameHandler:
-        ROUTES[key] = Route(key, min_version, max_version, None, handle, advertised, max_version)
+        ROUTES[key] = Route(key, min_version, max_version, None, handle, advertised, max_version, of_controller=False)
         return handle
 
     return register
+
+
+class TimedReply(Reply):
+    """A reply that notes when it is filled."""
+
+    __slots__ = ("_began_s", "_handled_s", "_inner", "_is_filled", "_meter")
+
+    def __init__(self, connection: Connection, inner: Reply, meter: RequestMeter) -> None:
+        super().__init__(connection)
+        self._inner = inner
+        self._meter = meter
+        self._began_s = time.perf_counter()
+        self._handled_s: float | None = None
+        self._is_filled = False
+
+    def send(self, *parts: Part) -> None:
+        now_s = time.perf_counter()
+        self._meter.total.took((now_s - self._began_s) * 1000)
+        self._is_filled = True
+        if self._handled_s is not None:
+            self._meter.remote.took((now_s - self._handled_s) * 1000)
+        self._inner.send(*parts)
+
+    def handled(self) -> None:
+        """The handler has returned; what is still to come is waiting."""
+        self._handled_s = time.perf_counter()
+        self._meter.local.took((self._handled_s - self._began_s) * 1000)
+        if self._is_filled:
+            self._meter.remote.took(0.0)
 
 
 class Dispatcher:
@@ -89,6 +136,7 @@ class Dispatcher:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._meters = broker.measures.requests
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_frame(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
@@ -105,11 +153,29 @@ class Dispatcher:
             assert isinstance(values, dict)
             reply.send(codec.encode_response(head, codec.response(head.key, 0, **values)))
             return
+        meter = self._meters.get(head.key)
+        if meter is None:
+            meter = self._meters[head.key] = RequestMeter()
+        meter.count += 1
+        if meter.count % SAMPLE_ONE_IN == 1:
+            timed = TimedReply(connection, reply, meter)
+            self._hand_on(route, head, frame, timed, connection)
+            timed.handled()
+        else:
+            self._hand_on(route, head, frame, reply, connection)
+
+    def _hand_on(
+        self, route: Route, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection
+    ) -> None:
         if route.handle_frame is not None:
             route.handle_frame(self._broker, head, frame, reply, connection)
             return
         assert route.handle is not None
-        values_or_awaitable = route.handle(self._broker, Request(head, codec.decode_body(frame, head), connection))
+        request = Request(head, codec.decode_body(frame, head), connection)
+        if route.of_controller and is_for_controller(self._broker, route, head.client_id):
+            values_or_awaitable: Any = forward(self._broker, request, route)
+        else:
+            values_or_awaitable = route.handle(self._broker, request)
         if isinstance(values_or_awaitable, dict):
             reply.send(_encode(head, values_or_awaitable))
             return
@@ -124,9 +190,7 @@ class Dispatcher:
             raise UnsupportedVersion(f"{api_name(key)} version {version} is not served")
         return RequestHead(key, 0, correlation_id, None, 8)
 
-    async def _finish(
-        self, head: RequestHead, values: Awaitable[dict[str, Any]], reply: Reply, connection: Connection
-    ) -> None:
+    async def _finish(self, head: RequestHead, values: Awaitable[Answer], reply: Reply, connection: Connection) -> None:
         try:
             answer = _encode(head, await values)
         except PeerError as error:
@@ -144,5 +208,17 @@ class Dispatcher:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
 
-def _encode(head: RequestHead, values: dict[str, Any]) -> bytes:
-    return codec.encode_response(head, codec.response(head.key, head.version, **values))
+def _encode(head: RequestHead, values: Any) -> bytes:
+    entity = codec.response(head.key, head.version, **values) if isinstance(values, dict) else values
+    return codec.encode_response(head, entity)
+
+
+async def answer_locally(broker: Broker, entity: Any) -> Any:
+    """What this broker answers to a request of its own; no bytes are made of either."""
+    key, version = int(entity.__api_key__), int(entity.__version__)
+    handle = ROUTES[key].handle
+    assert handle is not None
+    values = handle(broker, Request(RequestHead(key, version, 0, None, 0), entity, None))
+    if not isinstance(values, dict):
+        values = await values
+    return codec.response(key, version, **values) if isinstance(values, dict) else values

@@ -90,16 +90,18 @@ class DelayedFetch:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        purgatory: Purgatory,
         partitions: list[Partition],
         wait_s: float,
         enough: Callable[[], bool],
         answer: Callable[[], None],
     ) -> None:
+        self._purgatory = purgatory
         self._partitions = partitions
         self._enough = enough
         self._answer = answer
-        self._timer = loop.call_later(wait_s, self._finish)
+        self._timer = purgatory.loop.call_later(wait_s, self._finish)
+        purgatory.fetches += 1
         for partition in partitions:
             partition.watch(self)
 
@@ -110,16 +112,19 @@ class DelayedFetch:
 
     def _finish(self) -> None:
         self._timer.cancel()
+        self._purgatory.fetches -= 1
         for partition in self._partitions:
             partition.unwatch(self)
         self._answer()
 
 
 class Purgatory:
-    """Sweeps the produce requests whose time is over. Event loop only."""
+    """Sweeps the produce requests whose time is over. Event loop only; `produces` may be asked from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
+        self.fetches = 0
+        """Long polls that wait."""
         self._waiting: deque[DelayedProduce] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -129,10 +134,15 @@ class Purgatory:
             waiting.popleft()
         waiting.append(request)
         if self._timer is None:
-            self._timer = self._loop.call_later(SWEEP_EVERY_S, self._sweep)
+            self._timer = self.loop.call_later(SWEEP_EVERY_S, self._sweep)
+
+    @property
+    def produces(self) -> int:
+        """Requests with acks=all that wait, of those that the last sweep has left."""
+        return sum(not request.answered() for request in self._waiting.copy())
 
     def _sweep(self) -> None:
-        now = self._loop.time()
+        now = self.loop.time()
         left: deque[DelayedProduce] = deque()
         for request in self._waiting:
             if request.answered():
@@ -142,7 +152,7 @@ class Purgatory:
             else:
                 left.append(request)
         self._waiting = left
-        self._timer = self._loop.call_later(SWEEP_EVERY_S, self._sweep) if left else None
+        self._timer = self.loop.call_later(SWEEP_EVERY_S, self._sweep) if left else None
 
     def close(self) -> None:
         if self._timer is not None:

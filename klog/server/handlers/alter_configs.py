@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from klog.server.broker import Broker
 
 
-@handles(ApiKey.ALTER_CONFIGS, 0, 2)
+@handles(ApiKey.ALTER_CONFIGS, 0, 2, of_controller=True)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     def replaced(resource: Any, current: dict[str, str]) -> dict[str, str]:
         return given_settings((one.name, one.value) for one in resource.configs)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def handle(broker: Broker, request: Request) -> dict[str, Any]:
     name = getattr(request.entity, "client_software_name", None)
     is_own = name == own.SOFTWARE_NAME
-    if name is not None:
+    if name is not None and request.connection is not None:
         request.connection.software = (name, request.entity.client_software_version)
     return {
         "error_code": 35 if request.entity is None else 0,

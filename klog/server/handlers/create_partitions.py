@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from klog.server.broker import Broker
 
 
-@handles(ApiKey.CREATE_PARTITIONS, 0, 3)
+@handles(ApiKey.CREATE_PARTITIONS, 0, 3, of_controller=True)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     times_named = Counter(topic.name for topic in request.entity.topics)
     answers = []
@@ -32,7 +32,7 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
             broker.controller.require()
             if times_named[topic.name] > 1:
                 raise InvalidRequest(f"topic {topic.name!r} is named {times_named[topic.name]} times in one request")
-            await broker.controller.add_partitions(
+            await broker.controller.topics.add_partitions(
                 topic.name, topic.count, assignment, validate_only=request.entity.validate_only
             )
         except KlogError as error:

@@ -31,7 +31,7 @@ DEFAULT = -1
 """The broker's own number of partitions or replicas is meant, or an assignment says it."""
 
 
-@handles(ApiKey.CREATE_TOPICS, 2, 7)
+@handles(ApiKey.CREATE_TOPICS, 2, 7, of_controller=True)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     times_named = Counter(topic.name for topic in request.entity.topics)
     answers = []
@@ -59,7 +59,7 @@ async def _create(broker: Broker, asked: Any, *, validate_only: bool) -> TopicIm
         assignment = {one.partition_index: list(one.broker_ids) for one in asked.assignments}
         if len(assignment) < len(asked.assignments):
             raise InvalidReplicaAssignment(f"topic {asked.name!r}: a partition has more than one assignment")
-    return await broker.controller.create_topic(
+    return await broker.controller.topics.create(
         asked.name,
         partitions=None if asked.num_partitions == DEFAULT else asked.num_partitions,
         replication_factor=None if asked.replication_factor == DEFAULT else asked.replication_factor,

@@ -26,7 +26,7 @@ class _Asked(NamedTuple):
     topic_id: UUID | None
 
 
-@handles(ApiKey.DELETE_TOPICS, 1, 6)
+@handles(ApiKey.DELETE_TOPICS, 1, 6, of_controller=True)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     answers = []
     for asked in _asked(request):
@@ -36,7 +36,7 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
             if not broker.config["delete.topic.enable"]:
                 raise _disabled(request.head.version)
             name = _name(broker, asked)
-            await broker.controller.delete_topic(name)
+            await broker.controller.topics.delete(name)
         except KlogError as error:
             answers.append(
                 {

@@ -46,7 +46,7 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
     if request.max_wait_ms <= 0 or read.enough():
         read.answer()
     else:
-        DelayedFetch(broker.loop, read.partitions, request.max_wait_ms / 1000, read.enough, read.answer)
+        DelayedFetch(broker.purgatory, read.partitions, request.max_wait_ms / 1000, read.enough, read.answer)
 
 
 class _Read:
@@ -121,6 +121,14 @@ class _Read:
         self._send(fetched)
 
     def _send(self, fetched: Fetched) -> None:
+        traffic = self._broker.measures.traffic
+        for one in fetched:
+            if one.error_code == 0:
+                numbers = traffic.of(one.topic)
+                numbers.fetches += 1
+                numbers.bytes_out += one.size_bytes
+            else:
+                traffic.refused(one.topic).failed_fetches += 1
         self._reply.send(*fetch.write_response(self._head, fetched))
 
     def _read(self) -> Fetched:

@@ -32,7 +32,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1)
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, of_controller=True)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     def changed(resource: Any, current: dict[str, str]) -> dict[str, str]:
         return apply(broker.config, current, [(one.name, one.config_operation, one.value) for one in resource.configs])

@@ -46,9 +46,9 @@ def handle(broker: Broker, request: Request) -> dict[str, Any] | Awaitable[dict[
 
 
 def _make(broker: Broker, name: str) -> asyncio.Task[None] | None:
-    """Begin to make a topic; None for a name that none can have, or where another broker is the controller."""
+    """Begin to make a topic; None for a name that none can have."""
     try:
-        return broker.controller.create_soon(check_topic_name(name))
+        return broker.auto_creation.begin(check_topic_name(name))
     except InvalidTopic:
         return None
 
@@ -82,7 +82,7 @@ def _named(broker: Broker, name: str) -> dict[str, Any]:
     error: KlogError = UnknownTopicOrPartition(f"there is no topic {name!r}")
     try:
         check_topic_name(name)
-        if broker.controller.is_making(name):
+        if broker.auto_creation.is_making(name):
             error = LeaderNotAvailable(f"topic {name!r} is being made")
     except InvalidTopic as problem:
         error = problem
@@ -103,7 +103,7 @@ def _topic(topic: TopicImage) -> dict[str, Any]:
                 "leader_epoch": one.leader_epoch,
                 "replica_nodes": one.replicas,
                 "isr_nodes": one.isr,
-                "offline_replicas": [],
+                "offline_replicas": one.offline,
             }
             for index, one in sorted(topic.partitions.items())
         ],

@@ -24,5 +24,5 @@ def handle(broker: Broker, request: Request) -> dict[str, Any]:
             "error_code": BrokerNotAvailable.wire,
             "error_message": f"this is broker {broker.broker_id}, not {request.entity.broker_id}",
         }
-    broker.stop_soon(f"asked by {request.connection.peer}")
+    broker.stop_soon(f"asked by {request.peer}")
     return {"error_code": 0, "error_message": None}

@@ -1,0 +1,150 @@
+"""What the controller sends, made from what it knows. Pure.
+
+A broker is never told that it leads under an epoch that an earlier incarnation of it was elected in: such a partition
+is left out until it is settled (rule R1).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from klog.names import TopicPartition
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.server.controller.context import Context
+
+DELETED_TOPIC_EPOCH = -2
+"""KIP-570: a replica of a topic that is being deleted goes, whatever its epoch."""
+
+
+def leader_and_isr(
+    context: Context, head: Mapping[str, Any], broker_id: int, names: Iterable[TopicPartition], *, is_full: bool
+) -> Any | None:
+    """For the broker's replicas among ``names``; None when there is nothing to say."""
+    topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for name in names:
+        state = context.states.get(name)
+        if state is None or name.topic in context.deleting or not context.knows(name):
+            continue
+        if broker_id not in context.replicas(name):
+            continue
+        if state.leader == broker_id and not state.ran_on(broker_id, context.incarnation(broker_id)):
+            continue
+        if broker_id in context.leaving and state.leader != broker_id:
+            continue  # it has been told to stop
+        topics[name.topic].append(
+            {
+                "partition_index": name.partition,
+                "controller_epoch": state.controller_epoch,
+                "leader": state.leader,
+                "leader_epoch": state.leader_epoch,
+                "isr": state.isr,
+                "incarnations": state.incarnations,
+                "state_version": state.version,
+                "replicas": context.replicas(name),
+                "is_new": state.new,
+            }
+        )
+    if not topics and not is_full:
+        return None
+    return codec.request(
+        ApiKey.LEADER_AND_ISR,
+        0,
+        **head,
+        is_full=is_full,
+        topics=[
+            {
+                "name": topic,
+                "topic_id": context.topics[topic].topic_id,
+                "fence_version": context.topics[topic].fence_version,
+                "partitions": partitions,
+            }
+            for topic, partitions in topics.items()
+        ],
+    )
+
+
+def stop_replica(head: Mapping[str, Any], stops: Collection[tuple[TopicPartition, Any, int, bool]]) -> Any:
+    """Of (partition, topic id, leader epoch, whether the log goes too)."""
+    topics: dict[tuple[str, Any], list[dict[str, Any]]] = defaultdict(list)
+    for name, topic_id, leader_epoch, delete in stops:
+        topics[name.topic, topic_id].append(
+            {"partition_index": name.partition, "leader_epoch": leader_epoch, "delete": delete}
+        )
+    return codec.request(
+        ApiKey.STOP_REPLICA,
+        0,
+        **head,
+        topics=[
+            {"name": topic, "topic_id": topic_id, "partitions": partitions}
+            for (topic, topic_id), partitions in topics.items()
+        ],
+    )
+
+
+def update_metadata(
+    context: Context,
+    head: Mapping[str, Any],
+    changed: Mapping[str, Collection[int] | None],
+    gone: Mapping[str, Any],
+    *,
+    is_full: bool,
+) -> Any:
+    """``changed``: topic -> its partitions to tell of, None for all. ``gone``: deleted topics with their ids."""
+    if is_full:
+        changed = dict.fromkeys(context.topics)
+    topics = [
+        _topic(context, topic, numbers)
+        for topic, numbers in changed.items()
+        if topic in context.topics and topic not in context.deleting
+    ]
+    topics += [
+        {"name": topic, "topic_id": topic_id, "is_deleted": True, "settings": [], "partitions": []}
+        for topic, topic_id in gone.items()
+    ]
+    brokers = []
+    for broker_id, found in sorted(context.live.items()):
+        host, port = found.broker.inter_address
+        brokers.append(
+            {
+                "broker_id": broker_id,
+                "host": found.broker.host,
+                "port": found.broker.port,
+                "rack": found.broker.rack or None,
+                "incarnation": found.incarnation,
+                "inter_host": host,
+                "inter_port": port,
+            }
+        )
+    return codec.request(ApiKey.UPDATE_METADATA, 0, **head, is_full=is_full, brokers=brokers, topics=topics)
+
+
+def _topic(context: Context, topic: str, numbers: Collection[int] | None) -> dict[str, Any]:
+    known = context.topics[topic]
+    partitions = []
+    for number in known.partitions if numbers is None else numbers:
+        name = TopicPartition(topic, number)
+        if number not in known.partitions:
+            continue
+        state = context.states.get(name)
+        partitions.append(
+            {
+                "partition_index": number,
+                "leader": -1 if state is None else state.leader,
+                "leader_epoch": -1 if state is None else state.leader_epoch,
+                "isr": () if state is None else state.isr,
+                "replicas": known.partitions[number],
+                "offline": context.offline_replicas(name),
+                "adding": known.adding.get(number, ()),
+                "removing": known.removing.get(number, ()),
+            }
+        )
+    return {
+        "name": topic,
+        "topic_id": known.topic_id,
+        "is_deleted": False,
+        "settings": [{"name": key, "value": value} for key, value in context.overrides.get(topic, {}).items()],
+        "partitions": partitions,
+    }

@@ -1,0 +1,179 @@
+"""Who is controller, as this broker sees it: stands for election when nobody is, and speaks to whoever is.
+
+``/controller`` is watched. Besides, every broker holds a connection to the controller, the quick sign of life: when it
+ends and nobody listens where the controller did, it is dead, and whoever saw that first takes its place, in one multi
+that raises ``/controller_epoch`` (DESIGN: failover; rule Z1). One that was deposed falsely has lost an office and
+nothing else; the same incarnation is not deposed twice by the same broker (rule R6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from klog.coordination import brokers
+from klog.coordination import controller as registry
+from klog.coordination.controller import ControllerTerm
+from klog.errors import CannotConnect, KlogError, NotController
+from klog.net.channel import Channel
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 0.2
+CONNECT_WITHIN_S = 1.0
+ASK_WITHIN_S = 30.0
+
+
+class Office:
+    """Event loop only."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._zookeeper = broker.zookeeper
+        self._term: ControllerTerm | None = None
+        self._looking = asyncio.Lock()
+        self._attending: asyncio.Task[None] | None = None
+        self._channel: Channel | None = None
+        self._connected = asyncio.Event()
+        self._deposed: set[int] = set()
+        self._closed = False
+
+    @property
+    def holder(self) -> int:
+        """The controller's broker id; -1 while nobody is known to be it."""
+        return -1 if self._term is None else self._term.broker_id
+
+    async def enter(self) -> None:
+        """Find out who is controller, or become it."""
+        await self._look(None)
+
+    def look_again(self) -> None:
+        """Something may have changed: look, as often as it takes."""
+        if not self._closed:
+            self._broker.spawn(self._look_until_known())
+
+    def leave(self) -> None:
+        """Take no part any more: the session is over, or the broker stops."""
+        self._stop_attending()
+        self._term = None
+        self._broker.controller.end()
+
+    def close(self) -> None:
+        self._closed = True
+        self.leave()
+
+    async def _look_until_known(self) -> None:
+        while not self._closed and self._broker.fenced is None:
+            try:
+                await self._look(None)
+            except KlogError as error:
+                log.warning("it is not known who is controller: %s; trying again", error.message)
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
+
+    async def _look(self, instead_of: ControllerTerm | None) -> None:
+        """Elect, and follow whoever was elected."""
+        async with self._looking:
+            if self._closed:
+                return
+            term = await asyncio.to_thread(self._elect, instead_of)
+            if term == self._term:
+                return
+            self._stop_attending()
+            self._term = term
+            controller = self._broker.controller
+            if term.session == self._zookeeper.session_id:
+                await controller.begin(term)
+            else:
+                controller.end()
+                log.info("broker %d is the controller, epoch %d", term.broker_id, term.epoch)
+                self._attending = self._broker.spawn(self._attend(term))
+
+    def _elect(self, instead_of: ControllerTerm | None) -> ControllerTerm:
+        """In a thread. Whoever holds the office then; the watch tells of any change after that."""
+        while True:
+            term = registry.elect(self._zookeeper, self._broker.broker_id, instead_of)
+            now = registry.current(self._zookeeper, self._watch)
+            if now is not None and (now.epoch, now.session) == (term.epoch, term.session):
+                return now
+
+    def _watch(self, _: object) -> None:
+        """In kazoo's thread."""
+        self._broker.from_thread(self.look_again)
+
+    # --- the controller, when it is another -------------------------------------------------------------------------
+
+    def _stop_attending(self) -> None:
+        if self._attending is not None:
+            self._attending.cancel()
+            self._attending = None
+
+    async def _attend(self, term: ControllerTerm) -> None:
+        """Hold a connection to the controller; when nobody listens there any more, take its place."""
+        try:
+            while True:
+                try:
+                    found = await asyncio.to_thread(brokers.find, self._zookeeper, term.broker_id)
+                    if found is not None:
+                        await self._converse(found)
+                except CannotConnect as error:
+                    assert found is not None
+                    if error.is_refused and found.session == term.session and found.incarnation not in self._deposed:
+                        self._deposed.add(found.incarnation)
+                        log.warning("controller %d is dead: %s", term.broker_id, error.message)
+                        self._broker.spawn(self._succeed(term))
+                except KlogError as error:
+                    log.debug("controller %d: %s", term.broker_id, error.message)
+                await asyncio.sleep(AGAIN_S)
+        finally:
+            self._connected.clear()
+
+    async def _converse(self, found: brokers.Registration) -> None:
+        """Be connected for as long as the connection lasts. CannotConnect, refused where its own address refuses."""
+        there = found.broker
+        try:
+            channel = await self._open(*there.inter_address)
+        except CannotConnect as error:
+            if there.probe_address == there.inter_address:
+                raise
+            await (await self._open(*there.probe_address)).close()
+            raise CannotConnect(error.message) from None  # it lives, but not where brokers reach it
+        self._channel = channel
+        self._connected.set()
+        try:
+            await channel.wait_closed()
+        finally:
+            self._connected.clear()
+            self._channel = None
+            await channel.close()
+        # Asked at once where it listens: a process that ended refuses within a millisecond.
+        await (await self._open(*there.probe_address)).close()
+
+    async def _open(self, host: str, port: int) -> Channel:
+        return await Channel.connect(
+            host, port, connect_timeout_s=CONNECT_WITHIN_S, timeout_s=ASK_WITHIN_S, client_id=self._broker.client_id
+        )
+
+    async def _succeed(self, term: ControllerTerm) -> None:
+        try:
+            await self._look(term)
+        except KlogError as error:
+            log.warning("controller %d could not be replaced: %s", term.broker_id, error.message)
+            self.look_again()
+
+    async def ask(self, entity: Any, *, within_s: float = ASK_WITHIN_S) -> Any:
+        """The controller's answer; NotController when this broker is it, or none is within reach in time."""
+        if self._broker.controller.active:
+            raise NotController("this broker is the controller itself")
+        try:
+            async with asyncio.timeout(within_s):
+                await self._connected.wait()
+                assert self._channel is not None
+                return await self._channel.request(entity, timeout_s=within_s)
+        except (TimeoutError, CannotConnect) as error:
+            raise NotController(f"no controller is within reach: {error or 'none was found in time'}") from None

@@ -1,0 +1,444 @@
+"""The leader's end of one follower's connection: what it has named, where it stands, what waits for it (rule R3).
+
+Strategy
+    A slot is looked at only when something happened to it: the follower said something, the leader appended or
+    resigned. Such slots are *news*; an answer is written from them and from nothing else, so that partitions in which
+    nothing happens cost nothing. A fetch without news waits. What a high watermark has become is news to nobody, it
+    rides on the answers that are sent anyway: once in a max_wait all slots are looked through for it.
+    A partition is sent to once for each time that the follower wants more of it, so it is the follower that sets the
+    pace.
+Rules
+    * Positions are taken only of a follower whose log agrees with ours (`replication.divergence`), and after each
+      answer it must come back with the end that the answer gave it, or be compared again.
+    * Everything of a follower ends with its connection, but for what `Partition` knows of its position.
+    * Reads far behind the end run in a thread: the disk may have to be waited for (rule L8).
+Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from klog.errors import KlogError, MalformedRequest, NotLeader, OffsetNotAvailable, StorageError, UnknownTopicId
+from klog.names import TopicPartition
+from klog.net.connection import Part, Reply
+from klog.protocol import replica_fetch
+from klog.protocol.codec import RequestHead
+from klog.protocol.replica_fetch import Entry, Fetch, Flushed, Name, Want
+from klog.replication.divergence import Disagreement, Diverged
+from klog.replication.partition import Partition
+from klog.storage.log import FileRange, LogEnd
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+INLINE_BYTES: Final = 16 * 1024
+"""Up to here batches are read and sent with what stands before them: one segment of TCP and one wake-up of the
+follower instead of two."""
+FAR_BYTES: Final = 16 * 1024 * 1024
+"""Closer to the log's end than this everything was written a moment ago and is in the page cache."""
+
+
+class _Slot:
+    """One partition that the follower has named. Watches it for appends."""
+
+    __slots__ = (
+        "agreed",
+        "end",
+        "expected",
+        "failure",
+        "greeted",
+        "max_bytes",
+        "name",
+        "number",
+        "partition",
+        "refusal",
+        "session",
+        "told_high",
+        "told_start",
+        "wanting",
+    )
+
+    def __init__(self, session: ReplicaSession, number: int, name: TopicPartition) -> None:
+        self.session = session
+        self.number = number
+        self.name = name
+        self.partition: Partition | None = None
+        self.agreed = False
+        self.greeted = False
+        """Whether it was answered since it agreed: the first answer says so, and comes at once."""
+        self.wanting = False
+        self.end = -1
+        self.expected = -1
+        self.max_bytes = 0
+        self.told_high = self.told_start = -1
+        self.refusal: bytes | None = None
+        """Where the follower's log is to be cut or to begin; it then wants again."""
+        self.failure: KlogError | None = None
+
+    def more(self) -> None:
+        self.session.happened(self)
+
+    def fail(self, error: KlogError) -> None:
+        self.failure = error
+        self.wanting = False
+        self.session.happened(self)
+
+    def forget(self) -> None:
+        if self.partition is not None:
+            self.partition.unwatch_appends(self)
+            self.partition = None
+
+
+class _Parked(NamedTuple):
+    """The fetch that waits."""
+
+    request: Fetch
+    head: RequestHead
+    reply: Reply
+    timer: asyncio.TimerHandle | None
+
+
+class _Chunk(NamedTuple):
+    """What one slot is sent."""
+
+    slot: _Slot
+    end: int
+    """Where the slot stood when this was read."""
+    first: int
+    ranges: list[FileRange]
+    size: int
+
+
+class ReplicaSession:
+    """See the module."""
+
+    def __init__(self, broker: Broker, broker_id: int, incarnation: int) -> None:
+        self.broker_id = broker_id
+        self.incarnation = incarnation
+        self._broker = broker
+        self._loop = broker.loop
+        self._slots: dict[int, _Slot] = {}
+        self._news: dict[_Slot, None] = {}
+        self._parked: _Parked | None = None
+        self._woken = False
+        self._reading = False
+        self._look_through_at_s = 0.0
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """What the follower fetches from us."""
+        return [slot.name for slot in self._slots.values()]
+
+    def ended(self) -> None:
+        """The connection is closed."""
+        self._unpark()
+        for slot in self._slots.values():
+            slot.forget()
+        self._slots.clear()
+        self._news.clear()
+
+    # --- what the follower says ---------------------------------------------------------------------------------------
+
+    def fetch(self, request: Fetch, entries: Iterable[Entry], head: RequestHead, reply: Reply) -> None:
+        if self._parked is not None:
+            raise MalformedRequest("a replica's fetch came before the answer to the one before it")
+        self._parked = _Parked(request, head, reply, None)
+        self._take(entries)
+        if request.max_wait_ms <= 0 or self._enough():
+            self._answer()
+        else:
+            timer = self._loop.call_later(request.max_wait_ms / 1000, self._waited)
+            self._parked = self._parked._replace(timer=timer)
+
+    def update(self, entries: Iterable[Entry]) -> None:
+        self._take(entries)
+
+    def _take(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if isinstance(entry, Name):
+                self._name(entry)
+                continue
+            slot = self._slots.get(entry.slot)
+            if slot is None:
+                continue  # we have given it up, and the follower has not read so yet
+            if isinstance(entry, Want):
+                self._want(slot, entry)
+            elif isinstance(entry, Flushed):
+                if slot.agreed:
+                    self._fetched(slot, LogEnd(entry.address, entry.offset))
+            else:
+                slot.forget()
+                del self._slots[slot.number]
+                self._news.pop(slot, None)
+
+    def _name(self, entry: Name) -> None:
+        if entry.slot in self._slots:
+            raise MalformedRequest(f"slot {entry.slot} is named twice")
+        name = TopicPartition(entry.topic, entry.partition)
+        slot = self._slots[entry.slot] = _Slot(self, entry.slot, name)
+        try:
+            partition = self._broker.leader_of(*name)
+            if self._broker.log_dirs.topic_id(name) != entry.topic_id:
+                raise UnknownTopicId(f"{name} is of another topic of that name here")
+            partition.check_replica(entry.leader_epoch, self.broker_id, self.incarnation)
+        except KlogError as error:
+            slot.fail(error)
+            return
+        slot.partition = partition
+        partition.watch_appends(slot)
+
+    def _want(self, slot: _Slot, entry: Want) -> None:
+        partition = slot.partition
+        if partition is None or slot.failure is not None:
+            return
+        slot.max_bytes = entry.max_bytes
+        if slot.agreed and entry.end_address == slot.expected:
+            self._agree(slot, entry)
+            return
+        slot.agreed = slot.wanting = slot.greeted = False
+        slot.refusal = None
+        slot.end = entry.end_address
+        if partition.log.is_known(entry.end_address):
+            try:
+                self._compared(slot, entry, partition.divergence(entry.last_epoch, entry.end_address))
+            except KlogError as error:
+                slot.fail(error)
+        else:
+            self._broker.spawn(self._compare(slot, entry, partition))
+
+    async def _compare(self, slot: _Slot, entry: Want, partition: Partition) -> None:
+        try:
+            found = await asyncio.to_thread(partition.divergence, entry.last_epoch, entry.end_address)
+        except KlogError as error:
+            if slot.partition is partition:
+                slot.fail(error)
+            return
+        if slot.partition is partition and slot.end == entry.end_address and not slot.agreed:
+            self._compared(slot, entry, found)
+
+    def _compared(self, slot: _Slot, entry: Want, found: Disagreement | None) -> None:
+        if found is None:
+            self._agree(slot, entry)
+        elif slot.partition is None:
+            return
+        elif isinstance(found, Diverged):
+            slot.refusal = replica_fetch.diverged(slot.number, found.epoch, *found.end)
+            self.happened(slot)
+        elif slot.partition.log.needs_rebuild and entry.end_address >= found.address and entry.last_epoch >= 0:
+            # Old segments are still being walked, and the epoch asked for may be in one: no reason to begin anew.
+            slot.fail(OffsetNotAvailable(f"{slot.name}: the epochs of old segments are not known yet"))
+        else:
+            slot.refusal = replica_fetch.elsewhere(slot.number, found.address, found.offset)
+            self.happened(slot)
+
+    def _agree(self, slot: _Slot, entry: Want) -> None:
+        slot.agreed = slot.wanting = True
+        slot.end = entry.end_address
+        self._fetched(slot, LogEnd(entry.flushed_address, entry.flushed_offset))
+        if slot.partition is not None and (not slot.greeted or slot.partition.log.end.address > slot.end):
+            self.happened(slot)
+
+    def _fetched(self, slot: _Slot, flushed: LogEnd) -> None:
+        """The partition learns where the follower stands, unless it is another leader's by now."""
+        partition = slot.partition
+        if partition is None or slot.failure is not None:
+            return
+        if flushed.address > partition.log.end.address:
+            raise MalformedRequest(
+                f"{slot.name}: flushed up to {flushed.address}; our log ends at {partition.log.end.address}"
+            )
+        try:
+            partition.check_replica(partition.leader_epoch, self.broker_id, self.incarnation)
+        except KlogError as error:
+            slot.fail(error)
+            return
+        partition.replica_fetched(
+            self.broker_id, self.incarnation, max(slot.end, flushed.address), flushed, self._loop.time()
+        )
+
+    # --- what happens to a slot ---------------------------------------------------------------------------------------
+
+    def happened(self, slot: _Slot) -> None:
+        """Something that the follower may have to be told of."""
+        partition = slot.partition
+        if partition is not None and partition.resigned and slot.failure is None:
+            slot.failure = NotLeader(f"{slot.name} is led by another broker, or under a new epoch")
+        if slot.wanting or slot.failure is not None or slot.refusal is not None:
+            self._news[slot] = None
+            if self._parked is not None and not self._woken and self._parked.timer is not None:
+                # After this turn of the loop: what comes with it goes with the same answer.
+                self._woken = True
+                self._loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._woken = False
+        if self._parked is not None and self._enough():
+            self._answer()
+
+    def _waited(self) -> None:
+        if self._parked is not None:
+            self._answer()
+
+    def _enough(self) -> bool:
+        """Whether the fetch need not wait."""
+        if not self._news:
+            return False
+        assert self._parked is not None
+        min_bytes = self._parked.request.min_bytes
+        if min_bytes <= 1:
+            return True
+        total = 0
+        for slot in self._news:
+            if slot.partition is None or slot.failure is not None or slot.refusal is not None or not slot.greeted:
+                return True
+            total += slot.partition.log.end.address - slot.end
+        return total >= min_bytes
+
+    def _unpark(self) -> None:
+        if self._parked is not None and self._parked.timer is not None:
+            self._parked.timer.cancel()
+        self._parked = None
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _answer(self) -> None:
+        if self._reading:
+            return
+        news, self._news = self._news, {}
+        wanted = [
+            (slot, slot.partition, slot.end)
+            for slot in news
+            if slot.wanting and slot.partition is not None and slot.failure is None
+        ]
+        assert self._parked is not None
+        max_bytes = self._parked.request.max_bytes
+        if any(partition.log.end.address - end > FAR_BYTES for _, partition, end in wanted):
+            self._reading = True
+            self._broker.spawn(self._answer_from_far(news, wanted, max_bytes))
+        else:
+            self._send(news, self._read(wanted, max_bytes))
+
+    async def _answer_from_far(
+        self, news: dict[_Slot, None], wanted: list[tuple[_Slot, Partition, int]], max_bytes: int
+    ) -> None:
+        try:
+            chunks = await asyncio.to_thread(self._read, wanted, max_bytes, warm=True)
+        finally:
+            self._reading = False
+        if self._parked is not None:
+            self._send(news, chunks)
+
+    def _read(self, wanted: list[tuple[_Slot, Partition, int]], max_bytes: int, *, warm: bool = False) -> list[_Chunk]:
+        """What the slots are sent, ``max_bytes`` together but for the first; any thread."""
+        left = max_bytes
+        chunks: list[_Chunk] = []
+        for slot, partition, end in wanted:
+            if left <= 0 and chunks:
+                break
+            try:
+                first, ranges = partition.log.read_from(end, max(min(left, slot.max_bytes), 1))
+                if warm:
+                    partition.log.warm(ranges)
+            except KlogError as error:
+                if isinstance(error, StorageError):
+                    log.error("%s: cannot be read for broker %d: %s", slot.name, self.broker_id, error.message)
+                self._loop.call_soon_threadsafe(slot.fail, error)
+                continue
+            if ranges:
+                size = ranges[0].size if len(ranges) == 1 else sum(one.size for one in ranges)
+                left -= size
+                chunks.append(_Chunk(slot, end, first, ranges, size))
+        return chunks
+
+    def _send(self, news: dict[_Slot, None], chunks: list[_Chunk]) -> None:
+        """Answer the fetch that waits. What of ``news`` found no room is news again."""
+        parked = self._parked
+        assert parked is not None
+        self._unpark()
+        parts: list[Part] = []
+        out = bytearray(8)
+        size = 0
+        for chunk in chunks:
+            slot, partition = chunk.slot, chunk.slot.partition
+            if partition is None or slot.end != chunk.end or not slot.wanting or slot.failure is not None:
+                continue
+            inline = None
+            if chunk.size <= INLINE_BYTES:
+                try:
+                    inline = _read_small(chunk)
+                except StorageError as error:
+                    slot.failure, slot.wanting = error, False
+                    continue
+            news.pop(slot, None)
+            slot.wanting, slot.greeted = False, True
+            slot.expected = chunk.first + chunk.size
+            out += self._head_of(slot, partition, chunk.first, chunk.size)
+            if inline is not None:
+                out += inline
+            else:
+                parts.append(bytes(out))
+                size += len(out) + chunk.size
+                parts.extend(chunk.ranges)
+                out = bytearray()
+        for slot in news:
+            if self._slots.get(slot.number) is slot:
+                self._tell(slot, out)
+        now = self._loop.time()
+        if now >= self._look_through_at_s:
+            self._look_through_at_s = now + max(parked.request.max_wait_ms, 100) / 1000
+            self._look_through(out)
+        if out:
+            parts.append(bytes(out))
+            size += len(out)
+        first = parts[0]
+        assert isinstance(first, bytes)
+        parts[0] = replica_fetch.answer_head(size - 8, parked.head.correlation_id) + first[8:]
+        parked.reply.send(*parts)
+
+    def _tell(self, slot: _Slot, out: bytearray) -> None:
+        """What there is to say to a slot besides batches."""
+        partition = slot.partition
+        if slot.failure is not None or partition is None:
+            error = slot.failure or NotLeader(f"{slot.name} is not led here")
+            out += replica_fetch.failed(slot.number, error.wire, error.message)
+            slot.forget()
+            del self._slots[slot.number]
+        elif slot.refusal is not None:
+            out += slot.refusal
+            slot.refusal = None
+        elif slot.wanting:
+            if not slot.greeted:
+                slot.greeted = True
+                out += self._head_of(slot, partition, slot.end, 0)
+            if partition.log.end.address > slot.end:
+                self._news[slot] = None
+
+    def _head_of(self, slot: _Slot, partition: Partition, first: int, size: int) -> bytes:
+        high = partition.high_watermark
+        start = partition.log.start_offset
+        slot.told_high, slot.told_start = high.address, start
+        return replica_fetch.records_head(slot.number, high.address, high.offset, start, first, size)
+
+    def _look_through(self, out: bytearray) -> None:
+        """High watermarks and starts that have moved while there was nothing else to tell."""
+        for slot in self._slots.values():
+            partition = slot.partition
+            if partition is None or not slot.agreed or not slot.greeted:
+                continue
+            if partition.high_watermark.address != slot.told_high or partition.log.start_offset != slot.told_start:
+                out += self._head_of(slot, partition, slot.end, 0)
+
+
+def _read_small(chunk: _Chunk) -> bytes:
+    data = b"".join(file.read_at(position, size) for file, position, size in chunk.ranges)
+    if len(data) != chunk.size:
+        raise StorageError(
+            f"{chunk.slot.name}: {chunk.size} bytes at {chunk.first} were promised, {len(data)} are there"
+        )
+    return data
