@@ -33,7 +33,11 @@ class LeadersLog(Protocol):
     def epoch_starts(self) -> tuple[EpochStart, ...]: ...
     def epoch_end(self, leader_epoch: int) -> tuple[int, LogEnd]: ...
     def floor(self, address: int) -> LogEnd:
-        """The highest place at or below ``address`` where a log with the same batches may end."""
+        """The highest batch start or end at or below ``address``."""
+        ...
+
+    def is_in_hole(self, address: int) -> bool:
+        """Whether a hole reaches, with its edges, over ``address``: a log that still has what is lost may end there."""
         ...
 
 
@@ -76,7 +80,9 @@ def disagreement(log: LeadersLog, last_epoch: int, end_address: int) -> Disagree
     if epoch != last_epoch or end_address > end.address:
         return Diverged(epoch, end)
     floor = log.floor(end_address)
-    return None if floor.address == end_address else Diverged(epoch, floor)
+    if floor.address == end_address or log.is_in_hole(end_address):
+        return None
+    return Diverged(epoch, floor)
 
 
 def cut_address(epochs: Sequence[EpochStart], start_address: int, end_address: int, diverged: Diverged) -> int:

@@ -155,7 +155,6 @@ class DurableLog(ReadableLog):
         segment.end_offset = segment.base_address
         self._segments = (*self._segments, segment)
         self._active = segment
-        self._home.rolled(self)  # type: ignore[arg-type]  # every log is a Log
         return segment
 
     def skip_to(self, address: int, reason: str) -> None:

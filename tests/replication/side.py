@@ -1,0 +1,230 @@
+"""Brokers without a cluster: real logs, flushers, listeners and connections, and no controller but the test.
+
+A `Side` has of a broker what leading and following partitions needs, in this process and on this loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from klog.config import BrokerConfig, LogConfig
+from klog.errors import KlogError, NotLeader, StorageError
+from klog.names import TopicPartition
+from klog.net.connection import Connection, Limits, Reply
+from klog.net.server import Server
+from klog.protocol import codec
+from klog.record.records import Record, encode_batch
+from klog.replication.isr import Membership
+from klog.replication.partition import Partition
+from klog.server.deletions import Deletions
+from klog.server.fetchers import Fetchers
+from klog.server.follower import Follower
+from klog.server.handlers import replica_fetch
+from klog.server.image import BrokerImage, ClusterImage
+from klog.storage.filesystem import FileSystem, OsFileSystem
+from klog.storage.flusher import Flusher
+from klog.storage.log import Log, LogEnd
+from klog.storage.log_dir import LogDirs
+
+TOPIC_ID = uuid.UUID(int=7)
+NAME = TopicPartition("t", 0)
+CLUSTER = "c-1"
+
+
+def batch(count: int = 1, size: int = 20, mark: int = 0) -> memoryview:
+    """A batch of records that differ by ``mark``."""
+    value = (b"%d." % mark).ljust(size, b"x")
+    return memoryview(bytearray(encode_batch([Record(at, 1000 + at, None, value, ()) for at in range(count)])))
+
+
+class Committed:
+    """Waits for one append to be committed."""
+
+    def __init__(self) -> None:
+        self.done = asyncio.get_running_loop().create_future()
+
+    def committed(self, error: KlogError | None) -> None:
+        if not self.done.done():
+            self.done.set_result(error)
+
+
+class Side:
+    """See the module. Make it inside a running loop; `start` before use, `stop` at the end."""
+
+    def __init__(
+        self,
+        folder: Path,
+        broker_id: int,
+        *,
+        incarnation: int | None = None,
+        cluster_id: str = CLUSTER,
+        **settings: str,
+    ) -> None:
+        properties = {name.replace("_", "."): value for name, value in settings.items()}
+        properties = {
+            "broker.id": str(broker_id),
+            "log.dirs": str(folder),
+            "replica.fetch.backoff.ms": "50",
+        } | properties
+        self.config = BrokerConfig.parse(properties)
+        self.broker_id = broker_id
+        self.incarnation = broker_id * 100 if incarnation is None else incarnation
+        self.loop = asyncio.get_running_loop()
+        self.image = ClusterImage(cluster_id=cluster_id)
+        self.deletions = Deletions()
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.outcomes: list[tuple[Log, LogEnd | StorageError]] = []
+        self.asked_for_isr = 0
+        self._file_system: FileSystem = OsFileSystem()
+        self.log_dirs = LogDirs(self._file_system, (str(folder),))
+        self.log_dirs.claim(cluster_id, broker_id)
+        self.log_dirs.load(lambda name: LogConfig.of(self.config, {}))
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.server = Server(
+            self._on_frame,
+            limits=Limits(frame_bytes_max=100 << 20),
+            idle_max_s=600,
+            connections_per_ip_max=1000,
+        )
+        self.flusher = Flusher(self._post, self._flushed, self._file_system)
+        self.fetchers = Fetchers(self)  # type: ignore[arg-type]
+        self.port = -1
+
+    def start(self) -> Side:
+        self.port = self.server.listen("127.0.0.1", 0)
+        return self
+
+    async def stop(self) -> None:
+        self.fetchers.close()
+        await self.fetchers.let_go(list(self.fetchers.followed))
+        for name in list(self.partitions):
+            self.resign(name)
+        self.server.close()
+        await asyncio.to_thread(self.flusher.stop)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.to_thread(self.log_dirs.close)
+
+    @property
+    def entry(self) -> BrokerImage:
+        return BrokerImage(self.broker_id, "127.0.0.1", self.port, None, self.incarnation, "127.0.0.1", self.port)
+
+    def knows(self, *sides: Side) -> None:
+        """What UpdateMetadata would say of who lives."""
+        self.image.brokers = {one.broker_id: one.entry for one in sides}
+        self.fetchers.brokers_changed()
+
+    def _on_frame(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
+        replica_fetch.handle(self, codec.read_head(frame), frame, reply, connection)  # type: ignore[arg-type]
+
+    # --- what a broker has --------------------------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def leader_of(self, topic: str, partition: int) -> Partition:
+        found = self.partitions.get(TopicPartition(topic, partition))
+        if found is None:
+            raise NotLeader(f"broker {self.broker_id} does not lead {topic}-{partition}")
+        return found
+
+    def _post(self, deliver: Callable[..., object], outcomes: object) -> None:
+        self.loop.call_soon_threadsafe(self.server.shared.together, deliver, outcomes)
+
+    def _flushed(self, log: Log, outcome: LogEnd | StorageError) -> None:
+        self.outcomes.append((log, outcome))
+        partition = self.partitions.get(log.topic_partition)
+        if partition is not None and partition.log is log:
+            if isinstance(outcome, StorageError):
+                partition.failed(outcome)
+            else:
+                partition.flushed(outcome)
+        else:
+            self.fetchers.flushed(log, outcome)
+
+    # --- what a controller would say ----------------------------------------------------------------------------------
+
+    def log(self, name: TopicPartition = NAME, **config: int) -> Log:
+        return self.log_dirs.log_or_create(
+            name, TOPIC_ID, LogConfig(**config) if config else LogConfig.of(self.config, {})
+        )
+
+    def lead(
+        self,
+        epoch: int,
+        replicas: tuple[int, ...] = (1, 2, 3),
+        isr: tuple[int, ...] | None = None,
+        name: TopicPartition = NAME,
+        high_watermark: LogEnd | None = None,
+    ) -> Partition:
+        self.fetchers.unfollow(name)
+        self.resign(name)
+        log = self.log(name)
+        log.begin_epoch(epoch)
+
+        def want_isr(partition: Partition) -> None:
+            self.asked_for_isr += 1
+
+        partition = self.partitions[name] = Partition(
+            name,
+            log,
+            leader_epoch=epoch,
+            want_flush=self.flusher.want,
+            broker_id=self.broker_id,
+            incarnation=self.incarnation,
+            membership=Membership(replicas, isr or (self.broker_id,), (), 0),
+            high_watermark=high_watermark,
+            want_isr=want_isr,
+        )
+        return partition
+
+    def resign(self, name: TopicPartition = NAME) -> None:
+        partition = self.partitions.pop(name, None)
+        if partition is not None:
+            partition.resign(NotLeader("the test says so"))
+
+    def follow(
+        self,
+        leader: int,
+        epoch: int,
+        name: TopicPartition = NAME,
+        high_watermark: int = 0,
+        *,
+        keep_cut: bool = False,
+    ) -> Follower:
+        self.resign(name)
+        return self.fetchers.follow(name, TOPIC_ID, self.log(name), leader, epoch, 0, high_watermark, keep_cut=keep_cut)
+
+
+async def append(partition: Partition, records: memoryview) -> KlogError | None:
+    """Append and wait until that is committed."""
+    waiter = Committed()
+    if partition.when_committed(partition.append(records).end.address, waiter):
+        return None
+    result: KlogError | None = await asyncio.wait_for(waiter.done, 20)
+    return result
+
+
+async def until(true: Callable[[], object], within_s: float = 20.0) -> None:
+    """Until the loop has made it true."""
+    deadline = asyncio.get_running_loop().time() + within_s
+    while not true():
+        if asyncio.get_running_loop().time() > deadline:
+            raise AssertionError("it has not become true")
+        await asyncio.sleep(0.002)
+
+
+def content(log: Log) -> dict[int, bytes]:
+    """Every batch of the log, by its address: what a replica must have the same."""
+    found: dict[int, bytes] = {}
+    for segment in log.segments:
+        for address, header in segment.walk(segment.base_address):
+            found[address] = segment.file.read_at(address - segment.base_address, header.size_bytes)
+    return found
