@@ -27,6 +27,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("up", "klog.cli.up", "up", "Run ZooKeeper and brokers on this machine.", EVERY_DAY),
     Entry("down", "klog.cli.up", "down", "Stop what `klog up` started, in order.", EVERY_DAY),
     Entry("status", "klog.cli.status", "status", "Is it up? ZooKeeper, brokers, controller, partitions.", EVERY_DAY),
+    Entry("check", "klog.cli.check", "check", "Is anything wrong? A row a finding, and what to do.", EVERY_DAY),
     Entry("produce", "klog.cli.produce", "produce", "Write messages from stdin or files to a topic.", EVERY_DAY),
     Entry("tail", "klog.cli.tail", "tail", "Show the messages of topics, from any position.", EVERY_DAY),
     Entry("where", "klog.cli.where", "where", "Where a message is: broker, file, byte position.", EVERY_DAY),

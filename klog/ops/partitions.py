@@ -65,13 +65,15 @@ async def list_partitions(
         rows = await _rows(cluster, list((await cluster.metadata()).topics.values()))
     if not (under_replicated or offline or under_min_isr):
         return rows
-    minimum = await _min_isr(cluster, sorted({row.topic for row in rows})) if under_min_isr else {}
+    from klog.ops.settings import min_isr
+
+    minimum = await min_isr(cluster, sorted({row.topic for row in rows})) if under_min_isr else {}
     return [
         row
         for row in rows
         if (under_replicated and len(row.isr) < len(row.replicas))
         or (offline and row.leader is None)
-        or (under_min_isr and len(row.isr) < minimum[row.topic])
+        or (under_min_isr and len(row.isr) < minimum.get(row.topic, 1))
     ]
 
 
@@ -126,14 +128,3 @@ async def _rows(cluster: Cluster, topics: Sequence[TopicNode]) -> list[Partition
                 )
             )
     return rows
-
-
-async def _min_isr(cluster: Cluster, topics: Sequence[str]) -> dict[str, int]:
-    """``min.insync.replicas`` as it holds for each topic."""
-    from klog.ops.settings import describe_settings
-
-    found = await describe_settings(cluster, topics)
-    return {
-        topic: int(next((one.value for one in settings if one.name == "min.insync.replicas"), None) or 1)
-        for topic, settings in found.items()
-    }

@@ -29,8 +29,10 @@ class Described(NamedTuple):
     doc: str | None
 
 
-async def describe_settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, list[Described]]:
-    """The settings of topics, by topic and then by name."""
+async def describe_settings(
+    cluster: Cluster, topics: Sequence[str], *, names: Sequence[str] | None = None
+) -> dict[str, list[Described]]:
+    """The settings of topics, by topic and then by name; all of them, or those named."""
     from klog.protocol.apis import ApiKey
 
     if not topics:
@@ -39,15 +41,17 @@ async def describe_settings(cluster: Cluster, topics: Sequence[str]) -> dict[str
         ApiKey.DESCRIBE_CONFIGS,
         4,
         1,
-        resources=[{"resource_type": TOPIC, "resource_name": name, "configuration_keys": None} for name in topics],
+        resources=[{"resource_type": TOPIC, "resource_name": name, "configuration_keys": names} for name in topics],
         include_synonyms=True,
-        include_documentation=True,
+        include_documentation=names is None,
     )
     return {str(one.resource_name): _described(one, f"topic {one.resource_name!r}", cluster) for one in answer.results}
 
 
-async def describe_broker_settings(cluster: Cluster, broker_id: int) -> list[Described]:
-    """The settings of a broker, by name; only that broker knows them."""
+async def describe_broker_settings(
+    cluster: Cluster, broker_id: int, *, names: Sequence[str] | None = None
+) -> list[Described]:
+    """The settings of a broker, by name, all or those named; only that broker knows them."""
     from klog.protocol.apis import ApiKey
 
     answer = await cluster.to_broker(
@@ -55,11 +59,21 @@ async def describe_broker_settings(cluster: Cluster, broker_id: int) -> list[Des
         ApiKey.DESCRIBE_CONFIGS,
         4,
         1,
-        resources=[{"resource_type": BROKER, "resource_name": str(broker_id), "configuration_keys": None}],
+        resources=[{"resource_type": BROKER, "resource_name": str(broker_id), "configuration_keys": names}],
         include_synonyms=True,
-        include_documentation=True,
+        include_documentation=names is None,
     )
     return _described(answer.results[0], f"broker {broker_id}", cluster)
+
+
+async def min_isr(cluster: Cluster, topics: Sequence[str]) -> dict[str, int]:
+    """``min.insync.replicas`` as it holds for each topic."""
+    name = "min.insync.replicas"
+    found = await describe_settings(cluster, topics, names=[name])
+    return {
+        topic: int(next((one.value for one in settings if one.name == name), None) or 1)
+        for topic, settings in found.items()
+    }
 
 
 async def alter_topic_settings(cluster: Cluster, topic: str, given: Mapping[str, str], deleted: Sequence[str]) -> None:

@@ -38,6 +38,9 @@ COLUMNS = {
     "where": "BROKER FILE POSITION LENGTH BATCH-OFFSET CRC STATE",
     "export run": "TOPIC PARTITION FROM TO MESSAGES FILES BYTES",
     "export status": "TOPIC PARTITION EXPORTED LOG-END-OFFSET LAG LAG-MS",
+    "verify replicas": "TOPIC PARTITION BROKER STATE FIRST-DIFFERENCE BYTES CRC",
+    "lost list": "TOPIC PARTITION BROKER FROM TO MESSAGES REASON TIME",
+    "check": "SEVERITY WHAT FOUND EXPECTED DO",
     "log dump": "BASE-OFFSET END BYTES MESSAGES CODEC TIMESTAMP EPOCH PRODUCER STATE",
 }
 """The columns of the contract, as a plain table shows them."""
@@ -218,6 +221,9 @@ def test_a_dead_port_is_an_error_in_time_that_says_where_why_and_what_to_do(name
     assert ran.code == 1
     if name == "status":
         assert {row["state"] for row in ran.rows} & {"down"} and dead_address in ran.stdout
+        return
+    if name == "check":
+        assert [row["kind"] for row in ran.rows] == ["no-brokers"] and dead_address in ran.rows[0]["found"]
         return
     assert ran.stdout == ""
     error = ran.error

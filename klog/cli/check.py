@@ -1,0 +1,78 @@
+"""``klog check``: is anything wrong? For people, cron and monitoring."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from klog.cli.command import top_command
+from klog.cli.flags import duration
+from klog.cli.invocation import Invocation
+from klog.errors import KlogError, UsageError
+from klog.render import Report
+
+if TYPE_CHECKING:
+    from klog.ops.check import Finding
+
+NAGIOS_OK, NAGIOS_WARNING, NAGIOS_CRITICAL, NAGIOS_UNKNOWN = range(4)
+
+
+@top_command("check", rows="klog.ops.check:Finding")
+async def check(
+    invocation: Invocation,
+    subjects: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SUBJECT", help="topics, groups, brokers, zookeeper; all if not given."),
+    ] = None,
+    max_lag: Annotated[
+        int | None,
+        typer.Option("--max-lag", metavar="N", min=0, help="Groups that lag by more messages are a finding."),
+    ] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option("--wait", metavar="DURATION", parser=duration, help="Look again for so long, until all is well."),
+    ] = None,
+    nagios: Annotated[
+        bool, typer.Option("--nagios", help="One line, and the exit codes 0, 1, 2, 3 of monitoring plugins.")
+    ] = False,
+) -> Report | int:
+    """Show what is wrong, or soon will be, and what to do about it: a row a finding.
+
+    Exit 1 if there is any. Of groups, the offsets that stand in ZooKeeper are looked at.
+    """
+    from klog.ops import check as checking
+
+    unknown = [one for one in subjects or () if one not in checking.SUBJECTS]
+    if unknown:
+        raise UsageError(f"{unknown[0]!r} cannot be checked", hint=f"there are {', '.join(checking.SUBJECTS)}")
+    try:
+        target = invocation.target
+        findings = await checking.check(
+            target.bootstrap,
+            target.zookeeper,
+            subjects or (),
+            max_lag=max_lag,
+            wait_s=wait or 0.0,
+            timeout_s=invocation.timeout_s,
+        )
+    except KlogError as error:
+        if not nagios or error.exit_code != 1:
+            raise
+        sys.stdout.write(f"KLOG UNKNOWN - {error.message}\n")
+        return NAGIOS_UNKNOWN
+    if nagios:
+        return _plugin_line(findings)
+    footer = f"{len(findings)} findings" if findings else "nothing found"
+    return invocation.report(findings, failed=bool(findings), footer=footer)
+
+
+def _plugin_line(findings: list[Finding]) -> int:
+    critical = sum(one.severity == "critical" for one in findings)
+    code = NAGIOS_CRITICAL if critical else NAGIOS_WARNING if findings else NAGIOS_OK
+    said = "; ".join(f"{one.what}: {one.found}" for one in findings) or "nothing found"
+    said = " ".join(said.replace("|", "/").split())  # what follows the bar is numbers
+    state = ("OK", "WARNING", "CRITICAL")[code]
+    sys.stdout.write(f"KLOG {state} - {said} | critical={critical} warning={len(findings) - critical}\n")
+    return code

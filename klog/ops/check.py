@@ -1,0 +1,400 @@
+"""`klog check`: what is wrong with a cluster, or soon will be. A row a finding, and what to do about it.
+
+The rules are functions from `klog.ops.check_facts.Facts` to findings, one a thing that can be wrong; none of them asks
+anybody. ``critical``: messages cannot be written or read, or one more failure loses some. ``warning``: the rest.
+Partitions of one topic with the same trouble are one finding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from klog.ops.check_facts import Facts, gather
+
+if TYPE_CHECKING:
+    from klog.client.metadata import Metadata, PartitionNode, TopicNode
+
+CRITICAL: Final = "critical"
+WARNING: Final = "warning"
+SUBJECTS: Final = ("topics", "groups", "brokers", "zookeeper")
+LOOK_AGAIN_S: Final = 0.5
+DELETION_PATIENCE_MS: Final = 30_000
+"""A deletion takes seconds; one that takes this long waits for somebody."""
+SHOWN_MAX: Final = 12
+"""Partitions named in a row; more are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong. ``kind`` is its name for scripts, ``do`` what helps."""
+
+    severity: str
+    what: str
+    found: str
+    expected: str
+    do: str
+    kind: str = field(metadata={"wide": True})
+
+
+Rule = Callable[[Facts, "Metadata"], Iterable[Finding]]
+
+
+async def check(
+    bootstrap: str | None,
+    zookeeper: str | None,
+    subjects: Sequence[str] = (),
+    *,
+    max_lag: int | None = None,
+    wait_s: float = 0.0,
+    timeout_s: float = 10.0,
+) -> list[Finding]:
+    """The findings about these subjects (all without any), the critical ones first.
+
+    With ``wait_s``: looked at again until there is none or the time is over. Only addresses that cannot be parsed are
+    errors (UsageError); a cluster that does not answer is a finding.
+    """
+    chosen = tuple(subjects) or SUBJECTS
+    deadline = asyncio.get_running_loop().time() + wait_s
+    while True:
+        findings = judge(await gather(bootstrap, zookeeper, chosen, timeout_s=timeout_s), chosen, max_lag)
+        if not findings or asyncio.get_running_loop().time() + LOOK_AGAIN_S > deadline:
+            return findings
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+def judge(facts: Facts, subjects: Sequence[str], max_lag: int | None = None) -> list[Finding]:
+    """What is wrong, by the facts."""
+    found: list[Finding] = []
+    if facts.no_brokers is not None:
+        found.append(
+            Finding(CRITICAL, "brokers", facts.no_brokers, "an answer", "`klog status` shows what is up", "no-brokers")
+        )
+    if facts.no_zookeeper is not None:
+        do = "start ZooKeeper: reads and writes go on without it, changes wait"
+        found.append(Finding(CRITICAL, "zookeeper", facts.no_zookeeper, "a session", do, "no-zookeeper"))
+    if "zookeeper" in subjects:
+        found += _zookeeper(facts)
+    if facts.metadata is not None:
+        for subject, rules in RULES.items():
+            if subject in subjects:
+                for rule in rules:
+                    found += rule(facts, facts.metadata)
+        if "groups" in subjects:
+            found += _groups(facts, facts.metadata, max_lag)
+    return sorted(found, key=lambda one: one.severity != CRITICAL)
+
+
+# --- Topics -----------------------------------------------------------------------------------------------------------
+
+
+def _offline(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for topic, bad in _partitions(metadata, lambda topic, one: one.leader is None):
+        waited_for = sorted({broker for one in bad for broker in one.isr if broker not in metadata.brokers})
+        do = f"start {_brokers(waited_for)}: in sync last" if waited_for else "see the controller's log for why"
+        yield Finding(
+            CRITICAL, f"topic {topic.name}", f"{_of(bad, topic)} have no leader", "a leader", do, "offline-partitions"
+        )
+
+
+def _under_min_isr(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    def is_under(topic: TopicNode, one: PartitionNode) -> bool:
+        return one.leader is not None and len(one.isr) < facts.min_isr.get(topic.name, 1)
+
+    for topic, bad in _partitions(metadata, is_under):
+        minimum = facts.min_isr[topic.name]
+        if minimum > topic.replication_factor:
+            continue  # a finding of its own
+        found = f"{_of(bad, topic)} have fewer in sync: acks=all is refused"
+        yield Finding(
+            CRITICAL, f"topic {topic.name}", found, f"{minimum} in sync", _bring_back(bad, metadata), "under-min-isr"
+        )
+
+
+def _under_replicated(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for topic, bad in _partitions(metadata, lambda topic, one: one.leader is not None and one.is_under_replicated):
+        missing = sorted({broker for one in bad for broker in one.replicas if broker not in one.isr})
+        found = f"{_of(bad, topic)} lack {_brokers(missing)} in sync"
+        yield Finding(
+            WARNING, f"topic {topic.name}", found, "all in sync", _bring_back(bad, metadata), "under-replicated"
+        )
+
+
+def _min_isr_above_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for topic in metadata.topics.values():
+        minimum = facts.min_isr.get(topic.name, 1)
+        if topic.partitions and minimum > topic.replication_factor:
+            yield Finding(
+                CRITICAL,
+                f"topic {topic.name}",
+                f"min.insync.replicas {minimum}, replicas {topic.replication_factor}: acks=all is always refused",
+                f"at most {topic.replication_factor}",
+                f"`klog topic config {topic.name} min.insync.replicas={topic.replication_factor}`, or add replicas",
+                "min-isr-above-factor",
+            )
+
+
+def _uneven_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for topic in metadata.topics.values():
+        moving = facts.topics[topic.name].adding if topic.name in facts.topics else {}
+        factors = {len(one.replicas) for one in topic.partitions.values() if one.partition not in moving}
+        if len(factors) > 1:
+            yield Finding(
+                WARNING,
+                f"topic {topic.name}",
+                f"partitions with {' and '.join(map(str, sorted(factors)))} replicas",
+                "as many each",
+                f"`klog reassign plan --topics {topic.name} --replication-factor {max(factors)}`",
+                "uneven-replication-factor",
+            )
+
+
+def _unpreferred_leaders(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    preferred: Counter[int] = Counter()
+    elsewhere: Counter[int] = Counter()
+    for topic in metadata.topics.values():
+        for one in topic.partitions.values():
+            if one.replicas and one.replicas[0] in metadata.brokers:
+                preferred[one.replicas[0]] += 1
+                elsewhere[one.replicas[0]] += one.leader not in (None, one.replicas[0])
+    for broker in sorted(preferred):
+        allowed = int(facts.settings.get(broker, {}).get("leader.imbalance.per.broker.percentage") or 10)
+        if 100 * elsewhere[broker] > allowed * preferred[broker]:
+            yield Finding(
+                WARNING,
+                f"broker {broker}",
+                f"{elsewhere[broker]} of {preferred[broker]} partitions that prefer it are led by others",
+                f"at most {allowed} %",
+                "`klog election preferred`",
+                "unpreferred-leaders",
+            )
+
+
+def _deletions(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for name, since_ms in sorted(facts.deletions.items()):
+        waited_ms = facts.now_ms - since_ms
+        if waited_ms < DELETION_PATIENCE_MS:
+            continue
+        topic = facts.topics.get(name)
+        assigned = {broker for ids in topic.partitions.values() for broker in ids} if topic is not None else set()
+        dead = sorted(assigned - metadata.brokers.keys())
+        found = f"marked for deletion {waited_ms // 1000} s ago" + (f"; {_brokers(dead)} not alive" if dead else "")
+        do = f"start {_brokers(dead)}: it goes on then" if dead else "see the controller's log for why"
+        yield Finding(WARNING, f"topic {name}", found, "gone within seconds", do, "deletion-stalls")
+
+
+def _reassignments(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for topic in facts.topics.values():
+        for number, adding in sorted(topic.adding.items()):
+            name = next(one for one in topic.topic_partitions if one.partition == number)
+            dead = [broker for broker in adding if broker not in metadata.brokers]
+            still = facts.standing_still.get(name, [])
+            if dead:
+                found = f"is to move to {_brokers(dead)}, not alive"
+            elif still:
+                found = f"{_brokers(still)} to be filled and get nothing"
+            else:
+                continue
+            do = f"start {_brokers(dead)}, or `klog reassign cancel`" if dead else "`klog reassign status`"
+            yield Finding(WARNING, f"partition {name}", found, "moving", do, "reassignment-stalls")
+
+
+def _set_aside(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    kept: dict[tuple[str, int, int], list[tuple[int | None, str]]] = {}
+    for row in facts.lost:
+        if row.topic is not None and row.partition is not None:
+            kept.setdefault((row.topic, row.partition, row.broker), []).append((row.messages, row.file or ""))
+    for (topic, partition, broker), files in kept.items():
+        is_damage = any(file.endswith(".damaged") for _, file in files)
+        messages = [count for count, _ in files]
+        counted = "unknown" if None in messages else f"{sum(count or 0 for count in messages):,}"
+        yield Finding(
+            WARNING,
+            f"partition {topic}-{partition} on broker {broker}",
+            f"{len(files)} stretches {'damaged' if is_damage else 'cut off'} and kept, messages: {counted}",
+            "nothing set aside",
+            f"`klog lost show {topic} -p {partition} --broker {broker}`, then remove the files beside the log",
+            "damage" if is_damage else "lost",
+        )
+
+
+def _colliding_names(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    alike: dict[str, list[str]] = {}
+    for name in metadata.topics:
+        alike.setdefault(name.replace(".", "_"), []).append(name)
+    for names in alike.values():
+        if len(names) > 1:
+            found = f"differ in . and _ alone: {', '.join(names)}"
+            yield Finding(
+                WARNING, f"topic {names[0]}", found, "names that metrics tell apart", "rename one", "colliding-names"
+            )
+
+
+# --- Brokers ----------------------------------------------------------------------------------------------------------
+
+
+def _no_controller(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    if (
+        metadata.controller_id is None
+        or metadata.controller_id not in metadata.brokers
+        or facts.has_controller is False
+    ):
+        found = "no broker is controller"
+        do = "see the brokers' logs: one is elected as soon as it reaches ZooKeeper"
+        yield Finding(CRITICAL, "controller", found, "one", do, "no-controller")
+
+
+def _dead_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    holds: Counter[int] = Counter()
+    for topic in metadata.topics.values():
+        for one in topic.partitions.values():
+            holds.update(broker for broker in one.replicas if broker not in metadata.brokers)
+    for broker, replicas in sorted(holds.items()):
+        yield Finding(
+            CRITICAL,
+            f"broker {broker}",
+            f"not alive; it has {replicas} replicas",
+            "alive",
+            f"start it, or `klog reassign plan --remove-broker {broker}`",
+            "dead-broker",
+        )
+
+
+def _silent_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for broker, reason in sorted(facts.silent.items()):
+        do = "look at its process and its log"
+        yield Finding(CRITICAL, f"broker {broker}", reason, "an answer", do, "silent-broker")
+    if facts.registered is not None:
+        for broker in sorted(facts.registered - metadata.brokers.keys()):
+            found = "registered in ZooKeeper, and the others do not know it"
+            yield Finding(WARNING, f"broker {broker}", found, "known", "look at the controller's log", "unknown-broker")
+        for broker in sorted(metadata.brokers.keys() - facts.registered):
+            found = "taken to be alive, and not registered in ZooKeeper"
+            yield Finding(WARNING, f"broker {broker}", found, "registered", "look at its log", "unregistered-broker")
+
+
+def _log_dirs(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for one in facts.log_dirs:
+        if one.error is not None:
+            yield Finding(
+                CRITICAL,
+                f"broker {one.broker}, log dir {one.path}",
+                one.error,
+                "online",
+                f"mend or replace the disk, then start broker {one.broker} again",
+                "log-dir-offline",
+            )
+
+
+def _default_topics(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    """Topics that producers make by naming them: what they would be like."""
+    for broker, settings in sorted(facts.settings.items()):
+        if settings.get("auto.create.topics.enable") != "true":
+            continue
+        factor = int(settings.get("default.replication.factor") or 1)
+        minimum = int(settings.get("min.insync.replicas") or 1)
+        if factor > len(metadata.brokers):
+            found = f"default.replication.factor {factor}, {len(metadata.brokers)} brokers alive: none can be made"
+            expected, do = f"at most {len(metadata.brokers)}", "start brokers, or lower default.replication.factor"
+        elif minimum > factor:
+            found = f"min.insync.replicas {minimum}, default.replication.factor {factor}: acks=all would be refused"
+            expected, do = f"at most {factor}", "raise default.replication.factor on every broker"
+        else:
+            continue
+        yield Finding(WARNING, f"topics made by themselves (broker {broker})", found, expected, do, "auto-create")
+
+
+def _differing_settings(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for name in sorted({name for settings in facts.settings.values() for name in settings}):
+        values: dict[str, list[int]] = {}
+        for broker, settings in sorted(facts.settings.items()):
+            values.setdefault(str(settings.get(name)), []).append(broker)
+        if len(values) > 1:
+            found = "; ".join(f"{value} on {_brokers(brokers)}" for value, brokers in values.items())
+            do = "give all brokers one value"
+            yield Finding(WARNING, f"setting {name}", found, "one value", do, "differing-settings")
+
+
+# --- ZooKeeper --------------------------------------------------------------------------------------------------------
+
+
+def _zookeeper(facts: Facts) -> Iterator[Finding]:
+    down = [one for one in facts.servers if one.mode is None or one.mode == "read-only"]
+    has_quorum = 2 * len(down) < len(facts.servers)
+    for one in down:
+        found = one.reason or "read-only: it has lost the others"
+        do = f"start it again: `klog zookeeper start`, on {one.address}"
+        severity = WARNING if has_quorum else CRITICAL
+        yield Finding(severity, f"zookeeper {one.address}", found, "serving", do, "zookeeper-down")
+
+
+# --- Groups -----------------------------------------------------------------------------------------------------------
+
+
+def _groups(facts: Facts, metadata: Metadata, max_lag: int | None) -> Iterator[Finding]:
+    for one in facts.groups:
+        what = f"group {one.group}, partition {one.partition}"
+        if one.partition.topic not in metadata.topics:
+            do = f"delete /consumers/{one.group}/offsets/{one.partition.topic}"
+            yield Finding(WARNING, what, "no such topic", "a topic", do, "offset-without-topic")
+        elif one.start is not None and one.offset < one.start:
+            found = f"offset {one.offset} is below the log's start"
+            do = "consume faster, or keep longer: what was removed is skipped"
+            yield Finding(WARNING, what, found, f"{one.start} or later", do, "offset-below-start")
+        elif one.end is not None and one.offset > one.end:
+            found = f"offset {one.offset} is behind the log's end"
+            do = "see whether the topic was made again, then rewind the group"
+            yield Finding(WARNING, what, found, f"{one.end} at most", do, "offset-behind-end")
+        elif max_lag is not None and one.lag is not None and one.lag > max_lag:
+            found = f"lags by {one.lag:,} messages"
+            yield Finding(WARNING, what, found, f"at most {max_lag:,}", "look at its consumers", "lag")
+
+
+RULES: Final[dict[str, tuple[Rule, ...]]] = {
+    "topics": (
+        _offline,
+        _under_min_isr,
+        _min_isr_above_factor,
+        _under_replicated,
+        _uneven_factor,
+        _unpreferred_leaders,
+        _reassignments,
+        _deletions,
+        _set_aside,
+        _colliding_names,
+    ),
+    "brokers": (_no_controller, _dead_brokers, _silent_brokers, _log_dirs, _default_topics, _differing_settings),
+}
+
+
+# --- In words ---------------------------------------------------------------------------------------------------------
+
+
+def _partitions(
+    metadata: Metadata, is_bad: Callable[[TopicNode, PartitionNode], bool]
+) -> Iterator[tuple[TopicNode, list[PartitionNode]]]:
+    for topic in metadata.topics.values():
+        bad = [one for one in topic.partitions.values() if is_bad(topic, one)]
+        if bad:
+            yield topic, bad
+
+
+def _of(bad: Sequence[PartitionNode], topic: TopicNode) -> str:
+    """``partitions 0,2 (2 of 4)``."""
+    shown = ",".join(str(one.partition) for one in bad[:SHOWN_MAX]) + (",..." if len(bad) > SHOWN_MAX else "")
+    return f"partitions {shown} ({len(bad)} of {len(topic.partitions)})"
+
+
+def _brokers(ids: Sequence[int]) -> str:
+    return f"broker{'s' if len(ids) > 1 else ''} {','.join(map(str, ids))}"
+
+
+def _bring_back(bad: Sequence[PartitionNode], metadata: Metadata) -> str:
+    missing = {broker for one in bad for broker in one.replicas if broker not in one.isr}
+    dead = sorted(broker for broker in missing if broker not in metadata.brokers)
+    if dead:
+        return f"start {_brokers(dead)}"
+    return f"wait until {_brokers(sorted(missing))} caught up: --wait 1m"
