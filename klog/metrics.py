@@ -61,8 +61,9 @@ def times_of(timings: Iterable[Timing]) -> Times:
     """The sum of some timings. Any thread."""
     chosen = list(timings)
     recent = sorted(ms for one in chosen for ms in one.recent())
-    quantiles = tuple((quantile, recent[max(math.ceil(quantile * len(recent)) - 1, 0)]) for quantile in QUANTILES)
-    return Times(sum(one.count for one in chosen), sum(one.total_ms for one in chosen), quantiles if recent else ())
+    last = len(recent) - 1
+    quantiles = [(one, recent[min(math.ceil(one * len(recent)) - 1, last)]) for one in QUANTILES] if recent else []
+    return Times(sum(one.count for one in chosen), sum(one.total_ms for one in chosen), tuple(quantiles))
 
 
 class RequestMeter:

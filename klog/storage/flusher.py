@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
 from klog.errors import NoDescriptors, StorageError
+from klog.metrics import Timing
 from klog.storage.filesystem import FileSystem
 from klog.storage.log import NEVER, Log
 from klog.storage.log_end import LogEnd
@@ -75,6 +76,10 @@ class Flusher:
             thread.join()
         self._threads.clear()
 
+    def times(self) -> list[Timing]:
+        """How long the flushes took, of each dir. Any thread."""
+        return [thread.timing for thread in list(self._threads.values())]
+
     def _thread(self, log: Log) -> _DirThread:
         path = log.home.path
         thread = self._threads.get(path)
@@ -103,6 +108,7 @@ class _DirThread(threading.Thread):
     ) -> None:
         super().__init__(name=f"flusher {path}", daemon=True)
         self.queue: SimpleQueue[_Item] = SimpleQueue()
+        self.timing = Timing()
         self._path = path
         self._file_system = file_system
         self._post = post
@@ -150,6 +156,7 @@ class _DirThread(threading.Thread):
         heapq.heappush(self._due, (due, next(self._ties), log))
 
     def _flush(self, logs: list[Log]) -> None:
+        began = time.perf_counter()
         outcomes: list[tuple[Log, Outcome]] = []
         marks: list[tuple[Log, FlushMark]] = []
         for log in logs:
@@ -170,6 +177,7 @@ class _DirThread(threading.Thread):
                     self._flush_at(time.monotonic() + NO_DESCRIPTORS_RETRY_S, log)
             except StorageError as error:
                 outcomes.append((log, error))
+        self.timing.took((time.perf_counter() - began) * 1000)
         try:
             self._post(self._deliver, outcomes)
         except RuntimeError:

@@ -1,0 +1,294 @@
+"""The cluster's own story: lines of the state-change log, and messages of the topic ``klog.events``.
+
+`Events.tell` says what happened, from anywhere on the loop, and never waits. Every event is a line of this broker's
+state-change log. Those that an operator cares for (`PUBLIC`) are also messages of ``klog.events``: one partition, JSON,
+the kind as the key, so that ``klog tail klog.events`` shows leaders move while somebody kills them::
+
+    {"ts": "2026-02-01T10:00:00.000Z", "broker": 1, "kind": "leader-elected", "topic": "t", "partition": 0, ...}
+
+Rules
+    * Each broker tells what it did itself, and produces its events to the topic's leader over a connection of its own,
+      with acks=all and as an idempotent producer: each event is there once, in this broker's order. Between brokers the
+      order is that of arrival; ``ts`` is the teller's clock.
+    * Telling never waits and never fails. What cannot be sent is kept and tried again; of more than `KEPT_MAX` events
+      the oldest go, and an event says how many.
+    * A broker alone has no such topic. The controller makes it `SETTLE_S` after it first sees a cluster of several
+      brokers, on as many of them as there are, three at most; what was told before is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from klog.errors import KlogError
+from klog.net.channel import Channel
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.record.records import Record, encode_batch
+from klog.server.dispatch import answer_locally
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+TOPIC: Final = "klog.events"
+REPLICAS_MAX: Final = 3
+SETTINGS: Final = {"retention.ms": str(7 * 24 * 3_600_000), "cleanup.policy": "delete", "min.insync.replicas": "1"}
+
+PUBLIC: Final[Mapping[str, str]] = {
+    "broker-down": "a broker is taken for dead, or has left",
+    "broker-up": "a broker has registered, or answers again",
+    "controller-elected": "a broker is the controller from now on",
+    "damage-found": "bytes of a log no longer check",
+    "events-dropped": "so many events of a broker could not be told in time",
+    "isr-changed": "the controller has changed who is in sync",
+    "isr-expanded": "a leader has taken a follower that caught up into the in-sync set",
+    "isr-shrunk": "a leader has put a follower that fell behind out of the in-sync set",
+    "leader-elected": "a partition is led anew",
+    "log-dir-offline": "a disk has failed; its replicas are lost to the broker",
+    "messages-lost": "a log was cut below what had been acknowledged; the cut bytes are kept beside it",
+    "partition-offline": "a partition has no leader",
+    "partitions-added": "a topic has grown",
+    "reassignment-cancelled": "replicas stay where they were",
+    "reassignment-done": "a partition's replicas are where they were wanted",
+    "reassignment-started": "a partition's replicas begin to move",
+    "rebalance": "a group has shared its partitions out anew",
+    "replicas-offline": "a broker cannot serve some replicas",
+    "session-expired": "a broker's ZooKeeper session has ended; it registers again",
+    "settings-changed": "a topic's own settings",
+    "topic-created": "a topic is there",
+    "topic-deleted": "a topic is gone",
+    "unclean-election": "a replica that was not in sync leads; what it did not have is lost",
+}
+"""The kinds that go to the topic, and what each says."""
+
+KEPT_MAX: Final = 10_000
+"""Some three megabytes: the elections of one failover of a large cluster, and a margin."""
+BATCH_EVENTS_MAX: Final = 200
+"""Written out in about a millisecond, for which the loop does nothing else."""
+SETTLE_S: Final = 2.0
+"""Brokers that start together are to be counted together."""
+LOOK_AGAIN_S: Final = 1.0
+RETRY_S_MIN: Final = 0.1
+RETRY_S_MAX: Final = 5.0
+ANSWER_WITHIN_S: Final = 10.0
+LAST_WORDS_S: Final = 0.5
+"""How long a broker that stops tries to have its last events told."""
+
+_MESSAGE_TOO_LARGE: Final = 10
+_PRODUCER_FORGOTTEN: Final = frozenset({45, 46, 47, 59})
+"""OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID."""
+
+
+class StateChanges(Protocol):
+    """The state-change log."""
+
+    def write(self, entry: dict[str, Any]) -> None: ...
+
+
+class Events:
+    """One for a broker. Event loop only; `told` and `dropped` may be read from any thread."""
+
+    def __init__(self, broker: Broker, state_changes: StateChanges | None, *, to_topic: bool) -> None:
+        """``to_topic``: klog.events.enable."""
+        self.told: Counter[str] = Counter()
+        """Events by kind, public or not."""
+        self.dropped = 0
+        """How many of them never reached the topic."""
+        self._broker = broker
+        self._state_changes = state_changes
+        self._to_topic = to_topic
+        self._kept: deque[dict[str, Any]] = deque()
+        self._underway: list[dict[str, Any]] = []
+        self._dropped_now = 0
+        self._woken = asyncio.Event()
+        self._all_sent = asyncio.Event()
+        self._all_sent.set()
+        self._sending: asyncio.Task[None] | None = None
+        self._producer: _Producer | None = None
+        self._several_since_s: float | None = None
+
+    def tell(self, kind: str, /, **facts: Any) -> None:
+        """Something has happened. The facts are what JSON can say: numbers, texts, lists, dicts."""
+        self.told[kind] += 1
+        event = self._event(kind, facts)
+        if self._state_changes is not None:
+            self._state_changes.write(event)
+        if kind in PUBLIC and self._to_topic:
+            self._keep(event)
+
+    def _event(self, kind: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+        return {"ts": _now_text(), "broker": self._broker.broker_id, "kind": kind, **facts}
+
+    def _keep(self, event: dict[str, Any]) -> None:
+        if len(self._kept) >= KEPT_MAX:
+            self._kept.popleft()
+            self.dropped += 1
+            self._dropped_now += 1
+        self._kept.append(event)
+        self._all_sent.clear()
+        self._woken.set()
+
+    # --- to the topic -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Send from now on what is told, and what has been."""
+        if self._to_topic:
+            self._producer = _Producer(self._broker)
+            self._sending = self._broker.spawn(self._send())
+
+    async def close(self) -> None:
+        """Have the last events told, if that is quickly done, and stop."""
+        if self._sending is None or self._producer is None:
+            return
+        if self._producer.is_connected:
+            try:
+                await asyncio.wait_for(self._all_sent.wait(), LAST_WORDS_S)
+            except TimeoutError:
+                log.debug("%d events are not told any more", len(self._kept) + len(self._underway))
+        self._sending.cancel()
+        await asyncio.gather(self._sending, return_exceptions=True)
+        await self._producer.close()
+
+    async def _send(self) -> None:
+        retry_s = RETRY_S_MIN
+        while True:
+            if not self._kept and not self._underway:
+                self._woken.clear()
+                self._all_sent.set()
+                await self._woken.wait()
+            try:
+                if not await self._topic_is_there():
+                    await asyncio.sleep(LOOK_AGAIN_S)
+                    continue
+                await self._send_some()
+                retry_s = RETRY_S_MIN
+            except KlogError as error:
+                log.debug("%d events wait: %s", len(self._kept) + len(self._underway), error.message)
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, RETRY_S_MAX)
+
+    async def _topic_is_there(self) -> bool:
+        """Whether it is, having made it where that is for us to do."""
+        broker = self._broker
+        if TOPIC in broker.image.topics:
+            return True
+        if len(broker.image.brokers) < 2:
+            self._several_since_s = None
+            return False
+        now_s = broker.loop.time()
+        if self._several_since_s is None:
+            self._several_since_s = now_s
+        if not broker.controller.active or now_s - self._several_since_s < SETTLE_S:
+            return False
+        topic = {
+            "name": TOPIC,
+            "num_partitions": 1,
+            "replication_factor": min(REPLICAS_MAX, len(broker.image.brokers)),
+            "assignments": [],
+            "configs": [{"name": name, "value": value} for name, value in SETTINGS.items()],
+        }
+        asked = codec.request(ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout=30_000, validate_only=False)
+        answer = (await answer_locally(broker, asked)).topics[0]
+        if answer.error_code.value:
+            log.warning("the topic %s cannot be made yet: %s", TOPIC, answer.error_message)
+        return False  # it is in the image when it can be used
+
+    async def _send_some(self) -> None:
+        """Send the oldest events. After an error it is the same batch that is sent again, so that none comes twice."""
+        assert self._producer is not None
+        if not self._underway:
+            if self._dropped_now:
+                self._underway.append(self._event("events-dropped", {"events": self._dropped_now}))
+                self._dropped_now = 0
+            while self._kept and len(self._underway) < BATCH_EVENTS_MAX:
+                self._underway.append(self._kept.popleft())
+        if not await self._producer.produce([_record(event) for event in self._underway]):
+            self.dropped += len(self._underway)
+            log.warning("%d events are too large for the topic %s", len(self._underway), TOPIC)
+        self._underway.clear()
+
+
+class _Producer:
+    """An idempotent producer to the topic's leader, whoever that is. Event loop only."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._channel: Channel | None = None
+        self._leader = -1
+        self._producer_id: int | None = None
+        self._sequence = 0
+
+    @property
+    def is_connected(self) -> bool:
+        return self._channel is not None and not self._channel.is_closed
+
+    async def produce(self, records: list[Record]) -> bool:
+        """Have the records committed, in order; False if they never will be. KlogError: try the same again later."""
+        channel = await self._to_leader()
+        if self._producer_id is None:
+            self._producer_id, self._sequence = await self._broker.next_producer_id(), 0
+        batch = encode_batch(
+            records, producer_id=self._producer_id, producer_epoch=0, base_sequence=self._sequence & 0x7FFFFFFF
+        )
+        data = [{"index": 0, "records": bytes(batch)}]
+        asked = codec.request(
+            ApiKey.PRODUCE,
+            channel.version_for(ApiKey.PRODUCE, 8, 3),
+            transactional_id=None,
+            acks=-1,
+            timeout=int(ANSWER_WITHIN_S * 1000),
+            topic_data=[{"name": TOPIC, "partition_data": data}],
+        )
+        answer = (await channel.request(asked, timeout_s=ANSWER_WITHIN_S)).responses[0].partition_responses[0]
+        code = answer.error_code.value
+        if code == 0:
+            self._sequence += len(records)
+            return True
+        if code == _MESSAGE_TOO_LARGE:
+            return False
+        if code in _PRODUCER_FORGOTTEN:
+            self._producer_id = None
+        raise KlogError(f"the leader of {TOPIC}, broker {self._leader}, answers {answer.error_code.name}")
+
+    async def _to_leader(self) -> Channel:
+        image = self._broker.image
+        leader = image.topics[TOPIC].partitions[0].leader
+        if self._channel is not None and (leader != self._leader or self._channel.is_closed):
+            await self.close()
+        if self._channel is None:
+            where = image.brokers.get(leader)
+            if where is None:
+                raise KlogError(f"nobody leads {TOPIC} that is known")
+            self._channel = await Channel.connect(
+                where.inter_host or where.host,
+                where.inter_port if where.inter_host else where.port,
+                timeout_s=ANSWER_WITHIN_S,
+                client_id=f"klog-events-{self._broker.broker_id}",
+            )
+            self._leader = leader
+        return self._channel
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            channel, self._channel = self._channel, None
+            await channel.close()
+
+
+def _record(event: dict[str, Any]) -> Record:
+    moment = datetime.fromisoformat(event["ts"])
+    value = json.dumps(event, separators=(", ", ": "), default=str, ensure_ascii=False)
+    return Record(0, round(moment.timestamp() * 1000), str(event["kind"]).encode(), value.encode(), ())
+
+
+def _now_text() -> str:
+    now_ms = time.time_ns() // 1_000_000
+    return datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,403 @@
+"""Every number that a broker shows to Prometheus: its name, what it says, and where it is read.
+
+Names are Kafka's, as the JMX exporter's own rules for Kafka write them (``kafka.server:type=ReplicaManager,
+name=LeaderCount`` is ``kafka_server_replicamanager_leadercount``, a ``...PerSec`` meter is a counter that ends in
+``_total``), so that dashboards and alerts made for Kafka find them. What Kafka has no name for begins with ``klog_``.
+
+Everything is read in the scraping thread, from objects that belong to the event loop: see `klog.metrics` for the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from klog.config import LogConfig
+from klog.coordination.session import SessionState
+from klog.metrics import Metric, RequestMeter, Sample, one, times_of
+from klog.names import TopicPartition
+from klog.protocol.apis import api_name
+from klog.server.image import PartitionImage
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+    from klog.storage.log import Log
+    from klog.storage.log_dir import LogDir
+
+STATES: Final = {
+    "Starting": 1,
+    "RecoveringFromUncleanShutdown": 2,
+    "RunningAsBroker": 3,
+    "RunningAsController": 4,
+    "PendingControlledShutdown": 6,
+    "BrokerShuttingDown": 7,
+}
+"""0.8's numbers of a broker's states."""
+
+
+Read = Callable[["Broker"], Iterable[Sample]]
+
+# --- What is read -----------------------------------------------------------------------------------------------------
+
+
+def _led(broker: Broker) -> Iterator[tuple[TopicPartition, PartitionImage]]:
+    """What the cluster knows of the partitions that this broker leads."""
+    topics = broker.image.topics
+    for name in list(broker.partitions):
+        topic = topics.get(name.topic)
+        found = topic.partitions.get(name.partition) if topic is not None else None
+        if found is not None:
+            yield name, found
+
+
+def _under_replicated(broker: Broker) -> int:
+    return sum(len(found.isr) < len(found.replicas) for _, found in _led(broker))
+
+
+def _min_isr(broker: Broker) -> Callable[[str], int]:
+    """``min.insync.replicas`` of a topic, each looked up once."""
+    known: dict[str, int] = {}
+
+    def of(topic: str) -> int:
+        if topic not in known:
+            image = broker.image.topics.get(topic)
+            known[topic] = LogConfig.of(broker.config, image.overrides if image else {}).min_insync_replicas
+        return known[topic]
+
+    return of
+
+
+def _under_min_isr(broker: Broker) -> int:
+    min_isr = _min_isr(broker)
+    return sum(len(found.isr) < min_isr(name.topic) for name, found in _led(broker))
+
+
+def _at_min_isr(broker: Broker) -> int:
+    min_isr = _min_isr(broker)
+    return sum(len(found.isr) == min_isr(name.topic) < len(found.replicas) for name, found in _led(broker))
+
+
+def _all(broker: Broker) -> list[PartitionImage]:
+    return [found for topic in list(broker.image.topics.values()) for found in topic.partitions.values()]
+
+
+def _of_controller(count: Callable[[Broker], int]) -> Read:
+    """Facts of the cluster are told by its controller and are 0 elsewhere, so that a sum over brokers is right."""
+    return lambda broker: (((), count(broker) if broker.controller.active else 0),)
+
+
+def _traffic_numbers(field: str) -> Read:
+    def read(broker: Broker) -> Iterable[Sample]:
+        traffic = broker.measures.traffic
+        yield (), getattr(traffic.total(), field)
+        for topic, numbers in list(traffic.topics.items()):
+            yield (topic,), getattr(numbers, field)
+
+    return read
+
+
+def _requests(broker: Broker) -> Iterator[tuple[str, RequestMeter]]:
+    """Those that have been asked at least once."""
+    for key, meter in list(broker.measures.requests.items()):
+        if meter.count:
+            yield api_name(key), meter
+
+
+def _request_times(which: str) -> Read:
+    def read(broker: Broker) -> Iterable[Sample]:
+        return [((name,), times_of([getattr(meter, which)])) for name, meter in _requests(broker)]
+
+    return read
+
+
+def _logs(number: Callable[[Log], int]) -> Read:
+    def read(broker: Broker) -> Iterable[Sample]:
+        return [
+            ((log.topic_partition.topic, str(log.topic_partition.partition)), number(log))
+            for log in broker.log_dirs.logs()
+        ]
+
+    return read
+
+
+def _dirs(number: Callable[[LogDir], int]) -> Read:
+    return lambda broker: [((where.path,), number(where)) for where in broker.log_dirs.dirs]
+
+
+def _offline_dirs(broker: Broker) -> int:
+    dirs = broker.log_dirs
+    return len({*dirs.offline, *(where.path for where in dirs.dirs if where.failure is not None)})
+
+
+def _told(*kinds: str) -> Read:
+    return lambda broker: (((), sum(broker.events.told[kind] for kind in kinds)),)
+
+
+def _session(broker: Broker) -> Iterable[Sample]:
+    now = broker.zookeeper.state
+    return [((state.name,), int(state is now)) for state in SessionState]
+
+
+# --- The table --------------------------------------------------------------------------------------------------------
+
+_REQUEST = ("request",)
+_PARTITION = ("topic", "partition")
+
+
+def _counter(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric[Broker]:
+    return Metric(name, "counter", labels, doc, read)
+
+
+def _gauge(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric[Broker]:
+    return Metric(name, "gauge", labels, doc, read)
+
+
+def _summary(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric[Broker]:
+    return Metric(name, "summary", labels, doc, read)
+
+
+def _traffic(name: str, field: str, doc: str) -> Metric[Broker]:
+    """Kafka's two MBeans of one name: of all topics, without a label, and of each topic that was used."""
+    return _counter(
+        f"kafka_server_brokertopicmetrics_{name}_total",
+        ("topic",),
+        doc + " Without a label: of all topics.",
+        _traffic_numbers(field),
+    )
+
+
+def _table() -> tuple[Metric[Broker], ...]:
+    return (
+        # --- topics
+        _traffic("messagesin", "messages_in", "Messages appended by producers."),
+        _traffic("bytesin", "bytes_in", "Bytes of batches appended by producers."),
+        _traffic("bytesout", "bytes_out", "Bytes of batches sent to consumers."),
+        _traffic("totalproducerequests", "produces", "Produce requests, counted for each partition in them."),
+        _traffic("failedproducerequests", "failed_produces", "Of those, the refused ones."),
+        _traffic("totalfetchrequests", "fetches", "Fetch requests of consumers, counted for each partition in them."),
+        _traffic("failedfetchrequests", "failed_fetches", "Of those, the refused ones."),
+        # --- requests
+        _counter(
+            "kafka_network_requestmetrics_requests_total",
+            _REQUEST,
+            "Requests by kind.",
+            lambda broker: [((name,), meter.count) for name, meter in _requests(broker)],
+        ),
+        _summary(
+            "kafka_network_requestmetrics_totaltimems",
+            _REQUEST,
+            "Milliseconds from the whole request to its filled answer; one request in 16 is timed.",
+            _request_times("total"),
+        ),
+        _summary(
+            "kafka_network_requestmetrics_localtimems",
+            _REQUEST,
+            "Of that, milliseconds in the handler.",
+            _request_times("local"),
+        ),
+        _summary(
+            "kafka_network_requestmetrics_remotetimems",
+            _REQUEST,
+            "Of that, milliseconds of waiting: for a flush, for replicas, for bytes to read.",
+            _request_times("remote"),
+        ),
+        _gauge(
+            "kafka_server_delayedoperationpurgatory_purgatorysize",
+            ("delayedOperation",),
+            "Requests that wait: Produce with acks=all to be committed, Fetch for more bytes.",
+            lambda broker: [(("Produce",), broker.purgatory.produces), (("Fetch",), broker.purgatory.fetches)],
+        ),
+        _gauge(
+            "kafka_server_socketservermetrics_connection_count",
+            (),
+            "Connections of clients and of other brokers.",
+            one(lambda broker: len(broker.server.connections)),
+        ),
+        _counter(
+            "klog_event_loop_cpu_seconds_total",
+            (),
+            "Processor seconds of the event loop: its rate is the share of one core in use, and 1 less that rate what "
+            "Kafka shows as NetworkProcessorAvgIdlePercent and RequestHandlerAvgIdlePercent.",
+            one(lambda broker: broker.measures.loop.cpu_seconds()),
+        ),
+        # --- replicas
+        _gauge(
+            "kafka_server_replicamanager_leadercount",
+            (),
+            "Partitions that this broker leads.",
+            one(lambda broker: len(broker.partitions)),
+        ),
+        _gauge(
+            "kafka_server_replicamanager_partitioncount",
+            (),
+            "Replicas on this broker, led or followed.",
+            one(lambda broker: sum(len(where.logs) for where in broker.log_dirs.dirs)),
+        ),
+        _gauge(
+            "kafka_server_replicamanager_underreplicatedpartitions",
+            (),
+            "Partitions led here with a replica that is not in sync.",
+            one(_under_replicated),
+        ),
+        _gauge(
+            "kafka_server_replicamanager_underminisrpartitioncount",
+            (),
+            "Partitions led here with fewer replicas in sync than min.insync.replicas: acks=all is refused.",
+            one(_under_min_isr),
+        ),
+        _gauge(
+            "kafka_server_replicamanager_atminisrpartitioncount",
+            (),
+            "Partitions led here that one more lost replica would stop.",
+            one(_at_min_isr),
+        ),
+        _gauge(
+            "kafka_server_replicamanager_reassigningpartitions",
+            (),
+            "Partitions led here whose replicas are being moved.",
+            one(lambda broker: sum(bool(found.adding or found.removing) for _, found in _led(broker))),
+        ),
+        _gauge(
+            "kafka_server_replicamanager_offlinereplicacount",
+            (),
+            "Replicas of this broker that cannot be served: their disk is lost.",
+            one(
+                lambda broker: sum(
+                    broker.broker_id in found.replicas and broker.broker_id in found.offline for found in _all(broker)
+                )
+            ),
+        ),
+        _counter(
+            "kafka_server_replicamanager_isrshrinks_total",
+            (),
+            "Times a leader here has put a follower out of the in-sync set.",
+            _told("isr-shrunk"),
+        ),
+        _counter(
+            "kafka_server_replicamanager_isrexpands_total",
+            (),
+            "Times a leader here has taken a follower into the in-sync set.",
+            _told("isr-expanded"),
+        ),
+        # --- the controller
+        _gauge(
+            "kafka_controller_kafkacontroller_activecontrollercount",
+            (),
+            "1 on the controller, 0 on every other broker: the sum over a cluster is 1.",
+            _of_controller(lambda broker: 1),
+        ),
+        _gauge(
+            "kafka_controller_kafkacontroller_offlinepartitionscount",
+            (),
+            "Partitions without a leader; 0 on brokers that are not the controller, as all that begins so.",
+            _of_controller(lambda broker: sum(found.leader < 0 for found in _all(broker))),
+        ),
+        _gauge(
+            "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
+            (),
+            "Partitions that another than their first replica leads.",
+            _of_controller(
+                lambda broker: sum(found.leader != found.replicas[0] for found in _all(broker) if found.replicas)
+            ),
+        ),
+        _gauge(
+            "kafka_controller_kafkacontroller_globaltopiccount",
+            (),
+            "Topics of the cluster.",
+            _of_controller(lambda broker: len(broker.image.topics)),
+        ),
+        _gauge(
+            "kafka_controller_kafkacontroller_globalpartitioncount",
+            (),
+            "Partitions of the cluster.",
+            _of_controller(lambda broker: len(_all(broker))),
+        ),
+        _gauge(
+            "kafka_controller_kafkacontroller_activebrokercount",
+            (),
+            "Brokers alive.",
+            _of_controller(lambda broker: len(broker.image.brokers)),
+        ),
+        _summary(
+            "kafka_controller_controllerstats_leaderelectionrateandtimems",
+            (),
+            "Milliseconds from the need of new leaders to their place in ZooKeeper, for all that are decided together.",
+            lambda broker: (((), times_of([broker.measures.elections])),),
+        ),
+        _counter(
+            "kafka_controller_controllerstats_uncleanleaderelections_total",
+            (),
+            "Elections of a replica that was not in sync.",
+            _told("unclean-election"),
+        ),
+        # --- logs
+        _summary(
+            "kafka_log_logflushstats_logflushrateandtimems",
+            (),
+            "Milliseconds of a flush; one flush serves every append before it.",
+            lambda broker: (((), times_of(broker.flusher.times())),),
+        ),
+        _gauge("kafka_log_log_size", _PARTITION, "Bytes of a replica's files.", _logs(lambda log: log.size_bytes)),
+        _gauge(
+            "kafka_log_log_logstartoffset",
+            _PARTITION,
+            "The first offset of a replica.",
+            _logs(lambda log: log.start_offset),
+        ),
+        _gauge(
+            "kafka_log_log_logendoffset",
+            _PARTITION,
+            "The offset after a replica's last message.",
+            _logs(lambda log: log.end.offset),
+        ),
+        _gauge(
+            "kafka_log_logmanager_offlinelogdirectorycount",
+            (),
+            "Log dirs that have failed.",
+            one(
+                lambda broker: (
+                    len(broker.log_dirs.offline) + sum(where.failure is not None for where in broker.log_dirs.dirs)
+                )
+            ),
+        ),
+        _gauge(
+            "klog_log_dir_full",
+            ("dir",),
+            "1 while a log dir refuses appends for want of room.",
+            _dirs(lambda where: int(where.is_full)),
+        ),
+        # --- the broker
+        _gauge(
+            "kafka_server_kafkaserver_brokerstate",
+            (),
+            "1 starting, 2 recovering, 3 running, 4 running as controller, 6 and 7 shutting down.",
+            one(lambda broker: STATES.get(broker.state.value, 0)),
+        ),
+        _gauge(
+            "kafka_server_sessionexpirelistener_sessionstate",
+            ("state",),
+            "1 for the state that the ZooKeeper session is in, 0 for the others.",
+            _session,
+        ),
+        _counter(
+            "kafka_server_sessionexpirelistener_zookeeperexpires_total",
+            (),
+            "Times the ZooKeeper session has ended, after which the broker registers anew.",
+            _told("session-expired"),
+        ),
+        _counter(
+            "klog_events_told_total",
+            ("kind",),
+            "Events that this broker has told, by kind.",
+            lambda broker: [((kind,), count) for kind, count in list(broker.events.told.items())],
+        ),
+        _counter(
+            "klog_events_dropped_total",
+            (),
+            "Of those for the topic klog.events, the ones that never reached it.",
+            one(lambda broker: broker.events.dropped),
+        ),
+    )
+
+
+METRICS: Final = _table()
