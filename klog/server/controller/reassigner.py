@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from klog.coordination import reassignments, topics
@@ -65,9 +65,12 @@ class Reassigner:
         self._zookeeper = broker.zookeeper
         self._task: asyncio.Task[None] | None = None
         self._queue_changed = asyncio.Event()
+        self._stalled: dict[TopicPartition, str] = {}
+        """Why each that stands still does so, as it was last said."""
 
     def start(self) -> None:
         """The term has begun: heed the queues."""
+        self._stalled.clear()
         self._queue_changed.set()
         self._task = self._broker.spawn(self._heed_queues())
 
@@ -191,7 +194,9 @@ class Reassigner:
         """
         todo = self._in_progress(names)
         while todo:
-            sheds = {name: step for name in todo if isinstance(step := self._next_step(name), Shed)}
+            steps = {name: self._next_step(name) for name in todo}
+            self._say_stalled(steps)
+            sheds = {name: step for name, step in steps.items() if isinstance(step, Shed)}
             if not sheds:
                 return
             todo = await self._shed(sheds)
@@ -199,6 +204,19 @@ class Reassigner:
     def _next_step(self, name: TopicPartition) -> reassignment.Step | None:
         context = self._controller.context
         return reassignment.next_step(self._entry(name), context.states.get(name), context.situation(name))
+
+    def _say_stalled(self, steps: Mapping[TopicPartition, reassignment.Step | None]) -> None:
+        """Once for each reason."""
+        for name, step in steps.items():
+            reason = step.reason if isinstance(step, Stalled) else ""
+            if self._stalled.get(name, "") == reason:
+                continue
+            self._stalled[name] = reason
+            if reason:
+                log.warning("%s: its reassignment stands still: %s", name, reason)
+                self._broker.tell("reassignment-stalled", topic=name.topic, partition=name.partition, reason=reason)
+            else:
+                log.info("%s: its reassignment goes on", name)
 
     async def _shed(self, sheds: Mapping[TopicPartition, Shed]) -> list[TopicPartition]:
         """Let replicas go; the partitions that have more to do."""
@@ -250,6 +268,7 @@ class Reassigner:
             self._controller.tell_stop(broker_id, {name: (topic.topic_id, state.leader_epoch, True)})
         if step.entry.in_progress:
             return
+        self._stalled.pop(name, None)
         log.info("%s: is on %s now", name, list(step.entry.replicas))
         self._broker.tell(
             "reassignment-done",
@@ -324,7 +343,7 @@ class Reassigner:
                 await asyncio.sleep(AGAIN_S)
                 self._queue_changed.set()
 
-    async def _heed(self, read: Callable[..., Queue | None], take: Callable[[Queue], object]) -> None:
+    async def _heed(self, read: Callable[..., Queue | None], take: Callable[[Queue], Awaitable[None]]) -> None:
         queue = await asyncio.to_thread(read, self._zookeeper, self._watch)
         if queue is None:
             return
@@ -332,9 +351,7 @@ class Reassigner:
             log.error("left out: %s", nonsense)
         async with self._controller.acting:
             self._controller.require()
-            found = take(queue)
-            if asyncio.iscoroutine(found):
-                await found
+            await take(queue)
 
     async def _take_reassignments(self, queue: Queue) -> None:
         """Under the lock. Those under way to where the queue wants them go on; what is there already is done."""
