@@ -39,13 +39,15 @@ async def create(
     Settings are the topic's own, by Kafka's names: -X retention.ms=3600000.
     """
     from klog.ops import topics
+    from klog.ops.settings import min_isr
 
     given = settings(properties)
     chosen = assignment(assignment_text) if assignment_text is not None else None
     if chosen is not None and (partitions is not None or replication_factor is not None or start_broker is not None):
         raise UsageError("--assignment already says how many partitions and replicas, and where")
+    cluster = await invocation.cluster()
     created = await topics.create_topic(
-        await invocation.cluster(),
+        cluster,
         name,
         partitions=partitions,
         replication_factor=replication_factor,
@@ -54,6 +56,12 @@ async def create(
         start_broker=start_broker,
         if_not_exists=if_not_exists,
     )
+    minimum = (await min_isr(cluster, [name])).get(name, 1)
+    if minimum > created.replication_factor:
+        invocation.warn(
+            f"min.insync.replicas of {name} is {minimum}, and it has {created.replication_factor} replicas: "
+            "acks=all is refused"
+        )
     return [created]
 
 

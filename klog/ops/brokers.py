@@ -8,23 +8,29 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from klog.client.metadata import BrokerNode
 from klog.config.broker import BROKER_SETTINGS, default_text
 from klog.errors import BrokerNotAvailable, CannotConnect, Refused, TimedOut
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
-    from klog.client.metadata import BrokerNode, Metadata
+    from klog.client.metadata import Metadata
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DEAD = "dead"
+NO_ANSWER = "no answer"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """One live broker. What Kafka's protocol has no request for is None where the broker is no klog."""
+    """One broker, alive or (``state`` dead) only named in assignments; ``no answer`` is one that does not say a word.
+
+    What Kafka's protocol has no request for is None where the broker is no klog.
+    """
 
     broker: int
-    host: str
-    port: int
+    host: str | None
+    port: int | None
     rack: str | None
     controller: bool
     leaders: int
@@ -59,11 +65,17 @@ class BrokerStopped:
     stopped: bool
 
 
-async def list_brokers(cluster: Cluster) -> list[BrokerRow]:
-    """Every live broker, by number."""
+async def list_brokers(cluster: Cluster, *, wait_s: float | None = None) -> list[BrokerRow]:
+    """Every live broker and every one that has replicas, by number; each gets ``wait_s`` to answer."""
     metadata = await cluster.metadata(fresh=True)
-    selves = await asyncio.gather(*(_describe_self(cluster, one) for one in metadata.brokers))
-    return [_row(node, metadata, self_) for node, self_ in zip(metadata.brokers.values(), selves, strict=True)]
+    partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
+    assigned = {broker for one in partitions for broker in one.replicas}
+    nodes = dict(metadata.brokers) | {
+        broker: BrokerNode(broker, "", 0, None) for broker in assigned - metadata.brokers.keys()
+    }
+    live = list(metadata.brokers)
+    selves = dict(zip(live, await asyncio.gather(*(_describe_self(cluster, one, wait_s) for one in live)), strict=True))
+    return [_row(node, metadata, selves.get(broker, DEAD)) for broker, node in sorted(nodes.items())]
 
 
 async def describe_broker(cluster: Cluster, broker_id: int) -> BrokerRow:
@@ -136,8 +148,8 @@ def _node(cluster: Cluster, metadata: Metadata, broker_id: int) -> BrokerNode:
     return node
 
 
-async def _describe_self(cluster: Cluster, broker_id: int) -> Any:
-    """klog's DescribeSelf; None where the broker is no klog or is going away just now."""
+async def _describe_self(cluster: Cluster, broker_id: int, wait_s: float | None = None) -> Any:
+    """klog's DescribeSelf; None where the broker is no klog, NO_ANSWER where it is away or hangs."""
     from klog.protocol import codec
     from klog.protocol.apis import ApiKey
 
@@ -145,19 +157,19 @@ async def _describe_self(cluster: Cluster, broker_id: int) -> Any:
         channel = await cluster.channel(broker_id)
         if ApiKey.DESCRIBE_SELF not in channel.versions:
             return None
-        return await channel.request(codec.request(ApiKey.DESCRIBE_SELF, 0))
+        return await channel.request(codec.request(ApiKey.DESCRIBE_SELF, 0), timeout_s=wait_s)
     except (CannotConnect, TimedOut, BrokerNotAvailable):
-        return None
+        return NO_ANSWER
 
 
 def _row(node: BrokerNode, metadata: Metadata, self_: Any) -> BrokerRow:
     partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
     leaders = Counter(one.leader for one in partitions)
     replicas = Counter(broker for one in partitions for broker in one.replicas)
-    row = {
+    row: dict[str, Any] = {
         "broker": node.broker_id,
-        "host": node.host,
-        "port": node.port,
+        "host": node.host or None,
+        "port": node.port or None,
         "rack": node.rack,
         "controller": node.broker_id == metadata.controller_id,
         "leaders": leaders[node.broker_id],
@@ -165,7 +177,9 @@ def _row(node: BrokerNode, metadata: Metadata, self_: Any) -> BrokerRow:
         "since": None,
         "cluster_id": metadata.cluster_id,
     }
-    if self_ is not None:
+    if isinstance(self_, str):
+        row["state"] = self_
+    elif self_ is not None:
         row |= {
             "since": _EPOCH + timedelta(milliseconds=int(self_.started_at_ms)),
             "state": str(self_.state),
@@ -173,4 +187,4 @@ def _row(node: BrokerNode, metadata: Metadata, self_: Any) -> BrokerRow:
             "incarnation": int(self_.incarnation),
             "zookeeper": str(self_.zookeeper),
         }
-    return BrokerRow(**row)  # type: ignore[arg-type]
+    return BrokerRow(**row)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.client.metadata import Metadata
     from klog.ops.brokers import BrokerRow
-    from klog.ops.local_notes import LocalCluster
+    from klog.ops.local_notes import LocalCluster, Part
 
 PROBE_TIMEOUT_S = 3.0
 UP = frozenset({"running", "active", "ok"})
@@ -82,22 +82,30 @@ async def status(
 async def _of_cluster(cluster: Cluster, local: LocalCluster | None) -> tuple[list[StatusRow], str | None]:
     from klog.ops import brokers
 
-    listed = await brokers.list_brokers(cluster)
+    listed = await brokers.list_brokers(cluster, wait_s=min(cluster.timeout_s, PROBE_TIMEOUT_S))
     metadata = await cluster.metadata()
-    rows = [_broker(row) for row in listed]
+    parts = {part.id: part for part in (local.parts if local is not None else ()) if part.kind == "broker"}
+    rows = [_broker(row, parts.get(row.broker)) for row in listed]
     known = {row.broker for row in listed}
     rows += [
         StatusRow("broker", part.id, part.address, "down", _why_down(part.identity is not None, str(part.log_file)))
-        for part in (local.parts if local is not None else ())
-        if part.kind == "broker" and part.id not in known
+        for part in parts.values()
+        if part.id not in known
     ]
     rows.sort(key=lambda row: row.id or 0)
     rows += [_controller(metadata), _partitions(metadata)]
     return rows, next((row.zookeeper for row in listed if row.zookeeper), None)
 
 
-def _broker(row: BrokerRow) -> StatusRow:
-    address = f"{row.host}:{row.port}"
+def _broker(row: BrokerRow, part: Part | None) -> StatusRow:
+    from klog.ops.brokers import DEAD, NO_ANSWER
+
+    address = f"{row.host}:{row.port}" if row.host is not None else part.address if part is not None else None
+    if row.state in (DEAD, NO_ANSWER):
+        reason = f"not alive, holds {row.replicas} partitions" if row.state == DEAD else "registered, does not answer"
+        if part is not None:
+            reason = f"{_why_down(part.identity is not None, str(part.log_file))}; {reason}"
+        return StatusRow("broker", row.broker, address, "down", reason)
     said = [row.state or "no klog", f"leads {row.leaders} of {row.replicas} partitions"]
     if row.version is not None:
         said.append(f"klog {row.version}")
