@@ -100,7 +100,7 @@ CLUSTER_SETTINGS = (
         "ms",
         10000,
         "How long a follower may be behind before it leaves the set of those in sync.",
-        "none",
+        "who is behind for longer leaves the set; a leader whose own flush is overdue by it gives leadership up",
         at_least(1),
     ),
     Setting(
@@ -108,7 +108,7 @@ CLUSTER_SETTINGS = (
         "int",
         None,
         "How many messages a follower may be behind; off unless given, as bursts make the set flap.",
-        "none",
+        "who is behind by more leaves the set",
         at_least(1),
     ),
     Setting(
@@ -116,7 +116,7 @@ CLUSTER_SETTINGS = (
         "ms",
         30000,
         "How long a follower waits for its leader's answer.",
-        "none",
+        "a leader that is silent for longer is connected to anew",
         at_least(1),
     ),
     Setting(
@@ -124,7 +124,7 @@ CLUSTER_SETTINGS = (
         "bytes",
         65536,
         "The kernel's receive buffer of a follower.",
-        "none",
+        "size of the buffer, if it is given; else the kernel's own, which adapts",
         at_least(-1),
     ),
     Setting(
@@ -132,7 +132,7 @@ CLUSTER_SETTINGS = (
         "bytes",
         1048576,
         "Bytes a follower asks for a partition; one whole batch always comes.",
-        "none",
+        "bytes a follower asks for a partition",
         at_least(0),
     ),
     Setting(
@@ -140,7 +140,7 @@ CLUSTER_SETTINGS = (
         "bytes",
         10485760,
         "Bytes a follower asks for in all.",
-        "none",
+        "bytes a follower asks for in all",
         at_least(0),
     ),
     Setting(
@@ -148,7 +148,7 @@ CLUSTER_SETTINGS = (
         "ms",
         500,
         "How long a leader may hold a follower's fetch.",
-        "none",
+        "how long a leader holds a follower's fetch",
         at_least(0),
     ),
     Setting(
@@ -156,7 +156,7 @@ CLUSTER_SETTINGS = (
         "bytes",
         1,
         "Bytes a leader waits for before it answers a follower.",
-        "none",
+        "a leader waits for so many bytes",
         at_least(0),
     ),
     Setting(
@@ -164,7 +164,7 @@ CLUSTER_SETTINGS = (
         "ms",
         1000,
         "Rest of a follower after an error.",
-        "none",
+        "the longest rest of a follower after errors; the first rests are shorter",
         at_least(0),
     ),
     Setting("num.replica.fetchers", "int", 1, "Connections to fetch from one leader by.", check=at_least(1)),

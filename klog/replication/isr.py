@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from klog.config.topic import LogConfig
+from klog.errors import InvalidConfig
 from klog.storage.log import NEVER
 from klog.storage.log_end import LogEnd
 
@@ -96,6 +97,18 @@ def due_after_s(config: LogConfig) -> float | None:
     if config.flush_messages == 1 or (config.flush_messages >= NEVER and config.flush_ms >= NEVER):
         return 0.0
     return config.flush_ms / 1000 if config.flush_ms < NEVER else None
+
+
+def check_flush_rule(config: LogConfig, lag_ms: int) -> None:
+    """InvalidConfig for a topic with replicas whose flushes may fall due so late that lag cannot be told (rule R4)."""
+    due_s = due_after_s(config)
+    if due_s is None or due_s * 1000 >= lag_ms / 2:
+        due = "never by time" if due_s is None else f"after {config.flush_ms} ms"
+        raise InvalidConfig(
+            f"flushes that fall due {due} are too rare for a topic with replicas: "
+            f"replica.lag.time.max.ms is {lag_ms}, and flush.ms must be less than half of it",
+            hint="set flush.ms, or flush.messages=1 to flush every append; one replica alone may flush as it likes",
+        )
 
 
 class Sync(NamedTuple):

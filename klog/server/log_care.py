@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from klog.errors import KlogError
 from klog.names import TopicPartition
+from klog.server.follower import FollowerState
 from klog.storage.damage import Damage
 from klog.storage.log import Log
 from klog.storage.scrubber import Scrubber
@@ -76,11 +77,15 @@ class LogCare:
 
     async def _roll(self) -> None:
         now_ms = time.time_ns() // 1_000_000
-        for partition in list(self._broker.partitions.values()):
+        replicas = self._broker.replicas
+        led = [partition.log for partition in replicas.partitions.values()]
+        # A thread that cuts a log has it to itself.
+        followed = [one.log for one in replicas.followed.values() if one.state is not FollowerState.CUTTING]
+        for one in led + followed:
             try:
-                partition.log.roll_if_due(now_ms)
+                one.roll_if_due(now_ms)
             except KlogError as error:
-                log.error("%s: %s", partition.topic_partition, error.message)
+                log.error("%s: %s", one.topic_partition, error.message)
 
     async def _retain(self) -> None:
         self._broker.measures.traffic.keep_only(self._broker.image.topics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from klog.config import LogConfig
 from klog.errors import KlogError
@@ -44,7 +45,7 @@ def records(count: int = 1) -> memoryview:
 class Led:
     """Broker 1 leads in epoch 3; the replicas are 1, 2 and 3, and ``isr`` of them in sync."""
 
-    def __init__(self, folder: Path, isr: tuple[int, ...] = (1, 2, 3), before: int = 0, **config: int) -> None:
+    def __init__(self, folder: Path, isr: tuple[int, ...] = (1, 2, 3), before: int = 0, **config: Any) -> None:
         """``before``: batches that were there already, flushed, when the leader was elected."""
         folder.mkdir()
         self.log = Log.open(OsFileSystem(), str(folder), NAME, LogConfig(**config))

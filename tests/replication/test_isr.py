@@ -9,6 +9,7 @@ import pytest
 from klog.config import LogConfig
 from klog.errors import (
     FencedLeaderEpoch,
+    InvalidConfig,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeader,
@@ -16,7 +17,7 @@ from klog.errors import (
     StaleBrokerEpoch,
     UnknownLeaderEpoch,
 )
-from klog.replication.isr import LagMarks, Membership, due_after_s
+from klog.replication.isr import LagMarks, Membership, check_flush_rule, due_after_s
 from klog.replication.partition import Partition
 from klog.storage.log import LogEnd
 from tests.replication.led import ALIVE, LAG_S, NEVER, Led, Reader, records
@@ -338,6 +339,19 @@ def test_when_a_flush_falls_due() -> None:
     assert due_after_s(LogConfig(flush_messages=NEVER)) == 0.0  # never flushed: what is appended counts
     assert due_after_s(LogConfig(flush_messages=100, flush_ms=1500)) == 1.5
     assert due_after_s(LogConfig(flush_messages=100)) is None
+
+
+@pytest.mark.parametrize(
+    ("messages", "flush_ms", "is_right"),
+    [(1, NEVER, True), (NEVER, NEVER, True), (100, 4999, True), (100, 5000, False), (100, NEVER, False)],
+)
+def test_r4_flushes_too_rare_for_replicas_are_refused(messages: int, flush_ms: int, is_right: bool) -> None:
+    config = LogConfig(flush_messages=messages, flush_ms=flush_ms)
+    if is_right:
+        check_flush_rule(config, 10_000)
+    else:
+        with pytest.raises(InvalidConfig):
+            check_flush_rule(config, 10_000)
 
 
 def test_r4_a_leader_whose_own_flush_is_overdue_knows_it(led: Led) -> None:

@@ -29,6 +29,7 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.names import TopicPartition, check_topic_name
+from klog.replication.isr import check_flush_rule
 from klog.replication.placement import check_factor, place, place_more
 from klog.server.controller.requests import DELETED_TOPIC_EPOCH
 from klog.server.image import PartitionImage, TopicImage
@@ -93,6 +94,7 @@ class TopicActs:
                 assignment = place(racks, count, factor, start=random.randrange(len(racks)))
             self._check_assignment(0, assignment)
             factor = len(assignment[0])
+            self._check_flush_rule(config, factor)
             if config.min_insync_replicas > factor:
                 log.warning(
                     "topic %s: min.insync.replicas is %d, its replication factor %d: nothing can be produced to it "
@@ -191,7 +193,8 @@ class TopicActs:
             controller.require()
             topic = self._topic(name)
             overrides = change(dict(controller.context.overrides.get(name, {})))
-            LogConfig.of(self._broker.config, overrides)
+            config = LogConfig.of(self._broker.config, overrides)
+            self._check_flush_rule(config, max(map(len, topic.partitions.values()), default=1))
             if validate_only:
                 return
             await asyncio.to_thread(self._write_overrides, name, overrides)
@@ -200,6 +203,11 @@ class TopicActs:
             controller.tell_metadata(topics_whole=[name])
             controller.unsettle(topic.topic_partitions)  # unclean elections may be allowed now
         await controller.told()
+
+    def _check_flush_rule(self, config: LogConfig, factor: int) -> None:
+        """InvalidConfig where followers could not be told to be late (rule R4)."""
+        if factor > 1:
+            check_flush_rule(config, self._broker.config.integer("replica.lag.time.max.ms"))
 
     def _write_overrides(self, name: str, overrides: dict[str, str]) -> None:
         """In a thread."""

@@ -24,5 +24,5 @@ def handle(broker: Broker, request: Request) -> dict[str, Any]:
         "state": broker.state.value,
         "version": klog.__version__,
         "leaders": len(broker.partitions),
-        "replicas": len(broker.partitions),
+        "replicas": len(broker.replicas.partitions) + len(broker.replicas.followed),
     }
