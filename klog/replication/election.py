@@ -10,12 +10,15 @@
 
 Rules
 * A member of the ISR *has run without interruption* when its registration of today is the one that the state names.
-  It has everything that was ever committed. While there is one, every other member leaves the ISR.
+  It has everything that was ever committed. While there is one, every other member leaves the ISR; but a registration
+  outlives its broker for a while, so that one must have answered since the others came or went. Else the dead one would
+  be all that is left in the ISR, though the others have what it may have lost.
 * Without one, nobody leaves: which of them has everything cannot be known from outside. A new incarnation may lead when
   its log is there under the topic's UUID, lacks nothing below its own checkpointed high watermark, and was flushed with
   every append or closed cleanly: then it has what it had as a member. Such members stay in the ISR, the others leave.
-* Otherwise the highest (last epoch, end) of all members leads, when all are back, and alone stays in the ISR. A member
-  whose log is gone is back with nothing; one whose disk does not serve is not back.
+* Otherwise the highest (last epoch, end) of all members leads, when all are back, and alone stays in the ISR. If one of
+  them lost nothing, then it has no more than that one. A log that is known to lack something comes last, however far
+  it reaches (rule L2). A member whose log is gone is back with nothing; one whose disk does not serve is not back.
 * A state marked new was never led: nothing was ever appended, and every replica that lives may lead it.
 * A change of leader raises the epoch, above what the new leader has in its log too; a mere shrink of the ISR does not.
 
@@ -60,13 +63,18 @@ class Situation:
 
     `live` is broker id -> incarnation, of the brokers that live. `facts`: no key for a broker that has not been asked,
     None where it has no log of this partition under the topic's UUID. `offline`: brokers whose replica of this
-    partition is lost with its disk. `leaving`: brokers that are shutting down.
+    partition is lost with its disk. `leaving`: brokers that are shutting down. `heard`: brokers that have answered since
+    the last change in who lives; None where that is not watched, and who is registered is believed to live.
     """
 
     live: Mapping[int, int]
     facts: Mapping[int, LogFacts | None] = field(default_factory=dict)
     offline: Set[int] = frozenset()
     leaving: Set[int] = frozenset()
+    heard: Set[int] | None = None
+
+    def answers(self, broker_id: int) -> bool:
+        return self.heard is None or broker_id in self.heard
 
     def serves(self, broker_id: int) -> bool:
         """The broker lives and nothing is known against its disk."""
@@ -132,11 +140,14 @@ def uninterrupted(state: PartitionState, situation: Situation) -> tuple[int, ...
 def settle(
     state: PartitionState, replicas: Sequence[int], situation: Situation, *, unclean_allowed: bool, first_epoch: int = 0
 ) -> Decision | Nobody | None:
-    """What has to be written, now that it is known who lives; None: the state is right as it is.
+    """What has to be written, now that it is known who lives; None: the state is right as it is, or is left so until
+    an in-sync replica has answered.
 
     Nobody: it stands without a leader already, and still nobody may lead.
     """
     members = uninterrupted(state, situation)
+    if members and not state.new and not any(map(situation.answers, members)):
+        return None
     if state.leader != NO_LEADER and state.leader in members:
         return without_dead(state, situation)
     found = offline(state, replicas, situation, unclean_allowed=unclean_allowed, first_epoch=first_epoch)
@@ -152,7 +163,7 @@ def without_dead(state: PartitionState, situation: Situation) -> Decision | None
     """
     members = uninterrupted(state, situation)
     assert state.leader in members, f"leader {state.leader} is not among {members}"
-    if members == state.isr:
+    if members == state.isr or not any(map(situation.answers, members)):
         return None
     gone = [one for one in state.isr if one not in members]
     return _changed(state, state.leader, _recorded(state, members), f"{_names(gone)} left the ISR")
@@ -183,12 +194,12 @@ def offline(
         decided = _changed(state, chosen.leader, isr, "it has never been led", situation, first_epoch)
         return replace(decided, new=True)
     members = uninterrupted(state, situation)
-    leader = _first(members, replicas, situation)
+    leader = _first(filter(situation.answers, members), replicas, situation)
     if leader is not None:
         isr = _recorded(state, members)
         return _changed(state, leader, isr, _after(state, "is in sync"), situation, first_epoch)
     if members:
-        return Nobody(f"in-sync {_names(members)} are none of its replicas {_names(replicas)}")
+        return Nobody(f"in-sync {_names(members)} have yet to answer, or are none of its replicas {_names(replicas)}")
     back = _first_back(state, replicas, situation, first_epoch)
     if isinstance(back, Nobody) and unclean_allowed:
         return _unclean(state, replicas, situation, first_epoch, back)
@@ -217,9 +228,11 @@ def leaving(state: PartitionState, replicas: Sequence[int], broker_id: int, situ
     """
     members = tuple(one for one in uninterrupted(state, situation) if one != broker_id)
     isr = _recorded(state, members)
+    if not any(map(situation.answers, members)):
+        return Nobody(f"no other in-sync replica answers: the ISR is {_names(state.isr)}")
     if state.leader in members:
         return _changed(state, state.leader, isr, f"broker {broker_id} is shutting down")
-    candidates = tuple(one for one in members if one not in situation.leaving)
+    candidates = tuple(one for one in members if one not in situation.leaving and situation.answers(one))
     leader = _first(candidates, replicas, situation)
     if leader is None:
         return Nobody(f"no other replica is in sync: the ISR is {_names(state.isr)}")
@@ -245,7 +258,7 @@ def _first_back(
     candidates = [one for one in logs if one in replicas]
     if not candidates:
         return Nobody(f"the log is gone from in-sync {_names(state.isr)}")
-    leader = max(candidates, key=lambda one: (*_reach(logs[one]), logs[one].is_whole, -replicas.index(one)))
+    leader = max(candidates, key=lambda one: (logs[one].is_whole, *_reach(logs[one]), -replicas.index(one)))
     isr = {leader: situation.live[leader]}
     return _changed(state, leader, isr, _after(state, "has the most of all that were in sync"), situation, first_epoch)
 
@@ -272,16 +285,17 @@ def _unclean(
 
 def _in_sync(state: PartitionState, wanted: Sequence[int], situation: Situation, why: str) -> Decision | Nobody:
     members = uninterrupted(state, situation)
-    candidates = tuple(one for one in members if situation.is_whole(one))
+    candidates = tuple(one for one in members if situation.is_whole(one) and situation.answers(one))
     leader = _first(candidates, wanted, situation)
     if leader is None:
-        return Nobody(f"{_names(wanted)} is not in the ISR {_names(state.isr)}, or not alive, or damaged")
+        return Nobody(f"{_names(wanted)} is not in the ISR {_names(state.isr)}, or does not answer, or is damaged")
     return _changed(state, leader, _recorded(state, members), f"{leader} {why}", situation)
 
 
 def _first(candidates: Iterable[int], order: Sequence[int], situation: Situation) -> int | None:
     """The first in ``order``; one that leaves or is damaged only when there is no other."""
-    able = [one for one in order if one in set(candidates)]
+    wanted = set(candidates)
+    able = [one for one in order if one in wanted]
     return min(able, key=lambda one: (not situation.is_whole(one), one in situation.leaving), default=None)
 
 

@@ -133,6 +133,30 @@ def test_all_are_back_only_when_every_member_was_asked_and_serves() -> None:
         assert decided(settled(STATE, Situation(live, facts))).leader == NO_LEADER
 
 
+def test_a_log_that_lacks_something_leads_last_however_far_it_reaches() -> None:
+    two = replace(STATE, isr=(1, 2), incarnations=(10, 20))
+    facts = {1: replace(UNSAFE, end_address=2000, is_whole=False), 2: UNSAFE}
+    assert decided(settled(two, Situation({1: 11, 2: 21}, facts))).leader == 2
+
+
+def test_nobody_leaves_the_isr_for_one_who_is_only_registered() -> None:
+    facts = {1: Facts(), 2: Facts()}
+    for state in (STATE, replace(STATE, leader=3)):
+        silent = Situation({1: 11, 2: 21, 3: 30}, facts, heard={1, 2})
+        assert settled(state, silent) is None
+        assert isinstance(election.offline(state, REPLICAS, silent, unclean_allowed=False), Nobody)
+        assert decided(settled(state, replace(silent, heard={3}))).isr == (3,)
+        gone = decided(settled(state, replace(silent, live={1: 11, 2: 21})))
+        assert gone.isr == (1, 2)
+
+
+def test_of_those_in_sync_one_that_answers_leads() -> None:
+    after = decided(settled(STATE, Situation({2: 20, 3: 30}, heard={3})))
+    assert (after.leader, after.isr) == (3, (2, 3))
+    assert isinstance(election.preferred(replace(STATE, leader=2), REPLICAS, Situation(AS_BEFORE, heard={2})), Nobody)
+    assert isinstance(election.leaving(STATE, REPLICAS, 1, Situation(AS_BEFORE, heard={1})), Nobody)
+
+
 def test_an_emptied_disk_is_back_with_nothing_and_never_leads() -> None:
     two = replace(STATE, isr=(1, 2), incarnations=(10, 20))
     after = decided(settled(two, Situation({1: 11, 2: 21}, {1: None, 2: UNSAFE})))
