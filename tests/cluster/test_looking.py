@@ -1,0 +1,161 @@
+"""What proves and shows a cluster, with one broker of three harmed: `verify replicas`, `status`, `check`, `lost`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from klog.client.cluster import Cluster
+from klog.ops import brokers, partitions, topics
+from klog.ops.check import check
+from klog.ops.lost import list_lost
+from klog.ops.status import anything_down, status
+from klog.ops.verify_replicas import ReplicaRow, verify_replicas
+from tests.cli.runner import klog
+from tests.cluster_fixture import RunningCluster
+from tests.ops.verbs import run, send
+
+VALUES = b"".join(b"%06d %s\n" % (number, b"x" * 100) for number in range(3_000))
+
+
+def verified(cluster: RunningCluster, *names: str, **options: float) -> list[ReplicaRow]:
+    rows, _ = run(cluster.bootstrap, lambda connected: verify_replicas(connected, names, **options))  # type: ignore[arg-type]
+    return rows
+
+
+def segment(cluster: RunningCluster, broker_id: int, topic: str, partition: int = 0) -> Path:
+    """The one file of a replica."""
+    (path,) = (cluster.brokers[broker_id].folder / "data" / f"{topic}-{partition}").glob("*.log")
+    return path
+
+
+def flip(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def filled(cluster: RunningCluster, topic: str, partitions_: int = 1, **settings: str) -> str:
+    cluster.create(topic, partitions_, **settings)
+    assert send(cluster.bootstrap, topic, VALUES, batch_messages=100).is_complete
+    return topic
+
+
+def test_replicas_that_are_equal(three: RunningCluster, topic: str) -> None:
+    filled(three, topic, 2)
+    rows = verified(three, topic)
+    assert [(row.partition, row.state) for row in rows] == [(0, "ok")] * 3 + [(1, "ok")] * 3
+    assert sum(row.bytes or 0 for row in rows) > 3 * len(VALUES)
+    for number in (0, 1):
+        assert len({(row.bytes, row.crc) for row in rows if row.partition == number}) == 1
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_flipped_bit_is_found_where_it_is(three: RunningCluster, topic: str, leads: bool) -> None:
+    filled(three, topic)
+    leader = three.leader_of(topic)
+    victim = leader if leads else next(one for one in (1, 2, 3) if one != leader)
+    path = segment(three, victim, topic)
+    at = path.stat().st_size // 2
+    flip(path, at)
+    rows = {row.broker: row for row in verified(three, topic)}
+    assert {broker: row.state for broker, row in rows.items()} == {
+        one: "damaged" if one == victim else "ok" for one in (1, 2, 3)
+    }
+    assert rows[victim].first_difference == at
+    good = [row for row in rows.values() if row.broker != victim]
+    assert good[0].crc == good[1].crc != rows[victim].crc
+    ran = klog("verify", "replicas", topic, "-B", three.bootstrap)
+    assert ran.code == 1
+    assert str(at) in ran.stdout
+    flip(path, at)
+    assert klog("verify", "replicas", topic, "-B", three.bootstrap).code == 0
+
+
+def test_each_replica_gets_its_own_first_difference(three: RunningCluster, topic: str) -> None:
+    filled(three, topic)
+    leader = three.leader_of(topic)
+    one, two = (broker for broker in (1, 2, 3) if broker != leader)
+    size = segment(three, leader, topic).stat().st_size
+    flip(segment(three, one, topic), size // 3)
+    flip(segment(three, two, topic), size // 2)
+    rows = {row.broker: row for row in verified(three, topic)}
+    assert {broker: row.first_difference for broker, row in rows.items()} == {
+        leader: None,
+        one: size // 3,
+        two: size // 2,
+    }
+    flip(segment(three, one, topic), size // 3)
+    flip(segment(three, two, topic), size // 2)
+
+
+def test_a_rate_holds_it_back(three: RunningCluster, topic: str) -> None:
+    filled(three, topic)
+    size = segment(three, three.leader_of(topic), topic).stat().st_size
+
+    async def timed(cluster: Cluster) -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await verify_replicas(cluster, [topic], rate_bytes=size * 2)
+        return loop.time() - began
+
+    assert run(three.bootstrap, timed) >= 0.45
+
+
+def test_with_one_broker_dead_nothing_fails_and_everything_is_said(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(3, default__replication__factor="3", min__insync__replicas="2").start()
+    filled(cluster, "t")
+    cluster.create("alone", 1, assignment=[[3]])
+    victim = 3
+    cluster.kill(victim)
+    cluster.wait_until(lambda: cluster.isr_of("t") == {1, 2}, "broker 3 is out of the ISR")
+    cluster.wait_until(lambda: cluster.leader_of("alone") == -1, "nobody leads")
+
+    rows = {(row.topic, row.broker): row for row in verified(cluster)}
+    assert {broker: rows["t", broker].state for broker in (1, 2, 3)} == {1: "ok", 2: "ok", 3: "error"}
+    assert rows["t", 3].error == "CANNOT_CONNECT"
+
+    listed = {row.broker: row for row in run(cluster.bootstrap, brokers.list_brokers)}
+    assert {number: row.state == "dead" for number, row in listed.items()} == {1: False, 2: False, 3: True}
+    assert (listed[3].host, listed[3].leaders, listed[3].since) == (None, 0, None)
+
+    said = asyncio.run(status(cluster.bootstrap, None))
+    assert anything_down(said)
+    states = {(row.kind, row.id): row.state for row in said if row.kind == "broker"}
+    assert states == {("broker", 1): "running", ("broker", 2): "running", ("broker", 3): "down"}
+    assert next(row.state for row in said if row.kind == "partitions") == "offline"
+
+    everything = {row.topic: row for row in run(cluster.bootstrap, partitions.list_partitions)}
+    assert (set(everything["t"].isr), everything["t"].messages) == ({1, 2}, 3_000)
+    assert (everything["alone"].leader, everything["alone"].messages, everything["alone"].replicas) == (
+        None,
+        None,
+        (3,),
+    )
+
+    def chosen(**filters: bool) -> set[str]:
+        return {row.topic for row in run(cluster.bootstrap, lambda one: partitions.list_partitions(one, **filters))}
+
+    assert chosen(offline=True) == {"alone"}
+    assert chosen(under_replicated=True) >= {"t"}
+    assert "t" not in chosen(under_min_isr=True)
+    summary = {row.topic: row for row in run(cluster.bootstrap, topics.list_topics)}
+    assert (summary["t"].under_replicated, summary["t"].messages, summary["alone"].messages) == (1, 3_000, None)
+
+    found = {one.kind for one in asyncio.run(check(cluster.bootstrap, None))}
+    assert {"dead-broker", "under-replicated", "offline-partitions"} <= found
+    lost = run(cluster.bootstrap, list_lost)
+    assert [(row.broker, row.error) for row in lost] == [(3, "CANNOT_CONNECT")]
+    for words in (["topic", "list"], ["topic", "describe", "alone"], ["broker", "list"], ["zk", "isr"]):
+        assert klog(*words, "-B", cluster.bootstrap).code == 0, words
+
+    cluster.start(3)
+    cluster.wait_in_sync("t")
+    cluster.wait_in_sync("alone")
+    assert {row.state for row in verified(cluster, "t")} == {"ok"}
+    assert asyncio.run(check(cluster.bootstrap, None, ["brokers", "zookeeper"], wait_s=20)) == []
