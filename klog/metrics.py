@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
-SAMPLE_ONE_IN: Final = 16
-"""Of the requests that come by the thousand a second, one in so many is timed. A power of two."""
+SAMPLE_ONE_IN: Final = 64
+"""Of many requests of one kind one in so many is timed; of the first so many, each."""
 RECENT_MAX: Final = 512
 """Quantiles are those of so many latest measurements; Kafka's reservoirs keep 1,028, the latest weighing most."""
 QUANTILES: Final = (0.5, 0.95, 0.99, 0.999)
@@ -69,7 +69,7 @@ def times_of(timings: Iterable[Timing]) -> Times:
 class RequestMeter:
     """Requests of one kind: how many, and how long some of them took."""
 
-    __slots__ = ("count", "local", "remote", "total")
+    __slots__ = ("count", "local", "remote", "timed_from", "total")
 
     def __init__(self) -> None:
         self.count = 0
@@ -79,6 +79,12 @@ class RequestMeter:
         """Of that, in the handler."""
         self.remote = Timing()
         """Of that, waiting for others: replicas, disks, bytes."""
+        self.timed_from = 1
+        """The count at which the next one is timed."""
+
+    def choose_next(self) -> None:
+        """One is timed now."""
+        self.timed_from = self.count + (SAMPLE_ONE_IN if self.count >= SAMPLE_ONE_IN else 1)
 
 
 class TopicTraffic:
@@ -160,7 +166,7 @@ class Measures:
         self.loop = ThreadClock()
         self.traffic = Traffic()
         self.requests: dict[int, RequestMeter] = {}
-        """By the key of the request; only those that came."""
+        """By the key of the request."""
         self.elections = Timing()
         self.replication_bytes_in = 0
         self.replication_bytes_out = 0

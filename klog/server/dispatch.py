@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klog.errors import PeerError, UnsupportedVersion
-from klog.metrics import SAMPLE_ONE_IN, RequestMeter
+from klog.metrics import RequestMeter
 from klog.net.connection import Connection, Part, Reply
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey, api_name
@@ -111,6 +111,7 @@ class TimedReply(Reply):
         super().__init__(connection)
         self._inner = inner
         self._meter = meter
+        meter.choose_next()
         self._began_s = time.perf_counter()
         self._handled_s: float | None = None
         self._is_filled = False
@@ -137,6 +138,8 @@ class Dispatcher:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._meters = broker.measures.requests
+        for key in ROUTES:
+            self._meters[key] = RequestMeter()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_frame(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
@@ -153,23 +156,22 @@ class Dispatcher:
             assert isinstance(values, dict)
             reply.send(codec.encode_response(head, codec.response(head.key, 0, **values)))
             return
-        meter = self._meters.get(head.key)
-        if meter is None:
-            meter = self._meters[head.key] = RequestMeter()
+        meter = self._meters[head.key]
         meter.count += 1
-        if meter.count % SAMPLE_ONE_IN == 1:
-            timed = TimedReply(connection, reply, meter)
-            self._hand_on(route, head, frame, timed, connection)
-            timed.handled()
+        timed = None
+        if meter.count >= meter.timed_from:
+            reply = timed = TimedReply(connection, reply, meter)
+        if route.handle_frame is not None:
+            route.handle_frame(self._broker, head, frame, reply, connection)
         else:
             self._hand_on(route, head, frame, reply, connection)
+        if timed is not None:
+            timed.handled()
 
     def _hand_on(
         self, route: Route, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection
     ) -> None:
-        if route.handle_frame is not None:
-            route.handle_frame(self._broker, head, frame, reply, connection)
-            return
+        """To a handler of decoded requests."""
         assert route.handle is not None
         request = Request(head, codec.decode_body(frame, head), connection)
         if route.of_controller and is_for_controller(self._broker, route, head.client_id):

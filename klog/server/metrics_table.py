@@ -186,7 +186,7 @@ def _table() -> tuple[Metric[Broker], ...]:
         _summary(
             "kafka_network_requestmetrics_totaltimems",
             _REQUEST,
-            "Milliseconds from the whole request to its filled answer; one request in 16 is timed.",
+            "Milliseconds from the whole request to its filled answer; of many requests one in 64 is timed.",
             _request_times("total"),
         ),
         _summary(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from klog.metrics import RECENT_MAX, Timing, Traffic, times_of
+from klog.metrics import RECENT_MAX, SAMPLE_ONE_IN, RequestMeter, Timing, Traffic, times_of
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
@@ -106,12 +106,12 @@ def test_refusals_are_counted_and_make_no_topics_up(measured: tuple[RunningBroke
 
 def test_requests_are_counted_by_kind_and_their_time_is_taken(measured: tuple[RunningBroker, int]) -> None:
     broker, port = measured
-    for _ in range(20):
+    for _ in range(5):
         ask(broker.bootstrap, ApiKey.DESCRIBE_SELF, 0)
     found = scrape(port)
-    assert value(found, "kafka_network_requestmetrics_requests_total", request="DescribeSelf") >= 20
+    assert value(found, "kafka_network_requestmetrics_requests_total", request="DescribeSelf") >= 5
     timed = value(found, "kafka_network_requestmetrics_totaltimems_count", request="DescribeSelf")
-    assert 2 <= timed <= value(found, "kafka_network_requestmetrics_requests_total", request="DescribeSelf")
+    assert 5 <= timed <= value(found, "kafka_network_requestmetrics_requests_total", request="DescribeSelf")
     assert value(found, "kafka_network_requestmetrics_localtimems_count", request="DescribeSelf") == timed
     assert value(found, "kafka_network_requestmetrics_remotetimems_count", request="DescribeSelf") == timed
     median = value(found, "kafka_network_requestmetrics_totaltimems", request="DescribeSelf", quantile="0.5")
@@ -248,6 +248,18 @@ def test_quantiles_forget_and_counts_do_not() -> None:
 def test_nothing_measured_has_no_quantiles() -> None:
     assert times_of([Timing()]) == (0, 0.0, ())
     assert times_of([]) == (0, 0.0, ())
+
+
+def test_of_many_requests_few_are_timed_and_of_few_all() -> None:
+    meter = RequestMeter()
+    timed = []
+    for _ in range(10 * SAMPLE_ONE_IN):
+        meter.count += 1
+        if meter.count >= meter.timed_from:
+            timed.append(meter.count)
+            meter.choose_next()
+    assert timed[:SAMPLE_ONE_IN] == list(range(1, SAMPLE_ONE_IN + 1))
+    assert len(timed) == SAMPLE_ONE_IN + 9
 
 
 def test_a_total_never_falls_when_topics_go() -> None:

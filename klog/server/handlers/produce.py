@@ -61,7 +61,7 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
             continue
         answers.append(PartitionAnswer(asked.topic, asked.partition, 0, result.base_offset, partition.log.start_offset))
         appended.append((partition, result.end.address, index))
-        numbers = traffic.of(asked.topic)
+        numbers = traffic.topics.get(asked.topic) or traffic.of(asked.topic)
         numbers.produces += 1
         if not result.duplicate:
             numbers.messages_in += result.count
