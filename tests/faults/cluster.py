@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -40,6 +41,7 @@ CHROOT = "/faults"
 DISK_BYTES = 96 * 1024 * 1024
 """Of a small disk: room for some minutes of load."""
 POLL_S = 0.05
+logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # that ZooKeeper is away is what is being done to it
 
 
 @dataclass
@@ -109,9 +111,9 @@ class FaultCluster:
         library = faulty_libc.build(self.folder) if self._faulty_disks else None
         for broker_id in range(1, self._count + 1):
             self.nodes[broker_id] = self._make(broker_id, library)
-        self._zk = KazooClient(self._zookeeper.address + CHROOT, timeout=6)
-        self._zk.start(15)
         self.start_brokers(self.nodes)
+        self._zk = KazooClient(self._zookeeper.address + CHROOT, timeout=6)  # the brokers have made its root
+        self._zk.start(15)
 
     def close(self) -> None:
         self.network.heal()
@@ -142,7 +144,6 @@ class FaultCluster:
         zookeeper_gate = self.network.add(ZOOKEEPER, self._zookeeper.port, source=f"b{broker_id}")
         broker = RunningBroker(folder, f"{HOST}:{zookeeper_gate.port}{CHROOT}", broker_id)
         broker.settings = dict(self._settings)
-        broker.listen = f"{HOST}:{port}"
         broker.extra_arguments = ["--advertise", f"{HOST}:{gate.port}"]
         libc = None
         if library is not None:
@@ -164,6 +165,7 @@ class FaultCluster:
             if node.runs:
                 return
             self.network.open(node.gate)
+            node.broker.listen = f"{HOST}:{node.gate.target_port}"  # what a start reads as its address is the gate's
             try:
                 node.broker.start()
             except AssertionError:

@@ -27,6 +27,8 @@ FACTOR = 3
 MIN_INSYNC = 2
 RECOVERY_S = 5.0
 """Of load after the last fault is healed."""
+BACKGROUND_REST_S = 3.0
+"""What else goes on goes on for so long after the last fault."""
 HEAL_S = 60.0
 """How long the cluster may take until every replica is in sync again."""
 REFILL_S = 60.0
@@ -54,7 +56,7 @@ class Result:
     longest_s: dict[int, float] = field(default_factory=dict)
     """Longest time without an acknowledgement, by partition."""
     first_ack_s: float | None = None
-    """From the healing of the last fault to the next acknowledgement."""
+    """From the beginning of the last healing, when processes are started again, to the next acknowledgement."""
     whole_s: float | None = None
     """From the healing of the last fault until every replica was in sync."""
     notes: dict[str, int] = field(default_factory=dict)
@@ -145,13 +147,15 @@ def _run_steps(plan: Plan, cluster: FaultCluster, workload: Workload, result: Re
                 active.sort(key=lambda one: one[0])
                 _, step, injection = active.pop(0)
                 _heal(step, injection, workload, result)
-        if not plan.steps:
+        if background is not None:
+            _sleep_until(max(began + plan.seconds, time.monotonic() + BACKGROUND_REST_S))
+            stop.set()
+            background.join()
+        elif not plan.steps:
             _sleep_until(began + plan.seconds)
-        _recover(cluster, workload, result, plan)
+        _recover(cluster, workload, result)
     finally:
         stop.set()
-        if background is not None:
-            background.join()
         for _, step, injection in active:
             _heal(step, injection, workload, result)
 
@@ -182,18 +186,19 @@ def _begin(
 
 
 def _heal(step: Step, injection: Injection, workload: Workload, result: Result) -> None:
+    record = workload.record
+    record.add(Fault(record.now(), step.fault, ",".join(map(str, injection.brokers)), True))
     try:
         injection.heal()
     except (AssertionError, OSError) as error:
         result.problems.append(f"{step.fault} could not be healed: {error}")
-    record = workload.record
-    record.add(Fault(record.now(), step.fault, ",".join(map(str, injection.brokers)), True))
 
 
-def _recover(cluster: FaultCluster, workload: Workload, result: Result, plan: Plan) -> None:
+def _recover(cluster: FaultCluster, workload: Workload, result: Result) -> None:
     """Load goes on for a while after the healing; when it was as before is measured."""
     record = workload.record
-    healed = max((event.at for event in record.events if isinstance(event, Fault)), default=record.now())
+    healings = [event.at for event in record.events if isinstance(event, Fault)]
+    healed = max(healings, default=record.now())
     began = time.monotonic()
     while time.monotonic() - began < HEAL_S:
         if not cluster.unhealed(TOPIC, workload.partitions):
@@ -201,6 +206,8 @@ def _recover(cluster: FaultCluster, workload: Workload, result: Result, plan: Pl
             break
         time.sleep(0.1)
     _sleep_until(began + RECOVERY_S)
+    if not healings:
+        return
     acks = (event.at for event in record.events if isinstance(event, Ended) and event.outcome == "ok")
     first = min((at for at in acks if at > healed), default=None)
     result.first_ack_s = None if first is None else first - healed
