@@ -274,7 +274,7 @@ class Fetchers:
                 f"{name}: broker {follower.leader} says that epoch {diverged.epoch} ends at {diverged.end.address};"
                 f" our log ends at {end}, and there is nothing to cut"
             )
-        keep = follower.keep_cut or address < follower.high_watermark.address
+        keep = self._is_worth_keeping(follower, address)
         files = one.truncate(address, keep_cut=keep)
         self._tell_cut(follower, address, end, f"epoch {diverged.epoch} ends at {diverged.end.address} there", files)
 
@@ -282,9 +282,17 @@ class Fetchers:
         """In a thread."""
         one = follower.log
         end = one.end.address
-        keep = follower.keep_cut or address < follower.high_watermark.address
+        keep = self._is_worth_keeping(follower, address)
         files = one.restart(address, start_offset, keep_cut=keep)
         self._tell_cut(follower, address, end, f"its log begins at {address}, behind all that we have", files)
+
+    def _is_worth_keeping(self, follower: Follower, address: int) -> bool:
+        """Whether what is cut from ``address`` on may have been acknowledged.
+
+        After a kill the high watermark is that of the last checkpoint, so where unclean elections are allowed all is.
+        """
+        may_be_unclean = follower.keep_cut or follower.log.config.unclean_leader_election
+        return may_be_unclean or address < follower.high_watermark.address
 
     def _tell_cut(self, follower: Follower, address: int, end: int, reason: str, files: list[str]) -> None:
         name, leader, epoch = follower.topic_partition, follower.leader, follower.leader_epoch

@@ -16,7 +16,7 @@ from klog.ops.status import anything_down, status
 from klog.ops.verify_replicas import ReplicaRow, verify_replicas
 from tests.cli.runner import klog
 from tests.cluster_fixture import RunningCluster
-from tests.ops.verbs import run, send
+from tests.ops.verbs import read, run, send
 
 VALUES = b"".join(b"%06d %s\n" % (number, b"x" * 100) for number in range(3_000))
 
@@ -159,3 +159,37 @@ def test_with_one_broker_dead_nothing_fails_and_everything_is_said(make_cluster:
     cluster.wait_in_sync("alone")
     assert {row.state for row in verified(cluster, "t")} == {"ok"}
     assert asyncio.run(check(cluster.bootstrap, None, ["brokers", "zookeeper"], wait_s=20)) == []
+
+
+def test_what_an_unclean_election_cuts_off_is_listed_shown_and_sent_again(
+    make_cluster: Callable[..., RunningCluster],
+) -> None:
+    cluster = make_cluster(3).start()
+    topic = cluster.create("t", assignment=[[1, 2]], unclean_leader_election_enable="true", min_insync_replicas="1")
+    cluster.create("again", assignment=[[3]], min_insync_replicas="1")
+    everybody = b"".join(b"both %d\n" % number for number in range(20))
+    assert send(cluster.bootstrap, topic, everybody).is_complete
+    cluster.wait_in_sync(topic)
+    cluster.kill(2)
+    cluster.wait_until(lambda: cluster.isr_of(topic) == {1}, "broker 2 is out of the ISR")
+    alone = b"".join(b"alone %d\n" % number for number in range(30))
+    assert send(cluster.bootstrap, topic, alone).is_complete
+    cluster.kill(1)
+    cluster.start(2)
+    cluster.wait_until(lambda: cluster.leader_of(topic) == 2, "broker 2 leads, though it was not in sync")
+    assert send(cluster.bootstrap, topic, b"after\n").is_complete
+    cluster.start(1)
+    cluster.wait_in_sync(topic)
+
+    assert {row.state for row in verified(cluster, topic)} == {"ok"}
+    rows = [row for row in run(cluster.bootstrap, list_lost) if row.topic == topic]
+    assert {(row.partition, row.broker, row.error) for row in rows} == {(0, 1, None)}
+    assert sum(row.messages or 0 for row in rows) == 30
+    at = ["-B", cluster.bootstrap]
+    shown = klog("lost", "show", topic, *at)
+    assert (shown.code, shown.stdout.encode()) == (0, alone)
+    assert "lost" in {one.kind for one in asyncio.run(check(cluster.bootstrap, None, ["topics"]))}
+    replayed = klog("lost", "replay", topic, "--to", "again", *at)
+    assert replayed.code == 0, replayed.stderr
+    written, _, _ = read(cluster.bootstrap, "again", last=100, until_end=True)
+    assert written == alone

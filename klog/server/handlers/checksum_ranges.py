@@ -79,8 +79,7 @@ def _high_watermark(broker: Broker, name: TopicPartition) -> int:
     led = broker.partitions.get(name)
     if led is not None:
         return led.high_watermark.address
-    replicas = getattr(broker, "replicas", None)
-    followed = replicas.followed.get(name) if replicas is not None else None
+    followed = broker.replicas.followed.get(name)
     return followed.high_watermark.address if followed is not None else -1
 
 
