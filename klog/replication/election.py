@@ -63,7 +63,7 @@ class Situation:
 
     `live` is broker id -> incarnation, of the brokers that live. `facts`: no key for a broker that has not been asked,
     None where it has no log of this partition under the topic's UUID. `offline`: brokers whose replica of this
-    partition is lost with its disk. `leaving`: brokers that are shutting down. `heard`: brokers that have answered since
+    partition is lost with its disk. `leaving`: brokers that shut down. `heard`: brokers that have answered since
     the last change in who lives; None where that is not watched, and who is registered is believed to live.
     """
 

@@ -1,0 +1,242 @@
+"""What goes wrong: one fault after the other, drawn from the seed, each with its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from tests.simulation.broker import BrokerProcess, Host, new_disk
+from tests.simulation.replica import STATE, state_of
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+WEIGHTS: Mapping[str, float] = {
+    "kill": 3,
+    "power": 2,
+    "power of all": 0.5,
+    "kill all": 0.7,
+    "empty": 1,
+    "stop": 1,
+    "pause": 2,
+    "cut": 2,
+    "isolate": 1,
+    "lie": 1,
+    "loss": 1,
+    "slow disk": 1,
+    "zookeeper cut": 1.5,
+    "zookeeper away": 0.7,
+    "expire": 1,
+}
+
+
+class Chaos:
+    def __init__(self, cluster: Cluster, until_s: float, weights: Mapping[str, float], every_s: float) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.until_s = until_s
+        self.done: Counter[str] = Counter()
+        self._every_s = every_s
+        self._names = tuple(weights)
+        self._weights = tuple(weights.values())
+        self._ends: list[Callable[[], object]] = []
+        self.world.after(0.8 + self.world.draw.random(), self._strike)
+
+    def _strike(self) -> None:
+        if self.world.now >= self.until_s:
+            return
+        draw = self.world.draw
+        name = draw.choices(self._names, self._weights)[0]
+        self.done[name] += 1
+        getattr(self, "_" + name.replace(" ", "_"))()
+        self.world.after(draw.expovariate(1 / self._every_s), self._strike)
+
+    def heal(self) -> None:
+        """Everything that was done ends now; whoever is down starts."""
+        self.world.say("all faults end")
+        ends, self._ends = self._ends, []
+        for end in ends:
+            end()
+        for host in self.cluster.hosts.values():
+            if host.process is None:
+                host.start()
+
+    # --- Parts ----------------------------------------------------------------------------------------------------
+
+    def _host(self) -> Host:
+        """Anybody, the leader as often as all others."""
+        hosts = tuple(self.cluster.hosts.values())
+        led = [host for host in hosts if host.process is not None and host.process.replica.partition is not None]
+        if led and self.world.draw.random() < 0.4:
+            return self.world.draw.choice(led)
+        return self.world.draw.choice(hosts)
+
+    def _for_a_while(self, shortest_s: float, longest_s: float, end: Callable[[], object]) -> None:
+        open_ = [True]
+
+        def once() -> None:
+            if open_:
+                open_.clear()
+                end()
+
+        self._ends.append(once)
+        self.world.after(shortest_s + self.world.draw.random() * (longest_s - shortest_s), once)
+
+    def _away(self, host: Host) -> None:
+        """Back soon, or quicker than anybody notices."""
+        longest_s = self.world.draw.choice((0.05, 0.5, 3.0))
+        self._for_a_while(0.01, longest_s, lambda: host.process is None and host.start())
+
+    def may_lose_disk(self, host: Host) -> bool:
+        """Another member of the ISR has run without interruption and runs: nothing rests on this disk alone."""
+        state = state_of(self.cluster.registry.nodes.get(STATE))
+        process = host.process
+        if state is None or process is None:
+            return False
+        partition = process.replica.partition
+        if partition is not None and partition.change is not None:
+            return False
+        return any(
+            other is not host and _runs(other.process) and state.ran_on(other.broker_id, other.process.incarnation)
+            for other in self.cluster.hosts.values()
+            if other.process is not None
+        )
+
+    # --- Faults ---------------------------------------------------------------------------------------------------
+
+    def _kill(self) -> None:
+        self._kill_one(self._host())
+
+    def _kill_one(self, host: Host) -> None:
+        self.world.say("! broker %d is killed", host.broker_id)
+        host.die(host.disk.kill())
+        self._away(host)
+
+    def _kill_all(self) -> None:
+        for host in self.cluster.hosts.values():
+            self._kill_one(host)
+
+    def _power(self) -> None:
+        host = self._host()
+        if self.cluster.log_config.flush_messages == 1 or self.may_lose_disk(host):
+            self._power_one(host)
+
+    def _power_one(self, host: Host) -> None:
+        self.world.say("! broker %d loses power", host.broker_id)
+        host.die(host.disk.crash(self.world.draw.randrange(1 << 30)))
+        self._away(host)
+
+    def _power_of_all(self) -> None:
+        if not self.cluster.log_config.flush_messages == 1 and not self.cluster.flushes_in_time:
+            return
+        for host in self.cluster.hosts.values():
+            self._power_one(host)
+
+    def _empty(self) -> None:
+        host = self._host()
+        if self.may_lose_disk(host):
+            self.world.say("! broker %d gets an empty disk", host.broker_id)
+            if host.process is not None:
+                self.cluster.emptied.add(host.process.incarnation)
+            host.die(new_disk())
+            self._away(host)
+
+    def _stop(self) -> None:
+        host = self._host()
+        if host.process is not None and not host.process.is_paused:
+            self.world.say("! broker %d stops", host.broker_id)
+            host.stop()
+            self._away(host)
+
+    def _pause(self) -> None:
+        process = self._host().process
+        if process is None or process.is_paused:
+            return
+        self.world.say("! %s is paused", process.name)
+        process.pause()
+
+        def end() -> None:
+            if process.is_alive:
+                self.world.say("! %s goes on", process.name)
+                process.resume()
+
+        self._for_a_while(0.1, self.world.draw.choice((1.0, 4.0)), end)
+
+    def _cut(self) -> None:
+        source, target = self.world.draw.sample(tuple(self.cluster.hosts), 2)
+        ways = [(source, target)] if self.world.draw.random() < 0.5 else [(source, target), (target, source)]
+        self._cut_ways(ways)
+
+    def _isolate(self) -> None:
+        one = self._host().broker_id
+        others = [other for other in self.cluster.hosts if other != one]
+        self._cut_ways([(one, other) for other in others] + [(other, one) for other in others])
+
+    def _cut_ways(self, ways: list[tuple[int, int]]) -> None:
+        self.world.say("! cut off: %s", ways)
+        cut = self.cluster.network.cut
+        for way in ways:
+            cut[way] = cut.get(way, 0) + 1
+
+        def end() -> None:
+            self.world.say("! cut off no more: %s", ways)
+            for way in ways:
+                cut[way] -= 1
+
+        self._for_a_while(0.2, 3.0, end)
+
+    def _lie(self) -> None:
+        one = self._host().broker_id
+        self._counted(self.cluster.network.lying, one, "connections to broker %d are refused", 0.1, 2.0)
+
+    def _zookeeper_cut(self) -> None:
+        one = self._host().broker_id
+        self._counted(self.cluster.registry.cut, one, "broker %d is cut off from ZooKeeper", 0.1, 4.0)
+
+    def _counted(self, counts: dict[int, int], one: int, words: str, shortest_s: float, longest_s: float) -> None:
+        self.world.say("! " + words, one)
+        counts[one] = counts.get(one, 0) + 1
+
+        def end() -> None:
+            self.world.say("! no more: " + words, one)
+            counts[one] -= 1
+
+        self._for_a_while(shortest_s, longest_s, end)
+
+    def _zookeeper_away(self) -> None:
+        self.world.say("! ZooKeeper is away")
+        self.cluster.registry.is_down += 1
+
+        def end() -> None:
+            self.world.say("! ZooKeeper is back")
+            self.cluster.registry.is_down -= 1
+
+        self._for_a_while(0.2, 3.0, end)
+
+    def _loss(self) -> None:
+        network = self.cluster.network
+        network.loss = 0.1 + self.world.draw.random() * 0.2
+
+        def end() -> None:
+            network.loss = 0.0
+
+        self._for_a_while(0.2, 1.5, end)
+
+    def _slow_disk(self) -> None:
+        host = self._host()
+        host.slow_disk_s = 0.1 + self.world.draw.random()
+
+        def end() -> None:
+            host.slow_disk_s = 0.0
+
+        self._for_a_while(0.5, 2.0, end)
+
+    def _expire(self) -> None:
+        process = self._host().process
+        if process is not None and not process.session.is_expired:
+            self.cluster.registry.expire(process.session.number)
+
+
+def _runs(process: BrokerProcess | None) -> bool:
+    return process is not None and not process.is_paused

@@ -1,0 +1,102 @@
+"""Run seeds: each its own world. A seed that fails says which law was broken, and tells its story."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.simulation.cluster import Cluster, Plan
+from tests.simulation.removed import taken_out
+from tests.simulation.world import TRACE_LINES_SHOWN, Violation
+
+
+@dataclass
+class Outcome:
+    seed: int
+    violation: Violation | None
+    story: list[str]
+    acked: int
+    faults: Counter[str]
+    events: int
+    longest_silence_s: float = 0.0
+
+    def told(self, lines: int = TRACE_LINES_SHOWN) -> str:
+        """What to print of a seed that failed."""
+        shown = self.story[-lines:]
+        left_out = len(self.story) - len(shown)
+        head = [f"seed {self.seed}: {self.violation}"] + ([f"... {left_out} lines before"] if left_out else [])
+        return "\n".join([*head, *shown])
+
+
+def simulate(seed: int, plan: Plan | None = None) -> Outcome:
+    """One world. Any error in it is a violation: nothing may raise but what is meant to be answered."""
+    plan = plan or Plan()
+    cluster = Cluster(seed, plan)
+    violation: Violation | None = None
+    with taken_out(plan.without):
+        try:
+            cluster.run()
+        except Violation as found:
+            violation = found
+        except Exception as error:
+            violation = Violation("no error of ours", f"{type(error).__name__}: {error}")
+            violation.__cause__ = error
+    return Outcome(
+        seed,
+        violation,
+        cluster.world.story() if violation is not None else [],
+        len(cluster.laws.acked),
+        cluster.chaos.done,
+        cluster.world.events,
+    )
+
+
+@dataclass
+class Total:
+    worlds: int = 0
+    acked: int = 0
+    events: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    failed: list[Outcome] = field(default_factory=list)
+
+
+def simulate_all(seeds: Iterable[int], plan: Plan | None = None) -> Total:
+    total = Total()
+    for seed in seeds:
+        outcome = simulate(seed, plan)
+        total.worlds += 1
+        total.acked += outcome.acked
+        total.events += outcome.events
+        total.faults += outcome.faults
+        if outcome.violation is not None:
+            total.failed.append(outcome)
+    return total
+
+
+def run(seeds: int, first: int = 0) -> int:
+    """Simulate ``seeds`` worlds from seed ``first`` on and print what came of them; the exit code."""
+    began = time.monotonic()
+    total = Total()
+    for start in range(first, first + seeds, 100):
+        part = simulate_all(range(start, min(start + 100, first + seeds)))
+        total.worlds += part.worlds
+        total.acked += part.acked
+        total.events += part.events
+        total.faults += part.faults
+        total.failed += part.failed
+        for outcome in part.failed:
+            print(outcome.told(), flush=True)
+        if total.worlds % 1000 == 0:
+            print(f"{total.worlds} worlds, {len(total.failed)} failed, {time.monotonic() - began:.0f} s", flush=True)
+    faults = ", ".join(f"{name} {count}" for name, count in total.faults.most_common())
+    print(f"{total.worlds} worlds in {time.monotonic() - began:.0f} s: {total.acked} messages acknowledged")
+    print(f"{sum(total.faults.values())} faults: {faults}")
+    print(f"failed: {len(total.failed)}" + "".join(f"\n  seed {one.seed}: {one.violation}" for one in total.failed))
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(*map(int, sys.argv[1:])))
