@@ -33,6 +33,7 @@ from typing import Any
 
 from klog.config import BrokerConfig, LogConfig
 from klog.coordination import brokers, cluster, topics
+from klog.coordination import controller as election_registry
 from klog.coordination.producer_ids import claim_block
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
@@ -68,6 +69,7 @@ from klog.server.log_care import LogCare
 from klog.server.metrics_endpoint import MetricsEndpoint
 from klog.server.office import Office
 from klog.server.purgatory import Purgatory
+from klog.server.reassignment_throttle import ReassignmentThrottle
 from klog.server.replicas import Replicas
 from klog.server.state_log import StateLog
 from klog.server.watchdog import Watchdog
@@ -165,6 +167,7 @@ class Broker:
             self.state_log = StateLog(self.log_dirs.dirs[0].path)
             self.events = Events(self, self.state_log, to_topic=self.config.flag("klog.events.enable"))
             self.replicas = Replicas(self)
+            self._reassignment_throttle = ReassignmentThrottle(self.broker_id, self.replicas.fetchers.throttle)
             self.office = Office(self)
             self.controller = Controller(self)
             self.auto_creation = AutoCreation(self)
@@ -345,6 +348,7 @@ class Broker:
                     there.reconfigure(config)
         if self.image.brokers != brokers_before:
             self.replicas.brokers_changed()
+        self._reassignment_throttle.take(update)
 
     def told_replicas(self) -> None:
         """The controller has said what every replica of this broker is to do."""
@@ -533,13 +537,16 @@ class Broker:
         await self.server.drain(DRAIN_S)
         self.server.close()
         self.purgatory.close()
+        term = self.office.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.to_thread(self.log_dirs.close)
         if self.registration is not None and self.zookeeper.state is SessionState.CONNECTED:
             try:
-                await asyncio.to_thread(self.controller.resign)
+                # In this order the next controller never counts on this broker.
                 await asyncio.to_thread(brokers.unregister, self.zookeeper, self.registration)
+                if term is not None:
+                    await asyncio.to_thread(election_registry.resign, self.zookeeper, term)
             except KlogError as error:
                 log.warning("the registration stays until the session ends: %s", error.message)
         await asyncio.to_thread(self.zookeeper.stop)

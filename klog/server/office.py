@@ -62,9 +62,12 @@ class Office:
         self._term = None
         self._broker.controller.end()
 
-    def close(self) -> None:
+    def close(self) -> ControllerTerm | None:
+        """Neither stand nor follow any more; the term of this broker, to be resigned, if it is the controller."""
         self._closed = True
+        term = self._term if self._broker.controller.active else None
         self.leave()
+        return term
 
     async def _look_until_known(self) -> None:
         while not self._closed and self._broker.fenced is None:

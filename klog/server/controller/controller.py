@@ -148,11 +148,6 @@ class Controller:
         self._links.clear()
         self._unsettled.clear()
 
-    def resign(self) -> None:
-        """Give the office up, in order. In a thread."""
-        if self._term is not None:
-            election_registry.resign(self._zookeeper, self._term)
-
     def deposed(self) -> None:
         """A broker knows a later controller, or a write was fenced."""
         if self._term is not None:

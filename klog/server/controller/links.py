@@ -252,12 +252,22 @@ class Link:
             failed = [TopicPartition(one.topic, one.partition_index) for one in answer.failed]
             if failed:
                 self._owner.not_obeyed(self.broker_id, failed)
-        if said.stops:
-            stops = [(name, *what) for name, what in said.stops.items()]
+        stops = [(name, *what) for name, what in said.stops.items() if not self._is_back(name, *what[1:])]
+        if stops:
             answer = await speak.request(requests.stop_replica(self._head, stops), timeout_s=timeout_s)
             self._check(answer)
             kept = {TopicPartition(one.topic, one.partition_index) for one in answer.failed}
             self._owner.stopped(self.broker_id, said.stops.keys() - kept)
+
+    def _is_back(self, name: TopicPartition, leader_epoch: int, delete: bool) -> bool:
+        """A replica that was to go has been given to the broker again since."""
+        context = self._owner.context
+        return (
+            delete
+            and leader_epoch != requests.DELETED_TOPIC_EPOCH
+            and context.knows(name)
+            and self.broker_id in context.replicas(name)
+        )
 
     def _check(self, answer: Any) -> None:
         code = int(answer.error_code)

@@ -139,6 +139,7 @@ def _topic(context: Context, topic: str, numbers: Collection[int] | None) -> dic
                 "offline": context.offline_replicas(name),
                 "adding": known.adding.get(number, ()),
                 "removing": known.removing.get(number, ()),
+                "throttle": known.throttles.get(number, 0),
             }
         )
     return {
