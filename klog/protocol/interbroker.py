@@ -155,6 +155,8 @@ class MetadataPartition(_Request):
     """Replicas whose broker is not alive, or whose disk is lost."""
     adding: tuple[i32, ...] = _of("int32")
     removing: tuple[i32, ...] = _of("int32")
+    throttle: i64 = _of("int64")
+    """Bytes a second that a broker may take in for the partitions it is being added to; 0 without."""
 
 
 @dataclass(frozen=True, kw_only=True)

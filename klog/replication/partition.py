@@ -348,7 +348,7 @@ class Partition:
         """
         old = self.membership
         if membership.state_version <= old.state_version:
-            if membership.state_version == old.state_version and membership.replicas != old.replicas:
+            if membership.replicas != old.replicas:  # not in the state: what the controller says last is so
                 self._take(old._replace(replicas=membership.replicas), self.change)
                 return True
             return False

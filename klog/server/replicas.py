@@ -140,7 +140,9 @@ class Replicas:
                 log.info("%s: leader epoch %d is over, it is %d", name, state.leader_epoch, known.leader_epoch)
                 return
             if state.leader_epoch == known.leader_epoch and state.state_version < known.state.state_version:
-                return
+                # We have written the state since. Who the replicas are is not in it: that is as the controller says.
+                state = replace(known.state, replicas=state.replicas)
+                told = told._replace(state=state)
         self._told[name] = told
         partition = self.partitions.get(name)
         if partition is not None and self._is_still_led(told, partition):
@@ -247,6 +249,10 @@ class Replicas:
             elif there is not None:
                 there.reconfigure(configs[name.topic])
                 logs[name] = there
+            elif name in follow and told.counts_earlier(broker.broker_id, broker.incarnation) and not told.state.is_new:
+                # Rule R1: an empty log made now would look like the one that was counted in, and be elected for it.
+                # The controller takes us out of the ISR first, and says so.
+                log.info("%s: its log is gone; not made anew while the ISR names an earlier incarnation", name)
             elif name in follow or told.state.is_new:
                 may_be_made[name] = told.topic_id, configs[name.topic]
             else:

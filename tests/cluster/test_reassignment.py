@@ -1,0 +1,294 @@
+"""Reassignments and elections on real brokers: data moves under load, and every step outlives whoever took it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klog.coordination import reassignments, topics
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    NoReassignmentInProgress,
+    NotController,
+    PreferredLeaderNotAvailable,
+    UnknownTopicOrPartition,
+)
+from klog.names import TopicPartition
+from klog.protocol.apis import ApiKey
+from tests.cluster.load import Load, judge, produce
+from tests.cluster.replica_bytes import assert_identical, folder_of
+from tests.cluster_fixture import LOOK_EVERY_S, RunningCluster
+
+Replicas = tuple[int, ...] | None
+
+
+def alter(cluster: RunningCluster, wanted: dict[TopicPartition, Replicas], throttle: int = 0) -> dict[str, int]:
+    """Partition's name -> error code, asked of any broker."""
+    answer = cluster.ask(
+        cluster.answering[-1],
+        ApiKey.ALTER_REASSIGNMENTS,
+        0,
+        throttle=throttle,
+        topics=[
+            {"name": one.topic, "partitions": [{"partition_index": one.partition, "replicas": ids}]}
+            for one, ids in wanted.items()
+        ],
+    )
+    assert answer.error_code.value == 0, answer
+    return {f"{one.topic}-{one.partition_index}": int(one.error_code.value) for one in answer.outcomes}
+
+
+def move(cluster: RunningCluster, topic: str, target: Replicas, partition: int = 0, throttle: int = 0) -> int:
+    name = TopicPartition(topic, partition)
+    return alter(cluster, {name: target}, throttle)[str(name)]
+
+
+def underway(cluster: RunningCluster, topic: str) -> list[Any]:
+    answer = cluster.ask(cluster.answering[0], ApiKey.DESCRIBE_REASSIGNMENTS, 0)
+    while answer.error_code.value == NotController.wire:  # one is being elected
+        time.sleep(LOOK_EVERY_S)
+        answer = cluster.ask(cluster.answering[0], ApiKey.DESCRIBE_REASSIGNMENTS, 0)
+    assert answer.error_code.value == 0, answer
+    return [one for one in answer.reassignments if one.topic == topic]
+
+
+def placed(cluster: RunningCluster, topic: str, partition: int = 0) -> tuple[int, ...]:
+    return tuple(map(int, cluster.partitions(topic)[partition].replica_nodes))
+
+
+def wait_done(cluster: RunningCluster, topic: str, target: tuple[int, ...], partition: int = 0) -> None:
+    """Everybody knows of the target, all in sync, and the others have no folder any more."""
+
+    def done() -> bool:
+        for one in cluster.answering:
+            found = cluster.partitions(topic, one).get(partition)
+            if found is None or tuple(found.replica_nodes) != target or set(found.isr_nodes) != set(target):
+                return False
+        gone = [one for one in cluster.answering if one not in target]
+        return not any(folder_of(cluster, one, topic, partition).exists() for one in gone)
+
+    cluster.wait_until(done, f"{topic}-{partition} is on {target}")
+
+
+@pytest.fixture
+def session(three: RunningCluster) -> Iterator[ZooKeeper]:
+    with ZooKeeper(three.zookeeper) as found:
+        found.start()
+        yield found
+
+
+def test_a_partition_moves_under_load_and_nothing_is_lost(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    load = Load(three.bootstrap, topic)
+    load.wait_for_more(200)
+    assert move(three, topic, (3, 2)) == 0
+    wait_done(three, topic, (3, 2))
+    assert three.leader_of(topic) in (2, 3)
+    load.wait_for_more(200)
+    load.stop()
+    judge(load, three.bootstrap)
+    three.wait_in_sync(topic)
+    assert_identical(three, topic)
+    assert underway(three, topic) == []
+
+
+def test_what_is_written_is_kafkas_and_nothing_is_left(three: RunningCluster, topic: str, session: ZooKeeper) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    produce(three.bootstrap, topic, [b"x" * 50_000] * 40)
+    assert move(three, topic, (3, 1), throttle=100_000) == 0
+    entry = json.loads(session.get(f"/brokers/topics/{topic}").data)
+    assert entry["partitions"] == {"0": [3, 1, 2]}
+    assert entry["adding_replicas"] == {"0": [3]} and entry["removing_replicas"] == {"0": [2]}
+    assert entry["reassigned"] == {"0": {"origin": [1, 2], "throttle": 100_000}}
+    (one,) = underway(three, topic)
+    assert (one.origin, one.target, one.missing, one.throttle, one.state) == ((1, 2), (3, 1), (3,), 100_000, "copying")
+    assert placed(three, topic) == (3, 1, 2)
+    listed = three.ask(three.answering[0], ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=None)
+    (mine,) = [found for found in listed.topics if found.name == topic]
+    assert (mine.partitions[0].replicas, mine.partitions[0].adding_replicas, mine.partitions[0].removing_replicas) == (
+        (3, 1, 2),
+        (3,),
+        (2,),
+    )
+    assert move(three, topic, (3, 1), throttle=0) == 0, "asked again without the throttle it is lifted"
+    wait_done(three, topic, (3, 1))
+    assert sorted(json.loads(session.get(f"/brokers/topics/{topic}").data)) == ["partitions", "topic_id", "version"]
+
+
+def test_a_throttle_holds(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    produce(three.bootstrap, topic, [b"x" * 50_000] * 40)  # 2 MB
+    begun = time.monotonic()
+    assert move(three, topic, (1, 3), throttle=500_000) == 0
+    wait_done(three, topic, (1, 3))
+    took_s = time.monotonic() - begun
+    assert 2.5 <= took_s <= 20, f"2 MB at 0.5 MB/s took {took_s:.1f} s"
+
+
+def test_the_factor_grows_and_shrinks_and_the_order_changes(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1]], min_insync_replicas="1")
+    produce(three.bootstrap, topic, [b"there"])
+    for target in ((1, 2, 3), (3, 2, 1), (2,), (2, 3), (1,)):
+        assert move(three, topic, target) == 0
+        wait_done(three, topic, target)
+    assert_identical(three, topic)
+
+
+def test_a_cancel_goes_back_and_leaves_nothing(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    produce(three.bootstrap, topic, [b"x" * 50_000] * 40)
+    assert move(three, topic, None) == NoReassignmentInProgress.wire
+    assert move(three, topic, (3,), throttle=50_000) == 0
+    assert move(three, topic, None) == 0
+    wait_done(three, topic, (1, 2))
+    assert underway(three, topic) == []
+
+
+def test_a_second_one_takes_the_place_of_the_first(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1]], min_insync_replicas="1")
+    produce(three.bootstrap, topic, [b"x" * 50_000] * 40)
+    assert move(three, topic, (3,), throttle=50_000) == 0
+    assert move(three, topic, (2,)) == 0
+    wait_done(three, topic, (2,))
+    assert_identical(three, topic)
+
+
+def test_what_cannot_be_is_refused_with_the_reason(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    for target in ((), (1, 1), (1, 9), (-1,)):
+        assert move(three, topic, target) == InvalidReplicaAssignment.wire
+    assert move(three, topic, (1,), partition=7) == UnknownTopicOrPartition.wire
+    assert move(three, "no-such-topic", (1,)) == UnknownTopicOrPartition.wire
+    assert move(three, topic, (1,), throttle=-5) == InvalidRequest.wire
+    twice = three.ask(
+        1,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        0,
+        topics=[{"name": topic, "partitions": [{"partition_index": 0, "replicas": [3]}] * 2}],
+    )
+    assert {int(one.error_code.value) for one in twice.responses[0].partitions} == {InvalidRequest.wire}
+    assert placed(three, topic) == (1, 2) and underway(three, topic) == []
+
+
+def test_0_8s_queue_is_heeded_and_emptied(three: RunningCluster, topic: str, session: ZooKeeper) -> None:
+    three.create(topic, assignment=[[1, 2], [2, 3]])
+    here, there = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    wrong = TopicPartition("no-such-topic", 0)
+    reassignments.ask_reassignments(session, {here: [3, 1], there: [2, 3], wrong: [1]})
+    wait_done(three, topic, (3, 1))
+    three.wait_until(lambda: reassignments.reassignments(session) is None, "the queue is gone")
+    reassignments.ask_elections(session, [here])
+    three.wait_until(lambda: three.leader_of(topic) == 3, "the preferred replica leads")
+    three.wait_until(lambda: reassignments.elections(session) is None, "the queue is gone")
+
+
+def test_a_dead_target_stalls_it_visibly_and_it_goes_on_when_it_is_back(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    produce(three.bootstrap, topic, [b"x" * 50_000] * 40)
+    assert move(three, topic, (1, 3), throttle=100_000) == 0
+    three.kill(3)
+    three.wait_until(lambda: [one.state for one in underway(three, topic)] == ["stalled"], "it says that it is stalled")
+    assert [one.reason for one in underway(three, topic)] == ["broker 3 is not alive"]
+    assert move(three, topic, (1, 3)) == 0, "the throttle is lifted meanwhile"
+    three.start(3)
+    wait_done(three, topic, (1, 3))
+    assert_identical(three, topic)
+
+
+def test_the_controller_dies_in_the_middle_and_the_next_goes_on(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    load = Load(three.bootstrap, topic)
+    load.wait_for_more(100)
+    assert move(three, topic, (3, 2), throttle=20_000) == 0
+    three.kill(three.controller())
+    three.wait_until(lambda: three.controller() in three.answering, "another controller")
+    three.start()
+    assert [one.throttle for one in underway(three, topic)] in ([20_000], [])
+    assert move(three, topic, (3, 2)) == 0
+    wait_done(three, topic, (3, 2))
+    load.wait_for_more(100)
+    load.stop()
+    judge(load, three.bootstrap)
+    three.wait_in_sync(topic)
+    assert_identical(three, topic)
+
+
+def test_what_a_removed_replica_leaves_on_a_dead_broker_goes_when_it_is_back(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    produce(three.bootstrap, topic, [b"there"])
+    three.kill(2)
+    three.wait_until(lambda: three.isr_of(topic) == {1}, "2 is out of the ISR")
+    assert move(three, topic, (1, 3)) == 0
+    three.wait_until(lambda: placed(three, topic) == (1, 3), "it is on 1 and 3")
+    assert folder_of(three, 2, topic).exists()
+    three.start(2)
+    wait_done(three, topic, (1, 3))
+
+
+def test_a_topic_is_deleted_while_it_is_reassigned(three: RunningCluster, topic: str, session: ZooKeeper) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    produce(three.bootstrap, topic, [b"x" * 50_000] * 40)
+    assert move(three, topic, (3, 2), throttle=50_000) == 0
+    three.ask(1, ApiKey.DELETE_TOPICS, 4, topic_names=[topic], timeout=10_000)
+    three.wait_until(lambda: topics.find(session, topic) is None, "the topic is gone")
+    folders: list[Path] = [folder_of(three, one, topic) for one in three.brokers]
+    three.wait_until(lambda: not any(folder.exists() for folder in folders), "its folders are gone")
+    assert underway(three, topic) == []
+
+
+# --- Elections --------------------------------------------------------------------------------------------------------
+
+
+def elect(cluster: RunningCluster, kind: int, topic: str | None, partition: int = 0) -> dict[tuple[str, int], int]:
+    asked = None if topic is None else [{"topic": topic, "partitions": [partition]}]
+    answer = cluster.ask(
+        cluster.answering[-1], ApiKey.ELECT_LEADERS, 2, election_type=kind, topic_partitions=asked, timeout=10_000
+    )
+    assert answer.error_code.value == 0, answer
+    return {
+        (result.topic, int(one.partition_id)): int(one.error_code.value)
+        for result in answer.replica_election_results
+        for one in result.partition_result
+    }
+
+
+def test_the_preferred_leader_is_elected(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1, 2, 3]])
+    first = three.leader_of(topic)
+    assert first == 1
+    assert elect(three, 0, topic) == {(topic, 0): ElectionNotNeeded.wire}
+    assert (topic, 0) not in elect(three, 0, None), "of all, only those that need one are told of"
+    three.kill(1)
+    three.wait_for_leader(topic, other_than=1)
+    assert elect(three, 0, topic) == {(topic, 0): PreferredLeaderNotAvailable.wire}
+    three.start(1)
+    three.wait_in_sync(topic)
+    assert three.leader_of(topic) != 1
+    assert elect(three, 0, topic) == {(topic, 0): 0}
+    three.wait_until(lambda: three.leader_of(topic) == 1, "1 leads")
+    assert elect(three, 0, topic, 5) == {(topic, 5): UnknownTopicOrPartition.wire}
+
+
+def test_an_unclean_election_only_where_nobody_leads(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1, 2]], min_insync_replicas="1")
+    produce(three.bootstrap, topic, [b"both"])
+    assert elect(three, 1, topic) == {(topic, 0): ElectionNotNeeded.wire}
+    three.kill(2)
+    three.wait_until(lambda: three.isr_of(topic) == {1}, "2 is out of the ISR")
+    produce(three.bootstrap, topic, [b"1 alone"])
+    three.kill(1)
+    three.wait_until(lambda: three.leader_of(topic) == -1, "nobody leads")
+    assert elect(three, 1, topic) == {(topic, 0): EligibleLeadersNotAvailable.wire}
+    three.start(2)
+    assert three.leader_of(topic) == -1
+    assert elect(three, 1, topic) == {(topic, 0): 0}
+    three.wait_until(lambda: three.leader_of(topic) == 2, "2 leads, whatever it lacks")
