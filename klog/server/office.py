@@ -59,6 +59,7 @@ class Office:
     def leave(self) -> None:
         """Take no part any more: the session is over, or the broker stops."""
         self._stop_attending()
+        self._connected.clear()
         self._term = None
         self._broker.controller.end()
 
@@ -92,8 +93,10 @@ class Office:
             controller = self._broker.controller
             if term.session == self._zookeeper.session_id:
                 await controller.begin(term)
+                self._connected.set()  # who waits for the controller to be within reach has it here
             else:
                 controller.end()
+                self._connected.clear()
                 log.info("broker %d is the controller, epoch %d", term.broker_id, term.epoch)
                 self._attending = self._broker.spawn(self._attend(term))
 
@@ -176,7 +179,8 @@ class Office:
         try:
             async with asyncio.timeout(within_s):
                 await self._connected.wait()
-                assert self._channel is not None
+                if self._channel is None:
+                    raise NotController("this broker has become the controller itself")
                 return await self._channel.request(entity, timeout_s=within_s)
         except (TimeoutError, CannotConnect) as error:
             raise NotController(f"no controller is within reach: {error or 'none was found in time'}") from None
