@@ -344,7 +344,10 @@ class DurableLog(ReadableLog):
                         self._file_system.sync_folder(self.folder)
                     segment.name_is_durable = True
                     if segment.flushed_size < size:
-                        segment.sync(size, written=written)
+                        try:
+                            segment.sync(size, written=written)
+                        except OffsetOutOfRange:
+                            continue  # a truncation has removed it meanwhile, and moved the durable end
             except NoDescriptors:
                 raise  # nothing was tried, so nothing is lost: ask again
             except StorageError as error:

@@ -1,0 +1,132 @@
+"""Logs of a partition under any history: leaders of epochs, fetches that stop anywhere, power cuts, holes, retention.
+
+Method: three real logs on disks that forget what was not flushed. Hypothesis picks who leads under which epoch, what
+is appended, how far the others fetch, what is flushed, who loses power. At the end everybody follows one leader, and
+must have its bytes at its addresses.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from klog.config.topic import LogConfig
+from klog.replication.divergence import StartsElsewhere, cut_address, disagreement
+from klog.storage.log import Log
+from tests.faulty_filesystem import FaultyFileSystem
+from tests.storage.log_cases import append, batch, bytes_of, dense_batch, log_in, open_dir, read_all
+
+REPLICAS = st.integers(0, 2)
+
+
+class Histories(RuleBasedStateMachine):
+    @initialize(segment_bytes=st.sampled_from([300, 900, 100_000]))
+    def begin(self, segment_bytes: int) -> None:
+        self.config = LogConfig(segment_bytes=segment_bytes)
+        self.disks = [FaultyFileSystem() for _ in range(3)]
+        self.dirs = [open_dir(disk, self.config) for disk in self.disks]
+        self.logs = [log_in(one, self.config) for one in self.dirs]
+        self.epoch = 0
+        self.leader = 0
+        self.mark = 0
+        self.logs[0].begin_epoch(0)
+
+    @rule(leader=REPLICAS)
+    def elect(self, leader: int) -> None:
+        """Anybody may be elected: the worst that unclean elections can do."""
+        self.logs[self.leader].forget_empty_epochs()
+        self.epoch += 1
+        self.leader = leader
+        self.logs[leader].begin_epoch(self.epoch)
+
+    @rule(counts=st.lists(st.integers(1, 5), min_size=1, max_size=3), dense=st.booleans())
+    def produce(self, counts: list[int], dense: bool) -> None:
+        self.mark += 1
+        made = [dense_batch(90 + count, mark=self.mark) if dense else batch(count, mark=self.mark) for count in counts]
+        append(self.logs[self.leader], *made, epoch=self.epoch)
+
+    @rule(follower=REPLICAS, times=st.integers(0, 3), max_bytes=st.integers(1, 600))
+    def fetch(self, follower: int, times: int, max_bytes: int) -> None:
+        if follower != self.leader:
+            lead, log = self.logs[self.leader], self.logs[follower]
+            log.forget_empty_epochs()
+            settle(lead, log)
+            for _ in range(times):
+                pull(lead, log, max_bytes, self.epoch)
+
+    @rule(replica=REPLICAS)
+    def flush(self, replica: int) -> None:
+        self.logs[replica].flush()
+
+    @rule(replica=REPLICAS)
+    def checkpoint(self, replica: int) -> None:
+        self.dirs[replica].checkpoint()
+
+    @rule(replica=REPLICAS, seed=st.none() | st.integers(0, 5), kill=st.booleans())
+    def lose_power(self, replica: int, seed: int | None, kill: bool) -> None:
+        self.dirs[replica].abandon()
+        disk = self.disks[replica]
+        self.disks[replica] = disk.kill() if kill else disk.crash(seed)
+        self.dirs[replica] = open_dir(self.disks[replica], self.config)
+        self.logs[replica] = log_in(self.dirs[replica], self.config)
+        if replica == self.leader:  # rule R1: a new incarnation leads under a new epoch
+            self.elect(replica)
+
+    @rule(replica=REPLICAS, part=st.floats(0, 1))
+    def delete(self, replica: int, part: float) -> None:
+        """Retention, at each replica by itself."""
+        log = self.logs[replica]
+        wanted = int(log.start_offset + (log.end.offset - log.start_offset) * part)
+        log.delete_records(wanted)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "logs"):
+            return
+        lead = self.logs[self.leader]
+        for number, log in enumerate(self.logs):
+            if number == self.leader:
+                continue
+            log.forget_empty_epochs()
+            settle(lead, log)
+            while log.end.address < lead.end.address:
+                pull(lead, log, 500, self.epoch)
+            assert log.end == lead.end or not read_all(lead)
+            mine, leaders = (
+                {one.address: one.data for one in read_all(each, offset=each.start_offset)} for each in (log, lead)
+            )
+            start = max(log.start_address, lead.start_address)
+            assert {at: data for at, data in mine.items() if at >= start and at >= lead.start_offset} == {
+                at: data for at, data in leaders.items() if at >= start and at >= log.start_offset
+            }
+            log.flush()
+            again = log_in(open_dir(self.disks[number].crash(), self.config), self.config)
+            assert read_all(again) == read_all(log)
+            assert again.end == log.end
+
+
+def settle(leader: Log, follower: Log) -> None:
+    """Cut until the leader agrees, as a follower does."""
+    for _ in range(100):
+        found = disagreement(leader, follower.last_batch_epoch, follower.end.address)
+        if found is None:
+            return
+        before = (follower.end.address, follower.start_address)
+        if isinstance(found, StartsElsewhere):
+            follower.restart(found.address, found.offset)
+            assert (follower.end.address, follower.start_address) != before or follower.last_epoch == -1
+        else:
+            cut = cut_address(follower.epoch_starts, follower.start_address, follower.end.address, found)
+            follower.truncate(follower.floor(cut).address)
+            assert follower.end.address < before[0], "each round cuts something"
+    raise AssertionError("they never agree")
+
+
+def pull(leader: Log, follower: Log, max_bytes: int, epoch: int) -> None:
+    first, ranges = leader.read_from(follower.end.address, max_bytes)
+    if ranges:
+        if first > follower.end.address:
+            follower.skip_to(first, "the leader's")
+        follower.append_at(memoryview(bytearray(bytes_of(ranges))), epoch)
+
+
+TestHistories = Histories.TestCase
