@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,9 @@ from klog.errors import BadVersion, KlogError, NodeExists, NoNode, NotController
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.replication import election
+from klog.replication import election, partition_machine
 from klog.replication.election import Decision, Nobody, Situation
+from klog.replication.partition_machine import PartitionStage
 from klog.server.controller.balance import Balance
 from klog.server.controller.context import Context
 from klog.server.controller.elections import Elections
@@ -202,6 +204,7 @@ class Controller:
             if not decided:
                 return done
             before = {name: context.states.get(name) for name in decided}
+            began_s = time.perf_counter()
             try:
                 written = await asyncio.to_thread(self._write, decided, before)
             except (BadVersion, NodeExists, NoNode):
@@ -209,7 +212,8 @@ class Controller:
                 context.take_states(await asyncio.to_thread(partition_states.read_many, self._zookeeper, left))
                 continue
             context.take_states(written)
-            self._announce(before, decided)
+            if self._announce(before, decided):
+                self._broker.measures.elections.took((time.perf_counter() - began_s) * 1000)
             done.update(decided)
             left = set(decided)
         raise NotController(f"{len(left)} partitions did not come to rest in {SETTLE_TRIES} tries")
@@ -238,13 +242,14 @@ class Controller:
 
     def _announce(
         self, before: Mapping[TopicPartition, PartitionState | None], decided: Mapping[TopicPartition, Decision]
-    ) -> None:
-        """Tell the replicas whom it concerns, and everybody for Metadata."""
+    ) -> int:
+        """Tell the replicas whom it concerns, and everybody for Metadata; how many have a new leader."""
         led_anew = 0
         states: dict[int, list[TopicPartition]] = defaultdict(list)
         stops: dict[int, dict[TopicPartition, tuple[UUID | None, int, bool]]] = defaultdict(dict)
         for name, found in decided.items():
             old = before[name]
+            partition_machine.check(_stage(old), _stage(found), name)
             is_led_anew = old is None or old.leader_epoch != found.leader_epoch
             led_anew += is_led_anew
             for one in self.context.replicas(name) if is_led_anew else (found.leader,):
@@ -266,6 +271,7 @@ class Controller:
         self.tell_metadata(decided)
         if led_anew:
             log.info("%d partitions are led anew", led_anew)
+        return led_anew
 
     def _tell_story(
         self, name: TopicPartition, old: PartitionState | None, found: Decision, *, is_led_anew: bool
@@ -470,3 +476,9 @@ class Controller:
         if found is None or found.incarnation != incarnation:
             self.registry_doubted()
             raise StaleBrokerEpoch(f"incarnation {incarnation} of broker {broker_id} is not the one that is registered")
+
+
+def _stage(state: PartitionState | Decision | None) -> PartitionStage:
+    if state is None:
+        return PartitionStage.NEW
+    return PartitionStage.OFFLINE if state.leader == NO_LEADER else PartitionStage.ONLINE

@@ -29,8 +29,10 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.names import TopicPartition, check_topic_name
+from klog.replication import replica_machine
 from klog.replication.isr import check_flush_rule
 from klog.replication.placement import check_factor, place, place_more
+from klog.replication.replica_machine import ReplicaStage
 from klog.server.controller.requests import DELETED_TOPIC_EPOCH
 from klog.server.image import PartitionImage, TopicImage
 
@@ -53,8 +55,8 @@ class TopicActs:
         self._controller = controller
         self._broker = broker
         self._zookeeper = broker.zookeeper
-        self._to_delete: dict[str, dict[int, set[TopicPartition]]] = {}
-        """Topic -> broker -> its replicas that are not known to be gone."""
+        self._deleting: dict[str, dict[tuple[TopicPartition, int], ReplicaStage]] = {}
+        """Topic -> (partition, broker) -> how far the deletion of that replica is."""
         self._deleted: dict[str, asyncio.Event] = {}
 
     # --- make -------------------------------------------------------------------------------------------------------
@@ -235,9 +237,13 @@ class TopicActs:
             self._broker.tell("topic-deleted", topic=name)
             controller.tell_metadata(gone={name: controller.context.topics[name].topic_id})
             done = self._begin_deletion(name)
-            away = [one for one in self._to_delete.get(name, ()) if not controller.context.is_live(one)]
+            away = {
+                broker_id
+                for (_, broker_id), stage in self._deleting[name].items()
+                if stage is ReplicaStage.DELETION_INELIGIBLE
+            }
         if away:
-            log.warning("topic %s is deleted when brokers %s are back", name, ", ".join(map(str, away)))
+            log.warning("topic %s is deleted when brokers %s are back", name, ", ".join(map(str, sorted(away))))
             return
         try:
             await asyncio.wait_for(done.wait(), DELETED_WITHIN_S)
@@ -246,44 +252,62 @@ class TopicActs:
 
     def _begin_deletion(self, name: str) -> asyncio.Event:
         """Tell every replica to go; those of brokers that are away wait."""
-        left = self._to_delete[name] = defaultdict(set)
-        for partition in self._controller.context.topics[name].topic_partitions:
-            for broker_id in self._controller.context.replicas(partition):
-                left[broker_id].add(partition)
-        for broker_id in left:
-            self._tell_to_delete(name, broker_id)
+        topic = self._controller.context.topics[name]
+        self._deleting[name] = {
+            (partition, broker_id): ReplicaStage.OFFLINE
+            for partition in topic.topic_partitions
+            for broker_id in topic.partitions[partition.partition]
+        }
+        self._tell_to_delete(name)
         return self._deleted.setdefault(name, asyncio.Event())
 
-    def _tell_to_delete(self, name: str, broker_id: int) -> None:
-        topic_id = self._controller.context.topics[name].topic_id
-        stops = dict.fromkeys(self._to_delete[name][broker_id], (topic_id, DELETED_TOPIC_EPOCH, True))
-        if stops:
-            self._controller.tell_stop(broker_id, stops)
+    def _tell_to_delete(self, name: str) -> None:
+        """Every replica that is not deleted yet, at brokers that live."""
+        context, stages = self._controller.context, self._deleting[name]
+        stops: dict[int, dict[TopicPartition, tuple[uuid.UUID | None, int, bool]]] = defaultdict(dict)
+        for (partition, broker_id), stage in stages.items():
+            if stage is ReplicaStage.DELETION_SUCCESSFUL:
+                continue
+            if stage is ReplicaStage.DELETION_INELIGIBLE:
+                self._step(name, partition, broker_id, ReplicaStage.OFFLINE)
+            if not context.is_live(broker_id):
+                after = ReplicaStage.DELETION_INELIGIBLE
+            else:
+                after = ReplicaStage.DELETION_STARTED
+                stops[broker_id][partition] = (context.topics[name].topic_id, DELETED_TOPIC_EPOCH, True)
+            if stages[partition, broker_id] is not after:
+                self._step(name, partition, broker_id, after)
+        for broker_id, what in stops.items():
+            self._controller.tell_stop(broker_id, what)
+
+    def _step(self, name: str, partition: TopicPartition, broker_id: int, after: ReplicaStage) -> None:
+        stages = self._deleting[name]
+        replica_machine.check(stages[partition, broker_id], after, f"replica {broker_id} of {partition}")
+        stages[partition, broker_id] = after
 
     async def go_on(self) -> None:
         """Go on with deletions that were begun: by an earlier controller, or while a broker was away."""
         if not self._controller.active:
             return
-        for name in list(self._to_delete.keys() - self._controller.context.deleting):
-            del self._to_delete[name]
+        for name in list(self._deleting.keys() - self._controller.context.deleting):
+            del self._deleting[name]
         for name in self._controller.context.deleting:
-            if name not in self._to_delete:
+            if name not in self._deleting:
                 log.info("finishing the deletion of topic %s", name)
                 self._begin_deletion(name)
             else:
-                for broker_id in self._to_delete[name]:
-                    self._tell_to_delete(name, broker_id)
+                self._tell_to_delete(name)
 
     def stopped(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
         """These replicas of a broker have stopped; those of topics that are being deleted are gone."""
         for name in names:
-            left = self._to_delete.get(name.topic)
-            if left is None:
-                continue
-            left[broker_id].discard(name)
-            if not any(left.values()) and left:
-                del self._to_delete[name.topic]
-                self._broker.spawn(self._finish_deletion(name.topic))
+            stages = self._deleting.get(name.topic, {})
+            if stages.get((name, broker_id)) is ReplicaStage.DELETION_STARTED:
+                self._step(name.topic, name, broker_id, ReplicaStage.DELETION_SUCCESSFUL)
+        for topic in {name.topic for name in names} & self._deleting.keys():
+            if all(stage is ReplicaStage.DELETION_SUCCESSFUL for stage in self._deleting[topic].values()):
+                del self._deleting[topic]
+                self._broker.spawn(self._finish_deletion(topic))
 
     async def _finish_deletion(self, name: str) -> None:
         controller = self._controller
