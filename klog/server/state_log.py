@@ -64,39 +64,47 @@ class StateLog:
         self._thread.join(CLOSE_WITHIN_S)
 
     def _run(self) -> None:
+        self._try_append([])  # the file is there although nothing may ever happen
         while True:
             entries = [self._queue.get()]
             while not self._queue.empty():
                 entries.append(self._queue.get())
-            lines = [_line(entry) for entry in entries if entry is not None]
-            try:
-                self._append(lines)
-            except OSError as error:
-                self.dropped += len(lines)
-                self._let_go()
-                if not self._refused:  # once, not once a line
-                    _log.warning("%s cannot be written: %s", self.path, error)
-                self._refused = True
+            self._try_append([_line(entry) for entry in entries if entry is not None])
             if None in entries:
                 self._let_go()
                 return
 
+    def _try_append(self, lines: list[bytes]) -> None:
+        try:
+            self._append(lines)
+        except OSError as error:
+            self.dropped += len(lines)
+            self._let_go()
+            if not self._refused:  # once, not once a line
+                _log.warning("%s cannot be written: %s", self.path, error)
+            self._refused = True
+
     def _append(self, lines: list[bytes]) -> None:
+        file = self._opened()
         while lines:
-            if self._file is None:
-                self._file = self.path.open("ab", buffering=0)
-            room = self._file_bytes_max - self._file.tell()
+            room = self._file_bytes_max - file.tell()
             taken, size = 0, 0
             for line in lines:
                 if size + len(line) > room and (size or room < self._file_bytes_max):
                     break
                 taken, size = taken + 1, size + len(line)
             if taken:
-                self._file.write(b"".join(lines[:taken]))
+                file.write(b"".join(lines[:taken]))
                 del lines[:taken]
                 self._refused = False
             else:
                 self._rotate()
+                file = self._opened()
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            self._file = self.path.open("ab", buffering=0)
+        return self._file
 
     def _rotate(self) -> None:
         self._let_go()

@@ -14,7 +14,9 @@ from klog.ops.check import check
 from klog.ops.lost import list_lost
 from klog.ops.status import anything_down, status
 from klog.ops.verify_replicas import ReplicaRow, verify_replicas
+from klog.protocol.apis import ApiKey
 from tests.cli.runner import klog
+from tests.cluster.load import load
 from tests.cluster_fixture import RunningCluster
 from tests.ops.verbs import read, run, send
 
@@ -193,3 +195,48 @@ def test_what_an_unclean_election_cuts_off_is_listed_shown_and_sent_again(
     assert replayed.code == 0, replayed.stderr
     written, _, _ = read(cluster.bootstrap, "again", last=100, until_end=True)
     assert written == alone
+
+
+def test_under_load_and_while_a_log_begins_later_no_replica_is_accused(three: RunningCluster, topic: str) -> None:
+    filled(three, topic, segment_bytes="20000")
+    small = sum(row.bytes or 0 for row in verified(three, topic)[:1])
+    end = run(three.bootstrap, lambda one: partitions.describe_topics(one, [topic]))[0].log_end_offset or 0
+    with load(three.bootstrap, topic):
+
+        async def while_records_go(cluster: Cluster) -> list[ReplicaRow]:
+            proving = asyncio.create_task(verify_replicas(cluster, [topic], rate_bytes=small))
+            await asyncio.sleep(0.3)  # a third of the way
+            leader = (await cluster.topic(topic)).partitions[0].leader
+            assert leader is not None
+            asked = {"name": topic, "partitions": [{"partition_index": 0, "offset": end * 3 // 4}]}
+            answer = await cluster.to_broker(leader, ApiKey.DELETE_RECORDS, 2, topics=[asked], timeout=5_000)
+            assert answer.topics[0].partitions[0].error_code.value == 0
+            rows, _ = await proving
+            return rows
+
+        rows = run(three.bootstrap, while_records_go)
+        assert {row.state for row in rows} == {"ok"}, rows
+        assert len({(row.bytes, row.crc) for row in rows}) == 1
+        for _ in range(3):
+            assert {row.state for row in verified(three, topic)} == {"ok"}
+
+
+def test_the_brokers_state_change_logs_tell_one_story(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(3).start()
+    cluster.create("t")
+    leader = cluster.leader_of("t")
+    cluster.kill(leader)
+    after = cluster.wait_for_leader("t", other_than=leader)
+    files = [str(broker.folder / "data" / "state-change.log") for broker in cluster.brokers.values()]
+
+    def told() -> list[tuple[str, int | None]]:
+        ran = klog("log", "merge-state", *files, "-t", "t", "-o", "json")
+        assert ran.code == 0, ran.stderr
+        times = [row["time"] for row in ran.rows]
+        assert times == sorted(times)
+        return [(row["kind"], (row["detail"] or {}).get("leader")) for row in ran.rows]
+
+    cluster.wait_until(lambda: ("leader-elected", after) in told(), "the election is told")
+    kinds = [kind for kind, _ in told()]
+    assert kinds.index("topic-created") < len(kinds) - 1
+    assert told().index(("leader-elected", leader)) < told().index(("leader-elected", after))

@@ -73,3 +73,8 @@ def test_what_json_cannot_say_is_written_as_text(tmp_path: Path) -> None:
     state_log.write({"n": 1, "path": tmp_path, "set": {3}})
     state_log.close()
     assert numbers(tmp_path / FILE_NAME) == [1]
+
+
+def test_the_file_is_there_before_anything_happens(tmp_path: Path) -> None:
+    StateLog(tmp_path).close()
+    assert (tmp_path / FILE_NAME).read_bytes() == b""
