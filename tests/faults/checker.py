@@ -349,22 +349,29 @@ def _below(replica: Replica, end: int) -> list[Batch]:
 
 
 def pauses_s(events: Iterable[Event]) -> dict[int, float]:
-    """partition -> the longest pause between two acknowledgements of it while something was sent to it."""
+    """partition -> the longest pause between two acknowledgements of it, while something was sent to it.
+
+    The time until a partition's first acknowledgement, when clients connect, counts only where it has none.
+    """
     partition_of: dict[tuple[str, int], int] = {}
-    last: dict[int, float] = {}
-    """partition -> its last acknowledgement, or the first thing sent to it."""
-    sent: dict[int, float] = {}
+    first_sent: dict[int, float] = {}
+    last_sent: dict[int, float] = {}
+    last_acked: dict[int, float] = {}
     worst: dict[int, float] = {}
     for event in events:
         if isinstance(event, Begun):
             partition_of[event.by, event.number] = event.partition
-            last.setdefault(event.partition, event.at)
-            sent[event.partition] = event.at
+            first_sent.setdefault(event.partition, event.at)
+            last_sent[event.partition] = event.at
         elif isinstance(event, Ended) and event.outcome == "ok":
             partition = partition_of[event.by, event.number]
-            worst[partition] = max(worst.get(partition, 0.0), event.at - last[partition])
-            last[partition] = event.at
-    return {partition: max(worst.get(partition, 0.0), at - last[partition]) for partition, at in sent.items()}
+            pause = event.at - last_acked.get(partition, event.at)
+            worst[partition] = max(worst.get(partition, 0.0), pause)
+            last_acked[partition] = event.at
+    return {
+        partition: max(worst.get(partition, 0.0), at - last_acked.get(partition, first_sent[partition]))
+        for partition, at in last_sent.items()
+    }
 
 
 def _acked_during_faults(events: list[Event]) -> int:
