@@ -113,6 +113,11 @@ class IsrKeeper:
         if late:
             self._give_up(late)
         self._propose(set(replicated) - set(late))
+        for partition in replicated:
+            if partition.change is not None and not partition.resigned:
+                self._writer.write(
+                    partition, partition.change
+                )  # nothing if it is being written; and it stays under way
         deserted = [one for one in replicated if one.is_deserted(self._clock_s, self._lag_s / 2)]
         if deserted:
             await self._writer.read_again(deserted)
@@ -134,5 +139,6 @@ class IsrKeeper:
             if one.failure is not None and one.path not in self._lost_dirs:
                 self._lost_dirs.add(one.path)
                 log.error("%s: %d replicas are lost with it", one.failure.message, len(one.logs))
+                self._broker.tell("log-dir-offline", dir=one.path, replicas=len(one.logs), reason=one.failure.message)
                 if one.logs:
                     self._broker.report_offline(list(one.logs), may_follow=False)

@@ -60,10 +60,13 @@ class IsrWriter:
         self._step_down = step_down
         self._queue: dict[TopicPartition, _Wanted] = {}
         self._is_writing = False
+        self._writing: set[_Wanted] = set()
 
     def write(self, partition: Partition, change: IsrChange) -> None:
-        """Write a change that the partition has proposed; its outcome is told to the partition."""
-        self._queue[partition.topic_partition] = _Wanted(partition, change)
+        """Write a change that the partition has proposed; its outcome is told to the partition. May be said again."""
+        wanted = _Wanted(partition, change)
+        if wanted not in self._writing:
+            self._queue[partition.topic_partition] = wanted
         if not self._is_writing:
             self._is_writing = True
             self._broker.spawn(self._drain())
@@ -72,9 +75,11 @@ class IsrWriter:
         try:
             while self._queue:
                 queue, self._queue = self._queue, {}
+                self._writing = set(queue.values())
                 await self._write({name: one for name, one in queue.items() if one.is_open})
         finally:
             self._is_writing = False
+            self._writing = set()
 
     async def _write(self, wanted: dict[TopicPartition, _Wanted]) -> None:
         registration = self._broker.registration
@@ -116,22 +121,34 @@ class IsrWriter:
         if not wanted.is_open:
             return False
         if found == replace(self._state(wanted), version=change.state_version + 1):
+            before = partition.isr
             partition.isr_settled(change, change.state_version + 1)
             log.info("%s: ISR %s (%s)", partition.topic_partition, list(change.isr), change.reason)
+            self._broker.tell(
+                "isr-shrunk" if len(change.isr) < len(before) else "isr-expanded",
+                topic=partition.topic_partition.topic,
+                partition=partition.topic_partition.partition,
+                leader=partition.broker_id,
+                leader_epoch=partition.leader_epoch,
+                isr=list(change.isr),
+                old_isr=list(before),
+                reason=change.reason,
+            )
             return True
         self.judge(partition, found)
         return False
 
     def judge(self, partition: Partition, found: PartitionState | None) -> None:
         """Go by what stands in ZooKeeper; None where it cannot be ours any more."""
-        if found is not None and (found.leader, found.leader_epoch) == (partition.broker_id, partition.leader_epoch):
+        ours = partition.broker_id, partition.leader_epoch
+        if found is None or found.version < partition.state_version:
+            self._step_down(partition, "its state in ZooKeeper is fenced off, gone, or made again")
+        elif (found.leader, found.leader_epoch) == ours:
             membership = Membership(
                 partition.replicas, found.isr, found.incarnations, found.version, found.controller_epoch
             )
             if partition.adopt(membership):
                 log.info("%s: ISR %s, by another's hand", partition.topic_partition, list(found.isr))
-        elif found is None:
-            self._step_down(partition, "its state in ZooKeeper is fenced off or gone")
         else:
             self._step_down(partition, f"broker {found.leader} leads in epoch {found.leader_epoch}")
 

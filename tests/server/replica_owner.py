@@ -64,6 +64,7 @@ class Owner:
         self.registration: brokers.Registration | None = None
         self.isr_reports: asyncio.Queue[list[TopicPartition]] = asyncio.Queue()
         self.offline_reports: asyncio.Queue[tuple[list[TopicPartition], bool]] = asyncio.Queue()
+        self.events: list[tuple[str, dict[str, Any]]] = []
         self.times_told = 0
         self.is_killed = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -91,6 +92,9 @@ class Owner:
 
     def told_replicas(self) -> None:
         self.times_told += 1
+
+    def tell(self, kind: str, **facts: Any) -> None:
+        self.events.append((kind, facts))
 
     def report_isr(self, names: Collection[TopicPartition]) -> None:
         self.isr_reports.put_nowait(list(names))

@@ -1,0 +1,245 @@
+"""An ISR change on its way to ZooKeeper (rules R2, Z1, Z2): nothing is acknowledged too early."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klog.coordination import brokers, partition_states, topics
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import NotLeader, StorageError
+from klog.replication.partition import Partition
+from tests.coordination.conftest import proxy, through
+from tests.faulty_filesystem import FaultyFileSystem
+from tests.server.replica_owner import Owner, Topic, Waiter, owning
+from tests.zookeeper_fixture import connect
+from tests.zookeeper_proxy import ZooKeeperProxy
+
+__all__ = ["connect", "proxy", "through"]
+
+QUICK: dict[str, Any] = {"replica_lag_time_max_ms": "400"}
+SLOW: dict[str, Any] = {"replica_lag_time_max_ms": "600000"}
+WITHIN_S = 20.0
+
+
+@pytest.fixture
+def zk(connect: Callable[..., ZooKeeper]) -> ZooKeeper:
+    return connect()
+
+
+async def led(owner: Owner, isr: tuple[int, ...] = (1, 2, 3)) -> tuple[Topic, Partition]:
+    """A topic of one partition that we lead, all of whose members have reported."""
+    topic = await owner.make_topic("t", isr=isr)
+    answer = await owner.say(topic)
+    assert answer == {"error_code": 0, "failed": []}
+    for one in isr[1:]:
+        owner.fetched(topic, one)
+    return topic, owner.partitions[topic.first]
+
+
+async def told(waiter: Waiter) -> Any:
+    return await asyncio.wait_for(asyncio.shield(waiter.told), WITHIN_S)
+
+
+async def settled(partition: Partition) -> None:
+    """Until nothing is under way."""
+    deadline = asyncio.get_running_loop().time() + WITHIN_S
+    while partition.change is not None and not partition.resigned:
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.005)  # its outcome is told to nobody but the partition
+
+
+def grow(owner: Owner, topic: Topic) -> None:
+    """3 has caught up."""
+    owner.fetched(topic, 3)
+
+
+def test_who_stays_behind_is_written_out_and_the_controller_hears_of_it(zk: ZooKeeper, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with owning(zk, tmp_path, **QUICK) as owner:
+            topic, _ = await led(owner)
+            waiter = owner.append(topic)
+            owner.fetched(topic, 2)
+            assert await told(waiter) is None
+            state = await topic.state()
+            assert state.isr == (1, 2) and state.incarnations == owner.incarnations((1, 2))
+            assert (state.leader, state.leader_epoch, state.controller_epoch, state.new) == (1, 0, 4, False)
+            assert await asyncio.wait_for(owner.isr_reports.get(), WITHIN_S) == [topic.first]
+
+    asyncio.run(work())
+
+
+def test_many_that_come_together_are_written_together(zk: ZooKeeper, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with owning(zk, tmp_path, **SLOW) as owner:
+            topic = await owner.make_topic("t", partitions=50, isr=(1, 2))
+            await owner.say(topic)
+            for partition in owner.partitions.values():
+                end = partition.log.end
+                partition.replica_fetched(3, owner.image.brokers[3].incarnation, end.address, end, 0.0)
+            names = await asyncio.wait_for(owner.isr_reports.get(), WITHIN_S)
+            assert len(names) == 50
+            states = await topic.read()
+            zxids = {(await asyncio.to_thread(zk.get, _path(name))).stat.modified_zxid for name in states}
+            assert len(zxids) == 1  # one multi
+            assert {state.isr for state in states.values() if state is not None} == {(1, 2, 3)}
+
+    def _path(name: Any) -> str:
+        return f"/brokers/topics/{name.topic}/partitions/{name.partition}/state"
+
+    asyncio.run(work())
+
+
+def test_another_hand_in_the_same_epoch_is_adopted(zk: ZooKeeper, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with owning(zk, tmp_path, **SLOW) as owner:
+            topic, partition = await led(owner, isr=(1, 2))
+            await topic.write(isr=(1,), incarnations=owner.incarnations((1,)), new=False)
+            grow(owner, topic)
+            await asyncio.sleep(0.02)
+            await settled(partition)
+            assert (
+                set(partition.isr) == {1} and not partition.resigned
+            )  # then 3 has to fetch, for it to be proposed again
+            assert partition.state_version == (await topic.state()).version
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("how", ["another leads", "a later epoch", "the topic is gone", "registered again"])
+def test_whatever_else_is_there_means_that_we_lead_no_more(zk: ZooKeeper, tmp_path: Path, how: str) -> None:
+    async def work() -> None:
+        async with owning(zk, tmp_path, **SLOW) as owner:
+            topic, partition = await led(owner, isr=(1, 2))
+            other = await owner.make_topic("u", isr=(1, 2))
+            await owner.say(other)
+            waiter = owner.append(topic)
+            if how == "another leads":
+                await topic.write(leader=2, leader_epoch=1)
+            elif how == "a later epoch":
+                await topic.write(leader_epoch=1)
+            elif how == "the topic is gone":
+                await asyncio.to_thread(topics.finish_deletion, zk, "t", [])
+                await owner.make_topic("t", isr=(1, 2), new=False)
+            else:
+                assert owner.registration is not None
+                me = owner.registration.broker
+                await asyncio.to_thread(brokers.unregister, zk, owner.registration)
+                await asyncio.to_thread(brokers.register, zk, me)  # another process with our id, and our dirs
+            before = await topic.read()
+            grow(owner, topic)
+            grow(owner, other)
+            assert isinstance(await told(waiter), NotLeader)
+            assert partition.resigned and topic.first not in owner.partitions
+            assert await topic.read() == before  # and nothing of ours is written
+            if how != "registered again":
+                assert await asyncio.wait_for(owner.isr_reports.get(), WITHIN_S) == [other.first]
+                assert owner.partitions[other.first].isr == (1, 2, 3)
+
+    asyncio.run(work())
+
+
+def test_z2_an_answer_that_is_lost_is_found_again(
+    proxy: ZooKeeperProxy, through: Callable[..., ZooKeeper], tmp_path: Path
+) -> None:
+    zk = through()
+
+    async def work() -> None:
+        async with owning(zk, tmp_path, **SLOW) as owner:
+            topic, partition = await led(owner, isr=(1, 2))
+            proxy.lose_answer_of()
+            grow(owner, topic)
+            await asyncio.sleep(0.02)
+            await settled(partition)
+            assert proxy.lost == 1
+            assert partition.isr == (1, 2, 3) and not partition.resigned
+            assert (await topic.state()).version == partition.state_version
+
+    asyncio.run(work())
+
+
+def test_r2_while_zookeeper_is_away_the_union_counts_and_it_is_tried_again(
+    proxy: ZooKeeperProxy, through: Callable[..., ZooKeeper], tmp_path: Path
+) -> None:
+    zk = through(operation_timeout_s=0.3, session_timeout_ms=20_000)
+
+    async def work() -> None:
+        async with owning(zk, tmp_path, **SLOW) as owner:
+            topic, partition = await led(owner, isr=(1, 2))
+            with proxy.silent():
+                grow(owner, topic)
+                await asyncio.sleep(1.0)  # longer than a write may take: it has been tried
+                assert partition.change is not None and partition.isr_size == 2
+                waiter = owner.append(topic)
+                owner.fetched(topic, 2)
+                await asyncio.to_thread(partition.log.flush)
+                assert not waiter.told.done()  # 3 may be in the ISR already
+                owner.fetched(topic, 3)
+                assert await told(waiter) is None
+            proxy.cut()
+            await settled(partition)
+            assert partition.isr == (1, 2, 3)
+
+    asyncio.run(work())
+
+
+def test_r6_a_leader_that_nobody_fetches_from_reads_its_state_again(zk: ZooKeeper, tmp_path: Path) -> None:
+    """The others were told of another leader, we were not: no ISR change is wanted yet, and none is needed."""
+
+    async def work() -> None:
+        async with owning(zk, tmp_path, replica_lag_time_max_ms="2000") as owner:
+            topic, partition = await led(owner)
+            waiter = owner.append(topic)
+            await topic.write(leader=2, leader_epoch=1)
+            begun = owner.loop.time()
+            assert isinstance(await told(waiter), NotLeader)
+            assert owner.loop.time() - begun < 2.0  # before the lag time is over
+            assert partition.resigned
+
+    asyncio.run(work())
+
+
+def test_l5_a_disk_that_fails_is_reported_once_with_all_that_was_on_it(zk: ZooKeeper, tmp_path: Path) -> None:
+    disk = FaultyFileSystem()
+
+    async def work() -> None:
+        async with owning(zk, Path("/data"), disk, **SLOW) as owner:
+            topic = await owner.make_topic("t", partitions=3, isr=(1,))
+            await owner.say(topic)
+            disk.fail("sync")
+            waiter = owner.append(topic)
+            assert isinstance(await told(waiter), StorageError)
+            names, may_follow = await asyncio.wait_for(owner.offline_reports.get(), WITHIN_S)
+            assert set(names) == set(topic.states) and not may_follow
+            owner.replicas.look_at_disks()
+            assert owner.offline_reports.empty()
+            await topic.write(leader_epoch=1, new=False)
+            answer = await owner.say(topic)
+            assert {one["error_code"] for one in answer["failed"]} == {StorageError.wire}
+
+    asyncio.run(work())
+
+
+def test_states_are_written_one_by_one_when_together_they_cannot_be(zk: ZooKeeper, tmp_path: Path) -> None:
+    """One that is stale must not hold up the others."""
+
+    async def work() -> None:
+        async with owning(zk, tmp_path, **SLOW) as owner:
+            topic = await owner.make_topic("t", partitions=3, isr=(1, 2))
+            await owner.say(topic)
+            stale, *_ = topic.states
+            found = (await topic.read())[stale]
+            assert found is not None
+            await asyncio.to_thread(partition_states.write, zk, stale, found)  # the same content, one version on
+            for partition in owner.partitions.values():
+                end = partition.log.end
+                partition.replica_fetched(3, owner.image.brokers[3].incarnation, end.address, end, 0.0)
+            names = await asyncio.wait_for(owner.isr_reports.get(), WITHIN_S)
+            assert set(names) == set(topic.states) - {stale}
+            assert owner.partitions[stale].isr == (1, 2) and owner.partitions[stale].state_version == 2
+
+    asyncio.run(work())
