@@ -248,11 +248,7 @@ def _no_controller(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
 
 
 def _dead_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    holds: Counter[int] = Counter()
-    for topic in metadata.topics.values():
-        for one in topic.partitions.values():
-            holds.update(broker for broker in one.replicas if broker not in metadata.brokers)
-    for broker, replicas in sorted(holds.items()):
+    for broker, replicas in sorted(_replicas_of_dead(metadata).items()):
         yield Finding(
             CRITICAL,
             f"broker {broker}",
@@ -268,7 +264,7 @@ def _silent_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         do = "look at its process and its log"
         yield Finding(CRITICAL, f"broker {broker}", reason, "an answer", do, "silent-broker")
     if facts.registered is not None:
-        for broker in sorted(facts.registered - metadata.brokers.keys()):
+        for broker in sorted(facts.registered - metadata.brokers.keys() - _replicas_of_dead(metadata).keys()):
             found = "registered in ZooKeeper, and the others do not know it"
             yield Finding(WARNING, f"broker {broker}", found, "known", "look at the controller's log", "unknown-broker")
         for broker in sorted(metadata.brokers.keys() - facts.registered):
@@ -290,21 +286,25 @@ def _log_dirs(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
 
 
 def _default_topics(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    """Topics that producers make by naming them: what they would be like."""
+    """Topics that producers make by naming them: what they would be like. Dead brokers are expected back."""
+    brokers = len(metadata.brokers.keys() | _replicas_of_dead(metadata).keys())
+    wrong: dict[tuple[str, str, str], list[int]] = {}
     for broker, settings in sorted(facts.settings.items()):
         if settings.get("auto.create.topics.enable") != "true":
             continue
         factor = int(settings.get("default.replication.factor") or 1)
         minimum = int(settings.get("min.insync.replicas") or 1)
-        if factor > len(metadata.brokers):
-            found = f"default.replication.factor {factor}, {len(metadata.brokers)} brokers alive: none can be made"
-            expected, do = f"at most {len(metadata.brokers)}", "start brokers, or lower default.replication.factor"
+        if factor > brokers:
+            found = f"default.replication.factor {factor}, {brokers} brokers: none can be made"
+            key = found, f"at most {brokers}", "add brokers, or lower default.replication.factor"
         elif minimum > factor:
             found = f"min.insync.replicas {minimum}, default.replication.factor {factor}: acks=all would be refused"
-            expected, do = f"at most {factor}", "raise default.replication.factor on every broker"
+            key = found, f"at most {factor}", "raise default.replication.factor on every broker"
         else:
             continue
-        yield Finding(WARNING, f"topics made by themselves (broker {broker})", found, expected, do, "auto-create")
+        wrong.setdefault(key, []).append(broker)
+    for (found, expected, do), ids in wrong.items():
+        yield Finding(WARNING, f"topics made by themselves, {_brokers(ids)}", found, expected, do, "auto-create")
 
 
 def _differing_settings(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
@@ -380,6 +380,15 @@ def _partitions(
         bad = [one for one in topic.partitions.values() if is_bad(topic, one)]
         if bad:
             yield topic, bad
+
+
+def _replicas_of_dead(metadata: Metadata) -> Counter[int]:
+    """Brokers that are named in assignments and are not alive: how many replicas each has."""
+    holds: Counter[int] = Counter()
+    for topic in metadata.topics.values():
+        for one in topic.partitions.values():
+            holds.update(broker for broker in one.replicas if broker not in metadata.brokers)
+    return holds
 
 
 def _of(bad: Sequence[PartitionNode], topic: TopicNode) -> str:

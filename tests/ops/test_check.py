@@ -185,8 +185,8 @@ def server_down(facts: Facts) -> None:
         (stalls, ["reassignment-stalls"]),
         (stands_still, ["reassignment-stalls"]),
         (collide, ["colliding-names"]),
-        (auto_factor, ["auto-create"] * 3),
-        (auto_minimum, ["auto-create"] * 3),
+        (auto_factor, ["auto-create"]),
+        (auto_minimum, ["auto-create"]),
         (differ, ["differing-settings"]),
         (server_down, ["zookeeper-down"]),
     ],
@@ -204,10 +204,17 @@ def test_a_dead_broker_is_one_finding_beside_its_partitions() -> None:
     facts = well()
     kill(facts, 3)
     found = judge(facts, SUBJECTS)
-    assert {one.kind for one in found} == {"dead-broker", "under-replicated", "auto-create"}
+    assert {one.kind for one in found} == {"dead-broker", "under-replicated"}
     dead = next(one for one in found if one.kind == "dead-broker")
     assert (dead.severity, dead.what, dead.found) == ("critical", "broker 3", "not alive; it has 3 replicas")
     assert next(one for one in found if one.kind == "under-replicated").do == "start broker 3"
+
+
+def test_a_broker_that_has_just_died_and_is_still_registered_is_dead_and_nothing_else() -> None:
+    facts = well()
+    kill(facts, 3)
+    facts.registered = {1, 2, 3}
+    assert kinds(facts) == ["dead-broker", "under-replicated"]
 
 
 def test_offline_says_which_broker_to_start() -> None:
