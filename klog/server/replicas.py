@@ -64,6 +64,10 @@ class _Told(NamedTuple):
         state = self.state
         return Membership(state.replicas, state.isr, state.incarnations, state.state_version, state.controller_epoch)
 
+    def counts_earlier(self, broker_id: int, incarnation: int) -> bool:
+        """Whether the ISR still counts an earlier incarnation of this broker."""
+        return broker_id in self.state.isr and self.membership.incarnation_of(broker_id) != incarnation
+
 
 class _Opened(NamedTuple):
     """The logs that are there now, and who is left without."""
