@@ -1,0 +1,199 @@
+"""What is asked of the controller about replicas' places and leaders, and of brokers about what lies with them.
+
+A plain Kafka cluster is asked in Kafka's words; what only klog tells (origin, throttle, why one stands still) is then
+None or empty, and a throttle is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from klog.client.blocking import error_of
+from klog.client.cluster import Cluster
+from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, NotController, Refused, TimedOut
+from klog.names import TopicPartition
+from klog.protocol.apis import ApiKey
+from klog.protocol.reassignment import COPYING
+
+DESCRIBE_LOG_DIRS_MAX = 4
+
+
+class Reassigning(NamedTuple):
+    """One partition under way. `missing`: those of the target that are not in sync; `throttle`: bytes a second, or 0.
+
+    `state`: copying or stalled; then `reason` is half a sentence. `leader` None: nobody leads.
+    """
+
+    partition: TopicPartition
+    origin: tuple[int, ...]
+    target: tuple[int, ...]
+    missing: tuple[int, ...]
+    leader: int | None
+    throttle: int
+    state: str
+    reason: str
+
+    @property
+    def copied(self) -> tuple[int, ...]:
+        """The brokers that have to be filled."""
+        return tuple(one for one in self.target if one not in self.origin)
+
+
+async def alter_reassignments(
+    cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int] | None], throttle: int = 0
+) -> dict[TopicPartition, KlogError | None]:
+    """Begin or replace, or (None) cancel reassignments; partition -> why not. Refused: a throttle on plain Kafka."""
+    if not wanted:
+        return {}
+    topics = [
+        {"name": topic, "partitions": [{"partition_index": n, "replicas": ids} for n, ids in partitions]}
+        for topic, partitions in _by_topic(wanted).items()
+    ]
+    if cluster.is_klog:
+        answer = await cluster.to_controller(
+            ApiKey.ALTER_REASSIGNMENTS, 0, refused=_is_refused, throttle=throttle, topics=topics
+        )
+        _check(answer, cluster)
+        return {TopicPartition(str(one.topic), int(one.partition_index)): _error(one) for one in answer.outcomes}
+    if throttle:
+        raise Refused(
+            f"{cluster} is no klog: a throttle there is settings of brokers and topics",
+            hint="kafka-reassign-partitions --throttle sets them, --verify takes them away",
+        )
+    answer = await cluster.to_controller(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        0,
+        refused=_is_refused,
+        timeout=int(cluster.timeout_s * 1000),
+        topics=topics,
+    )
+    _check(answer, cluster)
+    return {
+        TopicPartition(str(topic.name), int(one.partition_index)): _error(one)
+        for topic in answer.responses
+        for one in topic.partitions
+    }
+
+
+async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
+    """Every reassignment under way, in order."""
+    if cluster.is_klog:
+        answer = await cluster.to_controller(ApiKey.DESCRIBE_REASSIGNMENTS, 0, refused=_is_refused)
+        _check(answer, cluster)
+        return [
+            Reassigning(
+                TopicPartition(str(one.topic), int(one.partition_index)),
+                tuple(one.origin),
+                tuple(one.target),
+                tuple(one.missing),
+                int(one.leader) if one.leader >= 0 else None,
+                int(one.throttle),
+                str(one.state),
+                str(one.reason),
+            )
+            for one in answer.reassignments
+        ]
+    answer = await cluster.to_controller(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        0,
+        refused=_is_refused,
+        timeout=int(cluster.timeout_s * 1000),
+        topics=None,
+    )
+    _check(answer, cluster)
+    metadata = await cluster.metadata([str(topic.name) for topic in answer.topics], fresh=True)
+    found = []
+    for topic in answer.topics:
+        for one in topic.partitions:
+            known = metadata.topics[str(topic.name)].partitions[int(one.partition_index)]
+            adding, removing = set(one.adding_replicas), set(one.removing_replicas)
+            target = tuple(int(replica) for replica in one.replicas if replica not in removing)
+            found.append(
+                Reassigning(
+                    TopicPartition(str(topic.name), int(one.partition_index)),
+                    tuple(int(replica) for replica in one.replicas if replica not in adding),
+                    target,
+                    tuple(replica for replica in target if replica not in known.isr),
+                    known.leader,
+                    0,
+                    COPYING,
+                    "",
+                )
+            )
+    return sorted(found)
+
+
+async def elect_leaders(
+    cluster: Cluster, names: Iterable[TopicPartition] | None, *, unclean: bool = False
+) -> dict[TopicPartition, KlogError | None]:
+    """Elect preferred leaders (or unclean ones) of these, or of all that need it; partition -> why not."""
+    asked = None
+    if names is not None:
+        by_topic = _by_topic(dict.fromkeys(names))
+        asked = [{"topic": topic, "partitions": [n for n, _ in numbers]} for topic, numbers in by_topic.items()]
+    answer = await cluster.to_controller(
+        ApiKey.ELECT_LEADERS,
+        2,
+        1,
+        refused=_is_refused,
+        election_type=1 if unclean else 0,
+        topic_partitions=asked,
+        timeout=int(cluster.timeout_s * 1000),
+    )
+    _check(answer, cluster)
+    return {
+        TopicPartition(str(topic.topic), int(one.partition_id)): _error(one)
+        for topic in answer.replica_election_results
+        for one in topic.partition_result
+    }
+
+
+async def replica_bytes(
+    cluster: Cluster, broker_ids: Iterable[int], names: Iterable[TopicPartition]
+) -> dict[int, dict[TopicPartition, int]]:
+    """Broker id -> the bytes of those of these partitions that it has; brokers that do not answer are left out."""
+    wanted = list(dict.fromkeys(broker_ids))
+    topics = [
+        {"topic": topic, "partitions": [n for n, _ in numbers]}
+        for topic, numbers in _by_topic(dict.fromkeys(names)).items()
+    ]
+    found = await asyncio.gather(*(_bytes_of(cluster, one, topics) for one in wanted))
+    return {one: sizes for one, sizes in zip(wanted, found, strict=True) if sizes is not None}
+
+
+async def _bytes_of(cluster: Cluster, broker_id: int, topics: list[dict[str, Any]]) -> dict[TopicPartition, int] | None:
+    try:
+        answer = await cluster.to_broker(broker_id, ApiKey.DESCRIBE_LOG_DIRS, DESCRIBE_LOG_DIRS_MAX, 1, topics=topics)
+    except (BrokerNotAvailable, CannotConnect, TimedOut):
+        return None
+    return {
+        TopicPartition(str(topic.name), int(one.partition_index)): int(one.partition_size)
+        for folder in answer.results
+        for topic in folder.topics
+        for one in topic.partitions
+    }
+
+
+def _by_topic(wanted: Mapping[TopicPartition, Any]) -> dict[str, list[tuple[int, Any]]]:
+    topics: dict[str, list[tuple[int, Any]]] = {}
+    for one, what in wanted.items():
+        topics.setdefault(one.topic, []).append((one.partition, what))
+    return topics
+
+
+def _is_refused(answer: Any) -> bool:
+    return int(answer.error_code) == NotController.wire
+
+
+def _check(answer: Any, cluster: Cluster) -> None:
+    """Raise what the answer as a whole says."""
+    wire = int(answer.error_code)
+    if wire:
+        raise error_of(wire, f"{cluster}: {getattr(answer, 'error_message', None) or answer.error_code.name}")
+
+
+def _error(found: Any) -> KlogError | None:
+    wire = int(found.error_code)
+    return error_of(wire, found.error_message or found.error_code.name) if wire else None
