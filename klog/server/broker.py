@@ -27,7 +27,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Mapping
 from enum import Enum
 from typing import Any
 
@@ -166,6 +166,8 @@ class Broker:
             self.log_dirs.start()
             self.state_log = StateLog(self.log_dirs.dirs[0].path)
             self.events = Events(self, self.state_log, to_topic=self.config.flag("klog.events.enable"))
+            for path in self.log_dirs.offline.keys() - {one.path for one in self.log_dirs.dirs}:
+                self.tell("log-dir-offline", dir=path, reason=self.log_dirs.offline[path].message)
             self.replicas = Replicas(self)
             self._reassignment_throttle = ReassignmentThrottle(self.broker_id, self.replicas.fetchers.throttle)
             self.office = Office(self)
@@ -358,6 +360,10 @@ class Broker:
         """Note an event of the cluster's life."""
         self.events.tell(kind, **facts)
 
+    def tell_facts(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """The same, for `from_thread`."""
+        self.events.tell(kind, **facts)
+
     def report_isr(self, names: Collection[TopicPartition]) -> None:
         """Let the controller know that the ISR of these partitions was changed; a lost report is no harm."""
         self.spawn(self._report_isr(names))
@@ -463,6 +469,7 @@ class Broker:
                 "what is committed is read on"
             )
             self.fenced = NotLeader("the broker's ZooKeeper session has expired; it is registering again")
+            self.tell("session-expired")
             self.office.leave()
             self.replicas.suspend(self.fenced)
             self._lost_session = True

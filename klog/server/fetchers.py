@@ -219,6 +219,7 @@ class Fetchers:
     def received(self, follower: Follower, size: int) -> None:
         """An answer has come, with so many bytes."""
         self._throttle.received(follower, size)
+        self._broker.measures.replication_bytes_in += size
 
     def appended(self, follower: Follower) -> None:
         """The log was appended to: flush it when its rule says so."""
@@ -319,6 +320,20 @@ class Fetchers:
             reason,
             follower.log.folder,
             ", ".join(files),
+        )
+        self._broker.from_thread(
+            self._broker.tell_facts,
+            "messages-lost",
+            {
+                "topic": name.topic,
+                "partition": name.partition,
+                "cut_at": address,
+                "ended_at": end,
+                "high_watermark": follower.high_watermark.address,
+                "leader": leader,
+                "leader_epoch": epoch,
+                "files": files,
+            },
         )
 
     def _skip(self, follower: Follower, address: int) -> None:

@@ -52,6 +52,9 @@ class LogCare:
         )
 
     def start(self) -> None:
+        for one in self._broker.log_dirs.logs():
+            for damage in one.damages_at_open:
+                self._tell_damage(one, damage, "recovery")
         self._scrubber.start()
         self._tasks = [self._broker.spawn(self._every(interval_s, act)) for interval_s, act in self._intervals]
         self._tasks.append(self._broker.spawn(self._count_again()))
@@ -122,3 +125,15 @@ class LogCare:
     def _damaged(self, one: Log, damage: Damage) -> None:
         """In the scrubber's thread."""
         log.error("%s: damage found by the scrubber: %s", one.topic_partition, damage)
+        self._broker.from_thread(self._tell_damage, one, damage, "scrubber")
+
+    def _tell_damage(self, one: Log, damage: Damage, found_by: str) -> None:
+        self._broker.tell(
+            "damage-found",
+            topic=one.topic_partition.topic,
+            partition=one.topic_partition.partition,
+            first_address=damage.first_address,
+            end_address=damage.end_address,
+            found_by=found_by,
+            reason=damage.reason,
+        )

@@ -133,6 +133,11 @@ def _told(*kinds: str) -> Read:
     return lambda broker: (((), sum(broker.events.told[kind] for kind in kinds)),)
 
 
+def _max_lag(broker: Broker) -> int:
+    followers = list(broker.replicas.followed.values())
+    return max((max(one.leader_high.address - one.log.end.address, 0) for one in followers), default=0)
+
+
 def _session(broker: Broker) -> Iterable[Sample]:
     now = broker.zookeeper.state
     return [((state.name,), int(state is now)) for state in SessionState]
@@ -176,6 +181,18 @@ def _table() -> tuple[Metric[Broker], ...]:
         _traffic("failedproducerequests", "failed_produces", "Of those, the refused ones."),
         _traffic("totalfetchrequests", "fetches", "Fetch requests of consumers, counted for each partition in them."),
         _traffic("failedfetchrequests", "failed_fetches", "Of those, the refused ones."),
+        _counter(
+            "kafka_server_brokertopicmetrics_replicationbytesin_total",
+            (),
+            "Bytes of batches that this broker took in as a follower.",
+            one(lambda broker: broker.measures.replication_bytes_in),
+        ),
+        _counter(
+            "kafka_server_brokertopicmetrics_replicationbytesout_total",
+            (),
+            "Bytes of batches sent to followers.",
+            one(lambda broker: broker.measures.replication_bytes_out),
+        ),
         # --- requests
         _counter(
             "kafka_network_requestmetrics_requests_total",
@@ -266,6 +283,12 @@ def _table() -> tuple[Metric[Broker], ...]:
                     broker.broker_id in found.replicas and broker.broker_id in found.offline for found in _all(broker)
                 )
             ),
+        ),
+        _gauge(
+            "kafka_server_replicafetchermanager_maxlag",
+            ("clientId",),
+            "Bytes (Kafka: messages) that the most backward replica here is behind its leader's high watermark.",
+            lambda broker: [(("Replica",), _max_lag(broker))],
         ),
         _counter(
             "kafka_server_replicamanager_isrshrinks_total",

@@ -376,6 +376,7 @@ class ReplicaSession:
                     slot.failure, slot.wanting = error, False
                     continue
             news.pop(slot, None)
+            self._broker.measures.replication_bytes_out += chunk.size
             slot.wanting, slot.greeted = False, True
             slot.expected = chunk.first + chunk.size
             out += self._head_of(slot, partition, chunk.first, chunk.size)

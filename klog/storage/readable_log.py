@@ -31,6 +31,8 @@ class ReadableLog:
     def __init__(self, name: TopicPartition, home: Home, found: Recovered) -> None:
         self.topic_partition = name
         self.damages = found.damages
+        self.damages_at_open = found.fresh_damages
+        """Those that recovery has just found, for whoever tells of it."""
         self.recovered_bytes = found.checked_bytes
         self._home = home
         self._closed = False

@@ -41,6 +41,8 @@ class Recovered(NamedTuple):
     checked_bytes: int
     cut_bytes: int
     repaired: bool
+    fresh_damages: tuple[Damage, ...]
+    """Those of ``damages`` that were found now."""
 
 
 class Recovery:
@@ -58,6 +60,7 @@ class Recovery:
         self._sizes: dict[int, int] = {}
         self._modified_ms: dict[int, int] = {}
         self._damages: dict[int, Damage] = {}
+        self._fresh_damages: list[Damage] = []
         self._checked_bytes = 0
         self._cut_bytes = 0
         self._repaired = False
@@ -105,6 +108,7 @@ class Recovery:
             self._checked_bytes,
             self._cut_bytes,
             self._repaired,
+            tuple(self._fresh_damages),
         )
 
     # --- What is there ---
@@ -263,6 +267,7 @@ class Recovery:
     def _record(self, segment: Segment, damage: Damage) -> None:
         self._repaired = True
         self._damages[damage.first_address] = damage
+        self._fresh_damages.append(damage)
         position = damage.first_address - segment.base_address
         size = min(damage.end_address - damage.first_address, COPY_BYTES)
         data = segment.file.read_at(position, size)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from klog.config import BrokerConfig, LogConfig
 from klog.errors import KlogError, NotLeader, StorageError
+from klog.metrics import Measures
 from klog.names import TopicPartition
 from klog.net.connection import Connection, Limits, Reply
 from klog.net.server import Server
@@ -76,23 +77,45 @@ class Side:
         self.loop = asyncio.get_running_loop()
         self.image = ClusterImage(cluster_id=cluster_id)
         self.deletions = Deletions()
+        self.measures = Measures()
+        self.told: list[tuple[str, Mapping[str, Any]]] = []
         self.partitions: dict[TopicPartition, Partition] = {}
         self.outcomes: list[tuple[Log, LogEnd | StorageError]] = []
         self.asked_for_isr = 0
         self._file_system: FileSystem = OsFileSystem()
-        self.log_dirs = LogDirs(self._file_system, (str(folder),))
-        self.log_dirs.claim(cluster_id, broker_id)
-        self.log_dirs.load(lambda name: LogConfig.of(self.config, {}))
+        self._folder = folder
+        self._open_logs()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.server = Server(
-            self._on_frame,
-            limits=Limits(frame_bytes_max=100 << 20),
-            idle_max_s=600,
-            connections_per_ip_max=1000,
-        )
+        self.server = self._new_server()
         self.flusher = Flusher(self._post, self._flushed, self._file_system)
         self.fetchers = Fetchers(self)  # type: ignore[arg-type]
         self.port = -1
+
+    def _open_logs(self) -> None:
+        self.log_dirs = LogDirs(self._file_system, (str(self._folder),))
+        self.log_dirs.claim(self.image.cluster_id, self.broker_id)
+        self.log_dirs.load(lambda name: LogConfig.of(self.config, {}))
+
+    def _new_server(self) -> Server:
+        limits = Limits(frame_bytes_max=100 << 20)
+        return Server(self._on_frame, limits=limits, idle_max_s=600, connections_per_ip_max=1000)
+
+    def restart_server(self) -> None:
+        """After `server.close`: listen again, at another port."""
+        self.server = self._new_server()
+        self.port = self.server.listen("127.0.0.1", 0)
+
+    async def damage(self, *addresses: int) -> None:
+        """Flip a bit at each address, and open the logs as a start does that has no checkpoints."""
+        await asyncio.to_thread(self.log_dirs.close)
+        for path in self._folder.glob("*checkpoint"):
+            path.unlink()
+        for address in addresses:
+            path = max(one for one in self._folder.rglob("*.log") if int(one.stem) <= address)
+            data = bytearray(path.read_bytes())
+            data[address - int(path.stem)] ^= 1
+            path.write_bytes(data)
+        self._open_logs()
 
     def start(self) -> Side:
         self.port = self.server.listen("127.0.0.1", 0)
@@ -128,6 +151,12 @@ class Side:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def from_thread(self, function: Callable[..., object], *arguments: object) -> None:
+        self.loop.call_soon_threadsafe(function, *arguments)
+
+    def tell_facts(self, kind: str, facts: Mapping[str, Any]) -> None:
+        self.told.append((kind, facts))
 
     def leader_of(self, topic: str, partition: int) -> Partition:
         found = self.partitions.get(TopicPartition(topic, partition))
@@ -203,6 +232,15 @@ class Side:
         return self.fetchers.follow(name, TOPIC_ID, self.log(name), leader, epoch, 0, high_watermark, keep_cut=keep_cut)
 
 
+def fill(side: Side, *epochs: int, mark: int = 0) -> list[int]:
+    """One batch of each epoch; where each begins."""
+    return [side.log().append(batch(2, 30, mark), epoch).base_offset for epoch in epochs]
+
+
+def files(folder: Path, pattern: str) -> list[Path]:
+    return sorted(folder.rglob(pattern))
+
+
 async def append(partition: Partition, records: memoryview) -> KlogError | None:
     """Append and wait until that is committed."""
     waiter = Committed()
@@ -228,3 +266,20 @@ def content(log: Log) -> dict[int, bytes]:
         for address, header in segment.walk(segment.base_address):
             found[address] = segment.file.read_at(address - segment.base_address, header.size_bytes)
     return found
+
+
+def run(tmp_path: Path, scene: Callable[[Side, Side], Awaitable[None]], **settings: str) -> None:
+    """A scene with two sides that know each other: 1 and 2."""
+
+    async def play() -> None:
+        one = Side(tmp_path / "1", 1, **settings).start()
+        two = Side(tmp_path / "2", 2, **settings).start()
+        try:
+            one.knows(one, two)
+            two.knows(one, two)
+            await scene(one, two)
+        finally:
+            await two.stop()
+            await one.stop()
+
+    asyncio.run(play())
