@@ -1,30 +1,15 @@
-"""Followers and leaders over real sockets, logs and flushes (rule R3)."""
+"""Followers and leaders over real sockets, logs and flushes (rule R3): who may follow, and what they have."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import uuid
 from pathlib import Path
 
+import pytest
+
 from klog.server.follower import FollowerState
-from tests.replication.side import Side, append, batch, content, until
-
-
-def run(tmp_path: Path, scene: Callable[[Side, Side], Awaitable[None]], **settings: str) -> None:
-    """A scene with two sides that know each other: 1 and 2."""
-
-    async def play() -> None:
-        one = Side(tmp_path / "1", 1, **settings).start()
-        two = Side(tmp_path / "2", 2, **settings).start()
-        try:
-            one.knows(one, two)
-            two.knows(one, two)
-            await scene(one, two)
-        finally:
-            await two.stop()
-            await one.stop()
-
-    asyncio.run(play())
+from tests.replication.side import NAME, Side, append, batch, content, run, until
 
 
 def test_a_follower_has_the_leaders_bytes_at_the_same_addresses(tmp_path: Path) -> None:
@@ -53,3 +38,165 @@ def test_an_acknowledgement_does_not_wait_for_a_poll(tmp_path: Path) -> None:
         assert one.loop.time() - began < 10  # a poll takes a minute here
 
     run(tmp_path, scene, replica_fetch_wait_max_ms="60000")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "knows", "incarnation", "words"),
+    [
+        ("another", True, 200, "is of cluster another, broker 1 of cluster c-1"),
+        ("c-1", False, 200, "knows of no live broker 2"),
+        ("c-1", True, 199, "asks as incarnation 199, 200 is registered"),
+    ],
+)
+def test_who_may_not_follow_is_refused_with_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, cluster: str, knows: bool, incarnation: int, words: str
+) -> None:
+    async def play() -> None:
+        one = Side(tmp_path / "1", 1).start()
+        two = Side(tmp_path / "2", 2, cluster_id=cluster, incarnation=incarnation).start()
+        try:
+            led = one.lead(5, isr=(1,))
+            two.knows(one, two)
+            two.incarnation = 200
+            one.knows(*([one, two] if knows else [one]))
+            two.incarnation = incarnation
+            follower = two.follow(1, 5)
+            await append(led, batch())
+            await until(lambda: words in caplog.text)
+            assert follower.log.end.address == 0
+            assert led.position(2) is None
+        finally:
+            await two.stop()
+            await one.stop()
+
+    asyncio.run(play())
+
+
+def test_a_broker_that_is_looked_for_elsewhere_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        two.image.brokers = {3: one.entry}
+        two.follow(3, 5)
+        await until(lambda: "broker 3 was looked for where broker 1 listens" in caplog.text)
+
+    run(tmp_path, scene)
+
+
+def test_a_refused_follower_comes_in_once_it_is_known(tmp_path: Path) -> None:
+    """It may hear of its leader before the leader hears of it."""
+
+    async def scene(one: Side, two: Side) -> None:
+        one.knows(one)
+        led = one.lead(5, isr=(1,))
+        await append(led, batch())
+        follower = two.follow(1, 5)
+        await asyncio.sleep(0.05)
+        assert follower.state is FollowerState.WAITING
+        one.knows(one, two)
+        await until(lambda: follower.log.end == led.log.end)
+
+    run(tmp_path, scene)
+
+
+@pytest.mark.parametrize("known", [4, 6])
+def test_epochs_must_be_the_same_on_both_sides(tmp_path: Path, known: int) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1,))
+        await append(led, batch())
+        follower = two.follow(1, known)
+        await asyncio.sleep(0.1)
+        assert follower.log.end.address == 0
+        assert led.position(2) is None
+        if known == 4:
+            two.follow(1, 5)
+        else:
+            led = one.lead(6)
+        await until(lambda: follower.log.end == led.log.end and follower.state is FollowerState.FETCHING)
+
+    run(tmp_path, scene)
+
+
+def test_a_leader_whose_epoch_is_below_our_logs_is_not_followed(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        one.lead(5)
+        two.log().append(batch(), 9)
+        follower = two.follow(1, 5)
+        assert follower.state is FollowerState.FENCED
+        await asyncio.sleep(0.05)
+        assert two.log().end.address > 0
+        assert two.follow(1, 10).state is FollowerState.WAITING
+
+    run(tmp_path, scene)
+
+
+def test_a_follower_without_the_replica_is_refused_until_it_has_one(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, replicas=(1, 3))
+        await append(led, batch())
+        follower = two.follow(1, 5)
+        await asyncio.sleep(0.05)
+        assert follower.log.end.address == 0
+        led = one.lead(6, replicas=(1, 2))
+        two.follow(1, 6)
+        await until(lambda: follower.log.end == led.log.end)
+
+    run(tmp_path, scene)
+
+
+def test_another_topic_of_the_same_name_is_not_fetched(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5)
+        await append(led, batch())
+        two.fetchers.follow(NAME, uuid.UUID(int=8), two.log(), 1, 5, 0)
+        await asyncio.sleep(0.1)
+        assert two.log().end.address == 0
+
+    run(tmp_path, scene)
+
+
+def test_a_new_incarnation_voids_the_position_of_the_one_before(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1,))
+        follower = two.follow(1, 5)
+        await append(led, batch())
+        await until(lambda: led.position(2) and led.position(2).flushed == led.log.end)
+        two.fetchers.suspend()
+        await until(lambda: follower.state is FollowerState.WAITING)
+        await append(led, batch())
+        await asyncio.sleep(0.05)
+        assert follower.log.end != led.log.end
+        two.incarnation = 205
+        one.knows(one, two)
+        two.fetchers.brokers_changed()
+        await until(lambda: led.position(2).incarnation == 205 and led.position(2).flushed == led.log.end)
+
+    run(tmp_path, scene)
+
+
+def test_the_start_moves_with_the_leaders(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1, 2))
+        follower = two.follow(1, 5)
+        for _ in range(5):
+            await append(led, batch(3))
+        led.log.delete_records(led.high_watermark.offset - 4)
+        await until(lambda: follower.log.start_offset == led.log.start_offset)
+        assert follower.log.start_address == led.log.start_address
+
+    run(tmp_path, scene, log_segment_bytes="250", replica_fetch_wait_max_ms="100")
+
+
+def test_the_high_watermark_is_what_the_leader_says_and_we_have_flushed(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1,))
+        await append(led, batch())
+        never = 2**63 - 1
+        two.log(flush_messages=never, flush_ms=never - 1)
+        follower = two.follow(1, 5)
+        await until(lambda: follower.log.end == led.log.end and follower.leader_high == led.high_watermark)
+        assert follower.high_watermark.address == 0
+        assert led.position(2).flushed.address == 0
+        two.flusher.flush_now(follower.log)
+        await until(lambda: follower.high_watermark == led.high_watermark)
+        await until(lambda: led.position(2).flushed == led.log.end)
+
+    run(tmp_path, scene, replica_fetch_wait_max_ms="100")
