@@ -35,6 +35,8 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("partition", "klog.cli.partition", "partition", "Partitions and their health.", CLUSTER, ("partitions",)),
     Entry("offset", "klog.cli.offset", "offset", "Offsets at a position: start, end, a time.", CLUSTER, ("offsets",)),
     Entry("broker", "klog.cli.broker", "broker", "Start, stop, list and configure brokers.", CLUSTER, ("brokers",)),
+    Entry("reassign", "klog.cli.reassign", "reassign", "Move replicas between brokers; change how many.", CLUSTER),
+    Entry("election", "klog.cli.election", "election", "Elect leaders on request.", CLUSTER, ("elections",)),
     Entry("zookeeper", "klog.cli.zookeeper", "zookeeper", "The embedded ZooKeeper server.", CLUSTER),
     Entry("zk", "klog.cli.zk", "zk", "What stands in ZooKeeper: registries and raw znodes.", CLUSTER),
     Entry("verify", "klog.cli.verify", "verify", "Prove that all replicas hold the same bytes.", TOOLS),

@@ -35,6 +35,11 @@ COLUMNS = {
     "topic describe": "TOPIC PARTITION LEADER LEADER-EPOCH REPLICAS ISR LOG-START-OFFSET LOG-END-OFFSET MESSAGES BYTES",
     "partition list": "TOPIC PARTITION LEADER LEADER-EPOCH REPLICAS ISR LOG-START-OFFSET LOG-END-OFFSET MESSAGES BYTES",
     "offset list": "TOPIC PARTITION OFFSET TIMESTAMP",
+    "reassign plan": "TOPIC PARTITION FROM TO STATE PERCENT BYTES-LEFT ETA",
+    "reassign execute": "TOPIC PARTITION FROM TO STATE PERCENT BYTES-LEFT ETA",
+    "reassign status": "TOPIC PARTITION FROM TO STATE PERCENT BYTES-LEFT ETA",
+    "reassign cancel": "TOPIC PARTITION FROM TO STATE PERCENT BYTES-LEFT ETA",
+    "election preferred": "TOPIC PARTITION OLD NEW",
     "where": "BROKER FILE POSITION LENGTH BATCH-OFFSET CRC STATE",
     "export run": "TOPIC PARTITION FROM TO MESSAGES FILES BYTES",
     "export status": "TOPIC PARTITION EXPORTED LOG-END-OFFSET LAG LAG-MS",
@@ -45,7 +50,7 @@ COLUMNS = {
 }
 """The columns of the contract, as a plain table shows them."""
 
-ASKING = {"topic delete", "topic alter", "log repair"}
+ASKING = {"topic delete", "topic alter", "log repair", "reassign execute", "reassign cancel"}
 """What asks first; nothing else does."""
 
 
