@@ -278,7 +278,7 @@ class ChecksummedRange(_Response):
 
 @dataclass(frozen=True, kw_only=True)
 class ChecksummedPartition(_Response):
-    """``high_watermark`` is an address, -1 where the broker neither leads nor follows at the moment.
+    """``high_watermark`` is an address: the last one known where the broker neither leads nor follows at the moment.
 
     ``probe``: whether the batch that has the byte at ``probe_address`` checks: 1 yes, 0 no, -1 not asked.
     """

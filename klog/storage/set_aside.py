@@ -9,6 +9,7 @@ Any thread; a file that goes meanwhile is one that there is not.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from klog.errors import NoSuchThing, StorageError
@@ -19,6 +20,7 @@ from klog.storage.lost import LOST_SUFFIX
 
 HEAD_BYTES: Final = 4096
 """More than the line of any damage record."""
+COUNTS_KEPT: Final = 256
 TRUNCATED: Final = "cut to follow the leader"
 _NAME: Final = re.compile(rf"(\d{{20}})(?:-\d+)?({re.escape(LOST_SUFFIX)}|{re.escape(DAMAGED_SUFFIX)})", re.ASCII)
 
@@ -82,12 +84,19 @@ def _look(
         return SetAside(
             name, damage.first_address, damage.end_address, None, position, size - position, damage.reason, modified_ms
         )
+    messages, end = _count(file_system, f"{folder}/{name}", first, size, modified_ms)  # type: ignore[arg-type]
+    return SetAside(name, first, end, messages, 0, size, TRUNCATED, modified_ms)
+
+
+@lru_cache(COUNTS_KEPT)
+def _count(file_system: FileSystem, path: str, first: int, size: int, modified_ms: int) -> tuple[int, int]:
+    """(messages, end) of a file that is written once and may be large; its time and size are part of the question."""
     messages, end = 0, first + size
-    for event in check_batches(file, first, first, first + size):
+    for event in check_batches(file_system.open(path), first, first, first + size):
         if isinstance(event, Found):
             messages += event.header.count
             end = max(end, event.header.next_address)
-    return SetAside(name, first, end, messages, 0, size, TRUNCATED, modified_ms)
+    return messages, end
 
 
 def read_set_aside(file_system: FileSystem, folder: str, name: str, position: int, max_bytes: int) -> bytes:

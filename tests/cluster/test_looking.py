@@ -240,3 +240,28 @@ def test_the_brokers_state_change_logs_tell_one_story(make_cluster: Callable[...
     kinds = [kind for kind, _ in told()]
     assert kinds.index("topic-created") < len(kinds) - 1
     assert told().index(("leader-elected", leader)) < told().index(("leader-elected", after))
+
+
+def test_a_reassignment_to_a_broker_that_dies_stalls_visibly_and_goes_on(
+    make_cluster: Callable[..., RunningCluster],
+) -> None:
+    cluster = make_cluster(3).start()
+    topic = cluster.create("t", assignment=[[1]])
+    at = cluster.controller()
+    target = next(one for one in (2, 3) if one != at)
+    cluster.pause(target)  # it takes the order and does nothing
+    said = asyncio.run(status(cluster.brokers[1].bootstrap, None, timeout_s=1.0))
+    (silent,) = [row for row in said if row.kind == "broker" and row.id == target]
+    assert (silent.state, silent.detail) == ("down", "registered, does not answer")
+    asked = {"name": topic, "partitions": [{"partition_index": 0, "replicas": [1, target]}]}
+    answer = cluster.ask(at, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, topics=[asked], timeout=5_000)
+    assert answer.responses[0].partitions[0].error_code.value == 0, answer
+
+    def stalled() -> list[str]:
+        findings = asyncio.run(check(cluster.brokers[1].bootstrap, None, ["topics"], timeout_s=2.0))
+        return [one.do for one in findings if one.kind == "reassignment-stalls"]
+
+    cluster.wait_until(lambda: [do for do in stalled() if do.startswith(f"start broker {target}")], "it stalls")
+    cluster.cont(target)
+    cluster.wait_until(lambda: cluster.isr_of(topic) == {1, target}, "it goes on")
+    cluster.wait_until(lambda: not stalled(), "nothing stalls")

@@ -64,7 +64,7 @@ async def _one(broker: Broker, topic: str, asked: Any) -> dict[str, Any]:
             raise UnknownTopicOrPartition(f"broker {broker.broker_id} has no replica of {name}")
         answer |= {
             "start_address": log.start_address,
-            "high_watermark": _high_watermark(broker, name),
+            "high_watermark": broker.replicas.high_watermark(log),
             "end_address": log.end.address,
             "holes": [{"from_address": first, "to_address": end} for first, end in log.holes],
         }
@@ -73,14 +73,6 @@ async def _one(broker: Broker, topic: str, asked: Any) -> dict[str, Any]:
     except KlogError as error:
         return {**answer, "error_code": error.wire}
     return answer
-
-
-def _high_watermark(broker: Broker, name: TopicPartition) -> int:
-    led = broker.partitions.get(name)
-    if led is not None:
-        return led.high_watermark.address
-    followed = broker.replicas.followed.get(name)
-    return followed.high_watermark.address if followed is not None else -1
 
 
 def _read(log: Log, asked: Any) -> dict[str, Any]:
