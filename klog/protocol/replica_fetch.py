@@ -71,7 +71,8 @@ DIVERGED: Final = 1
 ELSEWHERE: Final = 2
 FAILED: Final = 3
 
-MESSAGE_BYTES_MAX: Final = 1000
+TEXT_CHARS_MAX: Final = 1000
+"""Of why something is refused; a topic's name has 249 at most."""
 
 _FRAME = struct.Struct(">ihhihB")  # length, key, version, correlation id, no client id, sort
 _ANSWER = struct.Struct(">ii")
@@ -189,7 +190,7 @@ def _frame(sort: int, correlation_id: int, body: bytes | bytearray) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    data = text.encode()[:MESSAGE_BYTES_MAX]
+    data = text[:TEXT_CHARS_MAX].encode()
     return _TEXT.pack(len(data)) + data
 
 
@@ -198,12 +199,14 @@ def read_request(frame: memoryview, head: RequestHead) -> Open | Fetch | Update:
     try:
         sort, at = frame[head.body_at], head.body_at + 1
         if sort == FETCH:
-            return Fetch(*_FETCH.unpack_from(frame, at), at + _FETCH.size)
+            max_wait_ms, min_bytes, max_bytes = _FETCH.unpack_from(frame, at)
+            return Fetch(max_wait_ms, min_bytes, max_bytes, at + _FETCH.size)
         if sort == UPDATE:
             return Update(at)
         if sort == OPEN:
             cluster_id, at = _read_text(frame, at)
-            return Open(cluster_id, *_OPEN.unpack_from(frame, at))
+            broker_id, incarnation, leader = _OPEN.unpack_from(frame, at)
+            return Open(cluster_id, broker_id, incarnation, leader)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedRequest(f"ReplicaFetch does not parse: {error}") from None
     raise MalformedRequest(f"ReplicaFetch of the unknown sort {sort}")
@@ -323,7 +326,8 @@ def read_opened(frame: memoryview) -> Opened:
     try:
         (error_code,) = _ERROR.unpack_from(frame, 4)
         message, at = _read_text(frame, 6)
-        return Opened(error_code, message, *_OPENED.unpack_from(frame, at))
+        (incarnation,) = _OPENED.unpack_from(frame, at)
+        return Opened(error_code, message, incarnation)
     except (struct.error, UnicodeDecodeError) as error:
         raise MalformedRequest(f"the answer to ReplicaFetch does not parse: {error}") from None
 

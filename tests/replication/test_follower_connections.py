@@ -1,0 +1,282 @@
+"""Connections between followers and leaders: cut, silent, lying, slow, and with much to carry."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from klog.names import TopicPartition
+from klog.protocol import replica_fetch
+from klog.protocol.replica_fetch import Entry
+from klog.server.follower import FollowerState
+from tests.replication.side import NAME, Side, append, batch, content, run, until
+
+
+def test_a_leader_that_comes_back_elsewhere_is_found(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1, 2))
+        follower = two.follow(1, 5)
+        await append(led, batch())
+        one.server.close()
+        await until(lambda: follower.state is FollowerState.WAITING)
+        one.restart_server()
+        one.incarnation += 1
+        led = one.lead(6, isr=(1, 2))
+        two.follow(1, 6)
+        two.knows(one, two)
+        assert await append(led, batch()) is None
+        assert content(follower.log) == content(led.log)
+
+    run(tmp_path, scene)
+
+
+def test_a_leader_that_resigns_is_followed_again_when_it_leads_anew(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1, 2))
+        follower = two.follow(1, 5)
+        await append(led, batch())
+        led = one.lead(6, isr=(1, 2))
+        two.follow(1, 6)
+        assert await append(led, batch()) is None
+        assert content(follower.log) == content(led.log)
+
+    run(tmp_path, scene)
+
+
+def test_roles_change_back_and_forth(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        for epoch in range(1, 9):
+            leader, follower = (one, two) if epoch % 2 else (two, one)
+            led = leader.lead(epoch, isr=(1, 2))
+            follower.follow(leader.broker_id, epoch)
+            for mark in range(3):
+                assert await append(led, batch(2, mark=10 * epoch + mark)) is None
+            led.append(batch(mark=99))  # that nobody waits for: it may be cut by the next leader
+        await until(lambda: one.log().end == two.log().end)
+        assert content(one.log()) == content(two.log())
+
+    run(tmp_path, scene)
+
+
+def test_bytes_that_mean_nothing_end_the_connection_and_nothing_else(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1, 2))
+        follower = two.follow(1, 5)
+        await append(led, batch())
+        head = struct.pack(">hhih", 10017, 0, 1, -1)
+        for body in (b"", b"\x09", b"\x01" + bytes(12) + b"\x05", b"\x00\x7f\xff", b"\x01" + bytes(40)):
+            frame = struct.pack(">i", len(head + body)) + head + body
+            reader, writer = await asyncio.open_connection("127.0.0.1", one.port)
+            writer.write(frame)
+            assert await reader.read() == b""  # closed
+            writer.close()
+        assert await append(led, batch()) is None
+        assert content(follower.log) == content(led.log)
+
+    run(tmp_path, scene)
+
+
+OPENED = b"\0\0\0\x10" + struct.pack(">ihhq", 0, 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        pytest.param(b"\xff\xff\xff\xff", id="a negative length"),
+        pytest.param(b"\x7f\xff\xff\xff", id="a length beyond all bounds"),
+        pytest.param(OPENED + b"\0\0\0\x05\0\0\0\x63\x00", id="an answer to what was not asked"),
+        pytest.param(OPENED + b"\0\0\0\x05\0\0\0\x01\x09", id="an entry of no sort"),
+        pytest.param(OPENED + b"\0\0\0\x06\0\0\0\x01\x00\x00", id="half an entry"),
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="another protocol"),
+    ],
+)
+def test_a_leader_that_talks_nonsense_is_left_and_tried_again(tmp_path: Path, nonsense: bytes) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        visits = 0
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal visits
+            visits += 1
+            await reader.read(10)
+            writer.write(nonsense)
+            await reader.read()
+            writer.close()
+
+        liar = await asyncio.start_server(talk, "127.0.0.1", 0)
+        port = liar.sockets[0].getsockname()[1]
+        two.image.brokers = {1: dataclasses.replace(one.entry, port=port, inter_port=port)}
+        follower = two.follow(1, 5)
+        await until(lambda: visits >= 2)
+        led = one.lead(5, isr=(1, 2))
+        two.knows(one, two)
+        assert await append(led, batch()) is None
+        assert content(follower.log) == content(led.log)
+        liar.close()
+
+    run(tmp_path, scene)
+
+
+def test_batches_that_do_not_check_are_not_appended_and_others_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        other = TopicPartition("t", 1)
+        led, sound = one.lead(5, isr=(1,)), one.lead(5, isr=(1, 2), name=other)
+        await append(led, batch(5, 100))
+        led.log.segments[0].file.write_at(80, b"!!")
+        follower = two.follow(1, 5)
+        two.follow(1, 5, other)
+        assert await append(sound, batch()) is None
+        await until(lambda: "CRC" in caplog.text)
+        assert follower.log.end.address == 0
+        assert await append(sound, batch()) is None
+
+    run(tmp_path, scene)
+
+
+def test_a_silent_leader_is_given_up_and_connected_to_anew(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        visits = 0
+
+        async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal visits
+            visits += 1
+            await reader.read(-1)
+            writer.close()
+
+        deaf = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+        port = deaf.sockets[0].getsockname()[1]
+        two.image.brokers = {1: dataclasses.replace(one.entry, port=port, inter_port=port)}
+        two.follow(1, 5)
+        await until(lambda: visits >= 2)
+        deaf.close()
+
+    run(tmp_path, scene, replica_socket_timeout_ms="100", replica_fetch_wait_max_ms="10")
+
+
+def test_partitions_in_which_nothing_happens_are_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        names = [TopicPartition("t", number) for number in range(200)]
+        led = [one.lead(5, isr=(1, 2), name=name) for name in names]
+        followers = [two.follow(1, 5, name) for name in names]
+        await until(lambda: all(one.state is FollowerState.FETCHING for one in followers))
+        named = 0
+        read_entries = replica_fetch.read_entries
+
+        def count(frame: memoryview, at: int) -> Iterator[Entry]:
+            nonlocal named
+            for entry in read_entries(frame, at):
+                named += 1
+                yield entry
+
+        monkeypatch.setattr("klog.server.handlers.replica_fetch.replica_fetch.read_entries", count)
+        for _ in range(20):
+            await append(led[17], batch())
+        assert named <= 3 * 20  # what it has, what it has flushed
+        assert content(followers[17].log) == content(led[17].log)
+
+    run(tmp_path, scene)
+
+
+def test_a_follower_far_behind_catches_up_while_another_partition_goes_on(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        other = TopicPartition("t", 1)
+        far = one.log()
+        for mark in range(60):
+            far.append(batch(1, 700_000, mark), 4)
+        one.lead(5, isr=(1,))
+        led = one.lead(5, isr=(1, 2), name=other)
+        follower = two.follow(1, 5)
+        two.follow(1, 5, other)
+        while follower.log.end != far.end:
+            assert await append(led, batch()) is None
+        assert content(follower.log) == content(far)
+        assert len(follower.log.segments) > 2
+
+    run(tmp_path, scene, log_segment_bytes="10000000", replica_fetch_response_max_bytes="3000000")
+
+
+def test_a_throttled_partition_comes_slowly_and_others_do_not(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        other = TopicPartition("t", 1)
+        for name in (NAME, other):
+            for mark in range(100):
+                one.log(name).append(batch(1, 10_000, mark), 4)
+            one.log(name).flush()  # or nothing would be committed, and everybody in sync
+            one.lead(5, name=name, isr=(1,))
+        two.fetchers.throttle({NAME}, 1_000_000.0)
+        began = two.loop.time()
+        slow, quick = two.follow(1, 5), two.follow(1, 5, other)
+        await until(lambda: quick.log.end == one.log(other).end)
+        assert slow.log.end.address < one.log().end.address / 2
+        await until(lambda: slow.log.end == one.log().end)
+        assert two.loop.time() - began > 0.5  # a megabyte at a megabyte a second, less what came at once
+        two.fetchers.throttle(set(), None)
+
+    run(tmp_path, scene)
+
+
+def test_a_throttle_that_is_lifted_lets_all_through_at_once(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        for mark in range(100):
+            one.log().append(batch(1, 10_000, mark), 4)
+        one.log().flush()
+        led = one.lead(5, isr=(1,))
+        two.fetchers.throttle({NAME}, 1000.0)
+        follower = two.follow(1, 5)
+        await until(lambda: follower.log.end.address > 0)
+        two.fetchers.throttle(set(), None)
+        began = two.loop.time()
+        await until(lambda: follower.log.end == led.log.end)
+        assert two.loop.time() - began < 5
+
+    run(tmp_path, scene)
+
+
+def test_replicas_in_sync_are_not_throttled(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1, 2))
+        two.fetchers.throttle({NAME}, 1000.0)
+        two.follow(1, 5)
+        await append(led, batch())
+        began = two.loop.time()
+        for mark in range(20):
+            assert await append(led, batch(1, 10_000, mark)) is None
+        assert two.loop.time() - began < 20
+
+    run(tmp_path, scene)
+
+
+def test_several_connections_share_the_partitions(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        names = [TopicPartition("t", number) for number in range(20)]
+        led = [one.lead(5, isr=(1, 2), name=name) for name in names]
+        for name in names:
+            two.follow(1, 5, name)
+        assert await asyncio.gather(*(append(each, batch()) for each in led)) == [None] * 20
+        assert len(one.server.connections) == 3
+
+    run(tmp_path, scene, num_replica_fetchers="3")
+
+
+def test_who_is_unfollowed_takes_nothing_more(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1,))
+        follower = two.follow(1, 5)
+        await append(led, batch())
+        await until(lambda: follower.log.end == led.log.end)
+        await two.fetchers.let_go([NAME])
+        before = follower.log.end
+        await append(led, batch())
+        await asyncio.sleep(0.05)
+        assert follower.log.end == before
+        await until(lambda: not one.server.connections)
+        two.follow(1, 5)
+        await until(lambda: two.log().end == led.log.end)
+
+    run(tmp_path, scene)
