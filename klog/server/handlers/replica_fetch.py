@@ -1,4 +1,4 @@
-"""ReplicaFetch (klog's own): v0. What a follower asks its leader; `klog.protocol.replica_fetch` has the form.
+"""ReplicaFetch (klog's own, 10017): what a follower asks its leader; `klog.protocol.replica_fetch` has the form.
 
 Behaviour
     The first request of a connection says who asks: a broker of another cluster, one that is not registered, and an
