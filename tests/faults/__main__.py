@@ -14,6 +14,7 @@ import importlib
 import random
 import re
 import secrets
+import signal
 import sys
 import tempfile
 import time
@@ -46,9 +47,10 @@ def main() -> int:
     if given.list:
         print("\n".join(plans.cells()))
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended on the way out
     print(f"seed {given.seed}", flush=True)
     if given.simulate:
-        simulation = importlib.import_module("tests.simulation")
+        simulation = importlib.import_module("tests.simulation.simulate")
         return int(simulation.run(given.simulate, given.seed) or 0)
     if given.export:
         from tests.faults.exports import kill_exports  # Spark is not loaded for the rest

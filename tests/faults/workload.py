@@ -40,6 +40,9 @@ _QUICK = {
     "reconnect.backoff.max.ms": 200,
     "socket.keepalive.enable": True,
     "topic.metadata.refresh.interval.ms": 5000,
+    # By default a client waits a minute for the answer of a broker that hangs, whoever leads meanwhile.
+    "socket.timeout.ms": 1500,
+    "api.version.request.timeout.ms": 1500,
 }
 """As clients are set that are to notice a failover at once; all else is the client's default."""
 
@@ -154,6 +157,7 @@ class Workload:
                 "client.id": by,
                 "enable.idempotence": True,
                 "acks": "all",
+                "request.timeout.ms": 1000,
                 "linger.ms": 5,
                 "retry.backoff.ms": 20,
                 "retry.backoff.max.ms": 200,
