@@ -102,6 +102,7 @@ class ZooKeeper:
         self._state: SessionState | None = None
         self._connected = threading.Event()
         self._stopping = False
+        self._starting = threading.Lock()
         self._multi_read = False
         self._client = KazooClient(
             hosts=str(self.address),
@@ -125,7 +126,10 @@ class ZooKeeper:
         deadline = time.monotonic() + timeout_s
         wrong = self._await_serving(deadline, patient)
         if not wrong:
-            self._client.start_async()
+            with self._starting:  # kazoo cannot be stopped in the middle of its start
+                if self._stopping:
+                    raise CannotConnect(f"the session with ZooKeeper {self.address} was given up while it began")
+                self._client.start_async()
             if not self._connected.wait(max(0.0, deadline - time.monotonic())):
                 wrong = "no session was granted"
                 # kazoo leaves a handshake only after a session's time-out; nobody needs to wait for that.
@@ -182,9 +186,10 @@ class ZooKeeper:
 
     def stop(self) -> None:
         """End the session: its ephemeral nodes are removed at once. May be called twice."""
-        if self._stopping:
-            return
-        self._stopping = True
+        with self._starting:
+            if self._stopping:
+                return
+            self._stopping = True
         try:
             self._client.stop()
             self._client.close()

@@ -19,15 +19,15 @@ registered again, as a new incarnation, which leads under new epochs only (rule 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import logging
-import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from enum import Enum
 from typing import Any
 
@@ -38,11 +38,11 @@ from klog.coordination.producer_ids import claim_block
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
+    BadVersion,
     BrokerIdInUse,
-    InvalidConfig,
     KlogError,
     LeaderNotAvailable,
-    NotController,
+    NoNode,
     NotLeader,
     StaleBrokerEpoch,
     StaleControllerEpoch,
@@ -51,10 +51,6 @@ from klog.errors import (
 )
 from klog.metrics import Measures
 from klog.names import TopicPartition
-from klog.net.connection import Limits
-from klog.net.server import Server
-from klog.protocol import codec
-from klog.protocol.apis import ApiKey
 from klog.replication.partition import Partition
 from klog.server import handlers
 from klog.server.auto_create import AutoCreation
@@ -65,12 +61,14 @@ from klog.server.dispatch import Dispatcher
 from klog.server.events import Events
 from klog.server.forward import CLIENT_ID_PREFIX
 from klog.server.image import ClusterImage, apply
+from klog.server.listening import Listening, server_of
 from klog.server.log_care import LogCare
 from klog.server.metrics_endpoint import MetricsEndpoint
 from klog.server.office import Office
 from klog.server.purgatory import Purgatory
 from klog.server.reassignment_throttle import ReassignmentThrottle
 from klog.server.replicas import Replicas
+from klog.server.reports import Reports
 from klog.server.state_log import StateLog
 from klog.server.watchdog import Watchdog
 from klog.storage.filesystem import OsFileSystem
@@ -87,9 +85,6 @@ DRAIN_S = 5.0
 REGISTER_AGAIN_EVERY_S = 1.0
 TOLD_WITHIN_S = 10.0
 """After that a broker that waits for the controller's word says so, and waits on."""
-REPORT_WITHIN_S = 5.0
-LEAVE_WITHIN_S = 15.0
-"""How long a controlled shutdown waits for other leaders."""
 
 
 class BrokerState(Enum):
@@ -173,6 +168,7 @@ class Broker:
             self.office = Office(self)
             self.controller = Controller(self)
             self.auto_creation = AutoCreation(self)
+            self.reports = Reports(self)
             self._listen()
             self._metrics = await MetricsEndpoint.serve(self)
             await self._enter()
@@ -204,59 +200,15 @@ class Broker:
         return cluster.ensure_cluster(self.zookeeper), overrides
 
     def _listen(self) -> None:
-        """Open the port. Requests are answered from now on, with no partition led yet."""
-        host, port = self.config.listener
+        """Open the ports. Requests are answered from now on, with no partition led yet."""
         self.dispatcher = Dispatcher(self)
-        idle_max_ms = self.config.integer("connections.max.idle.ms")
-        told_max, possible_max = self.config.integer("max.connections"), self._descriptors.connections
-        self.server = Server(
-            self.dispatcher.on_frame,
-            limits=Limits(
-                frame_bytes_max=self.config.integer("socket.request.max.bytes"),
-                replies_max=self.config.integer("queued.max.requests"),
-                send_buffer_bytes=self._if_given("socket.send.buffer.bytes"),
-                receive_buffer_bytes=self._if_given("socket.receive.buffer.bytes"),
-            ),
-            idle_max_s=idle_max_ms / 1000 if idle_max_ms >= 0 else math.inf,
-            connections_per_ip_max=self.config.integer("max.connections.per.ip"),
-            connections_per_ip_overrides=_overrides(self.config["max.connections.per.ip.overrides"]),
-            backlog=self.config.integer("socket.listen.backlog.size"),
-            connections_max=min(told_max, possible_max),
-            connections_max_from="max.connections"
-            if told_max < possible_max
-            else f"`ulimit -n` is {self._descriptors.limit}, and the logs need theirs",
-        )
-        bound = self.server.listen(host, port)
-        self.bind = f"{host or '0.0.0.0'}:{bound}"
-        told_host, told_port = self.config.advertised
-        self.address = (told_host or _reachable(host), told_port or bound)
-        self._warn_if_wide(host, bound)
-        self._listen_for_brokers()
+        self.server = server_of(self.config, self.dispatcher.on_frame, self._descriptors)
+        self.listening = Listening.begin(self.config, self.server)
 
-    def _listen_for_brokers(self) -> None:
-        """Open the brokers' own port, where one is set; they probe there too (rule R6)."""
-        told, listener = self.config.inter_advertised, self.config.inter_listener
-        if listener is not None:
-            host, port = listener
-            bound = self.server.listen(host, port)
-            self.bind = f"{host or '0.0.0.0'}:{bound}"
-            told = told or (_reachable(host), bound)
-            self._warn_if_wide(host, bound)
-        self.inter_broker = "" if told is None else f"{told[0]}:{told[1]}"
-
-    @staticmethod
-    def _warn_if_wide(host: str, port: int) -> None:
-        if host not in ("127.0.0.1", "localhost", "::1"):
-            log.warning(
-                "listening on %s:%d, not on this machine alone: whoever reaches it can read and write",
-                host or "0.0.0.0",
-                port,
-            )
-
-    def _if_given(self, name: str) -> int | None:
-        """A socket buffer's size only if somebody wants one: the kernel's own adapt to the connection."""
-        value = self.config[name]
-        return value if isinstance(value, int) and value > 0 and self.config.is_given(name) else None
+    @property
+    def address(self) -> tuple[str, int]:
+        """(host, port) that clients are told."""
+        return self.listening.address
 
     async def _enter(self) -> None:
         """Register, find the controller or be elected, and obey it: at the start, and after the session expired."""
@@ -285,9 +237,9 @@ class Broker:
                 host,
                 port,
                 log_dirs=tuple(str(one) for one in self.log_dirs.uuids),
-                bind=self.bind,
+                bind=self.listening.bind,
                 rack=rack if isinstance(rack, str) else "",
-                inter_broker=self.inter_broker,
+                inter_broker=self.listening.inter_broker,
                 timestamp_ms=self.started_at_ms,
             ),
         )
@@ -356,6 +308,10 @@ class Broker:
         """The controller has said what every replica of this broker is to do."""
         self._knows_cluster.set()
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
     def tell(self, kind: str, **facts: Any) -> None:
         """Note an event of the cluster's life."""
         self.events.tell(kind, **facts)
@@ -363,51 +319,6 @@ class Broker:
     def tell_facts(self, kind: str, facts: Mapping[str, Any]) -> None:
         """The same, for `from_thread`."""
         self.events.tell(kind, **facts)
-
-    def report_isr(self, names: Collection[TopicPartition]) -> None:
-        """Let the controller know that the ISR of these partitions was changed; a lost report is no harm."""
-        self.spawn(self._report_isr(names))
-
-    async def _report_isr(self, names: Collection[TopicPartition]) -> None:
-        try:
-            if self.controller.active:
-                await self.controller.isr_reported(names)
-            else:
-                await self._report(ApiKey.REPORT_ISR, names)
-        except KlogError as error:
-            log.debug("the controller does not know of %d changed ISRs: %s", len(names), error.message)
-
-    def report_offline(self, names: Collection[TopicPartition], *, may_follow: bool) -> None:
-        """Let the controller know that these replicas cannot be served (rule L5) or led (rule R4)."""
-        self.spawn(self._report_offline(names, may_follow=may_follow))
-
-    async def _report_offline(self, names: Collection[TopicPartition], *, may_follow: bool) -> None:
-        """Until it is heard: nobody else can tell."""
-        while not self._stopping.is_set():
-            try:
-                if not self.controller.active:
-                    await self._report(ApiKey.REPORT_OFFLINE, names, may_follow=may_follow)
-                elif may_follow:
-                    await self.controller.give_up_leadership(self.broker_id, self.incarnation, names)
-                else:
-                    self.controller.replicas_lost(self.broker_id, self.incarnation, names)
-            except KlogError as error:
-                log.warning("the controller does not know of %d replicas that are lost: %s", len(names), error.message)
-                if may_follow:
-                    return  # it is found out again if it lasts
-                await asyncio.sleep(REGISTER_AGAIN_EVERY_S)
-            else:
-                return
-
-    async def _report(self, key: ApiKey, names: Collection[TopicPartition], **more: bool) -> None:
-        by_topic: dict[str, list[int]] = {}
-        for name in names:
-            by_topic.setdefault(name.topic, []).append(name.partition)
-        listed = [{"name": topic, "partitions": numbers} for topic, numbers in by_topic.items()]
-        request = codec.request(key, 0, broker_id=self.broker_id, incarnation=self.incarnation, topics=listed, **more)
-        answer = await self.office.ask(request, within_s=REPORT_WITHIN_S)
-        if int(answer.error_code) != 0:
-            raise NotController(f"a report to broker {self.office.holder} was refused with error {answer.error_code}")
 
     async def next_producer_id(self) -> int:
         async with self._claiming:
@@ -498,39 +409,12 @@ class Broker:
 
     # --- stop -------------------------------------------------------------------------------------------------------
 
-    async def _have_others_lead(self) -> None:
-        """Controlled shutdown: the controller elects other leaders while this broker still serves."""
-        if self.fenced is not None or not self.config.flag("controlled.shutdown.enable"):
-            return
-        tries = self.config.integer("controlled.shutdown.max.retries")
-        for left in reversed(range(tries)):
-            try:
-                remaining = await self._ask_others_to_lead()
-            except (KlogError, TimeoutError) as error:
-                log.warning("others do not lead yet what this broker leads: %s", error or "no answer in time")
-                if left:
-                    await asyncio.sleep(self.config.integer("controlled.shutdown.retry.backoff.ms") / 1000)
-            else:
-                if remaining:
-                    log.info("%d partitions are left without a leader: no other replica is in sync", remaining)
-                return
-
-    async def _ask_others_to_lead(self) -> int:
-        """How many partitions nobody else may lead."""
-        if self.controller.active:
-            return await asyncio.wait_for(self.controller.leave(self.broker_id, self.incarnation), LEAVE_WITHIN_S)
-        request = codec.request(ApiKey.CONTROLLED_SHUTDOWN, 0, broker_id=self.broker_id, incarnation=self.incarnation)
-        answer = await self.office.ask(request, within_s=LEAVE_WITHIN_S)
-        if int(answer.error_code) != 0:
-            raise NotController(f"broker {self.office.holder} refused with error {int(answer.error_code)}")
-        return int(answer.remaining)
-
     async def run_until_stopped(self) -> None:
         """Serve until `stop_soon`, then stop in order. Raises what ended it, if that was a fault."""
         await self._stopping.wait()
         log.info("stopping: %s", self._stop_reason)
         self.state = BrokerState.STOPPING
-        await self._have_others_lead()
+        await self.reports.have_others_lead()
         self.server.stop_accepting()
         self._watchdog.stop()
         await self.care.stop()
@@ -553,33 +437,14 @@ class Broker:
                 # In this order the next controller never counts on this broker.
                 await asyncio.to_thread(brokers.unregister, self.zookeeper, self.registration)
                 if term is not None:
-                    await asyncio.to_thread(election_registry.resign, self.zookeeper, term)
+                    with contextlib.suppress(BadVersion, NoNode):  # somebody has seen us go, and is it already
+                        await asyncio.to_thread(election_registry.resign, self.zookeeper, term)
             except KlogError as error:
                 log.warning("the registration stays until the session ends: %s", error.message)
         await asyncio.to_thread(self.zookeeper.stop)
         log.info("stopped")
         if self._failure is not None:
             raise self._failure
-
-
-def _overrides(items: object) -> dict[str, int]:
-    """``127.0.0.1:200,10.0.0.1:5`` as a dict; InvalidConfig for anything else."""
-    found = {}
-    for item in items if isinstance(items, tuple) else ():
-        host, _, limit = item.rpartition(":")
-        if not host or not limit.isdecimal():
-            raise InvalidConfig(f"max.connections.per.ip.overrides: {item!r}; expected ADDRESS:NUMBER,...")
-        found[host] = int(limit)
-    return found
-
-
-def _reachable(host: str) -> str:
-    """What clients are told when nothing is advertised: the name of this machine where every interface is listened
-    on.
-    """
-    import socket
-
-    return host if host not in ("", "0.0.0.0", "::") else socket.gethostname()
 
 
 def _share_the_interpreter() -> None:

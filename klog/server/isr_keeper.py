@@ -131,7 +131,7 @@ class IsrKeeper:
         if names:
             log.error("flushes of %d partitions, %s first, are overdue: giving up leadership", len(names), names[0])
             self._given_up |= dict.fromkeys(names, self._clock_s)
-            self._broker.report_offline(names, may_follow=True)
+            self._broker.reports.offline(names, may_follow=True)
 
     def look_at_disks(self) -> None:
         """Tell the controller, once, of each log dir that has failed: its replicas are lost (rule L5)."""
@@ -141,4 +141,4 @@ class IsrKeeper:
                 log.error("%s: %d replicas are lost with it", one.failure.message, len(one.logs))
                 self._broker.tell("log-dir-offline", dir=one.path, replicas=len(one.logs), reason=one.failure.message)
                 if one.logs:
-                    self._broker.report_offline(list(one.logs), may_follow=False)
+                    self._broker.reports.offline(list(one.logs), may_follow=False)

@@ -102,7 +102,7 @@ class IsrWriter:
             return
         written = [name for name, one in wanted.items() if self._settle(one, found[name])]
         if written:
-            self._broker.report_isr(written)
+            self._broker.reports.isr(written)
 
     def _state(self, wanted: _Wanted) -> PartitionState:
         partition, change = wanted

@@ -38,7 +38,8 @@ class Office:
         self._looking = asyncio.Lock()
         self._attending: asyncio.Task[None] | None = None
         self._channel: Channel | None = None
-        self._connected = asyncio.Event()
+        self._reachable = asyncio.Event()
+        """There is a connection to the controller, or this broker is it."""
         self._deposed: set[int] = set()
         self._closed = False
 
@@ -59,8 +60,9 @@ class Office:
     def leave(self) -> None:
         """Take no part any more: the session is over, or the broker stops."""
         self._stop_attending()
-        self._connected.clear()
+        self._reachable.clear()
         self._term = None
+        self._reachable.clear()
         self._broker.controller.end()
 
     def close(self) -> ControllerTerm | None:
@@ -89,14 +91,16 @@ class Office:
             if term == self._term:
                 return
             self._stop_attending()
+            self._reachable.clear()
             self._term = term
             controller = self._broker.controller
             if term.session == self._zookeeper.session_id:
                 await controller.begin(term)
-                self._connected.set()  # who waits for the controller to be within reach has it here
+                self._reachable.set()
+                self._reachable.set()  # who waits for the controller to be within reach has it here
             else:
                 controller.end()
-                self._connected.clear()
+                self._reachable.clear()
                 log.info("broker %d is the controller, epoch %d", term.broker_id, term.epoch)
                 self._attending = self._broker.spawn(self._attend(term))
 
@@ -137,7 +141,7 @@ class Office:
                     log.debug("controller %d: %s", term.broker_id, error.message)
                 await asyncio.sleep(AGAIN_S)
         finally:
-            self._connected.clear()
+            self._reachable.clear()
 
     async def _converse(self, found: brokers.Registration) -> None:
         """Be connected for as long as the connection lasts. CannotConnect, refused where its own address refuses."""
@@ -150,11 +154,11 @@ class Office:
             await (await self._open(*there.probe_address)).close()
             raise CannotConnect(error.message) from None  # it lives, but not where brokers reach it
         self._channel = channel
-        self._connected.set()
+        self._reachable.set()
         try:
             await channel.wait_closed()
         finally:
-            self._connected.clear()
+            self._reachable.clear()
             self._channel = None
             await channel.close()
         # Asked at once where it listens: a process that ended refuses within a millisecond.
@@ -178,7 +182,7 @@ class Office:
             raise NotController("this broker is the controller itself")
         try:
             async with asyncio.timeout(within_s):
-                await self._connected.wait()
+                await self._reachable.wait()
                 if self._channel is None:
                     raise NotController("this broker has become the controller itself")
                 return await self._channel.request(entity, timeout_s=within_s)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Collection, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 from uuid import UUID
 
 from klog.config import BrokerConfig, LogConfig
@@ -96,10 +96,14 @@ class Owner:
     def tell(self, kind: str, **facts: Any) -> None:
         self.events.append((kind, facts))
 
-    def report_isr(self, names: Collection[TopicPartition]) -> None:
+    @property
+    def reports(self) -> Self:
+        return self
+
+    def isr(self, names: Collection[TopicPartition]) -> None:
         self.isr_reports.put_nowait(list(names))
 
-    def report_offline(self, names: Collection[TopicPartition], *, may_follow: bool) -> None:
+    def offline(self, names: Collection[TopicPartition], *, may_follow: bool) -> None:
         self.offline_reports.put_nowait((list(names), may_follow))
 
     def from_thread(self, function: Any, *arguments: Any) -> None:

@@ -34,6 +34,9 @@ class Context:
     """Broker id -> the incarnation that counts as dead, though its session lives."""
     trusted: set[int] = field(default_factory=set)
     """Incarnations that were refused once, falsely."""
+    heard: dict[int, int] = field(default_factory=dict)
+    """Broker id -> the incarnation with which a connection stands over which it has answered: it lives, now. A
+    registration alone does not say so, as it outlives its broker."""
     leaving: dict[int, int] = field(default_factory=dict)
     """Broker id -> the incarnation that is shutting down."""
     topics: dict[str, Topic] = field(default_factory=dict)
@@ -133,6 +136,7 @@ class Context:
             facts=facts,
             offline={one for one in members if name in self.lost.get(one, ())},
             leaving={one for one in members if one in self.leaving and self.leaving[one] == self._now(one)},
+            heard={one for one in members if one in self.heard and self.heard[one] == self._now(one)},
         )
 
     def _now(self, broker_id: int) -> int | None:

@@ -105,6 +105,7 @@ class Controller:
             context.registered = {one.broker.broker_id: one for one in registered}
             own = context.registered.get(self._broker.broker_id)
             if own is not None:
+                context.heard[self._broker.broker_id] = own.incarnation
                 asked = codec.request(
                     ApiKey.DESCRIBE_REPLICAS, 0, controller_epoch=term.epoch, incarnation=own.incarnation
                 )
@@ -367,7 +368,7 @@ class Controller:
             was, new = before.get(broker_id), now.get(broker_id)
             if was is not None and new is not None and was.incarnation == new.incarnation:
                 continue
-            for known in (context.refused, context.leaving, context.facts, context.lost):
+            for known in (context.refused, context.heard, context.leaving, context.facts, context.lost):
                 known.pop(broker_id, None)
             if new is None:
                 self._links.pop(broker_id).close()
@@ -396,6 +397,7 @@ class Controller:
 
     def answered(self, registration: Registration) -> None:
         context, broker_id = self.context, registration.broker.broker_id
+        context.heard[broker_id] = registration.incarnation
         if context.refused.get(broker_id) == registration.incarnation:
             log.warning("broker %d answers: it was not dead", broker_id)
             del context.refused[broker_id]
@@ -404,6 +406,11 @@ class Controller:
             self.tell_metadata()
         self.unsettle(context.hosted(broker_id))
         self._broker.spawn(self.topics.go_on())
+
+    def silent(self, registration: Registration) -> None:
+        """The connection has ended: that it lives is not known any more."""
+        if self.context.heard.get(registration.broker.broker_id) == registration.incarnation:
+            del self.context.heard[registration.broker.broker_id]
 
     def told_facts(self, registration: Registration, facts: Iterable[Any]) -> None:
         context, broker_id = self.context, registration.broker.broker_id

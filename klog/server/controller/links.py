@@ -49,6 +49,9 @@ class Owner(Protocol):
     def answered(self, registration: Registration) -> None:
         """This incarnation answers."""
 
+    def silent(self, registration: Registration) -> None:
+        """It answers no more: the connection has ended."""
+
     def registry_doubted(self) -> None:
         """Another incarnation answers than the one that is known."""
 
@@ -172,6 +175,7 @@ class Link:
                     log.info("broker %d: %s", self.broker_id, error.message)
                 await asyncio.sleep(AGAIN_S)
             finally:
+                self._owner.silent(self.registration)
                 await speak.close()
 
     async def _connect(self) -> _Speaker:
