@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from klog.errors import UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
-from klog.ops.verify_replicas import Comparison, Piece, Replica, choose_wrong, pieces
+from klog.ops.verify_replicas import Comparison, Piece, Replica, choose_wrong, pieces, verify_replicas
+from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog
+from tests.ops.verbs import make_topic, run
 
 
 @pytest.mark.parametrize(
@@ -72,3 +76,37 @@ def test_nobody_to_compare_with() -> None:
     one.plan()
     assert one.next_piece(1_000) is None
     assert [(row.state, row.bytes, row.crc) for row in one.rows()] == [("alone", None, None)]
+
+
+# --- With a real broker -----------------------------------------------------------------------------------------------
+
+
+def test_a_replica_alone_is_said_to_be(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, partitions=2)
+    rows, size = run(broker.bootstrap, lambda cluster: verify_replicas(cluster, [topic]))
+    assert [(row.partition, row.state, row.error) for row in rows] == [(0, "alone", None), (1, "alone", None)]
+    assert size == 0
+    assert klog("verify", "replicas", topic, "-B", broker.bootstrap).code == 0
+
+
+def test_topics_by_name_and_by_expression(broker: RunningBroker, topic: str) -> None:
+    for name in (topic, f"{topic}-b", f"{topic}-bc"):
+        make_topic(broker.bootstrap, name)
+
+    def chosen(*names: str, pattern: str | None = None) -> set[str]:
+        rows, _ = run(broker.bootstrap, lambda cluster: verify_replicas(cluster, names, pattern=pattern))
+        return {row.topic for row in rows}
+
+    assert chosen(topic) == {topic}
+    assert chosen(pattern=f"{topic}-.") == {f"{topic}-b"}
+    assert chosen(topic, pattern=f"{topic}-.*") == {topic, f"{topic}-b", f"{topic}-bc"}
+    assert chosen() >= {topic, f"{topic}-b"}
+    with pytest.raises(UnknownTopicOrPartition, match="no-such-topic"):
+        chosen("no-such-topic")
+    with pytest.raises(UsageError, match="regular expression"):
+        chosen(pattern="(")
+
+
+def test_a_rate_is_of_bytes(broker: RunningBroker) -> None:
+    for rate in ("5/s", "fast"):
+        assert klog("verify", "replicas", "--rate", rate, "-B", broker.bootstrap).code == 2
