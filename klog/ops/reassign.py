@@ -63,12 +63,16 @@ class ReassignRow:
 
 
 class Look(NamedTuple):
-    """What was under way at a moment, and how many bytes of each partition were still to come."""
+    """What was under way at a moment, and how many bytes of each partition were still to come.
+
+    `into`: how many bytes of all of them were still to come into each broker.
+    """
 
     at: datetime
     underway: dict[TopicPartition, Reassigning]
     left: dict[TopicPartition, int | None]
     total: dict[TopicPartition, int | None]
+    into: Counter[int]
 
 
 # --- plan -------------------------------------------------------------------------------------------------------------
@@ -295,25 +299,26 @@ async def look(cluster: Cluster) -> Look:
 
     underway = {one.partition: one for one in await describe_reassignments(cluster)}
     if not underway:
-        return Look(datetime.now(UTC), {}, {}, {})
+        return Look(datetime.now(UTC), {}, {}, {}, Counter())
     metadata = await cluster.metadata([], fresh=True)
     asked = {one.leader for one in underway.values() if one.leader is not None}
     asked |= {broker_id for one in underway.values() for broker_id in one.copied}
     sizes = await replica_bytes(cluster, sorted(asked & metadata.brokers.keys()), underway)
-    left, total = {}, {}
+    left: dict[TopicPartition, int | None] = dict.fromkeys(underway)
+    total: dict[TopicPartition, int | None] = dict.fromkeys(underway)
+    into: Counter[int] = Counter()
     for name, one in underway.items():
         whole = sizes.get(-1 if one.leader is None else one.leader, {}).get(name)
-        total[name] = None if whole is None else whole * len(one.copied)
-        left[name] = (
-            None
-            if whole is None
-            else sum(
-                max(0, whole - sizes.get(broker_id, {}).get(name, 0))
-                for broker_id in one.copied
-                if broker_id in one.missing
-            )
-        )
-    return Look(datetime.now(UTC), underway, left, total)
+        if whole is None:
+            continue
+        missing = {
+            broker_id: max(0, whole - sizes.get(broker_id, {}).get(name, 0))
+            for broker_id in one.copied
+            if broker_id in one.missing
+        }
+        total[name], left[name] = whole * len(one.copied), sum(missing.values())
+        into.update(missing)
+    return Look(datetime.now(UTC), underway, left, total, into)
 
 
 def rows_of(now: Look, before: Look | None = None) -> list[ReassignRow]:
@@ -343,14 +348,17 @@ def _percent(one: Reassigning, left: int | None, total: int | None) -> float | N
 
 
 def _eta(name: TopicPartition, now: Look, before: Look | None) -> datetime | None:
-    left = now.left[name]
-    if left == 0:
-        return now.at
-    earlier = None if before is None else before.left.get(name)
-    if left is None or earlier is None or before is None or earlier <= left:
+    """By how fast they have come since the earlier look; by the throttle where none has come since."""
+    left, one = now.left[name], now.underway[name]
+    if left is None or one.reason:
         return None
-    per_s = (earlier - left) / max((now.at - before.at).total_seconds(), 1e-6)
-    return now.at + timedelta(seconds=left / per_s)
+    earlier = None if before is None else before.left.get(name)
+    if left and before is not None and earlier is not None and earlier > left:
+        per_s = (earlier - left) / max((now.at - before.at).total_seconds(), 1e-6)
+        return now.at + timedelta(seconds=left / per_s)
+    if left and one.throttle:
+        return now.at + timedelta(seconds=max(now.into[broker_id] for broker_id in one.missing) / one.throttle)
+    return None if left else now.at
 
 
 def summary(rows: Sequence[ReassignRow]) -> str:

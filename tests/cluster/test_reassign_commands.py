@@ -1,0 +1,192 @@
+"""`klog reassign` and `klog election` against three brokers, as a person or a script types them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.runner import Ran, klog
+from tests.cluster.load import produce
+from tests.cluster.test_reassignment import placed, underway, wait_done
+from tests.cluster_fixture import RunningCluster
+
+BIG = [b"x" * 50_000] * 40
+"""2 MB."""
+SMALL_BATCHES = {"batch.num.messages": 1}
+"""A batch is what a throttle lets through or not."""
+
+
+def at(cluster: RunningCluster, *words: object, form: str = "json") -> Ran:
+    return klog(*words, "-B", cluster.bootstrap, "-o", form)
+
+
+def replicas(path: Path) -> dict[tuple[str, int], list[int]]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    assert found["version"] == 1
+    return {(one["topic"], one["partition"]): one["replicas"] for one in found["partitions"]}
+
+
+def test_a_broker_is_emptied_and_the_way_back_is_gone_too(three: RunningCluster, topic: str, tmp_path: Path) -> None:
+    three.create(topic, assignment=[[1, 2], [2, 1], [2, 3]])
+    produce(three.bootstrap, topic, BIG[:4])
+    plan = tmp_path / "plan.json"
+    planned = at(three, "reassign", "plan", "--remove-broker", 2, "--topics", topic, "--file", plan)
+    assert planned.code == 0, planned
+    assert [(row["partition"], row["from"], row["state"]) for row in planned.rows] == [
+        (0, [1, 2], "planned"),
+        (1, [2, 1], "planned"),
+        (2, [2, 3], "planned"),
+    ]
+    assert all(2 not in row["to"] and len(row["to"]) == 2 for row in planned.rows)
+    assert planned.rows[0]["bytes_left"] > 200_000, "one replica is filled from nothing"
+    assert replicas(plan) == {(topic, row["partition"]): row["to"] for row in planned.rows}
+    assert replicas(tmp_path / "plan.json.rollback") == {(topic, row["partition"]): row["from"] for row in planned.rows}
+
+    unasked = at(three, "reassign", "execute", plan)
+    assert unasked.code == 2 and "-y" in unasked.error["hint"]
+    dry = at(three, "reassign", "execute", plan, "--dry-run")
+    assert dry.code == 0 and len(dry.rows) == 3 and placed(three, topic) == (1, 2)
+    done = at(three, "reassign", "execute", plan, "-y", "--wait", "30s")
+    assert done.code == 0, done
+    assert {(row["state"], row["percent"], row["bytes_left"]) for row in done.rows} == {("done", 100.0, 0)}
+    assert placed(three, topic) == tuple(planned.rows[0]["to"])
+    again = at(three, "reassign", "execute", plan, "-y")
+    assert again.code == 0 and {row["state"] for row in again.rows} == {"done"}
+    status = at(three, "reassign", "status", plan)
+    assert status.code == 0 and {row["state"] for row in status.rows} == {"done"}
+
+    back = at(three, "reassign", "execute", tmp_path / "plan.json.rollback", "-y", "--wait", "30s")
+    assert back.code == 0, back
+    assert [placed(three, topic, number) for number in range(3)] == [(1, 2), (2, 1), (2, 3)]
+
+
+def test_progress_throttle_and_cancel(three: RunningCluster, topic: str, tmp_path: Path) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    produce(three.bootstrap, topic, BIG, **SMALL_BATCHES)
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [3, 1]}]}))
+    assert at(three, "reassign", "status", plan).rows[0]["state"] == "waiting"
+    begun = at(three, "reassign", "execute", plan, "-y", "--throttle", "200KB/s")
+    assert begun.code == 0, begun
+    assert begun.rows[0]["state"] == "copying" and begun.rows[0]["throttle"] == 200_000
+    assert replicas(tmp_path / "plan.json.rollback") == {(topic, 0): [1, 2]}
+    time.sleep(1)  # bytes come at the throttle's pace
+    (row,) = at(three, "reassign", "status", plan).rows
+    assert row["state"] == "copying" and 0 < row["percent"] < 100 and 0 < row["bytes_left"] < 2_000_000
+    assert row["eta"].endswith("Z")
+    shown = at(three, "reassign", "status", form="table")
+    assert f"{topic}  " in shown.stdout and "bytes to copy" in shown.stderr
+    faster = at(three, "reassign", "execute", plan, "-y", "--throttle", "300KB/s")
+    assert faster.code == 0 and faster.rows[0]["throttle"] == 300_000
+    cancelled = at(three, "reassign", "cancel", plan, "-y")
+    assert cancelled.code == 0, cancelled
+    wait_done(three, topic, (1, 2))
+    assert underway(three, topic) == []
+    nothing = at(three, "reassign", "cancel", plan, "-y", form="table")
+    assert nothing.code == 0 and "nothing" in nothing.stderr
+
+
+def test_a_watch_ends_when_it_is_done(three: RunningCluster, topic: str, tmp_path: Path) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    produce(three.bootstrap, topic, BIG[:20], **SMALL_BATCHES)
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [3, 1]}]}))
+    assert at(three, "reassign", "execute", plan, "-y", "--throttle", "400KB/s").code == 0
+    watched = at(three, "reassign", "status", plan, "--watch", form="jsonl")
+    assert watched.code == 0, watched
+    rows = [json.loads(line) for line in watched.stdout.splitlines()]
+    assert len(rows) >= 2 and rows[-1]["state"] == "done"
+    percents = [row["percent"] for row in rows]
+    assert percents == sorted(percents)
+    assert at(three, "reassign", "status", "--watch").code == 2, "many reports are no JSON document"
+
+
+def test_a_stalled_one_says_why(three: RunningCluster, topic: str, tmp_path: Path) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    produce(three.bootstrap, topic, BIG, **SMALL_BATCHES)
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [1, 3]}]}))
+    assert at(three, "reassign", "execute", plan, "-y", "--throttle", "100KB/s").code == 0
+    three.kill(3)
+    three.wait_until(lambda: [one.state for one in underway(three, topic)] == ["stalled"], "it is stalled")
+    (row,) = at(three, "reassign", "status").rows
+    assert (row["state"], row["reason"]) == ("stalled", "broker 3 is not alive")
+    shown = at(three, "reassign", "status", form="table")
+    assert "stalled" in shown.stdout and "broker 3 is not alive" in shown.stderr
+    waited = at(three, "reassign", "execute", plan, "-y", "--wait", "100ms")
+    assert waited.code == 1, "it was not done in time"
+    assert at(three, "reassign", "cancel", "-y").code == 0
+    three.start(3)
+    wait_done(three, topic, (1, 2))
+
+
+def test_the_factor_and_even_loads(three: RunningCluster, topic: str, tmp_path: Path) -> None:
+    three.create(topic, assignment=[[1, 2], [1, 2], [1, 2]])
+    plan = tmp_path / "plan.json"
+    even = at(three, "reassign", "plan", "--topics", topic, "--file", plan)
+    assert even.code == 0 and sum(3 in row["to"] for row in even.rows) == 2
+    assert at(three, "reassign", "execute", plan, "-y", "--wait", "30s").code == 0
+    now = [placed(three, topic, number) for number in range(3)]
+    assert sorted(one for ids in now for one in ids) == [1, 1, 2, 2, 3, 3]
+    assert sorted(ids[0] for ids in now) == [1, 2, 3]
+    assert at(three, "reassign", "plan", "--topics", topic).rows == []
+    more = at(three, "reassign", "plan", "--topics", topic, "--replication-factor", 3, "--file", plan)
+    assert [len(row["to"]) for row in more.rows] == [3, 3, 3]
+    assert at(three, "reassign", "execute", plan, "-y", "--wait", "30s").code == 0
+    assert {len(placed(three, topic, number)) for number in range(3)} == {3}
+    only = at(three, "reassign", "plan", "--topics", topic, "--brokers", "1,2")
+    assert only.code == 1 and only.error["code"] == "INVALID_REPLICATION_FACTOR"
+
+
+def test_what_cannot_be_planned(three: RunningCluster) -> None:
+    for words, code, text in (
+        (("--remove-broker", 9), 1, "no broker 9; there are 1, 2, 3"),
+        (("--brokers", "1,8"), 1, "no broker 8"),
+        (("--topics", "no-such-topic"), 1, "no-such-topic"),
+        (("--brokers", "one"), 2, "ids of brokers"),
+        (("--replication-factor", 4), 1, "at most 3"),
+    ):
+        ran = at(three, "reassign", "plan", *words)
+        assert ran.code == code and text in ran.error["message"], ran
+
+
+def test_a_plan_that_does_not_fit_the_cluster_is_not_begun(three: RunningCluster, topic: str, tmp_path: Path) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    plan = tmp_path / "plan.json"
+    good = {"topic": topic, "partition": 0, "replicas": [3, 1]}
+    for wrong, text in (
+        ({"topic": "no-such-topic", "partition": 0, "replicas": [1]}, "there is no topic 'no-such-topic'"),
+        ({"topic": topic, "partition": 7, "replicas": [1]}, "has 1 partitions (0 to 0), not 7"),
+        ({"topic": topic, "partition": 0, "replicas": [1, 9]}, "broker 9, which is not alive; alive are 1, 2, 3"),
+    ):
+        entries = [wrong] if wrong["topic"] == topic and wrong["partition"] == 0 else [good, wrong]
+        plan.write_text(json.dumps({"version": 1, "partitions": entries}))
+        ran = at(three, "reassign", "execute", plan, "-y")
+        assert ran.code == 1 and text in ran.error["message"] and str(plan) in ran.error["message"], ran
+    assert placed(three, topic) == (1, 2) and underway(three, topic) == []
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_preferred_leaders(three: RunningCluster, topic: str, named: bool) -> None:
+    three.create(topic, assignment=[[1, 2, 3], [2, 3, 1]])
+    three.stop(1)
+    three.wait_for_leader(topic, 0, other_than=1)
+    failed = at(three, "election", "preferred", topic)
+    assert failed.code == 1
+    assert [(row["partition"], row["error"]) for row in failed.rows] == [
+        (0, "PREFERRED_LEADER_NOT_AVAILABLE"),
+        (1, None),
+    ]
+    three.start(1)
+    three.wait_in_sync(topic)
+    elected = at(three, "election", "preferred", *([topic] if named else []))
+    assert elected.code == 0, elected
+    mine = {row["partition"]: (row["old"], row["new"]) for row in elected.rows if row["topic"] == topic}
+    assert mine[0][0] in (2, 3) and mine[0][1] == 1
+    assert mine.get(1, (2, 2)) == (2, 2)
+    again = at(three, "election", "preferred", topic, form="table")
+    assert again.code == 0 and "every partition is led by its preferred replica" in again.stderr
