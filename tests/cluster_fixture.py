@@ -21,14 +21,16 @@ from typing import Any
 import pytest
 
 from klog.client.blocking import BlockingChannel
+from klog.coordination import brokers as registrations
 from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import CannotConnect, PeerError, TimedOut
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 
 LOOK_EVERY_S = 0.02
-ANSWER_S = 5.0
+ANSWER_S = 10.0
 WAIT_S = 30.0
 """What is waited for comes within a few seconds; a machine with other things to do gets more."""
 
@@ -186,6 +188,12 @@ class RunningCluster:
             return True
 
         self.wait_until(known, f"brokers {sorted(wanted)} know a controller and one another")
+
+    def wait_until_unregistered(self, broker_id: int) -> None:
+        """Until ZooKeeper has no entry of that broker: what a dead one left there goes with its session."""
+        with ZooKeeper(self.zookeeper) as session:
+            session.start()
+            self.wait_until(lambda: registrations.find(session, broker_id) is None, f"broker {broker_id} is gone")
 
     def wait_in_sync(self, topic: str, timeout_s: float = WAIT_S) -> float:
         """Until every broker that answers says that each partition is led and all of its replicas are in sync."""

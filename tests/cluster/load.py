@@ -113,6 +113,12 @@ class Load:
         left = self._producer.flush(WAIT_S)
         assert left == 0, f"{left} messages were neither acknowledged nor given up"
 
+    def abandon(self) -> None:
+        """Send no more, and wait for nothing."""
+        self._stop.set()
+        self._thread.join()
+        self._producer.purge()
+
 
 @contextmanager
 def load(bootstrap: str, topic: str, partitions: int = 1, **settings: object) -> Iterator[Load]:
@@ -122,8 +128,10 @@ def load(bootstrap: str, topic: str, partitions: int = 1, **settings: object) ->
         running.wait_for_more(50 * partitions)
         running.forget_gaps()
         yield running
-    finally:
-        running.stop()
+    except BaseException:
+        running.abandon()
+        raise
+    running.stop()
 
 
 def produce(bootstrap: str, topic: str, values: list[bytes], partition: int = 0, **settings: object) -> list[int]:
@@ -152,6 +160,7 @@ def try_produce(
             "bootstrap.servers": bootstrap,
             "acks": "all",
             "linger.ms": 5,
+            "batch.num.messages": 100,
             "message.timeout.ms": 30_000,
             "retry.backoff.ms": 20,
             "reconnect.backoff.ms": 20,

@@ -1,0 +1,173 @@
+"""What three replicas promise: what is acknowledged is on all that are in sync, and who returns catches up.
+
+The brokers are real, and die as brokers die.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from confluent_kafka import KafkaError
+
+from tests.cluster.load import judge, load, produce, read, try_produce
+from tests.cluster.replica_bytes import assert_identical, extent, folder_of, segments
+from tests.cluster_fixture import RunningCluster
+
+SMALL_SEGMENTS = {"segment.bytes": "65536"}
+
+
+def followers(cluster: RunningCluster, topic: str) -> list[int]:
+    leader = cluster.leader_of(topic)
+    return [one for one in cluster.brokers if one != leader]
+
+
+def texts(first: int, count: int, size: int = 100) -> list[bytes]:
+    return [b"%010d" % number + os.urandom(size // 2).hex().encode() for number in range(first, first + count)]
+
+
+def test_every_replica_has_the_same_bytes(three: RunningCluster, topic: str) -> None:
+    three.create(topic, partitions=3, segment_bytes="65536")
+    for partition in range(3):
+        produce(three.bootstrap, topic, texts(0, 2000), partition)
+    assert assert_identical(three, topic, partitions=3) > 3 * 2000 * 100
+    assert len(segments(folder_of(three, 1, topic))) > 2
+
+
+def test_a_batch_with_more_messages_than_bytes_leaves_the_same_hole(three: RunningCluster, topic: str) -> None:
+    """Compressed, equal messages: more offsets than bytes, so a hole of zeros stands behind the batch."""
+    three.create(topic)
+    same = [b"0123456789"] * 5000
+    settings: dict[str, object] = {"compression.type": "zstd", "linger.ms": 200, "batch.num.messages": 5000}
+    produce(three.bootstrap, topic, same, **settings)
+    produce(three.bootstrap, topic, texts(0, 10))
+    assert assert_identical(three, topic) > 0
+    assert len(read(three.bootstrap, topic)[0]) == 5010
+
+
+def test_a_follower_that_was_killed_leaves_the_isr_and_catches_up(three: RunningCluster, topic: str) -> None:
+    three.create(topic)
+    leader = three.leader_of(topic)
+    follower = followers(three, topic)[0]
+    with load(three.bootstrap, topic) as running:
+        three.kill(follower)
+        three.wait_until(lambda: follower not in three.isr_of(topic), "the dead follower is out of the ISR")
+        assert three.leader_of(topic) == leader
+        running.wait_for_more(500)
+        three.start(follower)
+        three.wait_in_sync(topic)
+        running.wait_for_more(100)
+    assert running.failed == []
+    judge(running, three.bootstrap)
+    three.wait_in_sync(topic)
+    assert_identical(three, topic)
+
+
+def test_a_follower_that_hangs_leaves_the_isr_and_comes_back(three: RunningCluster, topic: str) -> None:
+    """Stopped, not dead: its connections stay open, so it is time that tells."""
+    three.create(topic)
+    follower = next(one for one in followers(three, topic) if one != three.controller())
+    with load(three.bootstrap, topic) as running:
+        three.pause(follower)
+        three.wait_until(lambda: follower not in three.isr_of(topic), "the paused follower is out of the ISR")
+        running.wait_for_more(200)
+        three.cont(follower)
+        three.wait_in_sync(topic)
+    assert running.failed == []
+    judge(running, three.bootstrap)
+    assert_identical(three, topic)
+
+
+def test_too_few_in_sync(three: RunningCluster, topic: str) -> None:
+    """Two of three dead: acks=all is refused by name and not written; acks=1 and reads go on; all is well after."""
+    three.create(topic)
+    before = produce(three.bootstrap, topic, texts(0, 100))
+    dead = followers(three, topic)
+    survivor = three.leader_of(topic)
+    three.kill(*dead)
+    three.wait_until(lambda: three.isr_of(topic) == {survivor}, "the ISR is the leader alone")
+    offsets, errors = try_produce(three.bootstrap, topic, [b"refused"], retries=0)
+    assert offsets == [] and [one.code() for one in errors] == [KafkaError.NOT_ENOUGH_REPLICAS]
+    assert produce(three.bootstrap, topic, [b"one will do"], acks=1)[0] > before[-1]
+    assert len(read(three.bootstrap, topic)[0]) >= 100
+    three.start(*dead)
+    three.wait_in_sync(topic)
+    produce(three.bootstrap, topic, texts(200, 50))
+    values = [value for _, value in read(three.bootstrap, topic)[0]]
+    assert len(values) == 151 and b"refused" not in values
+    assert_identical(three, topic)
+
+
+def test_a_leader_that_returns_with_an_empty_disk_is_refilled(three: RunningCluster, topic: str) -> None:
+    """It must not make the others truncate to nothing (rule R1)."""
+    three.create(topic, segment_bytes="65536")
+    told = produce(three.bootstrap, topic, texts(0, 3000))
+    emptied = three.leader_of(topic)
+    three.kill(emptied)
+    shutil.rmtree(three.brokers[emptied].folder / "data")
+    three.wait_until_unregistered(emptied)  # it cannot show that it is the one which left the entry (rule R7)
+    three.start(emptied)
+    three.wait_in_sync(topic)
+    assert [offset for offset, _ in read(three.bootstrap, topic)[0]] == told
+    assert_identical(three, topic)
+
+
+def test_a_partition_whose_only_in_sync_replica_lost_its_disk_waits(three: RunningCluster, topic: str) -> None:
+    """Its log is gone, the others were behind: nobody may lead, or what was acknowledged would be lost."""
+    three.create(topic, min_insync_replicas="1")
+    last = three.leader_of(topic)
+    behind = followers(three, topic)
+    three.kill(*behind)
+    three.wait_until(lambda: three.isr_of(topic) == {last}, "the ISR is the leader alone")
+    produce(three.bootstrap, topic, texts(0, 100))
+    three.kill(last)
+    shutil.rmtree(three.brokers[last].folder / "data" / f"{topic}-0")
+    three.start()
+    three.create(topic + "-later")  # by then the controller has heard of all that came back
+    assert three.leader_of(topic) == -1
+    assert three.isr_of(topic) == {last}
+
+
+def test_another_machine_takes_over_the_id_of_a_dead_one(three: RunningCluster, topic: str) -> None:
+    """The same id, another address, an empty disk: it gets every replica that the dead one had."""
+    three.create(topic, partitions=2)
+    told = [produce(three.bootstrap, topic, texts(0, 500), partition) for partition in range(2)]
+    three.kill(3)
+    old = three.brokers[3]
+    three.wait_until_unregistered(3)
+    replacement = three.add(3, old.folder.with_name(f"replacement-of-{old.process.pid if old.process else 0}"))
+    three.start(3)
+    assert replacement.bootstrap != old.bootstrap
+    three.wait_in_sync(topic)
+    found = read(replacement.bootstrap, topic, 2)
+    assert [[offset for offset, _ in found[partition]] for partition in range(2)] == told
+    assert_identical(three, topic, partitions=2)
+
+
+def test_a_follower_takes_up_where_retention_has_left_the_leader(three: RunningCluster, topic: str) -> None:
+    """What the leader has deleted meanwhile is not to be had: the follower begins where the leader does."""
+    three.create(topic, segment_bytes="65536")
+    produce(three.bootstrap, topic, texts(0, 1500))
+    follower = followers(three, topic)[0]
+    three.kill(follower)
+    produce(three.bootstrap, topic, texts(1500, 1500))
+    admin_delete_up_to(three, topic, 2500)
+    start = read(three.bootstrap, topic)[0][0][0]
+    three.start(follower)
+    three.wait_in_sync(topic)
+    produce(three.bootstrap, topic, texts(3000, 10))
+    assert_identical(three, topic)
+    three.kill(*[one for one in three.brokers if one not in (follower, three.controller())][:1])
+    assert read(three.bootstrap, topic)[0][0][0] == start
+    assert extent(segments(folder_of(three, follower, topic)))[0] <= start
+
+
+def admin_delete_up_to(cluster: RunningCluster, topic: str, number: int) -> None:
+    """DeleteRecords before the number-th message."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    offset = read(cluster.bootstrap, topic)[0][number][0]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result(20)

@@ -1,0 +1,155 @@
+"""Topics on several brokers: made, grown, changed and deleted through any of them, with some of them down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
+
+from klog.protocol.apis import ApiKey
+from tests.cluster.load import WAIT_S, produce, read, try_produce
+from tests.cluster_fixture import RunningCluster
+
+INVALID_REPLICATION_FACTOR = 38
+INVALID_REPLICA_ASSIGNMENT = 39
+INVALID_PARTITIONS = 37
+ANSWER_S = 20.0
+
+
+def admin(cluster: RunningCluster, broker_id: int | None = None) -> AdminClient:
+    servers = cluster.bootstrap if broker_id is None else cluster.brokers[broker_id].bootstrap
+    return AdminClient({"bootstrap.servers": servers, "log_level": 0})
+
+
+def folders(cluster: RunningCluster, topic: str) -> list[Path]:
+    return [
+        found
+        for broker in cluster.brokers.values()
+        for found in (broker.folder / "data").glob(f"{topic}-*")
+        if found.is_dir()
+    ]
+
+
+def test_made_through_every_broker(three: RunningCluster, topic: str) -> None:
+    for broker_id in three.brokers:
+        name = f"{topic}-{broker_id}"
+        assert three.try_create(name, 3, broker_id=broker_id) == 0
+        three.wait_in_sync(name)
+        leaders = [part.leader_id for part in three.partitions(name).values()]
+        assert sorted(leaders) == [1, 2, 3], "leaders are spread"
+        produce(three.bootstrap, name, [b"there"])
+
+
+def test_made_for_a_producer_that_asks(three: RunningCluster, topic: str) -> None:
+    """Whichever broker the producer has asked; with the brokers' default factor."""
+    for broker_id in three.brokers:
+        name = f"{topic}-{broker_id}"
+        producer = Producer({"bootstrap.servers": three.brokers[broker_id].bootstrap, "acks": "all", "log_level": 0})
+        producer.produce(name, b"first")
+        assert producer.flush(WAIT_S) == 0
+        three.wait_in_sync(name)
+        assert len(three.partitions(name)[0].replica_nodes) == 3
+        assert [value for _, value in read(three.bootstrap, name)[0]] == [b"first"]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "factor", "wanted"),
+    [
+        (None, 4, INVALID_REPLICATION_FACTOR),
+        (None, 0, INVALID_REPLICATION_FACTOR),
+        ([[1, 9]], 1, INVALID_REPLICA_ASSIGNMENT),
+        ([[2, 2]], 1, INVALID_REPLICA_ASSIGNMENT),
+        ([[1, 2], [3]], 1, INVALID_REPLICA_ASSIGNMENT),
+        ([[]], 1, INVALID_REPLICA_ASSIGNMENT),
+    ],
+    ids=["factor above the brokers", "no replica", "unknown broker", "doubled broker", "uneven", "empty"],
+)
+def test_placements_that_are_refused(
+    three: RunningCluster, topic: str, assignment: list[list[int]] | None, factor: int, wanted: int
+) -> None:
+    for broker_id in three.brokers:
+        assert three.try_create(topic, factor=factor, assignment=assignment, broker_id=broker_id) == wanted
+    answer = three.metadata(topics=[topic])
+    assert answer.topics[0].error_code.value == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert folders(three, topic) == []
+
+
+def test_a_factor_above_the_brokers_that_live_is_refused(three: RunningCluster, topic: str) -> None:
+    dead = next(one for one in three.brokers if one != three.controller())
+    three.kill(dead)
+    three.wait_until(lambda: len(three.metadata(topics=[]).brokers) == 2, "two brokers are known")
+    assert three.try_create(topic, factor=3) == INVALID_REPLICATION_FACTOR
+    assert three.try_create(topic, factor=2) == 0
+    three.wait_in_sync(topic)
+
+
+def test_deletion_goes_on_when_a_broker_returns(three: RunningCluster, topic: str) -> None:
+    three.create(topic, partitions=2)
+    produce(three.bootstrap, topic, [b"gone soon"])
+    away = next(one for one in three.brokers if one != three.controller())
+    three.kill(away)
+    answer = three.ask(three.answering[0], ApiKey.DELETE_TOPICS, 3, topic_names=[topic], timeout=10_000)
+    assert answer.responses[0].error_code.value in (0, KafkaError.REQUEST_TIMED_OUT)
+    three.wait_until(
+        lambda: all(f.is_relative_to(three.brokers[away].folder) for f in folders(three, topic)),
+        "the brokers that live have deleted it",
+    )
+    assert read_is_refused(three, topic)
+    assert folders(three, topic), "the broker that is away still has it"
+    three.start(away)
+    three.wait_until(lambda: not folders(three, topic), "the broker that came back has deleted it")
+    three.wait_until(lambda: three.try_create(topic, partitions=1) == 0, "the name is free again")
+    three.wait_in_sync(topic)
+    assert read(three.bootstrap, topic)[0] == []
+    produce(three.bootstrap, topic, [b"new"])
+
+
+def read_is_refused(cluster: RunningCluster, topic: str) -> bool:
+    code: int = cluster.metadata(topics=[topic]).topics[0].error_code.value
+    return code == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_partitions_are_added(three: RunningCluster, topic: str) -> None:
+    three.create(topic, partitions=1)
+    produce(three.bootstrap, topic, [b"old"])
+    asking = admin(three, 3)
+    for future in asking.create_partitions([NewPartitions(topic, 4)]).values():
+        future.result(ANSWER_S)
+    three.wait_until(lambda: len(three.partitions(topic)) == 4, "four partitions")
+    three.wait_in_sync(topic)
+    assert all(len(part.replica_nodes) == 3 for part in three.partitions(topic).values())
+    for partition in range(4):
+        produce(three.bootstrap, topic, [b"new"], partition)
+    assert [len(found) for found in read(three.bootstrap, topic, 4).values()] == [2, 1, 1, 1]
+
+
+def test_a_setting_holds_at_once_on_every_broker(three: RunningCluster, topic: str) -> None:
+    """Each partition is led by another broker; the change is asked of one of them."""
+    three.create(topic, assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+    large = b"x" * 5000
+    for partition in range(3):
+        produce(three.bootstrap, topic, [large], partition)
+    entry = ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    asking = admin(three, 2)
+    for future in asking.incremental_alter_configs([resource]).values():
+        future.result(ANSWER_S)
+    for partition in range(3):
+        three.wait_until(
+            lambda partition=partition: (
+                [  # type: ignore[misc]
+                    one.code() for one in try_produce(three.bootstrap, topic, [large], partition)[1]
+                ]
+                == [KafkaError.MSG_SIZE_TOO_LARGE]
+            ),
+            f"partition {partition} refuses what is too large now",
+        )
