@@ -19,7 +19,8 @@
     not-on-disk           acknowledged, and in no batch of a replica's files
 
 Offsets are ranked, never counted: that they are addresses and leave gaps is nothing to the rules. A send whose outcome
-is unknown is never held to have failed.
+is unknown is never held to have failed. An acknowledgement without an offset (a client takes it so that what it sent
+again was there before) only says that the message must be read.
 """
 
 from __future__ import annotations
@@ -212,10 +213,10 @@ def _reads(facts: _Facts) -> Iterator[Anomaly]:
 def _lost(facts: _Facts) -> Iterator[Anomaly]:
     for begun, ended in facts.acked:
         if begun.value not in facts.read:
-            kind = "lost-write" if ended.offset < facts.read_up_to.get(begun.partition, -1) else "unseen"
+            kind = "lost-write" if 0 <= ended.offset < facts.read_up_to.get(begun.partition, -1) else "unseen"
             text = f"{begun.value}, acknowledged at {ended.offset} ({ended.at:.3f} s), was read by nobody"
             yield Anomaly(kind, begun.partition, text + _where(facts, begun.partition, ended.offset))
-        if facts.replicas[begun.partition]:
+        if facts.replicas[begun.partition] and ended.offset >= 0:
             missing = [r.broker for r in facts.replicas[begun.partition] if not _holds(r, ended.offset)]
             if missing:
                 text = f"{begun.value}, acknowledged at {ended.offset}, is not in the files of {missing}"
@@ -277,6 +278,8 @@ def _producers(facts: _Facts) -> Iterator[Anomaly]:
     last: dict[tuple[str, int], tuple[int, int]] = {}
     for begun, ended in sorted(facts.acked, key=lambda pair: (pair[0].by, pair[0].number)):
         key = begun.by, begun.partition
+        if ended.offset < 0:
+            continue
         number, offset = last.get(key, (-1, -1))
         if ended.offset <= offset:
             text = f"{begun.by} sent {number} to {offset}, then {begun.number} to {ended.offset}"

@@ -15,6 +15,8 @@ STEADY_S = 4.0
 PAUSE_S = 3.0
 SESSION_S = 6.0
 """zookeeper.session.timeout.ms of the brokers: its default."""
+LAG_S = 10.0
+"""replica.lag.time.max.ms, likewise."""
 BEYOND_SESSION_S = SESSION_S + 4.0
 
 TARGETS = ("leader", "follower", "controller", "all")
@@ -27,7 +29,7 @@ SECONDS_OF: dict[str, float | None] = {
     "cut": None,
     "cut-out": None,
     "cut-in": None,
-    "cut-peers": None,
+    "cut-peers": LAG_S + 8.0,
     "cut-zookeeper": None,
     "slow-disk": None,
     "full-disk": None,

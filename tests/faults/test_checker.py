@@ -180,6 +180,10 @@ def test_sends_of_one_producer_out_of_order() -> None:
     assert kinds(events) == {"nonmonotonic-send"}
 
 
+def test_an_acknowledgement_without_an_offset_is_one() -> None:
+    assert kinds(ended("p2-1", offset=-1)) == set()
+
+
 def test_a_high_watermark_that_goes_back() -> None:
     assert kinds([*clean(), Shown(9.6, "c1", 0, 420)]) == {"watermark-back"}
 
