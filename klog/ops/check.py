@@ -211,14 +211,27 @@ def _set_aside(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         is_damage = any(file.endswith(".damaged") for _, file in files)
         messages = [count for count, _ in files]
         counted = "unknown" if None in messages else f"{sum(count or 0 for count in messages):,}"
+        show = f"`klog lost show {topic} -p {partition} --broker {broker}`"
         yield Finding(
             WARNING,
             f"partition {topic}-{partition} on broker {broker}",
             f"{len(files)} stretches {'damaged' if is_damage else 'cut off'} and kept, messages: {counted}",
             "nothing set aside",
-            f"`klog lost show {topic} -p {partition} --broker {broker}`, then remove the files beside the log",
+            _mend(metadata, topic, partition, broker, show)
+            if is_damage
+            else f"{show} and `klog lost replay`, then remove the files beside the log",
             "damage" if is_damage else "lost",
         )
+
+
+def _mend(metadata: Metadata, topic: str, partition: int, broker: int, show: str) -> str:
+    """What helps against a hole: a replica that has the messages, if there is one."""
+    known = metadata.topics[topic].partitions.get(partition) if topic in metadata.topics else None
+    if known is None or len(known.replicas) < 2:
+        return f"{show} has what can still be read"
+    if known.leader == broker:
+        return "let another replica lead: it is filled again from there"
+    return "wait: it is filled again from the leader (--wait 1m)"
 
 
 def _colliding_names(facts: Facts, metadata: Metadata) -> Iterator[Finding]:

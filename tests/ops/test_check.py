@@ -217,6 +217,16 @@ def test_a_broker_that_has_just_died_and_is_still_registered_is_dead_and_nothing
     assert kinds(facts) == ["dead-broker", "under-replicated"]
 
 
+@pytest.mark.parametrize(("broker", "help_"), [(1, "let another replica lead"), (2, "wait: it is filled again")])
+def test_a_hole_is_filled_from_a_replica_that_has_the_messages(broker: int, help_: str) -> None:
+    facts = well()
+    facts.lost = [LostRow("t", 0, broker, 10, 90, None, "magic 7", None, 80, "00000000000000000010.damaged")]
+    (one,) = judge(facts, SUBJECTS)
+    assert one.do.startswith(help_)
+    change_partition(facts, 0, replicas=(broker,), isr=(broker,), leader=broker)
+    assert any(one.kind == "damage" and "lost show" in one.do for one in judge(facts, SUBJECTS))
+
+
 def test_offline_says_which_broker_to_start() -> None:
     facts = well()
     kill(facts, 3)
