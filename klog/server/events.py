@@ -12,8 +12,8 @@ Rules
       order is that of arrival; ``ts`` is the teller's clock.
     * Telling never waits and never fails. What cannot be sent is kept and tried again; of more than `KEPT_MAX` events
       the oldest go, and an event says how many.
-    * A broker alone has no such topic. The controller makes it `SETTLE_S` after it first sees a cluster of several
-      brokers, on as many of them as there are, three at most; what was told before is in it.
+    * A broker alone has no such topic. The controller makes it when there are several brokers and for `SETTLE_S` none
+      has come or gone, on as many of them as there are, three at most; what was told before is in it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ LOOK_AGAIN_S: Final = 1.0
 RETRY_S_MIN: Final = 0.1
 RETRY_S_MAX: Final = 5.0
 ANSWER_WITHIN_S: Final = 10.0
-LAST_WORDS_S: Final = 0.5
+LAST_WORDS_S: Final = 1.0
 """How long a broker that stops tries to have its last events told."""
 
 _MESSAGE_TOO_LARGE: Final = 10
@@ -115,7 +115,8 @@ class Events:
         self._all_sent.set()
         self._sending: asyncio.Task[None] | None = None
         self._producer: _Producer | None = None
-        self._several_since_s: float | None = None
+        self._brokers: frozenset[int] = frozenset()
+        self._same_since_s = 0.0
 
     def tell(self, kind: str, /, **facts: Any) -> None:
         """Something has happened. The facts are what JSON can say: numbers, texts, lists, dicts."""
@@ -182,18 +183,15 @@ class Events:
         broker = self._broker
         if TOPIC in broker.image.topics:
             return True
-        if len(broker.image.brokers) < 2:
-            self._several_since_s = None
-            return False
-        now_s = broker.loop.time()
-        if self._several_since_s is None:
-            self._several_since_s = now_s
-        if not broker.controller.active or now_s - self._several_since_s < SETTLE_S:
+        brokers, now_s = frozenset(broker.image.brokers), broker.loop.time()
+        if brokers != self._brokers:
+            self._brokers, self._same_since_s = brokers, now_s
+        if len(brokers) < 2 or not broker.controller.active or now_s - self._same_since_s < SETTLE_S:
             return False
         topic = {
             "name": TOPIC,
             "num_partitions": 1,
-            "replication_factor": min(REPLICAS_MAX, len(broker.image.brokers)),
+            "replication_factor": min(REPLICAS_MAX, len(brokers)),
             "assignments": [],
             "configs": [{"name": name, "value": value} for name, value in SETTINGS.items()],
         }

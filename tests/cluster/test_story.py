@@ -1,0 +1,113 @@
+"""The cluster's own story in ``klog.events``: told by several brokers while leaders, of it too, are killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from klog.protocol.apis import ApiKey
+from klog.server.events import SETTINGS, TOPIC
+from tests.cluster.load import read
+from tests.cluster_fixture import RunningCluster
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+Story = list[dict[str, Any]]
+
+
+def story(cluster: RunningCluster) -> Story:
+    """Everything in the topic; nothing while there is none."""
+    if cluster.leader_of(TOPIC) < 0:
+        return []
+    return [json.loads(value) for _, value in read(cluster.bootstrap, TOPIC)[0]]
+
+
+def wait_for(cluster: RunningCluster, kind: str, **facts: Any) -> Story:
+    """Until the story has such an event; the story."""
+    found: Story = []
+
+    def is_told() -> bool:
+        found[:] = story(cluster)
+        return any(event["kind"] == kind and facts.items() <= event.items() for event in found)
+
+    cluster.wait_until(is_told, f"{kind} {facts} is told")
+    return found
+
+
+def check(found: Story) -> None:
+    """Nothing is told twice, and each broker tells in order."""
+    times: dict[int, str] = {}
+    for event in found:
+        assert event["ts"] >= times.get(event["broker"], ""), found
+        times[event["broker"]] = event["ts"]
+    twice = [text for text, count in Counter(json.dumps(event) for event in found).items() if count > 1]
+    assert not twice, twice
+
+
+def test_a_leader_that_dies_and_comes_back(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(3).start()
+    cluster.create("t", assignment=[[1, 2, 3]])
+    wait_for(cluster, "topic-created", topic=TOPIC, partitions=1)
+    wait_for(cluster, "leader-elected", topic="t", partition=0, leader=1, old_leader=-1)
+
+    cluster.kill(1)
+    wait_for(cluster, "broker-down", id=1)
+    found = wait_for(cluster, "leader-elected", topic="t", leader=cluster.wait_for_leader("t", other_than=1))
+    assert [event for event in found if event.get("old_leader") == 1]
+
+    cluster.start(1)
+    cluster.wait_in_sync("t")
+    wait_for(cluster, "broker-up", id=1)
+    found = wait_for(cluster, "isr-expanded", topic="t", partition=0)
+    (grown,) = [event for event in found if event["kind"] == "isr-expanded" and event["topic"] == "t"]
+    assert (sorted(grown["isr"]), sorted(grown["old_isr"])) == ([1, 2, 3], [2, 3])
+    check(found)
+
+    command = [sys.executable, "-m", "klog", "tail", TOPIC, "-o", "start", "-e", "-B", cluster.bootstrap]
+    tailed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [json.loads(line) for line in tailed.stdout.splitlines()][: len(found)] == found
+
+
+def test_what_is_told_while_its_own_leader_dies_is_told_once(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(3).start()
+    wait_for(cluster, "topic-created", topic=TOPIC)
+    cluster.wait_in_sync(TOPIC)
+    made = []
+    for round in range(2):
+        victim = cluster.leader_of(TOPIC)
+        for number in range(10):
+            made.append(cluster_topic := f"t{round}-{number}")
+            assert cluster.try_create(cluster_topic, 1, 1) == 0
+            if number == 5:
+                if victim == cluster.controller():  # killed, it would not tell what it has not told yet
+                    assert cluster.stop(victim) == 0
+                else:
+                    cluster.kill(victim)
+                cluster.wait_for_leader(TOPIC, other_than=victim)
+        cluster.start()
+        cluster.wait_in_sync(TOPIC)
+    found = wait_for(cluster, "topic-created", topic=made[-1])
+    assert [event["topic"] for event in found if event["kind"] == "topic-created" and event["topic"] != TOPIC] == made
+    check(found)
+
+
+def test_the_topic_and_its_settings(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(2).start()
+    wait_for(cluster, "topic-created", topic=TOPIC, replication_factor=2)
+    resource = {"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}
+    answer = cluster.ask(1, ApiKey.DESCRIBE_CONFIGS, 1, resources=[resource], include_synonyms=False)
+    found = {one.name: one.value for one in answer.results[0].configs}
+    assert {name: found[name] for name in SETTINGS} == SETTINGS
+
+
+def test_a_cluster_that_is_to_keep_no_story(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(2, klog__events__enable="false").start()
+    cluster.create("t", factor=2)
+    told = cluster.brokers[cluster.controller()].folder / "data" / "state-change.log"
+    cluster.wait_until(lambda: told.exists() and "topic-created" in told.read_text(), "the state-change log has it")
+    answer = cluster.metadata()
+    assert {topic.name for topic in answer.topics} == {"t"}

@@ -1,0 +1,159 @@
+"""What is told: by one broker, into the state-change log; how much is kept; which kinds there are."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klog.config import BrokerConfig
+from klog.protocol.apis import ApiKey
+from klog.server import events
+from klog.server.broker import Broker
+from klog.server.events import KEPT_MAX, PUBLIC, TOPIC, Events
+from tests.broker_fixture import RunningBroker
+from tests.server.asking import ask, create, produce, values
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Lines:
+    """A state-change log in memory."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+
+    def write(self, entry: dict[str, Any]) -> None:
+        self.entries.append(entry)
+
+
+def make(told: Lines, *, to_topic: bool = True) -> Events:
+    """Events of a broker that was made and not started: nothing is sent."""
+    config = BrokerConfig.parse({"broker.id": "7", "zookeeper.connect": "127.0.0.1:1"})
+    return Events(Broker(config), told, to_topic=to_topic)
+
+
+def test_what_is_told_is_written_with_who_and_when() -> None:
+    lines = Lines()
+    make(lines).tell("leader-elected", topic="t", partition=0, leader=2)
+    (entry,) = lines.entries
+    assert list(entry) == ["ts", "broker", "kind", "topic", "partition", "leader"]
+    assert (entry["broker"], entry["kind"], entry["leader"]) == (7, "leader-elected", 2)
+    assert entry["ts"].endswith("Z")
+    assert json.loads(json.dumps(entry)) == entry
+
+
+def test_of_too_much_the_oldest_goes_and_is_counted() -> None:
+    lines = Lines()
+    one = make(lines)
+    for number in range(KEPT_MAX + 5):
+        one.tell("topic-created", topic=f"t{number}")
+    assert one.dropped == 5
+    assert one.told["topic-created"] == KEPT_MAX + 5 == len(lines.entries), "the state-change log has them all"
+
+
+def test_what_nobody_asked_for_is_not_kept() -> None:
+    lines = Lines()
+    one = make(lines, to_topic=False)
+    for number in range(KEPT_MAX + 5):
+        one.tell("topic-created", topic=f"t{number}")
+    one.tell("of-no-public-interest")
+    assert one.dropped == 0
+    assert len(lines.entries) == KEPT_MAX + 6
+
+
+def test_a_kind_is_no_fact() -> None:
+    """A fact may have the name of anything but the kind's own argument."""
+    lines = Lines()
+    make(lines).tell("broker-up", self=1, id=2)
+    assert lines.entries[0]["self"] == 1
+
+
+def test_closing_what_was_never_started() -> None:
+    asyncio.run(make(Lines()).close())
+
+
+def told_in_the_source() -> Iterator[tuple[str, Path]]:
+    """Every kind that a call names: ``tell("kind", ...)``, ``tell("a" if x else "b", ...)``, ``tell_facts, "kind"``."""
+    for path in (ROOT / "klog" / "server").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            asked = node.args
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "tell" and asked:
+                first = asked[0]
+            elif asked and isinstance(asked[0], ast.Attribute) and asked[0].attr == "tell_facts":
+                first = asked[1]
+            else:
+                continue
+            for one in ast.walk(first):
+                if isinstance(one, ast.Constant) and isinstance(one.value, str):
+                    yield one.value, path
+
+
+def test_every_kind_that_is_told_is_explained() -> None:
+    found = list(told_in_the_source())
+    assert len(found) > 10
+    for kind, path in found:
+        assert kind in PUBLIC, f"{path} tells {kind!r}"
+
+
+def test_one_broker_alone_keeps_its_story_to_itself(make_broker: Callable[..., RunningBroker]) -> None:
+    broker = make_broker().start()
+    create(broker.bootstrap, "told")
+    produce(broker.bootstrap, "told", [values(3)])
+    names = {topic.name for topic in ask(broker.bootstrap, ApiKey.METADATA, 5, topics=None).topics}
+    assert names == {"told"}
+    assert broker.stop() == 0
+    lines = (broker.folder / "data" / "state-change.log").read_text().splitlines()
+    entries = [json.loads(line) for line in lines]
+    assert {entry["broker"] for entry in entries} == {1}
+    kinds = [entry["kind"] for entry in entries]
+    assert kinds.index("controller-elected") < kinds.index("topic-created") < kinds.index("leader-elected")
+
+
+def test_damage_that_recovery_finds_is_told(make_broker: Callable[..., RunningBroker]) -> None:
+    broker = make_broker().start()
+    create(broker.bootstrap, "damaged")
+    first, second, _ = produce(broker.bootstrap, "damaged", [values(3), values(3), values(3)])
+    broker.kill()
+    folder = broker.folder / "data"
+    for checkpoint in folder.glob("*checkpoint"):
+        checkpoint.unlink()
+    segment = folder / "damaged-0" / f"{0:020d}.log"
+    data = bytearray(segment.read_bytes())
+    data[second + 80] ^= 1
+    segment.write_bytes(data)
+    broker.start()
+    assert broker.stop() == 0
+    entries = [json.loads(line) for line in (folder / "state-change.log").read_text().splitlines()]
+    (found,) = [entry for entry in entries if entry["kind"] == "damage-found"]
+    assert (found["topic"], found["partition"], found["first_address"], found["found_by"]) == (
+        "damaged",
+        0,
+        second,
+        "recovery",
+    )
+    assert found["end_address"] > second > first
+
+
+@pytest.mark.parametrize("kind", sorted(PUBLIC))
+def test_an_event_makes_a_record(kind: str) -> None:
+    """Each as the topic's readers get it: the kind as the key, JSON as the value, the time of telling."""
+    event = {"ts": "2026-02-01T10:00:00.250Z", "broker": 1, "kind": kind, "ids": (1, 2), "odd": Path("/x"), "ü": "é"}
+    record = events._record(event)
+    assert record.key == kind.encode()
+    assert record.timestamp_ms == 1769940000250
+    assert record.value is not None
+    assert json.loads(record.value) == {**event, "ids": [1, 2], "odd": "/x"}
+
+
+def test_the_topic_is_one_that_may_be_made() -> None:
+    from klog.names import check_topic_name
+
+    check_topic_name(TOPIC)
