@@ -54,7 +54,7 @@ class Host:
         replica.checkpoint()
         if replica.log is not None:
             self.disk.sync_everything("/data")
-        self.disk.replace(CLEAN, b"")
+        self.disk.replace(CLEAN, b"kept" if replica.nothing_lost else b"lost")
         self.die(self.disk.kill())
 
 
@@ -77,8 +77,8 @@ class BrokerProcess(Process):
         self._is_looking = False
         self._probing_since = -9.0
         self._ticks = 0
-        self.was_clean = host.disk.exists(CLEAN)
-        if self.was_clean:
+        self.stopped_with = host.disk.read(CLEAN)
+        if self.stopped_with is not None:
             host.disk.remove(CLEAN)
             host.disk.sync_folder("/data")
         self.replica = Replica(self)
@@ -86,7 +86,7 @@ class BrokerProcess(Process):
         self.world.say(
             "broker %d starts, %s, log end %s",
             host.broker_id,
-            "stopped cleanly" if self.was_clean else "not stopped cleanly",
+            "not stopped cleanly" if self.stopped_with is None else "stopped cleanly",
             None if self.replica.log is None else self.replica.log.end.address,
         )
         self._register()

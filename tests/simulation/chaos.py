@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from tests.simulation.broker import BrokerProcess, Host, new_disk
+from tests.simulation.broker import CONTROLLER, BrokerProcess, Host, new_disk
 from tests.simulation.replica import STATE, state_of
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ WEIGHTS: Mapping[str, float] = {
     "power of all": 0.5,
     "kill all": 0.7,
     "empty": 1,
+    "empty and kill": 0.5,
+    "tear": 0.5,
+    "rot and kill": 0.5,
     "stop": 1,
     "pause": 2,
     "cut": 2,
@@ -27,6 +30,7 @@ WEIGHTS: Mapping[str, float] = {
     "slow disk": 1,
     "zookeeper cut": 1.5,
     "zookeeper away": 0.7,
+    "zookeeper slow": 0.7,
     "expire": 1,
 }
 
@@ -89,16 +93,23 @@ class Chaos:
         self._for_a_while(0.01, longest_s, lambda: host.process is None and host.start())
 
     def may_lose_disk(self, host: Host) -> bool:
-        """Another member of the ISR has run without interruption and runs: nothing rests on this disk alone."""
+        """Another member of the ISR has run without interruption and runs: nothing rests on this disk alone.
+
+        Nor is an ISR change on its way: one that makes this broker the only member, or that adds an incarnation whose
+        disk is exchanged before it arrives, would leave nobody who has everything. That is a disk replaced within one
+        write to ZooKeeper, and beyond what is promised.
+        """
         state = state_of(self.cluster.registry.nodes.get(STATE))
-        process = host.process
-        if state is None or process is None:
+        processes = [other.process for other in self.cluster.hosts.values() if other.process is not None]
+        if state is None or host.process is None:
             return False
-        partition = process.replica.partition
-        if partition is not None and partition.change is not None:
+        if any(one.replica.partition is not None and one.replica.partition.change is not None for one in processes):
             return False
         return any(
-            other is not host and _runs(other.process) and state.ran_on(other.broker_id, other.process.incarnation)
+            other is not host
+            and _runs(other.process)
+            and other.process.replica.log is not None
+            and state.ran_on(other.broker_id, other.process.incarnation)
             for other in self.cluster.hosts.values()
             if other.process is not None
         )
@@ -128,7 +139,7 @@ class Chaos:
         self._away(host)
 
     def _power_of_all(self) -> None:
-        if not self.cluster.log_config.flush_messages == 1 and not self.cluster.flushes_in_time:
+        if self.cluster.log_config.flush_messages != 1 and not self.cluster.flushes_in_time:
             return
         for host in self.cluster.hosts.values():
             self._power_one(host)
@@ -136,11 +147,56 @@ class Chaos:
     def _empty(self) -> None:
         host = self._host()
         if self.may_lose_disk(host):
-            self.world.say("! broker %d gets an empty disk", host.broker_id)
-            if host.process is not None:
-                self.cluster.emptied.add(host.process.incarnation)
-            host.die(new_disk())
+            self._empty_one(host)
             self._away(host)
+
+    def _empty_one(self, host: Host) -> None:
+        self.world.say("! broker %d gets an empty disk", host.broker_id)
+        if host.process is not None:
+            self.cluster.emptied.add(host.process.incarnation)
+        host.die(new_disk())
+
+    def _empty_and_kill(self) -> None:
+        """Back at once with an empty disk, unheard perhaps, and soon after that nobody else is left."""
+        host = self._host()
+        if not self.may_lose_disk(host):
+            return
+        if self.world.draw.random() < 0.5:
+            self._cut_ways([(host.broker_id, other) for other in self.cluster.hosts if other != host.broker_id])
+        self._empty_one(host)
+        self.world.after(0.02, host.start)
+        wait_s = 0.03 + self.world.draw.random() * 0.2
+        for other in self.cluster.hosts.values():
+            if other is not host:
+                self.world.after(wait_s, self._kill_one, other)
+
+    def _tear(self) -> None:
+        """One loses power, the others are killed in the same moment."""
+        host = self._host()
+        if self.may_lose_disk(host):
+            self._power_one(host)
+            for other in self.cluster.hosts.values():
+                if other is not host:
+                    self._kill_one(other)
+
+    def _rot_and_kill(self) -> None:
+        """One stops cleanly and a bit of its log flips on the disk; the others are killed in the same moment."""
+        host = self._host()
+        process = host.process
+        if not self.may_lose_disk(host) or process is None or process.is_paused or process.replica.log is None:
+            return
+        self.world.say("! broker %d stops, and a bit of its disk flips", host.broker_id)
+        host.stop()
+        files = [node for path, node in host.disk.names.items() if path.endswith(".log") and node.data]
+        if files:
+            file = self.world.draw.choice(files)
+            at = self.world.draw.randrange(len(file.data))
+            file.data[at] ^= 1
+            file.durable = bytes(file.data)
+        self._away(host)
+        for other in self.cluster.hosts.values():
+            if other is not host:
+                self._kill_one(other)
 
     def _stop(self) -> None:
         host = self._host()
@@ -213,6 +269,25 @@ class Chaos:
             self.cluster.registry.is_down -= 1
 
         self._for_a_while(0.2, 3.0, end)
+
+    def _zookeeper_slow(self) -> None:
+        self.world.say("! ZooKeeper is slow")
+        self.cluster.registry.is_slow += 1
+
+        def end() -> None:
+            self.world.say("! ZooKeeper is slow no more")
+            self.cluster.registry.is_slow -= 1
+
+        self._for_a_while(0.2, 3.0, end)
+
+    def _kill_follower(self) -> None:
+        """One that is not the controller, when all three are in sync."""
+        nodes = self.cluster.registry.nodes
+        state, office = state_of(nodes.get(STATE)), nodes.get(CONTROLLER)
+        if state is None or office is None or len(state.isr) < len(self.cluster.hosts):
+            return
+        others = [one for one in state.isr if one not in (state.leader, office.data[0])]
+        self._kill_one(self.cluster.hosts[self.world.draw.choice(others)])
 
     def _loss(self) -> None:
         network = self.cluster.network

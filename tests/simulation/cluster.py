@@ -35,6 +35,12 @@ class Plan:
     weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
     every_s: float | None = None
     chaos_s: float = CHAOS_S
+    lost_share: float | None = None
+    """Of requests to the registry."""
+    late_share: float | None = None
+    """Of messages."""
+    silence_s_max: float | None = None
+    """The longest time without an acknowledgement, where the faults leave a leader alive."""
 
 
 class Rules:
@@ -51,6 +57,8 @@ class Cluster:
     def __init__(self, seed: int, plan: Plan) -> None:
         world = self.world = World(seed)
         draw = world.draw
+        if plan.late_share is not None:
+            world.late_share = plan.late_share
         self.plan = plan
         self.rules = Rules(plan.without)
         self.laws = Laws(world)
@@ -66,6 +74,8 @@ class Cluster:
         )
         self.hosts: dict[int, Host] = {}
         self.registry = Registry(world)
+        if plan.lost_share is not None:
+            self.registry.lost_share = plan.lost_share
         self.registry.nodes |= {f"/registrations/{one}": Node(None, 0, 0, None) for one in REPLICAS}
         self.registry.nodes |= {CONTROLLER_EPOCH: Node(0, 0, 0, None), TOPIC: Node(None, 0, 0, None)}
         self.hosts |= {one: Host(self, one) for one in REPLICAS}
@@ -82,6 +92,8 @@ class Cluster:
         """Raises Violation."""
         world = self.world
         world.run(self.plan.chaos_s)
+        if self.plan.silence_s_max is not None:
+            self.laws.go_on(self.plan.silence_s_max)
         self.chaos.heal()
         world.run(world.now + 1.0)
         for producer in self.producers:
@@ -96,7 +108,9 @@ class Cluster:
                 if self._is_lost():
                     return
                 raise Violation("everything comes to rest", why)
-        self.laws.end({one: log for one, host in self.hosts.items() if (log := _log(host)) is not None})
+        state = state_of(self.registry.nodes[STATE])
+        assert state is not None
+        self.laws.end(state.leader, {one: log for one, host in self.hosts.items() if (log := _log(host)) is not None})
 
     def _is_lost(self) -> bool:
         """All that is left in the ISR had its disk emptied: the partition rightly waits for somebody to decide.

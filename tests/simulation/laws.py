@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from klog.record.batch import walk
@@ -23,16 +24,17 @@ def messages(data: bytes) -> list[tuple[int, Message]]:
     ]
 
 
-def content(log: Log) -> bytes:
-    """All bytes of a log, its batches one behind the other."""
-    parts: list[bytes] = []
+def content(log: Log) -> dict[int, bytes]:
+    """The batches of a log by address."""
+    batches: dict[int, bytes] = {}
     address = log.start_address
     while address < log.end.address:
         _, ranges = log.read_from(address, 1 << 20)
-        for file, position, size in ranges:
-            parts.append(file.read_at(position, size))
-            address += size
-    return b"".join(parts)
+        data = b"".join(file.read_at(position, size) for file, position, size in ranges)
+        for at, header in walk(memoryview(data)):
+            batches[header.base_offset] = data[at : at + header.size_bytes]
+            address = header.next_address
+    return batches
 
 
 class Laws:
@@ -64,23 +66,32 @@ class Laws:
         self.acked[message] = offset
         self.acked_s.append(self.world.now)
 
+    def go_on(self, silence_s_max: float) -> None:
+        """Acknowledgements went on all the time."""
+        times = [*self.acked_s, self.world.now]
+        longest_s = max(b - a for a, b in pairwise(times))
+        if longest_s > silence_s_max:
+            raise Violation("acknowledgements go on", f"there was none for {longest_s:.2f} s")
+
     def shown(self, reader: int, offset: int, message: Message) -> None:
         known = self.read.setdefault(offset, message)
         if known != message:
             raise Violation("one message an offset", f"reader {reader} read {message} at {offset}, was {known}")
 
-    def end(self, logs: dict[int, Log]) -> None:
-        """When all is quiet: what was acknowledged is there once, what was read too, and all replicas are equal."""
+    def end(self, leader: int, logs: dict[int, Log]) -> None:
+        """When all is quiet: what was acknowledged is there once, what was read too, and all replicas are equal.
+
+        Where the leader has a recorded hole, in what was never acknowledged, others may have more.
+        """
         contents = {broker_id: content(log) for broker_id, log in logs.items()}
-        first = next(iter(contents.values()))
+        led = contents[leader]
+        holes = logs[leader].holes
         for broker_id, one in contents.items():
-            if one != first:
-                at = next(
-                    (i for i, (a, b) in enumerate(zip(one, first, strict=False)) if a != b), min(len(one), len(first))
-                )
-                raise Violation("replicas are equal", f"broker {broker_id} differs from byte {at} on")
+            for address in sorted(led.keys() | one.keys()):
+                if led.get(address) != one.get(address) and not any(start <= address < end for start, end in holes):
+                    raise Violation("replicas are equal", f"brokers {leader} and {broker_id} differ at {address}")
         there: dict[Message, int] = {}
-        for offset, message in messages(first):
+        for offset, message in messages(b"".join(led.values())):
             if message in there:
                 raise Violation("nothing twice", f"{message} at {there[message]} and {offset}")
             there[message] = offset

@@ -8,7 +8,7 @@ from klog.coordination.partition_states import PartitionState
 from klog.replication import election
 from klog.replication.election import Decision, Situation
 from tests.simulation.network import ENDED, REFUSED
-from tests.simulation.registry import LOST, OK, Check, Node, Put
+from tests.simulation.registry import ANY, LOST, OK, Check, Node, Put
 from tests.simulation.replica import REPLICAS, STATE, Facts, data_of, state_of
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Office:
         )
         state = found.applied(self.state, self.epoch)
         fences = [self.fence] if self.cluster.rules.holds("Z1 controller") else []
-        version = state.version if self.cluster.rules.holds("Z1 version") or state.version < 0 else -2
+        version = state.version if self.cluster.rules.holds("Z1 version") or state.version < 0 else ANY
 
         def done(outcome: str, _: object) -> None:
             self._is_settling = False
@@ -149,9 +149,6 @@ class Office:
                 )
             self.doubt()
 
-        if version == -2:  # the rule is taken out: whatever stands there is overwritten
-            node = self.cluster.registry.nodes[STATE]
-            version = node.version
         self.process.session.multi([*fences, Put(STATE, data_of(state), version)], done)
 
     # --- Telling and asking -------------------------------------------------------------------------------------------
@@ -215,10 +212,10 @@ class Office:
         self._asked_s.pop((one, "ping"), None)
         if self.is_over or self.registered.get(one) != incarnation:
             return
-        if isinstance(answer, tuple) and answer[1] == incarnation and sent_s >= self._changed_s:
-            if one not in self.heard:
-                self.heard.add(one)
-                self.doubt()
+        is_new = one not in self.heard and sent_s >= self._changed_s
+        if is_new and isinstance(answer, tuple) and answer[1] == incarnation:
+            self.heard.add(one)
+            self.doubt()
         if answer is REFUSED:
             if incarnation not in self.trusted and self.refused.get(one) != incarnation:
                 self.world.say("broker %d refuses: it counts as dead", one)
@@ -226,13 +223,14 @@ class Office:
                 self._hear_again()
                 self._told.pop(one, None)
                 self.doubt()
-        elif answer is not ENDED and answer[1] == incarnation and self.refused.get(one) == incarnation:
-            if self.cluster.rules.holds("R6 readmit"):
-                self.world.say("broker %d answers: it was not dead", one)
-                del self.refused[one]
-                self.trusted.add(incarnation)
-                self._told.clear()
-                self.doubt()
+        elif answer is not ENDED and answer[1] == incarnation == self.refused.get(one):
+            if not self.cluster.rules.holds("R6 readmit"):
+                return
+            self.world.say("broker %d answers: it was not dead", one)
+            del self.refused[one]
+            self.trusted.add(incarnation)
+            self._told.clear()
+            self.doubt()
 
     def _described(self, one: int, answer: Any) -> None:
         self._asked_s.pop((one, "describe"), None)

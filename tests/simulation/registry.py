@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from tests.simulation.world import Process, Violation, World
 
 SESSION_S = 2.0
-LOST_SHARE = 0.01
-"""Of all requests; half of these are done all the same."""
+SLOW_S = 1.0
 
+ANY = 1 << 30
 OK, BAD, LOST = "ok", "bad version", "connection lost"
 
 
@@ -34,7 +34,7 @@ class Check(NamedTuple):
 
 
 class Put(NamedTuple):
-    """``version`` -1: create."""
+    """``version`` -1: create; `ANY`: whatever stands there is replaced, which no rule allows."""
 
     path: str
     data: Any
@@ -58,6 +58,9 @@ class Registry:
         self.cut: dict[int, int] = {}
         """Broker ids that cannot reach it -> by how many faults."""
         self.zxid = 0
+        self.is_slow = 0
+        self.lost_share = 0.01
+        """Of all requests; half of these are done all the same."""
         self._sessions: dict[int, Session] = {}
         self._count = 0
         world.after(0.1, self._tick)
@@ -96,7 +99,7 @@ class Registry:
             if isinstance(one, Put) and one.version < 0:
                 if node is not None and not any(isinstance(o, Remove) and o.path == one.path for o in operations):
                     return BAD, 0
-            elif node is None or (one.version >= 0 and node.version != one.version):
+            elif node is None or (one.version != ANY and node.version != one.version):
                 return BAD, 0
         self.zxid += 1
         for one in operations:
@@ -183,7 +186,8 @@ class Session:
         if not self.is_connected or self.is_expired:
             self.process.after(0.1, done, LOST, {})
             return
-        self._last_s = max(self._last_s + 1e-6, world.now + world.delay_s())
+        slow_s = world.draw.random() * SLOW_S if self.registry.is_slow else 0.0
+        self._last_s = max(self._last_s + 1e-6, world.now + world.delay_s() + slow_s)
         world.after(self._last_s - world.now, self._arrive, act, done)
 
     def _arrive(self, act: Callable[[], tuple[str, Any]], done: Callable[[str, Any], object]) -> None:
@@ -191,9 +195,10 @@ class Session:
         if self.is_expired:
             self.process.after(0.1, done, LOST, {})
             return
-        chance = world.draw.random() if self.is_connected else LOST_SHARE * world.draw.random()
-        if chance < LOST_SHARE:
-            if chance < LOST_SHARE / 2 and not self.registry.is_down:
+        lost_share = self.registry.lost_share if self.is_connected else 1.0
+        chance = world.draw.random()
+        if chance < lost_share:
+            if chance < lost_share / 2 and not self.registry.is_down:
                 act()
             self.process.after(0.05 + world.delay_s(), done, LOST, {})
             return

@@ -26,13 +26,6 @@ def _anyone_alive(state: PartitionState, situation: Situation) -> tuple[int, ...
     return tuple(one for one in state.isr if situation.serves(one))
 
 
-def _as_recorded(state: PartitionState, members: Any) -> dict[int, int]:
-    return {one: situation_live[one] for one in members}
-
-
-situation_live: dict[int, int] = {}
-
-
 _first_back = election._first_back
 
 
@@ -70,6 +63,17 @@ def _propose_by_id(self: Partition, now_s: float, alive: Mapping[int, int], *arg
     return _propose_isr(self, now_s, alive, *arguments)
 
 
+_adopt = Partition.adopt
+
+
+def _adopt_and_remember(self: Partition, membership: Any) -> bool:
+    """What was said before somebody left the ISR still counts."""
+    said = dict(self._positions)
+    is_newer = _adopt(self, membership)
+    self._positions |= said
+    return is_newer
+
+
 _advance = Partition._advance
 
 
@@ -103,7 +107,7 @@ PATCHES: Mapping[str, tuple[Patch, ...]] = {
     "R1 wait for all": ((election, "_first_back", _not_waiting),),
     "R2": ((Partition, "_count", _count_new_isr_only),),
     "R3 epoch": ((Partition, "check_replica", _check_no_epoch),),
-    "R3 incarnation": ((Partition, "propose_isr", _propose_by_id),),
+    "R3 incarnation": ((Partition, "propose_isr", _propose_by_id), (Partition, "adopt", _adopt_and_remember)),
     "R3 agreement": ((Partition, "divergence", lambda self, last_epoch, end_address: None),),
     "D4 leader": ((Partition, "_advance", _advance_unflushed), (Partition, "append", _append_and_count)),
     "R5": ((election, "without_dead", _dead_stay),),

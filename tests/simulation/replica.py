@@ -91,6 +91,8 @@ class Replica:
         self.log: Log | None = None
         self.high_watermark = LogEnd(0, 0)
         self.is_whole = True
+        self.nothing_lost = process.stopped_with == b"kept"
+        """Nothing that it ever had: a clean stop after a loss does not make it good."""
         self._checkpointed = 0
         self._is_flushing = False
         self._is_making_new = False
@@ -126,7 +128,7 @@ class Replica:
         log = self.log
         if log is None:
             return None
-        was_safe = self.process.was_clean or log.config.flush_messages == 1 or not self.rules.holds("R1 safe")
+        was_safe = self.nothing_lost or log.config.flush_messages == 1 or not self.rules.holds("R1 safe")
         is_whole = self.is_whole or not self.rules.holds("R1 whole")
         return Facts(log.last_epoch, log.end.address, is_whole, was_safe, True)
 
@@ -136,11 +138,15 @@ class Replica:
         """LeaderAndIsr: "ok", or "failed" where this broker cannot."""
         if state.leader_epoch < self.leader_epoch:
             return "ok"
+        if self.log is not None and state.ran_on(self.broker_id, self.process.incarnation):
+            self.nothing_lost = True
         if state.leader_epoch == self.leader_epoch and state.leader == self.leader:
             if state.version > self.state_version and self.partition is not None:
                 self._adopt(state)
             self.state_version = max(self.state_version, state.version)
-            if self.partition is not None or self.leader != self.broker_id or self._is_making_new:
+            if self.partition is not None or self._is_making_new:
+                return "ok"
+            if self.leader != self.broker_id and self.log is not None:
                 return "ok"
         if state.leader == self.broker_id:
             return self._be_leader(state)
@@ -224,16 +230,20 @@ class Replica:
         self._stop_following()
         self.leader, self.leader_epoch, self.state_version = state.leader, state.leader_epoch, state.version
         if self.log is None:
-            if state.leader < 0 and self.rules.holds("R1 no leader, no log"):
-                return  # an empty log must not look like one that has what is committed
+            if self.rules.holds("R1 no empty log") and self._counts_as_earlier(state):
+                return  # an empty log must not look like the one that was counted in
             self.log = self._create()
         self.log.forget_empty_epochs()
-        if self.leader >= 0 and self.log.damages:
+        if self.leader >= 0 and self.log.damages and not self._counts_as_earlier(state):
             self._refill(self.log)
         if not self.rules.holds("R3 divergence"):
             self._cut(self.high_watermark.address)
         if self.leader >= 0:
             self._fetch()
+
+    def _counts_as_earlier(self, state: PartitionState) -> bool:
+        """Whether the ISR still counts an earlier incarnation of this broker."""
+        return self.broker_id in state.isr and not state.ran_on(self.broker_id, self.process.incarnation)
 
     def _refill(self, log: Log) -> None:
         """What is damaged is taken again from the leader, and all behind it (rule L2)."""
@@ -316,11 +326,11 @@ class Replica:
             if partition is None:
                 call.answer(NotLeader("not the leader"))
             elif position.end_address < partition.log.end.address:
-                _, ranges = partition.log.read_from(position.end_address, FETCH_BYTES)
+                start, ranges = partition.log.read_from(position.end_address, FETCH_BYTES)
                 data = b"".join(file.read_at(at, size) for file, at, size in ranges)
-                call.answer(("data", data, partition.high_watermark))
+                call.answer(("data", start, data, partition.high_watermark))
             elif everybody or self.world.now - call.at > PARKED_S:
-                call.answer(("data", b"", partition.high_watermark))
+                call.answer(("data", position.end_address, b"", partition.high_watermark))
             else:
                 continue
             del self._parked[broker_id]
@@ -451,9 +461,11 @@ class Replica:
                 self._cut(cut_address(log.epoch_starts, log.start_address, log.end.address, found))
             self._fetch()
             return
-        _, data, leaders = answer
+        _, start, data, leaders = answer
         if data:
             try:
+                if start > log.end.address:
+                    log.skip_to(start, "the leader has a hole there")
                 log.append_at(memoryview(bytearray(data)), self.leader_epoch)
             except CorruptLog:
                 self.process.after(AGAIN_S, self._fetch_later, number)
@@ -511,9 +523,12 @@ class Replica:
             self._wake()
             if partition.is_deserted(self.world.now, LAG_S):
                 self._read_again(partition)
-        elif self.leader >= 0 and self.leader != self.broker_id:
-            if self.world.now - self._fetch_sent_s > FETCH_PATIENCE_S:
-                self._fetch()
+        elif (
+            self.log is not None
+            and self.leader not in (-1, self.broker_id)
+            and self.world.now - self._fetch_sent_s > FETCH_PATIENCE_S
+        ):
+            self._fetch()
 
     def _read_again(self, partition: Partition) -> None:
         """Rule R6: a leader that nobody fetches from asks whether it leads."""

@@ -31,6 +31,8 @@ class World:
         self.draw = random.Random(seed)
         self.now = 0.0
         self.events = 0
+        self.late_share = 0.005
+        """Of all messages: those that others overtake by far."""
         self._queue: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._trace: list[tuple[float, str, tuple[Any, ...]]] = []
 
@@ -56,9 +58,9 @@ class World:
     def delay_s(self) -> float:
         """How long a message is on its way: mostly a moment, now and then long enough to be overtaken."""
         chance = self.draw.random()
-        if chance < 0.95:
-            return 0.0005 + chance * 0.003
-        return self.draw.random() * (0.05 if chance < 0.995 else 1.0)
+        if chance < self.late_share:
+            return self.draw.random()
+        return 0.0005 + chance * 0.003 if chance < 0.95 else self.draw.random() * 0.05
 
 
 class Process:
