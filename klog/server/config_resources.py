@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from klog.server.image import TopicImage
 
 
+DELETE = 1
+"""IncrementalAlterConfigs' operation that gives a setting back."""
+
+
 class ResourceType(IntEnum):
     """What settings belong to; Kafka has more, which klog has not."""
 
@@ -32,6 +36,18 @@ class Source(IntEnum):
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
 
+
+KAFKAS_THROTTLES = frozenset(
+    {
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+    }
+)
+"""What kafka-reassign-partitions sets for a throttle, and takes away whenever it looks how far it is. A klog throttle
+goes with its reassignment: these are never set, so that taking them away is done already."""
 
 _TYPES = {"bool": 1, "string": 2, "enum": 2, "int": 5, "bytes": 5, "ms": 5, "float": 6, "list": 7}
 """Kind of a setting -> the protocol's type: BOOLEAN 1, STRING 2, LONG 5, DOUBLE 6, LIST 7."""
@@ -126,6 +142,9 @@ async def alter_topics(
         try:
             if times_named[kind, name] > 1:
                 raise InvalidRequest(f"resource {name!r} is named {times_named[kind, name]} times in one request")
+            if kind == ResourceType.BROKER and _takes_kafkas_throttles_away(resource):
+                answers.append(answer)
+                continue
             _check_can_alter(kind)
             broker.controller.require()
             existing_topic(broker, name)
@@ -134,6 +153,11 @@ async def alter_topics(
             answer |= {"error_code": error.wire, "error_message": error.message}
         answers.append(answer)
     return answers
+
+
+def _takes_kafkas_throttles_away(resource: Any) -> bool:
+    changes = [(one.name, getattr(one, "config_operation", None)) for one in resource.configs]
+    return bool(changes) and all(name in KAFKAS_THROTTLES and done == DELETE for name, done in changes)
 
 
 def _check_can_alter(kind: int) -> None:

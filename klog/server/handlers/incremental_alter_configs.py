@@ -4,7 +4,7 @@ Behaviour
     SET gives the topic a value, DELETE gives it back to the broker's setting (a setting that the topic does not have is
     no error), APPEND and SUBTRACT add and remove items of a list. A setting stands in a request once. Each resource
     succeeds or fails alone; a change holds at once. A broker's settings are read at its start: changing them is
-    refused.
+    refused, but that Kafka's throttles of replication, which klog never has, may be taken away.
 
 Version notes
     v1 is flexible.
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from klog.config import TOPIC_SETTINGS, BrokerConfig, check_topic_settings, topic_values
 from klog.errors import InvalidConfig, InvalidRequest
 from klog.protocol.apis import ApiKey
-from klog.server.config_resources import alter_topics, given_settings
+from klog.server import config_resources
+from klog.server.config_resources import KAFKAS_THROTTLES, alter_topics, given_settings
 from klog.server.dispatch import Request, handles
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 class Operation(IntEnum):
     SET = 0
-    DELETE = 1
+    DELETE = config_resources.DELETE
     APPEND = 2
     SUBTRACT = 3
 
@@ -48,6 +49,8 @@ def apply(config: BrokerConfig, current: dict[str, str], changes: list[tuple[str
         if name in seen:
             raise InvalidRequest(f"setting {name} is named more than once")
         seen.add(name)
+        if operation == Operation.DELETE and name in KAFKAS_THROTTLES:
+            continue
         if name not in current:
             _check_known(name)
         match operation:
