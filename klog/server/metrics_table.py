@@ -178,9 +178,13 @@ def _table() -> tuple[Metric[Broker], ...]:
         _traffic("bytesin", "bytes_in", "Bytes of batches appended by producers."),
         _traffic("bytesout", "bytes_out", "Bytes of batches sent to consumers."),
         _traffic("totalproducerequests", "produces", "Produce requests, counted for each partition in them."),
-        _traffic("failedproducerequests", "failed_produces", "Of those, the refused ones."),
+        _traffic(
+            "failedproducerequests", "failed_produces", "Produce requests that were refused, counted like all of them."
+        ),
         _traffic("totalfetchrequests", "fetches", "Fetch requests of consumers, counted for each partition in them."),
-        _traffic("failedfetchrequests", "failed_fetches", "Of those, the refused ones."),
+        _traffic(
+            "failedfetchrequests", "failed_fetches", "Fetch requests that were refused, counted like all of them."
+        ),
         _counter(
             "kafka_server_brokertopicmetrics_replicationbytesin_total",
             (),
@@ -209,13 +213,13 @@ def _table() -> tuple[Metric[Broker], ...]:
         _summary(
             "kafka_network_requestmetrics_localtimems",
             _REQUEST,
-            "Of that, milliseconds in the handler.",
+            "Milliseconds of a request in its handler.",
             _request_times("local"),
         ),
         _summary(
             "kafka_network_requestmetrics_remotetimems",
             _REQUEST,
-            "Of that, milliseconds of waiting: for a flush, for replicas, for bytes to read.",
+            "Milliseconds that a request waited: for a flush, for replicas, for bytes to read.",
             _request_times("remote"),
         ),
         _gauge(
