@@ -152,27 +152,6 @@ def _uneven_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             )
 
 
-def _unpreferred_leaders(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    preferred: Counter[int] = Counter()
-    elsewhere: Counter[int] = Counter()
-    for topic in metadata.topics.values():
-        for one in topic.partitions.values():
-            if one.replicas and one.replicas[0] in metadata.brokers:
-                preferred[one.replicas[0]] += 1
-                elsewhere[one.replicas[0]] += one.leader not in (None, one.replicas[0])
-    for broker in sorted(preferred):
-        allowed = int(facts.settings.get(broker, {}).get("leader.imbalance.per.broker.percentage") or 10)
-        if 100 * elsewhere[broker] > allowed * preferred[broker]:
-            yield Finding(
-                WARNING,
-                f"broker {broker}",
-                f"{elsewhere[broker]} of {preferred[broker]} partitions that prefer it are led by others",
-                f"at most {allowed} %",
-                "`klog election preferred`",
-                "unpreferred-leaders",
-            )
-
-
 def _deletions(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     for name, since_ms in sorted(facts.deletions.items()):
         waited_ms = facts.now_ms - since_ms
@@ -285,6 +264,27 @@ def _silent_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             yield Finding(WARNING, f"broker {broker}", found, "registered", "look at its log", "unregistered-broker")
 
 
+def _unpreferred_leaders(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    preferred: Counter[int] = Counter()
+    elsewhere: Counter[int] = Counter()
+    for topic in metadata.topics.values():
+        for one in topic.partitions.values():
+            if one.replicas and one.replicas[0] in metadata.brokers:
+                preferred[one.replicas[0]] += 1
+                elsewhere[one.replicas[0]] += one.leader not in (None, one.replicas[0])
+    for broker in sorted(preferred):
+        allowed = int(facts.settings.get(broker, {}).get("leader.imbalance.per.broker.percentage") or 10)
+        if 100 * elsewhere[broker] > allowed * preferred[broker]:
+            yield Finding(
+                WARNING,
+                f"broker {broker}",
+                f"{elsewhere[broker]} of {preferred[broker]} partitions that prefer it are led by others",
+                f"at most {allowed} %",
+                "`klog election preferred`",
+                "unpreferred-leaders",
+            )
+
+
 def _log_dirs(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     for one in facts.log_dirs:
         if one.error is not None:
@@ -373,13 +373,20 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
         _min_isr_above_factor,
         _under_replicated,
         _uneven_factor,
-        _unpreferred_leaders,
         _reassignments,
         _deletions,
         _set_aside,
         _colliding_names,
     ),
-    "brokers": (_no_controller, _dead_brokers, _silent_brokers, _log_dirs, _default_topics, _differing_settings),
+    "brokers": (
+        _no_controller,
+        _dead_brokers,
+        _silent_brokers,
+        _log_dirs,
+        _unpreferred_leaders,
+        _default_topics,
+        _differing_settings,
+    ),
 }
 
 

@@ -275,10 +275,12 @@ def test_groups(offset: int, lag: int | None, max_lag: int | None, expected: lis
 
 def test_only_what_is_asked_for_is_judged() -> None:
     facts = well()
+    cut(facts)
     unpreferred(facts)
-    dir_offline(facts)
-    assert [one.kind for one in judge(facts, ["topics"])] == ["unpreferred-leaders"]
-    assert [one.kind for one in judge(facts, ["brokers"])] == ["log-dir-offline"]
+    server_down(facts)
+    assert [one.kind for one in judge(facts, ["topics"])] == ["lost"]
+    assert [one.kind for one in judge(facts, ["brokers"])] == ["unpreferred-leaders"]
+    assert [one.kind for one in judge(facts, ["zookeeper"])] == ["zookeeper-down"]
 
 
 # --- With a real broker -----------------------------------------------------------------------------------------------
