@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,6 +217,26 @@ def test_the_controller_dies_in_the_middle_and_the_next_goes_on(three: RunningCl
     assert move(three, topic, (3, 2)) == 0
     wait_done(three, topic, (3, 2))
     load.wait_for_more(100)
+    load.stop()
+    judge(load, three.bootstrap)
+    three.wait_in_sync(topic)
+    assert_identical(three, topic)
+
+
+def test_controllers_die_at_any_moment_and_it_ends_where_it_should(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    chance = random.Random()
+    load = Load(three.bootstrap, topic)
+    load.wait_for_more(100)
+    for target in ((3, 1), (2, 3), (1, 2)):
+        delay_s = chance.uniform(0, 0.2)
+        print(f"to {target}, the controller dies after {delay_s:.3f} s")
+        assert move(three, topic, target) == 0
+        time.sleep(delay_s)  # into the middle of whatever it is doing
+        three.kill(three.controller())
+        three.start()
+        wait_done(three, topic, target)
+        load.wait_for_more(20)
     load.stop()
     judge(load, three.bootstrap)
     three.wait_in_sync(topic)

@@ -162,7 +162,7 @@ class Reassigner:
         """Every partition that is being reassigned, in order."""
         context = self._controller.context
         found = []
-        for name in self._in_progress(context.partitions()):
+        for name in self._all_in_progress():
             entry, state = self._entry(name), context.states.get(name)
             step = reassignment.next_step(entry, state, context.situation(name))
             isr = () if state is None else state.isr
@@ -170,6 +170,15 @@ class Reassigner:
             leader = NO_LEADER if state is None else state.leader
             found.append(Underway(name, entry, leader, missing, step.reason if isinstance(step, Stalled) else ""))
         return sorted(found)
+
+    def _all_in_progress(self) -> list[TopicPartition]:
+        context = self._controller.context
+        return [
+            TopicPartition(topic.name, number)
+            for topic in context.topics.values()
+            if topic.name not in context.deleting
+            for number in reassignment.in_progress(topic)
+        ]
 
     def _in_progress(self, names: Iterable[TopicPartition]) -> list[TopicPartition]:
         context = self._controller.context
