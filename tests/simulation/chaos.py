@@ -179,6 +179,16 @@ class Chaos:
                 if other is not host:
                     self._kill_one(other)
 
+    def _flip_below(self, host: Host, address: int) -> None:
+        """A bit of a batch below the checkpointed high watermark: what rots above it looks like a torn write."""
+        for path, node in host.disk.names.items():
+            first = int(path.rpartition("/")[2][:-4]) if path.endswith(".log") else address
+            size = min(len(node.data), address - first)
+            if size > 0:
+                node.data[self.world.draw.randrange(size)] ^= 1
+                node.durable = bytes(node.data)
+                return
+
     def _rot_and_kill(self) -> None:
         """One stops cleanly and a bit of its log flips on the disk; the others are killed in the same moment."""
         host = self._host()
@@ -187,12 +197,7 @@ class Chaos:
             return
         self.world.say("! broker %d stops, and a bit of its disk flips", host.broker_id)
         host.stop()
-        files = [node for path, node in host.disk.names.items() if path.endswith(".log") and node.data]
-        if files:
-            file = self.world.draw.choice(files)
-            at = self.world.draw.randrange(len(file.data))
-            file.data[at] ^= 1
-            file.durable = bytes(file.data)
+        self._flip_below(host, process.replica.checkpointed)
         self._away(host)
         for other in self.cluster.hosts.values():
             if other is not host:

@@ -93,7 +93,7 @@ class Replica:
         self.is_whole = True
         self.nothing_lost = process.stopped_with == b"kept"
         """Nothing that it ever had: a clean stop after a loss does not make it good."""
-        self._checkpointed = 0
+        self.checkpointed = 0
         self._is_flushing = False
         self._is_making_new = False
         self._fetching = 0
@@ -106,7 +106,7 @@ class Replica:
             saved = self.disk.read(HIGH_WATERMARK)
             if saved is not None:
                 address, offset = map(int, saved.split())
-                self._checkpointed = address
+                self.checkpointed = address
                 self.is_whole = self.log.end.address >= address and not self.log.damages
                 self.high_watermark = min(LogEnd(address, offset), self.log.end)
 
@@ -548,8 +548,8 @@ class Replica:
         """The high watermark to the disk."""
         if self.partition is not None:
             self.high_watermark = max(self.high_watermark, self.partition.high_watermark)
-        if self.log is not None and self.high_watermark.address != self._checkpointed:
-            self._checkpointed = self.high_watermark.address
+        if self.log is not None and self.high_watermark.address != self.checkpointed:
+            self.checkpointed = self.high_watermark.address
             self.disk.replace(HIGH_WATERMARK, b"%d %d" % self.high_watermark)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.simulation.cluster import Cluster, Plan
@@ -21,7 +23,6 @@ class Outcome:
     acked: int
     faults: Counter[str]
     events: int
-    longest_silence_s: float = 0.0
 
     def told(self, lines: int = TRACE_LINES_SHOWN) -> str:
         """What to print of a seed that failed."""
@@ -36,7 +37,7 @@ def simulate(seed: int, plan: Plan | None = None) -> Outcome:
     plan = plan or Plan()
     cluster = Cluster(seed, plan)
     violation: Violation | None = None
-    with taken_out(plan.without):
+    with _quiet(), taken_out(plan.without):
         try:
             cluster.run()
         except Violation as found:
@@ -52,6 +53,17 @@ def simulate(seed: int, plan: Plan | None = None) -> Outcome:
         cluster.chaos.done,
         cluster.world.events,
     )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What the core logs of all these crashes nobody reads; the trace has it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @dataclass

@@ -1,0 +1,63 @@
+"""Worlds by the seed: none breaks a law, each tells the same story twice, and a rule that is taken out is missed.
+
+More of them: scripts/faults --simulate 10000.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.cluster import Plan
+from tests.simulation.removals import BEHIND, REMOVALS, WITHIN, Removal
+from tests.simulation.removed import PATCHES
+from tests.simulation.simulate import simulate, simulate_all
+
+CHUNK = 25
+SEEDS = 500
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_no_world_breaks_a_law(first: int) -> None:
+    total = simulate_all(range(first, first + CHUNK))
+    assert not total.failed, "\n\n".join(outcome.told() for outcome in total.failed)
+    assert total.acked > 20 * CHUNK, "too little happens in these worlds to prove anything"
+    assert sum(total.faults.values()) > 3 * CHUNK
+
+
+@pytest.mark.parametrize("removal", REMOVALS, ids=lambda removal: removal.rule)
+def test_a_rule_that_is_taken_out_is_missed(removal: Removal) -> None:
+    for seed in range(removal.seed, removal.seed + WITHIN):
+        if simulate(seed, removal.planned).violation is not None:
+            break
+    else:
+        pytest.fail(f"{WITHIN} worlds without the rule, and no law was broken")
+    with_it = simulate(seed, removal.plan)
+    assert with_it.violation is None, with_it.told()
+
+
+def test_every_rule_that_can_be_taken_out_is() -> None:
+    taken = {rule for removal in REMOVALS for rule in removal.without}
+    assert taken | BEHIND.keys() >= PATCHES.keys()
+
+
+def test_a_seed_that_fails_tells_its_story_and_the_same_one_again() -> None:
+    removal = next(removal for removal in REMOVALS if removal.rule.startswith("R9"))
+    for seed in range(removal.seed, removal.seed + WITHIN):
+        first = simulate(seed, removal.planned)
+        if first.violation is not None:
+            break
+    again = simulate(seed, removal.planned)
+    assert again.story == first.story
+    assert str(again.violation) == str(first.violation)
+    told = first.told(lines=50)
+    assert told.startswith(f"seed {seed}: {first.violation}")
+    assert len(told.splitlines()) <= 52
+    assert any("is killed" in line or "loses power" in line for line in first.story)
+    assert any("leads in epoch" in line for line in first.story)
+
+
+def test_worlds_differ_by_their_seed_and_repeat_by_it() -> None:
+    outcomes = [simulate(seed, Plan(chaos_s=3.0)) for seed in (1, 2, 1)]
+    first, other, again = [(one.events, one.acked, dict(one.faults)) for one in outcomes]
+    assert first == again
+    assert first != other
