@@ -29,7 +29,7 @@ import sys
 import time
 from collections.abc import Coroutine, Mapping
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from klog.config import BrokerConfig, LogConfig
 from klog.coordination import brokers, cluster, topics
@@ -63,7 +63,6 @@ from klog.server.forward import CLIENT_ID_PREFIX
 from klog.server.image import ClusterImage, apply
 from klog.server.listening import Listening, server_of
 from klog.server.log_care import LogCare
-from klog.server.metrics_endpoint import MetricsEndpoint
 from klog.server.office import Office
 from klog.server.purgatory import Purgatory
 from klog.server.reassignment_throttle import ReassignmentThrottle
@@ -75,6 +74,9 @@ from klog.storage.filesystem import OsFileSystem
 from klog.storage.flusher import Flusher
 from klog.storage.log import Log, LogEnd
 from klog.storage.log_dir import LogDirs
+
+if TYPE_CHECKING:
+    from klog.server.metrics_endpoint import MetricsEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +172,10 @@ class Broker:
             self.auto_creation = AutoCreation(self)
             self.reports = Reports(self)
             self._listen()
-            self._metrics = await MetricsEndpoint.serve(self)
+            if self.config.integer("metrics.port"):
+                from klog.server.metrics_endpoint import MetricsEndpoint  # some milliseconds, for those who want it
+
+                self._metrics = await MetricsEndpoint.serve(self)
             await self._enter()
         except BaseException:
             await self._abandon_start()

@@ -1,9 +1,9 @@
 """``/metrics`` for Prometheus, over HTTP, in threads of its own. Only where ``metrics.port`` is set.
 
 Strategy
-    prometheus-client and the standard library's HTTP server are loaded by `MetricsEndpoint.open` alone, so that a
-    broker without the port pays for neither. A scrape reads and renders in its own thread: the event loop gives the
-    interpreter up for half a millisecond at a time, however many partitions there are.
+    prometheus-client and the standard library's HTTP server are loaded by `MetricsEndpoint.open` alone, and this module
+    by a broker with the port alone, so that others pay for nothing. A scrape reads and renders in its own thread: the
+    event loop gives the interpreter up for half a millisecond at a time, however many partitions there are.
 
 Limits
     One scrape reads at a time. A peer that is silent for `SILENT_S` is hung up on.
@@ -47,11 +47,9 @@ class MetricsEndpoint:
         self._thread.start()
 
     @classmethod
-    async def serve(cls, broker: Broker) -> MetricsEndpoint | None:
-        """Where the broker listens itself, at ``metrics.port``; None where that is 0."""
+    async def serve(cls, broker: Broker) -> MetricsEndpoint:
+        """Where the broker listens itself, at ``metrics.port``."""
         host, port = broker.config.listener[0], broker.config.integer("metrics.port")
-        if not port:
-            return None
         endpoint = await asyncio.to_thread(cls.open, broker, host, port)
         log.info("metrics at http://%s/metrics", endpoint.address)
         return endpoint
