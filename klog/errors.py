@@ -239,6 +239,12 @@ class TransactionsNotServed(RequestError):
     code = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
 
+class ReassignmentInProgress(RequestError):
+    wire = 60
+    code = "REASSIGNMENT_IN_PROGRESS"
+    retriable = True
+
+
 class TopicDeletionDisabled(RequestError):
     wire = 73
     code = "TOPIC_DELETION_DISABLED"

@@ -21,6 +21,7 @@ from klog.errors import (
     NoReassignmentInProgress,
     NotController,
     PreferredLeaderNotAvailable,
+    ReassignmentInProgress,
     UnknownTopicOrPartition,
 )
 from klog.names import TopicPartition
@@ -253,6 +254,24 @@ def test_what_a_removed_replica_leaves_on_a_dead_broker_goes_when_it_is_back(thr
     assert folder_of(three, 2, topic).exists()
     three.start(2)
     wait_done(three, topic, (1, 3))
+
+
+def test_a_topic_grows_when_its_reassignment_is_over(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1, 2]])
+    produce(three.bootstrap, topic, [b"x" * 50_000] * 40)
+
+    def grow() -> int:
+        asked = [{"name": topic, "count": 2, "assignments": None}]
+        answer = three.ask(1, ApiKey.CREATE_PARTITIONS, 1, topics=asked, timeout=10_000, validate_only=False)
+        return int(answer.results[0].error_code.value)
+
+    assert move(three, topic, (3, 2), throttle=50_000) == 0
+    assert grow() == ReassignmentInProgress.wire
+    assert move(three, topic, None) == 0
+    wait_done(three, topic, (1, 2))
+    assert grow() == 0
+    three.wait_in_sync(topic)
+    assert len(placed(three, topic, 1)) == 2
 
 
 def test_a_topic_is_deleted_while_it_is_reassigned(three: RunningCluster, topic: str, session: ZooKeeper) -> None:

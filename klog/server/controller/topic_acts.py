@@ -25,6 +25,7 @@ from klog.errors import (
     InvalidReplicaAssignment,
     KlogError,
     NoNode,
+    ReassignmentInProgress,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
@@ -135,13 +136,17 @@ class TopicActs:
     ) -> None:
         """Give a topic more partitions, ``total`` in all; ``assignment`` is that of the new ones.
 
-        Raises UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment.
+        Raises UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment, ReassignmentInProgress.
         """
         controller = self._controller
         async with controller.acting:
             controller.require()
             context = controller.context
             topic = self._topic(name)
+            if topic.adding or topic.removing:
+                raise ReassignmentInProgress(
+                    f"partitions of topic {name!r} are being reassigned: it can grow when that is over"
+                )
             there = len(topic.partitions)
             if total <= there:
                 raise InvalidPartitions(
