@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from klog.client.metadata import BrokerNode, Metadata, PartitionNode, TopicNode
+from klog.coordination import embedded
 from klog.coordination.topics import Topic
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import UsageError
@@ -20,6 +22,7 @@ from klog.ops.lost import LostRow
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.ops.verbs import make_topic, send
+from tests.zookeeper_fixture import klog_home
 
 NOW_MS = 1_700_000_000_000
 SETTINGS: dict[str, str | None] = {
@@ -313,6 +316,13 @@ def test_a_real_cluster_from_either_address(make_broker: Callable[..., RunningBr
     assert (dead.code, dead.stdout.count("\n")) == (2, 1)
 
 
+def test_whoever_makes_a_topic_that_refuses_acks_all_is_warned(broker: RunningBroker, topic: str) -> None:
+    made = klog("topic", "create", topic, "-X", "min.insync.replicas=2", "-B", broker.bootstrap)
+    assert made.code == 0
+    assert f"min.insync.replicas of {topic} is 2, and it has 1 replicas: acks=all is refused" in made.stderr
+    assert "warning" not in klog("topic", "create", f"{topic}-b", "-B", broker.bootstrap).stderr
+
+
 def test_a_groups_offsets_in_zookeeper(make_broker: Callable[..., RunningBroker], topic: str) -> None:
     broker = make_broker().start()
     make_topic(broker.bootstrap, topic)
@@ -344,3 +354,29 @@ def test_wrong_words_are_wrong_usage() -> None:
     with pytest.raises(UsageError):
         found("host:no-port", None)
     assert klog("check", "everything").code == 2
+
+
+def test_without_zookeeper_the_brokers_still_answer(tmp_path: Path, topic: str) -> None:
+    server = embedded.start(tmp_path / "zookeeper", cache=klog_home() / "cache")
+    try:
+        server.await_serving()
+        broker = RunningBroker(tmp_path / "broker", f"{server.address}/own")
+        try:
+            broker.start()
+            make_topic(broker.bootstrap, topic)
+            server.stop()
+            kinds_found = {one.kind: one for one in found(broker.bootstrap, None)}
+            assert (
+                {"no-zookeeper", "zookeeper-down"}
+                <= kinds_found.keys()
+                <= {
+                    "no-zookeeper",
+                    "zookeeper-down",
+                    "no-controller",
+                }
+            )
+            assert kinds_found["zookeeper-down"].severity == "critical"
+        finally:
+            broker.kill()  # stopping in order would wait for ZooKeeper
+    finally:
+        server.stop()
