@@ -133,7 +133,13 @@ async def create_topic(
             f"{replication_factor} replicas need as many live brokers; {cluster} has {len(brokers)}"
         )
     if start_broker is not None:
-        assignment = rotate(brokers, partitions or 1, replication_factor or 1, start_broker)
+        default = await _defaults(cluster, start_broker) if start_broker in brokers else {}
+        assignment = rotate(
+            brokers,
+            partitions or default.get("num.partitions", 1),
+            replication_factor or default.get("default.replication.factor", 1),
+            start_broker,
+        )
     answer = await cluster.to_controller(
         ApiKey.CREATE_TOPICS,
         7,
@@ -161,6 +167,15 @@ async def create_topic(
         raise error_of(wire, f"cannot create topic {name!r} on {cluster}: {said}")
     topic = await _until_led(cluster, name)
     return TopicCreated(name, len(topic.partitions), topic.replication_factor, created)
+
+
+async def _defaults(cluster: Cluster, broker_id: int) -> dict[str, int]:
+    """What a broker makes new topics with."""
+    from klog.ops.settings import describe_broker_settings
+
+    names = ["num.partitions", "default.replication.factor"]
+    found = await describe_broker_settings(cluster, broker_id, names=names)
+    return {one.name: int(one.value) for one in found if one.value is not None}
 
 
 def rotate(brokers: Sequence[int], partitions: int, replicas: int, start: int) -> list[list[int]]:
