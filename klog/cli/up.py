@@ -54,7 +54,8 @@ def up(
     one cluster that runs. Brokers have the ids 1 to N on the ports PORT to PORT+N-1.
 
     With two brokers a topic has two replicas unless told otherwise; with three or more it has three, and two of them
-    must have what is acknowledged (default.replication.factor, min.insync.replicas; -X sets others).
+    must have what is acknowledged (default.replication.factor, min.insync.replicas; -X sets others). With
+    -X metrics.port=P broker 1 serves its metrics at P, broker 2 at P+1, and so on.
     """
     from klog.ops import local_cluster
 

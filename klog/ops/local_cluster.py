@@ -179,7 +179,7 @@ def _start(
     try:
         for number, address in plan.addresses():
             if ("broker", number) not in running:
-                settings = {**plan.replication, **plan.properties}
+                settings = plan.settings_of(number)
                 starting.append(StartingBroker.spawn(directory, number, address, server.address, settings))
         for broker in starting:
             broker.await_ready(server.identity, server.log_file, deadline)

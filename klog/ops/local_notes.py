@@ -88,6 +88,14 @@ class Plan:
             wanted["min.insync.replicas"] = "2"
         return {name: value for name, value in wanted.items() if name not in self.properties}
 
+    def settings_of(self, number: int) -> dict[str, str]:
+        """A broker's settings. What is a port of its own counts up with the brokers, as their ports do."""
+        settings = {**self.replication, **self.properties}
+        port = settings.get("metrics.port", "")
+        if port.isdecimal() and int(port) > 0:
+            settings["metrics.port"] = str(int(port) + number - 1)
+        return settings
+
     def addresses(self) -> list[tuple[int, str]]:
         return [(number, f"{HOST}:{self.port + number - 1}") for number in range(1, self.brokers + 1)]
 

@@ -254,7 +254,7 @@ class Broker:
             await self.events.close()
             await asyncio.to_thread(self.state_log.close)
         if self._metrics is not None:
-            await asyncio.to_thread(self._metrics.close)
+            self._metrics.close()
 
     async def _abandon_start(self) -> None:
         await self._stop_telling()

@@ -37,14 +37,13 @@ SILENT_S: Final = 5.0
 
 
 class MetricsEndpoint:
-    """A listening socket and the thread that serves it."""
+    """A listening socket and the thread that serves it. Made and closed by the owner thread."""
 
     def __init__(self, server: WSGIServer, address: str) -> None:
         self.address = address
         """``host:port``."""
         self._server = server
-        self._thread = threading.Thread(target=server.serve_forever, name=f"metrics {address}", daemon=True)
-        self._thread.start()
+        threading.Thread(target=server.serve_forever, name=f"metrics {address}", daemon=True).start()
 
     @classmethod
     async def serve(cls, broker: Broker) -> MetricsEndpoint:
@@ -61,10 +60,9 @@ class MetricsEndpoint:
         return cls(server, f"{host or '0.0.0.0'}:{server.server_port}")
 
     def close(self) -> None:
-        """Stop listening. Blocks until the thread has ended."""
-        self._server.shutdown()
+        """Stop listening, at once; the thread ends by itself, when it next looks whether it should."""
+        threading.Thread(target=self._server.shutdown, name="metrics end", daemon=True).start()
         self._server.server_close()
-        self._thread.join()
 
 
 def _server(shown: CollectorRegistry, host: str, port: int) -> WSGIServer:

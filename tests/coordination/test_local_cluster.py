@@ -311,3 +311,11 @@ def test_the_verbs_of_zookeeper_alone(home: Path, tmp_path: Path) -> None:
     assert [one.state for one in stopped] == ["stopped"]
     assert [one.state for one in zookeeper_verbs.status(None, home)] == ["down"]
     assert zookeeper_verbs.status(tmp_path / "never", home) == []
+
+
+def test_brokers_share_no_port_of_metrics() -> None:
+    plan = local_notes.Plan(3, 9092, {"metrics.port": "9404", "num.partitions": "4"})
+    assert [plan.settings_of(number)["metrics.port"] for number in (1, 2, 3)] == ["9404", "9405", "9406"]
+    assert {plan.settings_of(number)["num.partitions"] for number in (1, 2, 3)} == {"4"}
+    assert "metrics.port" not in local_notes.Plan(3).settings_of(2)
+    assert local_notes.Plan(3, 9092, {"metrics.port": "0"}).settings_of(2)["metrics.port"] == "0"
