@@ -19,6 +19,13 @@ Request, behind the head (key 10017, version 0, no tags); a byte tells the sort:
         entries        to the end of the frame
     2 UPDATE   not answered: a flush has ended, or partitions have come or gone while a FETCH waits
         entries        to the end of the frame
+    3 RANGE    answered at once: bytes that the follower's disk has lost. It says nothing of where the follower stands
+        topic id       16 bytes
+        partition      int32
+        leader epoch   int32
+        address        int64
+        max_bytes      int32
+        topic          string
 
 Entries, told by a byte:
 
@@ -34,7 +41,7 @@ Answer, behind the correlation id. To OPEN:
     message        string     why, where there is an error
     incarnation    int64      of the leader
 
-and to FETCH, entries to the end of the frame:
+to RANGE, one entry, RECORDS or FAILED, of slot -1; and to FETCH, entries to the end of the frame:
 
     0 RECORDS    slot int32, high watermark int64 and int64, start shown int64, address of the first batch int64 (behind
                  a hole it is not the one asked for), size int32, the batches
@@ -60,6 +67,8 @@ from klog.protocol.codec import RequestHead
 OPEN: Final = 0
 FETCH: Final = 1
 UPDATE: Final = 2
+RANGE: Final = 3
+NO_SLOT: Final = -1
 
 NAME: Final = 0
 WANT: Final = 1
@@ -79,6 +88,7 @@ _ANSWER = struct.Struct(">ii")
 _TEXT = struct.Struct(">h")
 _OPEN = struct.Struct(">iqi")
 _FETCH = struct.Struct(">iii")
+_RANGE = struct.Struct(">16siiqi")
 _SLOT = struct.Struct(">Bi")
 _NAME = struct.Struct(">Bi16sii")
 _WANT = struct.Struct(">Biiqqqi")
@@ -112,6 +122,15 @@ class Fetch(NamedTuple):
 
 class Update(NamedTuple):
     entries_at: int
+
+
+class Range(NamedTuple):
+    topic_id: UUID
+    partition: int
+    leader_epoch: int
+    address: int
+    max_bytes: int
+    topic: str
 
 
 class Name(NamedTuple):
@@ -184,6 +203,13 @@ def update(entries: Entries) -> bytes:
     return _frame(UPDATE, 0, entries.data)
 
 
+def range_request(correlation_id: int, asked: Range) -> bytes:
+    """The whole frame, its length in front."""
+    topic_id, partition, leader_epoch, address, max_bytes, topic = asked
+    body = _RANGE.pack(topic_id.bytes, partition, leader_epoch, address, max_bytes) + _text(topic)
+    return _frame(RANGE, correlation_id, body)
+
+
 def _frame(sort: int, correlation_id: int, body: bytes | bytearray) -> bytes:
     size = _FRAME.size - 4 + len(body)
     return _FRAME.pack(size, ApiKey.REPLICA_FETCH, 0, correlation_id, -1, sort) + body
@@ -194,7 +220,7 @@ def _text(text: str) -> bytes:
     return _TEXT.pack(len(data)) + data
 
 
-def read_request(frame: memoryview, head: RequestHead) -> Open | Fetch | Update:
+def read_request(frame: memoryview, head: RequestHead) -> Open | Fetch | Update | Range:
     """What sort of request it is; the entries are read by `read_entries`. Raises MalformedRequest."""
     try:
         sort, at = frame[head.body_at], head.body_at + 1
@@ -203,6 +229,10 @@ def read_request(frame: memoryview, head: RequestHead) -> Open | Fetch | Update:
             return Fetch(max_wait_ms, min_bytes, max_bytes, at + _FETCH.size)
         if sort == UPDATE:
             return Update(at)
+        if sort == RANGE:
+            topic_id, partition, leader_epoch, address, max_bytes = _RANGE.unpack_from(frame, at)
+            topic, at = _read_text(frame, at + _RANGE.size)
+            return Range(UUID(bytes=topic_id), partition, leader_epoch, address, max_bytes, topic)
         if sort == OPEN:
             cluster_id, at = _read_text(frame, at)
             broker_id, incarnation, leader = _OPEN.unpack_from(frame, at)

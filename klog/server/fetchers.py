@@ -23,6 +23,7 @@ from klog.protocol import replica_fetch
 from klog.replication.divergence import Diverged, cut_address
 from klog.server.follower import Follower, FollowerState
 from klog.server.leader_link import FetchSettings, LeaderLink, Target
+from klog.server.refills import Refills
 from klog.server.throttle import Throttle
 from klog.storage.log import Log, LogEnd
 from klog.storage.log_dir import RetentionRun
@@ -48,6 +49,7 @@ class Fetchers:
         self._suspended: int | None = None
         """The incarnation under which nobody is asked any more: its session is gone."""
         self._closed = False
+        self._refills = Refills(broker, self)
 
     # --- what is followed ---------------------------------------------------------------------------------------------
 
@@ -111,6 +113,7 @@ class Fetchers:
                 follower.become(FollowerState.FENCED)
                 return follower
             follower.become(FollowerState.WAITING)
+            self._refills.look_for_holes(follower)
         self._link(follower).add(follower)
         return follower
 
@@ -169,6 +172,12 @@ class Fetchers:
         self._throttle.set(names, bytes_per_s)
         self._room()
 
+    def damaged(self, damaged_log: Log, first: int, end: int) -> None:
+        """Bytes of a log no longer check: taken from the leader again, if it is followed."""
+        follower = self.followed.get(damaged_log.topic_partition)
+        if follower is not None and follower.log is damaged_log:
+            self._refills.lost(follower, first, end)
+
     def suspend(self) -> None:
         """Our session is gone: ask nobody until we have another incarnation, and `brokers_changed` is called."""
         self._suspended = self._broker.incarnation
@@ -216,6 +225,10 @@ class Fetchers:
         for link in self._links.values():
             link.schedule()
 
+    def agreed(self, follower: Follower) -> None:
+        """The leader's log is ours up to our end: what is lost here can be had there."""
+        self._refills.begin(follower)
+
     def received(self, follower: Follower, size: int) -> None:
         """An answer has come, with so many bytes."""
         self._throttle.received(follower, size)
@@ -253,6 +266,7 @@ class Fetchers:
         finally:
             del self._jobs[follower]
         follower.was_cut()
+        self._refills.look_for_holes(follower)
         link = follower.link
         if link is None:
             follower.become(FollowerState.WAITING)

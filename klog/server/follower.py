@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from klog.names import TopicPartition
@@ -47,6 +47,13 @@ NEXT: Final[Mapping[FollowerState, frozenset[FollowerState]]] = {
 }
 
 
+class Missing(NamedTuple):
+    """Addresses from ``place`` to ``end`` that are lost here."""
+
+    place: LogEnd
+    end: int
+
+
 class Follower:
     """Event loop only. Changed by `Fetchers` and the `LeaderLink` it belongs to."""
 
@@ -59,6 +66,7 @@ class Follower:
         "leader_high",
         "link",
         "log",
+        "missing",
         "raising_start",
         "reserved_bytes",
         "retry_s",
@@ -99,6 +107,8 @@ class Follower:
         self.leader_high = LogEnd(-1, -1)
         self.retry_s = 0.0
         """How long the next rest after an error is."""
+        self.missing: list[Missing] = []
+        """What our disk has lost and the leader may have, lowest first: see `klog.server.refills`."""
         self.raising_start = False
         self.reserved_bytes = 0
         """What the throttle has set aside for the answer that is due."""
@@ -110,6 +120,14 @@ class Follower:
         assert state in NEXT[self.state], f"{self} cannot become {state.value}"
         self.state = state
 
+    @property
+    def whole_end(self) -> LogEnd:
+        """What is flushed here without a gap: more is not said to the leader, and we are not in sync without it."""
+        flushed = self.log.flushed_end
+        if self.missing and self.missing[0].place.address < flushed.address:
+            return self.missing[0].place
+        return flushed
+
     def know(self, leader_high: LogEnd) -> None:
         """The leader's high watermark, as its answer says."""
         self.leader_high = leader_high
@@ -118,7 +136,7 @@ class Follower:
 
     def advance(self) -> None:
         """The high watermark follows the leader's as far as we have flushed."""
-        flushed, leader_high = self.log.flushed_end, self.leader_high
+        flushed, leader_high = self.whole_end, self.leader_high
         known = leader_high if leader_high.address <= flushed.address else flushed
         if known.address > self.high_watermark.address:
             self.high_watermark = known

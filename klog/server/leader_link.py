@@ -379,6 +379,7 @@ class LeaderLink:
     def _records(self, follower: Follower, entry: Records) -> None:
         if follower.state is FollowerState.NAMED:
             follower.become(FollowerState.FETCHING)
+            self._fetchers.agreed(follower)
         size = len(entry.data)
         self._fetchers.received(follower, size)
         if size:
@@ -449,7 +450,7 @@ class LeaderLink:
                 entries.name(slot, follower.topic_id, name.partition, follower.leader_epoch, name.topic)
             if follower.state is FollowerState.WAITING:
                 follower.become(FollowerState.NAMED)
-            flushed = one.flushed_end
+            flushed = follower.whole_end
             entries.want(
                 follower.slot,
                 one.last_batch_epoch,
@@ -460,7 +461,7 @@ class LeaderLink:
             )
             self._to_report.pop(follower, None)
         for follower in self._to_report:
-            flushed = follower.log.flushed_end
+            flushed = follower.whole_end
             entries.flushed(follower.slot, flushed.address, flushed.offset)
         self._to_report.clear()
         if self._outstanding is None:

@@ -21,16 +21,25 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
 
-from klog.errors import KlogError, MalformedRequest, NotLeader, OffsetNotAvailable, StorageError, UnknownTopicId
+from klog.errors import (
+    KlogError,
+    MalformedRequest,
+    NotLeader,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    StorageError,
+    UnknownTopicId,
+)
 from klog.names import TopicPartition
 from klog.net.connection import Part, Reply
 from klog.protocol import replica_fetch
 from klog.protocol.codec import RequestHead
-from klog.protocol.replica_fetch import Entry, Fetch, Flushed, Name, Want
+from klog.protocol.replica_fetch import Entry, Fetch, Flushed, Name, Range, Want
 from klog.replication.divergence import Disagreement, Diverged
 from klog.replication.partition import Partition
-from klog.storage.log import FileRange, LogEnd
+from klog.storage.log import FileRange, Log, LogEnd
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -183,15 +192,20 @@ class ReplicaSession:
         name = TopicPartition(entry.topic, entry.partition)
         slot = self._slots[entry.slot] = _Slot(self, entry.slot, name)
         try:
-            partition = self._broker.leader_of(*name)
-            if self._broker.log_dirs.topic_id(name) != entry.topic_id:
-                raise UnknownTopicId(f"{name} is of another topic of that name here")
-            partition.check_replica(entry.leader_epoch, self.broker_id, self.incarnation)
+            partition = self._partition(name, entry.topic_id, entry.leader_epoch)
         except KlogError as error:
             slot.fail(error)
             return
         slot.partition = partition
         partition.watch_appends(slot)
+
+    def _partition(self, name: TopicPartition, topic_id: UUID, leader_epoch: int) -> Partition:
+        """The partition, if it is ours to lead and the follower's to fetch; else the error that says why not."""
+        partition = self._broker.leader_of(*name)
+        if self._broker.log_dirs.topic_id(name) != topic_id:
+            raise UnknownTopicId(f"{name} is of another topic of that name here")
+        partition.check_replica(leader_epoch, self.broker_id, self.incarnation)
+        return partition
 
     def _want(self, slot: _Slot, entry: Want) -> None:
         partition = slot.partition
@@ -261,6 +275,29 @@ class ReplicaSession:
         partition.replica_fetched(
             self.broker_id, self.incarnation, max(slot.end, flushed.address), flushed, self._loop.time()
         )
+
+    # --- what its disk has lost ---------------------------------------------------------------------------------------
+
+    def range(self, asked: Range, head: RequestHead, reply: Reply) -> None:
+        """Bytes that the follower has lost, whatever it has said of its position."""
+        self._broker.spawn(self._send_range(asked, head, reply))
+
+    async def _send_range(self, asked: Range, head: RequestHead, reply: Reply) -> None:
+        name = TopicPartition(asked.topic, asked.partition)
+        try:
+            partition = self._partition(name, asked.topic_id, asked.leader_epoch)
+            first, ranges = await asyncio.to_thread(_read_range, partition.log, asked.address, asked.max_bytes)
+            parts: list[Part] = [self._range_head(partition, first, sum(one.size for one in ranges), head), *ranges]
+        except KlogError as error:
+            entry = replica_fetch.failed(replica_fetch.NO_SLOT, error.wire, error.message)
+            parts = [replica_fetch.answer_head(len(entry), head.correlation_id) + entry]
+        if reply.wanted:
+            reply.send(*parts)
+
+    def _range_head(self, partition: Partition, first: int, size: int, head: RequestHead) -> bytes:
+        high, start = partition.high_watermark, partition.log.start_offset
+        entry = replica_fetch.records_head(replica_fetch.NO_SLOT, high.address, high.offset, start, first, size)
+        return replica_fetch.answer_head(len(entry) + size, head.correlation_id) + entry
 
     # --- what happens to a slot ---------------------------------------------------------------------------------------
 
@@ -434,6 +471,15 @@ class ReplicaSession:
                 continue
             if partition.high_watermark.address != slot.told_high or partition.log.start_offset != slot.told_start:
                 out += self._head_of(slot, partition, slot.end, 0)
+
+
+def _read_range(one: Log, address: int, max_bytes: int) -> tuple[int, list[FileRange]]:
+    """Blocks. OffsetOutOfRange where ``address`` is no place of the log."""
+    if one.floor(address).address != address and not one.is_in_hole(address):
+        raise OffsetOutOfRange(f"{one.topic_partition}: no batch begins at {address}")
+    first, ranges = one.read_from(address, max(max_bytes, 1))
+    one.warm(ranges)
+    return first, ranges
 
 
 def _read_small(chunk: _Chunk) -> bytes:

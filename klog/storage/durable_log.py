@@ -25,6 +25,7 @@ from klog.storage.log_results import FlushMark
 from klog.storage.producers import Producers
 from klog.storage.readable_log import ReadableLog
 from klog.storage.recovery import Recovered
+from klog.storage.refill import Refill
 from klog.storage.segment import FileRange, Segment
 
 _log = logging.getLogger(__name__)
@@ -218,6 +219,45 @@ class DurableLog(ReadableLog):
             raise self._home.fail(StorageError(error.message)) from error
         return kept_files
 
+    # --- Written again (owner) ---
+
+    def begin_refill(self, first: int, end: int) -> Refill:
+        """For addresses [first, end): a hole, or batches of one segment that no longer check. Blocks a little.
+
+        Raises OffsetOutOfRange where there is neither.
+        """
+        self._check_open()
+        segments = self._segments
+        into: Segment | None = None
+        if (first, end) not in self.holes:
+            into = next((one for one in segments if one.base_address <= first and end <= one.end_address), None)
+            if into is None:
+                raise OffsetOutOfRange(f"{self.topic_partition}: {first} to {end} is neither a hole nor in one segment")
+        before = next((one.end_offset for one in reversed(segments) if one.size and one.base_address < first), first)
+        pool = self._home.pool
+        return Refill(self._file_system, self.folder, pool, first, end, offset_before=before, into=into)
+
+    def take_in_refill(self, refill: Refill) -> None:
+        """Serve what was refilled, whole and durable; its record of damage goes (`forget_refilled`, which blocks)."""
+        assert refill.is_whole
+        if refill.into is not None:
+            return
+        segment = refill.segment
+        kept = [one for one in self._segments if one.base_address != segment.base_address]
+        self._segments = tuple(sorted((*kept, segment), key=_base_address))
+        self._epochs.insert(refill.epochs.starts)
+        self._epochs.correct(refill.end, segment.end_offset)
+        self._producers.prepend(refill.producers.snapshot())
+
+    def forget_refilled(self) -> None:
+        """Remove the records of holes that are none any more. Blocks."""
+        holes = self.holes
+        for damage in self.damages:
+            if not any(first < damage.end_address and damage.first_address < end for first, end in holes):
+                self._file_system.remove(f"{self.folder}/{damage.file_name}")
+                self.damages = tuple(one for one in self.damages if one is not damage)
+        self._file_system.sync_folder(self.folder)
+
     def _forget_damages(self, address: int) -> None:
         """Records of holes at or behind a cut: what will be written there is whole, and a hole no longer legal."""
         for damage in self.damages:
@@ -263,7 +303,8 @@ class DurableLog(ReadableLog):
             if self._durable.address > address:
                 self._durable = self._end
         self._start_offset = min(self._start_offset, offset)
-        self._epochs.truncate(address)
+        # Of a log that is cut to its very start nothing is known any more, nor of epochs that began before it.
+        self._epochs.truncate(address if address > self.start_address else -1)
         self._producers.truncate(address)
         with self._lock:
             self._generation += 1  # a summary that was noted since has epochs and producers of what is cut

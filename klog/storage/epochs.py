@@ -68,6 +68,21 @@ class Epochs:
             starts = starts[1:]  # it began earlier than was known
         self._starts = older + starts
 
+    def insert(self, found: tuple[EpochStart, ...]) -> None:
+        """Take in epochs of a stretch in the middle that was not known: the earlier start of one is the right one."""
+        starts = {one.epoch: one for one in self._starts}
+        for one in found:
+            known = starts.get(one.epoch)
+            if known is None or one.address < known.address:
+                starts[one.epoch] = one
+        self._starts = tuple(starts[epoch] for epoch in sorted(starts))
+
+    def correct(self, address: int, offset_before: int) -> None:
+        """What lies before the epoch that begins at ``address``, if one does, is known now."""
+        self._starts = tuple(
+            one._replace(offset_before=offset_before) if one.address == address else one for one in self._starts
+        )
+
     def truncate(self, address: int) -> None:
         """Forget epochs that began at or after ``address``."""
         self._starts = tuple(start for start in self._starts if start.address < address)

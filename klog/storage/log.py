@@ -414,7 +414,11 @@ class Log(DurableLog):
         if any(row is None for row in rows):
             return None
         return LogSummary(
-            tuple(row for row in rows if row is not None), self._epochs.starts, self._producers.snapshot()
+            tuple(row for row in rows if row is not None),
+            # An epoch in which nothing was written yet may turn out to be nobody's: what is read again after a crash
+            # must not be judged by it.
+            tuple(one for one in self._epochs.starts if one.address < self._end.address),
+            self._producers.snapshot(),
         )
 
     # --- Closing ---

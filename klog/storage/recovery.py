@@ -77,6 +77,7 @@ class Recovery:
         if believed is not None:
             recovery_point = believed.recovery_point
         epochs = Epochs(believed.epochs if believed else ())
+        epochs.truncate(recovery_point)
         producers = Producers(dict(believed.producers) if believed else None)
         segments: list[Segment] = []
         bases = sorted(self._sizes)

@@ -11,11 +11,14 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
 from klog.errors import MalformedRequest
-from klog.protocol.apis import OWN_KEYS_FROM, ApiKey, request_schema, response_schema
+from klog.protocol import codec
+from klog.protocol.apis import OWN_KEYS_FROM, WRITTEN_BY_HAND, ApiKey, request_schema, response_schema
 from klog.protocol.bounds import ELEMENTS_MAX, check_lengths
 
 SCHEMAS = []
@@ -25,7 +28,7 @@ for key in ApiKey:
             try:
                 SCHEMAS.append(find(key, version))
             except Exception:
-                assert version > 0 or key < OWN_KEYS_FROM
+                assert version > 0 or key < OWN_KEYS_FROM or key in WRITTEN_BY_HAND
 
 VALUES = {
     "string": "some text",
@@ -77,7 +80,7 @@ def test_the_walk_ends_where_the_entity_ends(schema: Any) -> None:
             elements = 20  # arrays in arrays
         data = encoded(sample(schema, min(elements, 20), full))
         frame = memoryview(b"before" + data)
-        assert check_lengths(frame, 6, schema) == len(frame)
+        assert check_lengths(frame, 6, schema) == (frame, len(frame))
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: f"{schema.__name__}-{schema.__version__}")
@@ -112,4 +115,40 @@ def test_a_message_of_too_many_elements() -> None:
 def test_an_array_that_must_not_be_null() -> None:
     with pytest.raises(MalformedRequest, match="null"):
         check_lengths(memoryview(b"\0\0\0\x27\x10\0"), 0, request_schema(ApiKey.DELETE_RECORDS, 2))
-    assert check_lengths(memoryview(bytes(5)), 0, request_schema(ApiKey.METADATA, 9)) == 5
+    assert check_lengths(memoryview(bytes(5)), 0, request_schema(ApiKey.METADATA, 9))[1] == 5
+
+
+def test_tags_that_nobody_knows_are_left_out() -> None:
+    """A reader has to ignore them (KIP-482). librdkafka's three bytes too many, when it asks for the metadata of all
+    topics, look like one to everybody."""
+    body = bytes.fromhex("00 00 00 00 01 00 00 00")
+    frame = codec.encode_request(codec.request(ApiKey.METADATA, 9, topics=None), 7, "rdkafka")
+    head = codec.read_head(memoryview(frame)[4:])
+    sent = memoryview(frame[4 : 4 + head.body_at] + body)
+    entity = codec.decode_body(sent, head)
+    assert (entity.topics, entity.allow_auto_topic_creation) == (None, False)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(50, 1000), st.binary(max_size=200)), min_size=1, max_size=5, unique_by=lambda x: x[0]
+    )
+)
+def test_what_stands_beside_unknown_tags_is_read(fields: list[tuple[int, bytes]]) -> None:
+    entity = codec.request(ApiKey.METADATA, 9, topics=[{"name": "a"}, {"name": "b"}])
+    frame = codec.encode_request(entity, 7, "test")
+    head = codec.read_head(memoryview(frame)[4:])
+    plain = bytes(frame[4:])
+    given_fields = [_uvarint(tag) + _uvarint(len(data)) + data for tag, data in tags.items()]
+    section = _uvarint(len(tags)) + b"".join(given_fields)
+    in_topic = plain.replace(b"\x02a\x00", b"\x02a" + section)
+    for sent in (plain[:-1] + section, in_topic, in_topic[:-1] + section):
+        assert codec.decode_body(memoryview(sent), head) == entity
+
+
+def _uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])

@@ -23,6 +23,7 @@ from klog.protocol.replica_fetch import (
     Forget,
     Name,
     Open,
+    Range,
     Records,
     Update,
     Want,
@@ -96,6 +97,14 @@ def test_the_answer_to_open_is_read_as_it_was_written(code: int, message: str, i
     frame = unframed(replica_fetch.opened(HEAD, code, message, incarnation))
     assert replica_fetch.read_correlation_id(frame) == 9
     assert replica_fetch.read_opened(frame) == (code, message[: replica_fetch.TEXT_CHARS_MAX], incarnation)
+
+
+@given(asked=st.builds(Range, st.uuids(), int32, int32, int64, int32, topic), number=int32)
+def test_a_range_is_read_as_it_was_written(asked: Range, number: int) -> None:
+    frame = unframed(replica_fetch.range_request(number, asked))
+    head = codec.read_head(frame)
+    assert head.correlation_id == number
+    assert replica_fetch.read_request(frame, head) == asked
 
 
 answers = st.lists(

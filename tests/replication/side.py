@@ -17,19 +17,22 @@ from klog.metrics import Measures
 from klog.names import TopicPartition
 from klog.net.connection import Connection, Limits, Reply
 from klog.net.server import Server
-from klog.protocol import codec
 from klog.record.records import Record, encode_batch
 from klog.replication.isr import Membership
 from klog.replication.partition import Partition
+from klog.server import handlers
 from klog.server.deletions import Deletions
+from klog.server.dispatch import Dispatcher
 from klog.server.fetchers import Fetchers
 from klog.server.follower import Follower
-from klog.server.handlers import replica_fetch
 from klog.server.image import BrokerImage, ClusterImage
+from klog.server.purgatory import Purgatory
 from klog.storage.filesystem import FileSystem, OsFileSystem
 from klog.storage.flusher import Flusher
 from klog.storage.log import Log, LogEnd
 from klog.storage.log_dir import LogDirs
+
+assert handlers  # imported for what it registers
 
 TOPIC_ID = uuid.UUID(int=7)
 NAME = TopicPartition("t", 0)
@@ -86,6 +89,9 @@ class Side:
         self._folder = folder
         self._open_logs()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
+        self.purgatory = Purgatory(self.loop)
+        self.fetch_bytes_max = 1 << 26
         self.server = self._new_server()
         self.flusher = Flusher(self._post, self._flushed, self._file_system)
         self.fetchers = Fetchers(self)  # type: ignore[arg-type]
@@ -142,7 +148,7 @@ class Side:
         self.fetchers.brokers_changed()
 
     def _on_frame(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
-        replica_fetch.handle(self, codec.read_head(frame), frame, reply, connection)  # type: ignore[arg-type]
+        self.dispatcher.on_frame(connection, frame, reply)
 
     # --- what a broker has --------------------------------------------------------------------------------------------
 

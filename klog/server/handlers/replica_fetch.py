@@ -18,7 +18,7 @@ from klog.net.connection import Connection, Reply
 from klog.protocol import replica_fetch
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
-from klog.protocol.replica_fetch import Fetch, Open
+from klog.protocol.replica_fetch import Fetch, Open, Range
 from klog.server.dispatch import handles_frame
 from klog.server.replica_session import ReplicaSession
 
@@ -43,6 +43,9 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
         return
     if not isinstance(session, ReplicaSession):
         raise MalformedRequest("a replica fetches on a connection that was not opened for it")
+    if isinstance(request, Range):
+        session.range(request, head, reply)
+        return
     entries = replica_fetch.read_entries(frame, request.entries_at)
     if isinstance(request, Fetch):
         session.fetch(request, entries, head, reply)
