@@ -440,6 +440,10 @@ class Controller:
         if self._term is not None:
             self.context.take_states(found)
             self.tell_metadata(there)
+            for name, state in ((name, state) for name, state in found.items() if self.context.knows(name)):
+                # Who is out may wait to be: a log that is gone is not made anew while the ISR counts it (rule R1).
+                for one in set(self.context.replicas(name)) - set(() if state is None else state.isr):
+                    self.tell_states(one, [name])
             self.unsettle(there)
 
     def replicas_lost(self, broker_id: int, incarnation: int, names: Iterable[TopicPartition]) -> None:
