@@ -46,8 +46,20 @@ _FIXED_BYTES = {
 _SHORT_LENGTH = "string"
 """The one type whose length has two bytes in versions that are not flexible; bytes and records have four."""
 
-Walk = Callable[[memoryview, int, list[int]], int]
-"""(frame, where it begins, how many elements are still allowed) -> where it ends."""
+
+class Walked:
+    """What a walk has come across: how many elements are still allowed, and sections with tags that nobody knows."""
+
+    __slots__ = ("cuts", "elements_left")
+
+    def __init__(self) -> None:
+        self.elements_left = ELEMENTS_MAX
+        self.cuts: list[tuple[int, int, bytes]] = []
+        """(begin, end, what is to stand there instead), from the first to the last."""
+
+
+Walk = Callable[[memoryview, int, Walked], int]
+"""(frame, where it begins, what was come across) -> where it ends."""
 
 
 class _Part(NamedTuple):
@@ -59,15 +71,29 @@ class _Part(NamedTuple):
     """None: it is ``least_bytes`` long, always."""
 
 
-def check_lengths(frame: memoryview, at: int, schema: Any) -> int:
-    """Where the entity at ``at`` ends. MalformedRequest unless every array of it can be as long as it says."""
+def check_lengths(frame: memoryview, at: int, schema: Any) -> tuple[memoryview, int]:
+    """The frame to decode the entity at ``at`` from, and where the entity ends in ``frame``.
+
+    MalformedRequest unless every array can be as long as it says. The frame is ``frame`` itself, but where it has tagged fields that the schema does not know: those are left out, for a
+    reader has to ignore them (KIP-482), and kio does not.
+    """
     least_bytes, walk = _entity(schema)
     if walk is None:
-        return at + least_bytes
+        return frame, at + least_bytes
+    walked = Walked()
     try:
-        return walk(frame, at, [ELEMENTS_MAX])
+        end = walk(frame, at, walked)
     except (struct.error, IndexError):
         raise MalformedRequest(f"{schema.__name__} version {schema.__version__} ends before its last field") from None
+    return (_cut(frame, walked.cuts) if walked.cuts else frame), end
+
+
+def _cut(frame: memoryview, cuts: list[tuple[int, int, bytes]]) -> memoryview:
+    parts, at = [], 0
+    for begin, end, instead in cuts:
+        parts += [bytes(frame[at:begin]), instead]
+        at = end
+    return memoryview(b"".join([*parts, bytes(frame[at:])]))
 
 
 def check_count(known: int, claimed: int) -> None:
@@ -86,15 +112,18 @@ def _entity(schema: Any) -> _Part:
     hints = get_type_hints(schema)
     parts: list[_Part] = []
     tagged: dict[int, Walk] = {}
+    names = set()
     for field in fields(schema):
         part = _field(hints[field.name], field.metadata.get("kafka_type"), flexible)
         tag = field.metadata.get("tag")
         if tag is None:
             parts.append(part)
-        elif part.walk is not None:
+            continue
+        names.add(tag)
+        if part.walk is not None:
             tagged[tag] = part.walk
     if flexible:
-        parts.append(_Part(1, _tags(tagged)))
+        parts.append(_Part(1, _tags(tagged, frozenset(names))))
     return _sequence(parts)
 
 
@@ -112,9 +141,9 @@ def _sequence(parts: list[_Part]) -> _Part:
     if not steps:
         return _Part(least, None)
 
-    def walk(frame: memoryview, at: int, left: list[int]) -> int:
+    def walk(frame: memoryview, at: int, walked: Walked) -> int:
         for before, step in steps:
-            at = step(frame, at + before, left)
+            at = step(frame, at + before, walked)
         return at + skipped
 
     return _Part(least, walk)
@@ -163,17 +192,17 @@ def _uvarint(frame: memoryview, at: int) -> tuple[int, int]:
     raise MalformedRequest(f"a varint that does not end at byte {at}")
 
 
-def _compact_bytes(frame: memoryview, at: int, left: list[int]) -> int:
+def _compact_bytes(frame: memoryview, at: int, walked: Walked) -> int:
     size, at = _uvarint(frame, at)
     return at + max(size - 1, 0)
 
 
-def _short_bytes(frame: memoryview, at: int, left: list[int]) -> int:
+def _short_bytes(frame: memoryview, at: int, walked: Walked) -> int:
     size: int = _I16.unpack_from(frame, at)[0]
     return at + 2 + max(size, 0)
 
 
-def _long_bytes(frame: memoryview, at: int, left: list[int]) -> int:
+def _long_bytes(frame: memoryview, at: int, walked: Walked) -> int:
     size: int = _I32.unpack_from(frame, at)[0]
     return at + 4 + max(size, 0)
 
@@ -181,7 +210,7 @@ def _long_bytes(frame: memoryview, at: int, left: list[int]) -> int:
 def _array(element: _Part, flexible: bool, may_be_null: bool) -> Walk:
     least, walk_element = element
 
-    def walk(frame: memoryview, at: int, left: list[int]) -> int:
+    def walk(frame: memoryview, at: int, walked: Walked) -> int:
         if flexible:
             count, at = _uvarint(frame, at)
             count -= 1
@@ -194,13 +223,13 @@ def _array(element: _Part, flexible: bool, may_be_null: bool) -> Walk:
             return at
         if count * least > len(frame) - at:
             raise MalformedRequest(f"an array claims {count} elements at byte {at}; {len(frame) - at} bytes are left")
-        left[0] -= count
-        if left[0] < 0:
+        walked.elements_left -= count
+        if walked.elements_left < 0:
             raise _too_many()
         if walk_element is None:
             return at + count * least
         for _ in range(count):
-            at = walk_element(frame, at, left)
+            at = walk_element(frame, at, walked)
         return at
 
     return walk
@@ -209,27 +238,39 @@ def _array(element: _Part, flexible: bool, may_be_null: bool) -> Walk:
 def _nullable(entity: _Part) -> Walk:
     """A struct that may be null has a byte before it (KIP-893)."""
 
-    def walk(frame: memoryview, at: int, left: list[int]) -> int:
+    def walk(frame: memoryview, at: int, walked: Walked) -> int:
         if frame[at] >= 0x80:  # -1: null
             return at + 1
-        return entity.least_bytes + at + 1 if entity.walk is None else entity.walk(frame, at + 1, left)
+        return entity.least_bytes + at + 1 if entity.walk is None else entity.walk(frame, at + 1, walked)
 
     return walk
 
 
-def _tags(known: dict[int, Walk]) -> Walk:
-    def walk(frame: memoryview, at: int, left: list[int]) -> int:
-        count = frame[at]
+def _tags(known: dict[int, Walk], names: frozenset[int]) -> Walk:
+    """``names`` are all tags of the schema, ``known`` those whose fields have a length to check."""
+
+    def walk(frame: memoryview, at: int, walked: Walked) -> int:
+        begin, count = at, frame[at]
         if not count:  # by far the most common: no tags
             return at + 1
         count, at = _uvarint(frame, at)
+        kept: list[bytes] = []
         for _ in range(count):
+            field_begin = at
             tag, at = _uvarint(frame, at)
             size, at = _uvarint(frame, at)
             inside = known.get(tag)
             if inside is not None:
-                inside(frame, at, left)
+                outside = len(walked.cuts)
+                inside(frame, at, walked)
+                del walked.cuts[outside:]  # the field is kept as it is, or not at all
             at += size
+            if at > len(frame):
+                raise MalformedRequest("a tagged field reaches past the frame's end")
+            if tag in names:
+                kept.append(bytes(frame[field_begin:at]))
+        if len(kept) < count and len(kept) < 0x80:
+            walked.cuts.append((begin, at, bytes([len(kept)]) + b"".join(kept)))
         return at
 
     return walk

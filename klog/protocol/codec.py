@@ -123,10 +123,10 @@ def decode_response(frame: bytes | memoryview, key: int, version: int) -> tuple[
 
 
 def _decode(frame: memoryview, at: int, schema: Any) -> Any:
-    check_lengths(frame, at, schema)
+    frame, _ = check_lengths(frame, at, schema)
     try:
         entity, _ = entity_reader(schema)(frame, at)
-    except (SerialError, ValueError, OverflowError, UnicodeDecodeError, KeyError) as error:  # KeyError: unknown tags
+    except (SerialError, ValueError, OverflowError, UnicodeDecodeError, KeyError) as error:
         raise MalformedRequest(f"{schema.__name__} version {schema.__version__} does not parse: {error}") from None
     return entity
 
