@@ -12,14 +12,15 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import machine, results
+from bench import cluster_run, machine, results
 from bench.run import Bench, say
-from bench.run_record import RunRecord
+from bench.run_record import ONE_BROKER, THREE_BROKERS, RunRecord
 from bench.workloads import WORKLOADS, Sizes
 
 SYSTEMS = ("klog", "kafka-4.1", "kafka-4.1-flush", "kafka-3.9")
 STARTED = ("klog", "kafka-4.1", "kafka-3.9")
 RESTARTED = ("klog", "kafka-4.1")
+CLUSTERS = ("klog", "kafka-3.9")
 HERE = Path(__file__).parent
 
 
@@ -39,6 +40,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dir", type=Path, help="where the systems keep their data while they run")
     parser.add_argument("--cache", type=Path, help="where Kafka's jars are kept (also: KLOG_BENCH_CACHE)")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of RESULTS.md and history.jsonl")
+    parser.add_argument("--cluster", action="store_true", help="three brokers instead of one, and what a fault costs")
+    parser.add_argument("--fault-rounds", type=int, default=3, help="of each fault, with --cluster")
     parser.add_argument("--dry-run", action="store_true", help="write the page to stdout and no file")
     return parser.parse_args(arguments)
 
@@ -49,13 +52,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ["KLOG_BENCH_CACHE"] = str(given.cache)
     if given.smoke:
         given.systems, given.rounds, given.command_rounds, given.start_rounds, given.restart_rounds = "klog", 1, 1, 1, 1
+        given.fault_rounds = 1
         sizes = Sizes.smoke()
     else:
         sizes = replace(Sizes(), seconds=given.seconds, restart_bytes=int(given.restart_gb * (1 << 30)))
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="klog-bench-", dir=given.dir) as folder:
         date = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-        record = RunRecord(date, machine.describe(Path(folder)), rounds=given.rounds, sizes=asdict(sizes))
+        kind = THREE_BROKERS if given.cluster else ONE_BROKER
+        record = RunRecord(date, machine.describe(Path(folder)), rounds=given.rounds, sizes=asdict(sizes), kind=kind)
+        if given.cluster:
+            names = given.systems.split(",") if given.systems != ",".join(SYSTEMS) else list(CLUSTERS)
+            cluster_run.run(record, Path(folder), sizes, given.rounds, given.fault_rounds, names)
+            return finish(record, given, began)
         bench = Bench(record, Path(folder), sizes, given.rounds)
         try:
             measure(bench, given)
@@ -63,10 +72,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             record.notes.append("the run was interrupted: what is missing was not measured")
         finally:
             bench.close()
+    return finish(record, given, began)
+
+
+def finish(record: RunRecord, given: argparse.Namespace, began: float) -> int:
+    """Write what was found, or show it; the exit code."""
     say(f"done in {time.monotonic() - began:.0f} s")
     if given.smoke or given.dry_run:
         print(results.render(record))
-        return 1 if given.smoke and (record.notes or "klog" not in record.versions) else 0
+        return 1 if given.smoke and (record.notes or not record.versions) else 0
     results.write(record, given.out)
     print(f"{given.out / 'RESULTS.md'}")
     return 0

@@ -17,6 +17,21 @@ VERSION, HELP, LIST = "klog --version", "klog --help", "klog topic list"
 EXPORT = "klog export run to Parquet, 200-byte messages"
 RESTART = "kill -9, restart to first acknowledged message"
 
+KLOG_3, KAFKA_3 = "klog x 3", "kafka-3.9 x 3"
+THREE_STARTED = "three brokers, memory of one, idle after start"
+THREE_LOADED = "three brokers, memory of one, after producing"
+LEADER_KILLED = "leader killed with -9, longest wait for an ack"
+LEADER_PAUSED = "leader paused, longest wait for an ack"
+CONTROLLER_KILLED = "controller killed with -9, longest wait for an ack"
+ALL_KILLED = "all three killed with -9, processes started to first ack"
+LED_AGAIN = "many partitions, factor 3: a broker killed, all led again"
+ROLLING = "many partitions, factor 3: rolling restart of three"
+
+
+def three(workload: str) -> str:
+    """The name of a workload where it runs on three brokers."""
+    return f"three brokers, factor 3: {workload}"
+
 
 @dataclass(frozen=True)
 class Bar:
@@ -28,10 +43,12 @@ class Bar:
     bar: float
     moonshot: float
     at_least: bool = True
+    of: str = KLOG
+    """The system that is held against it."""
 
     def value(self, record: RunRecord) -> float | None:
         """The ratio, or the figure; None where the run lacks a part of it."""
-        ours = record.median(self.workload, KLOG, self.figure)
+        ours = record.median(self.workload, self.of, self.figure)
         if self.against is None or ours is None:
             return ours
         theirs = record.median(self.workload, self.against, self.figure)
@@ -77,4 +94,15 @@ BARS = (
     Bar(LIST, "seconds", None, 0.5, 0.25, at_least=False),
     Bar(EXPORT, "messages_per_s", None, 500_000, 2_000_000),
     Bar(RESTART, "seconds", None, 2.0, 0.8, at_least=False),
+    Bar(three(w.BATCHED), RATE, KAFKA_3, 1.0, 1.5, of=KLOG_3),
+    Bar(three(w.BATCH_50), RATE, KAFKA_3, 2, 5, of=KLOG_3),
+    Bar(three(w.BATCH_1), RATE, KAFKA_3, 4, 10, of=KLOG_3),
+    Bar(THREE_LOADED, "megabytes", None, 100, 50, at_least=False, of=KLOG_3),
+    Bar(LEADER_KILLED, "seconds", None, 1.5, 0.3, at_least=False, of=KLOG_3),
+    Bar(LEADER_PAUSED, "seconds", None, 7.0, 6.2, at_least=False, of=KLOG_3),
+    Bar(CONTROLLER_KILLED, "seconds", None, 1.5, 0.3, at_least=False, of=KLOG_3),
+    Bar(ALL_KILLED, "seconds", None, 3.0, 1.0, at_least=False, of=KLOG_3),
+    Bar(LED_AGAIN, "seconds", None, 3.0, 1.0, at_least=False, of=KLOG_3),
+    Bar(ROLLING, "seconds", None, 30.0, 10.0, at_least=False, of=KLOG_3),
+    Bar(ROLLING, "failed_requests", None, 0, 0, at_least=False, of=KLOG_3),
 )

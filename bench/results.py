@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.bars import BARS, KLOG, Bar
-from bench.run_record import RunRecord
+from bench.bars import BARS, Bar
+from bench.run_record import KINDS, RunRecord, read_history
 
 CEILING = "client's ceiling"
 """The name under which the figures against the null broker are kept."""
@@ -24,6 +24,8 @@ UNITS = {
     "p50_ms": "p50, ms",
     "p99_ms": "p99, ms",
     "seconds": "s",
+    "failed_requests": "refused to a client with retries",
+    "longest_wait_s": "longest wait for an ack, s",
     "spark_seconds": "Spark's start and one message, s",
     "megabytes": "broker, MB",
     "peak_megabytes": "broker at its most, MB",
@@ -48,9 +50,9 @@ def spread(values: Sequence[float]) -> str:
 
 
 def render(record: RunRecord) -> str:
-    """The whole page."""
+    """One run, as a page or a part of one."""
     lines = [
-        "# Results of the bench",
+        f"# Results of the bench: {record.kind}",
         "",
         f"Written by `scripts/bench` on {record.date}; {record.rounds} rounds in turns after one that does not count,",
         "medians, least and greatest in parentheses. Only ratios within one run mean something. What each row does",
@@ -88,7 +90,7 @@ def _bars(record: RunRecord) -> list[str]:
         value = bar.value(record)
         if value is None:
             continue
-        ours = record.median(bar.workload, KLOG, bar.figure)
+        ours = record.median(bar.workload, bar.of, bar.figure)
         assert ours is not None
         sign = ">=" if bar.at_least else "<="
         theirs = record.median(bar.workload, bar.against, bar.figure) if bar.against else None
@@ -118,6 +120,8 @@ def _figures(record: RunRecord) -> list[str]:
 
 
 def write(record: RunRecord, folder: Path) -> None:
-    """RESULTS.md anew, history.jsonl one line longer."""
-    (folder / "RESULTS.md").write_text(render(record))
-    record.append_to(folder / "history.jsonl")
+    """history.jsonl one line longer, and RESULTS.md anew: the last run of each kind."""
+    history = folder / "history.jsonl"
+    record.append_to(history)
+    newest = {one.kind: one for one in read_history(history)}
+    (folder / "RESULTS.md").write_text("\n".join(render(newest[kind]) for kind in KINDS if kind in newest))

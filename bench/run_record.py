@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+ONE_BROKER, THREE_BROKERS = "one broker", "three brokers"
+KINDS = (ONE_BROKER, THREE_BROKERS)
+
 
 @dataclass
 class RunRecord:
@@ -21,6 +24,7 @@ class RunRecord:
     sizes: Mapping[str, float] = field(default_factory=dict)
     figures: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    kind: str = ONE_BROKER
 
     def add(self, workload: str, system: str, figures: Mapping[str, float]) -> None:
         kept = self.figures.setdefault(workload, {}).setdefault(system, {})
@@ -46,3 +50,8 @@ class RunRecord:
         }
         with history.open("a") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def read_history(path: Path) -> list[RunRecord]:
+    """Every run that was kept, the oldest first."""
+    return [RunRecord(**json.loads(line)) for line in path.read_text().splitlines()]
