@@ -80,7 +80,7 @@ async def plan(
     if not rows:
         return invocation.report(rows, footer="nothing has to move")
     moved = sum(len(set(row.to) - set(row.from_)) for row in rows)
-    footer = f"{ops.summary(rows)}; {moved} replicas move"
+    footer = f"{ops.summary(rows)}; {ops.counted_in_words(moved, 'replica')} to be filled"
     then = f"written to {file}: klog reassign execute {file}" if file else "--file FILE writes it for execute"
     return invocation.report(rows, footer=footer, notes=(then,))
 
@@ -114,7 +114,8 @@ async def execute(
         return invocation.report(rows, footer="nothing to do: all of it is as the plan wants it")
     moved = sum(len(set(row.to) - set(row.from_)) for row in todo)
     limit = f", at most {throttle} into each broker" if rate else ""
-    question = f"Reassign {len(todo)} partitions, {moved} replicas to be filled{limit}"
+    what = f"{ops.counted_in_words(len(todo), 'partition')}, {ops.counted_in_words(moved, 'replica')} to be filled"
+    question = f"Reassign {what}{limit}"
     invocation.confirm(question, invocation.report(rows))
     rollback = reassignment_file.rollback_path(file)
     if not rollback.exists():
@@ -173,7 +174,9 @@ async def cancel(invocation: Invocation, file: OptionalFile = None) -> Report:
     rows = await ops.cancellable(cluster, file)
     if not rows:
         return invocation.report(rows, footer="nothing to cancel: nothing is being reassigned")
-    invocation.confirm(f"Cancel the reassignment of {len(rows)} partitions", invocation.report(rows))
+    invocation.confirm(
+        f"Cancel the reassignment of {ops.counted_in_words(len(rows), 'partition')}", invocation.report(rows)
+    )
     rows = await ops.cancel(cluster, rows)
     return invocation.report(rows, footer=ops.summary(rows), notes=ops.reasons(rows))
 

@@ -361,13 +361,18 @@ def _eta(name: TopicPartition, now: Look, before: Look | None) -> datetime | Non
     return None if left else now.at
 
 
+def counted_in_words(count: int, what: str) -> str:
+    """``1 partition``, ``2 partitions``."""
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
 def summary(rows: Sequence[ReassignRow]) -> str:
     """A sentence for a person: how many are where, how many bytes are left."""
     if not rows:
         return "nothing is being reassigned"
     counted = ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in rows).items())
     left = sum(row.bytes_left or 0 for row in rows)
-    return f"{len(rows)} partitions: {counted}" + (f"; {left:,} bytes to copy" if left else "")
+    return f"{counted_in_words(len(rows), 'partition')}: {counted}" + (f"; {left:,} bytes to copy" if left else "")
 
 
 def reasons(rows: Sequence[ReassignRow]) -> tuple[str, ...]:
