@@ -91,6 +91,8 @@ class Replica:
         self.log: Log | None = None
         self.high_watermark = LogEnd(0, 0)
         self.is_whole = True
+        self._damaged_at: int | None = None
+        """Where recovery has left a hole, until it is taken again from a leader."""
         self.nothing_lost = process.stopped_with == b"kept"
         """Nothing that it ever had: a clean stop after a loss does not make it good."""
         self.checkpointed = 0
@@ -103,6 +105,8 @@ class Replica:
         self._is_writing_isr = False
         if self.disk.exists(FOLDER):
             self.log = self._open()
+            if self.log.damages:
+                self._damaged_at = self.log.damages[0].first_address
             saved = self.disk.read(HIGH_WATERMARK)
             if saved is not None:
                 address, offset = map(int, saved.split())
@@ -146,7 +150,7 @@ class Replica:
             self.state_version = max(self.state_version, state.version)
             if self.partition is not None or self._is_making_new:
                 return "ok"
-            if self.leader != self.broker_id and self.log is not None:
+            if self.leader != self.broker_id and self.log is not None and self._damaged_at is None:
                 return "ok"
         if state.leader == self.broker_id:
             return self._be_leader(state)
@@ -234,8 +238,8 @@ class Replica:
                 return  # an empty log must not look like the one that was counted in
             self.log = self._create()
         self.log.forget_empty_epochs()
-        if self.leader >= 0 and self.log.damages and not self._counts_as_earlier(state):
-            self._refill(self.log)
+        if self.leader >= 0 and self._damaged_at is not None and not self._counts_as_earlier(state):
+            self._refill(self.log, self._damaged_at)
         if not self.rules.holds("R3 divergence"):
             self._cut(self.high_watermark.address)
         if self.leader >= 0:
@@ -245,9 +249,10 @@ class Replica:
         """Whether the ISR still counts an earlier incarnation of this broker."""
         return self.broker_id in state.isr and not state.ran_on(self.broker_id, self.process.incarnation)
 
-    def _refill(self, log: Log) -> None:
+    def _refill(self, log: Log, address: int) -> None:
         """What is damaged is taken again from the leader, and all behind it (rule L2)."""
-        place = log.floor(log.damages[0].first_address).address
+        self._damaged_at = None
+        place = log.floor(address).address
         self.world.say("broker %d takes again what is behind %d, damaged", self.broker_id, place)
         log.truncate(place)
         self.high_watermark = min(self.high_watermark, log.end)
