@@ -167,7 +167,14 @@ CLUSTER_SETTINGS = (
         "the longest rest of a follower after errors; the first rests are shorter",
         at_least(0),
     ),
-    Setting("num.replica.fetchers", "int", 1, "Connections to fetch from one leader by.", check=at_least(1)),
+    Setting(
+        "num.replica.fetchers",
+        "int",
+        1,
+        "Connections to fetch from one leader by.",
+        "number of connections to a leader; its partitions are shared out over them",
+        at_least(1),
+    ),
     Setting(
         "num.replica.alter.log.dirs.threads",
         "int",

@@ -430,6 +430,7 @@ class Broker:
         await asyncio.to_thread(self.flusher.stop)
         await asyncio.sleep(0)  # what the last flush committed is answered
         self.replicas.close()
+        await self.replicas.fetchers.let_go(list(self.replicas.followed))
         await self.server.drain(DRAIN_S)
         self.server.close()
         self.purgatory.close()

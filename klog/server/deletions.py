@@ -19,10 +19,14 @@ class Deletions:
 
     def __init__(self) -> None:
         self._running = asyncio.Lock()
+        self._cuts = 0
+        self._no_cuts = asyncio.Event()
+        self._no_cuts.set()
 
     async def run(self, plan: Callable[[], RetentionRun]) -> None:
         """Delete what ``plan`` says once it is our turn; done and durable when it returns."""
         async with self._running:
+            await self._no_cuts.wait()
             deletion = plan()
             if not deletion.plans:
                 return
@@ -31,7 +35,14 @@ class Deletions:
             await asyncio.to_thread(deletion.unlink)
 
     @contextlib.asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """No deletion runs meanwhile: for a thread that cuts a log at its other end."""
+    async def none_running(self) -> AsyncIterator[None]:
+        """No deletion runs meanwhile: for a thread that cuts a log at its other end. Many may cut theirs at a time."""
         async with self._running:
+            self._cuts += 1
+            self._no_cuts.clear()
+        try:
             yield
+        finally:
+            self._cuts -= 1
+            if not self._cuts:
+                self._no_cuts.set()

@@ -259,7 +259,7 @@ class Fetchers:
     async def _job(self, follower: Follower, work: Callable[[], None]) -> None:
         error: KlogError | None = None
         try:
-            async with self._broker.deletions.alone():
+            async with follower.alone, self._broker.deletions.none_running():
                 await asyncio.to_thread(work)
         except KlogError as problem:
             error = problem

@@ -14,6 +14,7 @@ The transitions are in `NEXT`; an unknown one is our error.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -58,6 +59,7 @@ class Follower:
     """Event loop only. Changed by `Fetchers` and the `LeaderLink` it belongs to."""
 
     __slots__ = (
+        "alone",
         "high_watermark",
         "is_in_sync",
         "keep_cut",
@@ -99,6 +101,8 @@ class Follower:
         """What is known to be committed and is flushed here: the lower of the leader's and our flushed end."""
         self.keep_cut = keep_cut
         """Whether what is cut stays beside the log whatever it was: after an unclean election."""
+        self.alone = asyncio.Lock()
+        """For a thread that changes the log but for appending: one at a time."""
         self.state = FollowerState.WAITING
         self.is_in_sync = False
         """Whether our end had reached the leader's high watermark when it last answered."""

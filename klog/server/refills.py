@@ -157,7 +157,7 @@ class Refills:
     async def _finish(self, follower: Follower, refill: Refill) -> bool:
         """Take it in, unless the log has changed there meanwhile. No deletion and no cut may run beside it."""
         one = follower.log
-        async with self._broker.deletions.alone():
+        async with follower.alone, self._broker.deletions.none_running():
             is_there = refill.into is not None or (refill.first, refill.end) in one.holes
             if not is_there or not self._is_followed(follower) or one.is_closed:
                 await asyncio.to_thread(refill.give_up)

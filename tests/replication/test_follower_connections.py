@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -278,5 +279,94 @@ def test_who_is_unfollowed_takes_nothing_more(tmp_path: Path) -> None:
         await until(lambda: not one.server.connections)
         two.follow(1, 5)
         await until(lambda: two.log().end == led.log.end)
+
+    run(tmp_path, scene)
+
+
+async def dribble(source: asyncio.StreamReader, target: asyncio.StreamWriter, sizes: random.Random) -> None:
+    """Pass on what comes, in pieces of any size."""
+    try:
+        while data := await source.read(sizes.choice((1, 3, 60, 5_000, 70_000))):
+            target.write(data)
+            await target.drain()
+    except OSError:
+        pass
+    finally:
+        target.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bytes_that_come_in_any_pieces(tmp_path: Path, seed: int) -> None:
+    sizes = random.Random(seed)
+
+    async def scene(one: Side, two: Side) -> None:
+        async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            onward_reader, onward = await asyncio.open_connection("127.0.0.1", one.port)
+            await asyncio.gather(dribble(reader, onward, sizes), dribble(onward_reader, writer, sizes))
+
+        proxy = await asyncio.start_server(pass_on, "127.0.0.1", 0)
+        port = proxy.sockets[0].getsockname()[1]
+        two.image.brokers = {1: dataclasses.replace(one.entry, port=port, inter_port=port)}
+        for mark in range(12):
+            one.log().append(batch(1, sizes.choice((10, 400_000)), mark), 4)
+        led = one.lead(5, isr=(1, 2))
+        follower = two.follow(1, 5)
+        for mark in range(30):
+            assert await append(led, batch(1, sizes.choice((10, 3_000, 40_000)), mark)) is None
+        assert content(follower.log) == content(led.log)
+        proxy.close()
+
+    run(tmp_path, scene)
+
+
+def test_a_connection_that_breaks_anywhere_costs_nothing(tmp_path: Path) -> None:
+    """Cut after so many bytes, again and again: what came whole stays, the rest comes by the next one."""
+
+    async def scene(one: Side, two: Side) -> None:
+        allowed = 100
+
+        async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal allowed
+            onward_reader, onward = await asyncio.open_connection("127.0.0.1", one.port)
+            there = asyncio.create_task(dribble(reader, onward, random.Random(1)))
+            left = allowed
+            allowed = allowed * 3 // 2
+            while left > 0 and (data := await onward_reader.read(min(left, 5_000))):
+                left -= len(data)
+                writer.write(data)
+                await writer.drain()
+            writer.close()
+            onward.close()
+            await there
+
+        proxy = await asyncio.start_server(pass_on, "127.0.0.1", 0)
+        port = proxy.sockets[0].getsockname()[1]
+        two.image.brokers = {1: dataclasses.replace(one.entry, port=port, inter_port=port)}
+        for mark in range(40):
+            one.log().append(batch(1, 5_000, mark), 4)
+        led = one.lead(5, isr=(1, 2))
+        follower = two.follow(1, 5)
+        for mark in range(5):
+            assert await append(led, batch(1, 5_000, mark)) is None
+        assert content(follower.log) == content(led.log)
+        assert allowed > 1000, "it was cut many times"
+        proxy.close()
+
+    run(tmp_path, scene)
+
+
+def test_many_logs_that_disagree_are_cut_side_by_side(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        names = [TopicPartition("t", number) for number in range(60)]
+        for name in names:
+            for side in (one, two):
+                side.log(name).append(batch(), 1)
+            two.log(name).append(batch(mark=9), 2)
+        led = [one.lead(5, isr=(1, 2), name=name) for name in names]
+        for name in names:
+            two.follow(1, 5, name)
+        assert await asyncio.gather(*(append(each, batch(mark=3)) for each in led)) == [None] * len(names)
+        for name in names:
+            assert content(two.log(name)) == content(one.log(name))
 
     run(tmp_path, scene)
