@@ -32,7 +32,7 @@ SECONDS_OF: dict[str, float | None] = {
     "cut-peers": LAG_S + 8.0,
     "cut-zookeeper": None,
     "slow-disk": None,
-    "full-disk": None,
+    "full-disk": LAG_S + 8.0,
     "bit-flip": None,
     "clock": None,
     "zookeeper": None,
