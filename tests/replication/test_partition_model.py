@@ -26,6 +26,7 @@ from tests.replication.led import NAME, Waiter, records
 ME, FOLLOWERS = 1, (2, 3)
 LAG_S = 10.0
 who = strategies.sampled_from(FOLLOWERS)
+yes_or_no = strategies.booleans()
 
 
 class Follower:
@@ -61,6 +62,7 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
         self.committed = committed
         self.state = Membership((1, 2, 3), isr, tuple(self.incarnation(one) for one in isr), 5)
         self.in_flight: list[IsrChange] = []
+        self.is_noticed = False
         self.alive = {one: self.incarnation(one) for one in (1, 2, 3)}
         self.waiting: list[tuple[int, Waiter]] = []
         self.now_s = 0.0
@@ -73,9 +75,12 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
             incarnation=self.incarnation(ME),
             membership=self.state,
             high_watermark=self.end_of(min(known, committed)),
-            want_isr=lambda partition: None,
+            want_isr=self.notice,
         )
         self.seen = self.partition.high_watermark.address
+
+    def notice(self, partition: Partition) -> None:
+        self.is_noticed = True
 
     def incarnation(self, broker_id: int) -> int:
         return 10 if broker_id == ME else self.followers[broker_id].incarnation
@@ -88,13 +93,15 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
 
     # --- the leader -----------------------------------------------------------------------------------------------
 
-    @rule()
-    def append(self) -> None:
+    @rule(flushes=yes_or_no)
+    def append(self, flushes: bool) -> None:
         end = self.partition.append(records()).end.address
         self.at.append(end)
         waiter = Waiter()
         if not self.partition.when_committed(end, waiter):
             self.waiting.append((len(self.at) - 1, waiter))
+        if flushes:
+            self.flush()
 
     @rule()
     def flush(self) -> None:
@@ -104,24 +111,30 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
     def beat(self, later_s: float) -> None:
         self.now_s += later_s
         self.partition.mark(self.now_s, LAG_S)
+        self.propose()
 
-    @rule()
     def propose(self) -> None:
+        self.is_noticed = False
         change = self.partition.propose_isr(self.now_s, self.alive, LAG_S)
         if change is not None:
             self.in_flight.append(change)
 
     # --- the followers --------------------------------------------------------------------------------------------
 
-    @rule(broker_id=who, more=strategies.integers(0, 3))
-    def fetch(self, broker_id: int, more: int) -> None:
+    @rule(
+        broker_id=who,
+        more=strategies.sampled_from([0, 1, 99]),
+        flushes=yes_or_no,
+        says=yes_or_no,
+    )
+    def fetch(self, broker_id: int, more: int, flushes: bool, says: bool) -> None:
         follower = self.followers[broker_id]
         follower.fetches = True
         follower.has = min(follower.has + more, len(self.at) - 1)
-
-    @rule(broker_id=who)
-    def flush_follower(self, broker_id: int) -> None:
-        self.followers[broker_id].flushed = self.followers[broker_id].has
+        if flushes:
+            follower.flushed = follower.has
+        if says:
+            self.report(broker_id)
 
     @rule(broker_id=who)
     def report(self, broker_id: int) -> None:
@@ -130,14 +143,18 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
             self.partition.check_replica(3, broker_id, follower.incarnation)
             flushed = self.end_of(follower.flushed)
             self.partition.replica_fetched(broker_id, follower.incarnation, self.at[follower.has], flushed, self.now_s)
+            if self.is_noticed:
+                self.propose()
 
-    @rule(broker_id=who, loses_disk=strategies.booleans())
-    def die_and_return(self, broker_id: int, loses_disk: bool) -> None:
+    @rule(broker_id=who, loses_disk=yes_or_no, is_noticed=yes_or_no)
+    def die_and_return(self, broker_id: int, loses_disk: bool, is_noticed: bool) -> None:
         follower = self.followers[broker_id]
         follower.incarnation += 1
         follower.fetches = False
         follower.flushed = 0 if loses_disk else follower.flushed
         follower.has = follower.flushed
+        if is_noticed:  # the controller's word on who lives arrives
+            self.alive[broker_id] = follower.incarnation
 
     @rule(broker_id=who)
     def a_late_report_of_an_earlier_incarnation(self, broker_id: int) -> None:
@@ -149,18 +166,13 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
                 return
             raise AssertionError("it may say anything")
 
-    @rule(broker_id=who)
-    def hear_who_lives(self, broker_id: int) -> None:
-        """The controller's word on one broker arrives."""
-        self.alive[broker_id] = self.incarnation(broker_id)
-
     # --- ZooKeeper ------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.in_flight)
-    @rule(data=strategies.data())
-    def arrive(self, data: strategies.DataObject) -> None:
+    @rule()
+    def arrive(self) -> None:
         """A write reaches ZooKeeper, where only the one at the right version is taken; the answer is another matter."""
-        change = data.draw(strategies.sampled_from(self.in_flight))
+        change = self.in_flight[-1]
         if change.state_version == self.state.state_version:
             self.state = self.state._replace(
                 isr=change.isr, incarnations=change.incarnations, state_version=change.state_version + 1
@@ -219,5 +231,5 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
             assert waiter.told == ([None] if self.at[index] <= high else [])
 
 
-LeaderAndItsFollowers.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+LeaderAndItsFollowers.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
 TestLeaderAndItsFollowers = LeaderAndItsFollowers.TestCase

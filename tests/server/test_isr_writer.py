@@ -124,7 +124,8 @@ def test_whatever_else_is_there_means_that_we_lead_no_more(zk: ZooKeeper, tmp_pa
                 await topic.write(leader_epoch=1)
             elif how == "the topic is gone":
                 await asyncio.to_thread(topics.finish_deletion, zk, "t", [])
-                await owner.make_topic("t", isr=(1, 2), new=False)
+                made_again = await owner.make_topic("t", isr=(1, 2), new=False)
+                await made_again.write(leader=2, leader_epoch=7)  # at the very version that ours is to replace
             else:
                 assert owner.registration is not None
                 me = owner.registration.broker
