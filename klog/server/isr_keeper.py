@@ -17,6 +17,7 @@ from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.replication.partition import Partition
 from klog.server.isr_writer import IsrWriter
+from klog.storage.log import Log
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -36,6 +37,9 @@ class Led(Protocol):
 
     def fence_of(self, name: TopicPartition) -> Sequence[Check]: ...
     def step_down(self, partition: Partition, why: str) -> None: ...
+
+    def is_rotten(self, one: Log) -> bool:
+        """Whether some of it is known not to check any more."""
 
 
 class IsrKeeper:
@@ -111,7 +115,8 @@ class IsrKeeper:
             partition.mark(self._clock_s, self._lag_s)
         late = [one for one in replicated if one.isr_size > 1 and one.own_flush_is_overdue(self._clock_s, self._lag_s)]
         if late:
-            self._give_up(late)
+            self._give_up(late, "flushes are overdue")
+        self.look_at_damaged()
         self._propose(set(replicated) - set(late))
         for partition in replicated:
             if partition.change is not None and not partition.resigned:
@@ -124,12 +129,18 @@ class IsrKeeper:
 
     # --- what cannot be led any more --------------------------------------------------------------------------------
 
-    def _give_up(self, late: list[Partition]) -> None:
-        """Our own disk is what everybody waits for: another shall lead (rule R4)."""
+    def look_at_damaged(self) -> None:
+        """A leader whose log is damaged gives way where another is in sync, and is mended by following it (rule L2)."""
+        rotten = [one for one in self._led.partitions.values() if one.isr_size > 1 and self._led.is_rotten(one.log)]
+        if rotten:
+            self._give_up(rotten, "the log is damaged")
+
+    def _give_up(self, late: list[Partition], why: str) -> None:
+        """Our own disk is what everybody suffers from: another shall lead (rules R4, L2)."""
         self._given_up = {name: at for name, at in self._given_up.items() if self._clock_s - at < self._lag_s}
         names = [one.topic_partition for one in late if one.topic_partition not in self._given_up]
         if names:
-            log.error("flushes of %d partitions, %s first, are overdue: giving up leadership", len(names), names[0])
+            log.error("giving up leadership of %d partitions, %s first: %s", len(names), names[0], why)
             self._given_up |= dict.fromkeys(names, self._clock_s)
             self._broker.reports.offline(names, may_follow=True)
 

@@ -126,8 +126,7 @@ class LogCare:
         """In the scrubber's thread."""
         log.error("%s: damage found by the scrubber: %s", one.topic_partition, damage)
         self._broker.from_thread(self._tell_damage, one, damage, "scrubber")
-        fetchers = self._broker.replicas.fetchers
-        self._broker.from_thread(fetchers.damaged, one, damage.first_address, damage.end_address)
+        self._broker.from_thread(self._broker.replicas.damaged, one, damage.first_address, damage.end_address)
 
     def _tell_damage(self, one: Log, damage: Damage, found_by: str) -> None:
         self._broker.tell(

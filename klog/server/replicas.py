@@ -92,6 +92,8 @@ class Replicas:
         self._obeying = asyncio.Lock()
         self._high_watermarks: WeakKeyDictionary[Log, LogEnd] = WeakKeyDictionary()
         """Of logs that are neither led nor followed now: the last one known."""
+        self._rotten: WeakKeyDictionary[Log, list[tuple[int, int]]] = WeakKeyDictionary()
+        """Logs that are led, and the stretches of them that no longer check (rule L2)."""
         self._keeper = IsrKeeper(broker, self)
 
     # --- what the controller says -----------------------------------------------------------------------------------
@@ -354,6 +356,8 @@ class Replicas:
             state.state_version,
             one.committed_at_open if known is None else known.address,
         )
+        for first, end in self._rotten.pop(one, ()):
+            self.fetchers.damaged(one, first, end)
 
     async def stop(self, request: StopReplicaRequest) -> dict[str, Any]:
         """Serve these replicas no more, and delete their logs where that is asked; the answer's values."""
@@ -419,7 +423,7 @@ class Replicas:
         for one_dir in self._broker.log_dirs.dirs:
             for name, one in list(one_dir.logs.items()):
                 committed = self.high_watermark(one)
-                is_damaged = any(damage.first_address < committed for damage in one.damages)
+                is_damaged = one in self._rotten or any(damage.first_address < committed for damage in one.damages)
                 facts.append(
                     {
                         "topic": name.topic,
@@ -487,6 +491,20 @@ class Replicas:
             partition.flushed(outcome)
         if isinstance(outcome, StorageError):
             self.look_at_disks()
+
+    def damaged(self, one: Log, first: int, end: int) -> None:
+        """Bytes of a log no longer check: taken from its leader again, at once or when another leads (rule L2)."""
+        partition = self.partitions.get(one.topic_partition)
+        if partition is None or partition.log is not one:
+            self.fetchers.damaged(one, first, end)
+            return
+        stretches = self._rotten.setdefault(one, [])
+        if (first, end) not in stretches:
+            stretches.append((first, end))
+            self._keeper.look_at_damaged()
+
+    def is_rotten(self, one: Log) -> bool:
+        return one in self._rotten
 
     def look_at_disks(self) -> None:
         """A disk may have failed: the controller has to know (rule L5)."""
