@@ -113,7 +113,7 @@ class Controller:
             await self._settle(set(context.partitions()))
             for one in registered:
                 self._link(one)
-            await self.reassigner.advance(set(context.partitions()))
+            self.unsettle(self.reassigner.all_in_progress())
             self._settling = self._broker.spawn(self._keep_settled(term))
             self._balance.start()
             self.reassigner.start()
@@ -179,9 +179,9 @@ class Controller:
                         self._unsettled = set()
                     await self._settle(names)
                     await self.reassigner.advance(names)
-                except NotController:
-                    return
                 except KlogError as error:
+                    if self._term is not term:
+                        return
                     log.warning("%d partitions are not settled: %s; trying again", len(names), error.message)
                     self.unsettle(names)
                     await asyncio.sleep(AGAIN_S)

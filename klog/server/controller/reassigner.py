@@ -25,6 +25,7 @@ from klog.errors import (
     KlogError,
     NodeExists,
     NoNode,
+    NotController,
     UnknownTopicOrPartition,
 )
 from klog.names import TopicPartition
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AGAIN_S = 0.5
-"""Before a queue that could not be read is read again: ZooKeeper is away."""
+"""Before what could not be read or written is tried again: ZooKeeper is away."""
 WRITE_TRIES = 10
 
 Target = Sequence[int] | None
@@ -145,7 +146,7 @@ class Reassigner:
             log.info("%s: reassigned from %s to %s", name, list(before.replicas), list(entry.target))
             kind = "reassignment-cancelled" if entry.is_cancelled else "reassignment-begun"
             self._broker.tell(
-                kind,
+                kind if entry.in_progress else "reassignment-done",
                 topic=name.topic,
                 partition=name.partition,
                 replicas=list(before.replicas),
@@ -162,7 +163,7 @@ class Reassigner:
         """Every partition that is being reassigned, in order."""
         context = self._controller.context
         found = []
-        for name in self._all_in_progress():
+        for name in self.all_in_progress():
             entry, state = self._entry(name), context.states.get(name)
             step = reassignment.next_step(entry, state, context.situation(name))
             isr = () if state is None else state.isr
@@ -171,7 +172,8 @@ class Reassigner:
             found.append(Underway(name, entry, leader, missing, step.reason if isinstance(step, Stalled) else ""))
         return sorted(found)
 
-    def _all_in_progress(self) -> list[TopicPartition]:
+    def all_in_progress(self) -> list[TopicPartition]:
+        """The partitions that are being reassigned."""
         context = self._controller.context
         return [
             TopicPartition(topic.name, number)
@@ -253,12 +255,7 @@ class Reassigner:
         done: dict[TopicPartition, Entry] = {}
         try:
             await controller.change(sheds, decide)
-            done = {name: sheds[name].entry for name in planned}
-            by_topic: dict[str, dict[int, Entry]] = defaultdict(dict)
-            for name, entry in done.items():
-                by_topic[name.topic][name.partition] = entry
-            for topic, entries in by_topic.items():
-                await self._write(topic, entries)
+            done = await self._write_all({name: sheds[name].entry for name in planned})
         except BaseException:
             self._show(before)
             raise
@@ -269,6 +266,25 @@ class Reassigner:
         over = [name for name, entry in done.items() if not entry.in_progress]
         await self._unqueue(over)
         return [name for name, entry in done.items() if entry.in_progress]
+
+    async def _write_all(self, entries: Mapping[TopicPartition, Entry]) -> dict[TopicPartition, Entry]:
+        """Those that are written. A topic that cannot be written now keeps no other from it, and is tried again."""
+        by_topic: dict[str, dict[int, Entry]] = defaultdict(dict)
+        for name, entry in entries.items():
+            by_topic[name.topic][name.partition] = entry
+        written: dict[TopicPartition, Entry] = {}
+        for topic, changed in by_topic.items():
+            names = [TopicPartition(topic, number) for number in changed]
+            try:
+                await self._write(topic, changed)
+            except NotController:
+                raise
+            except KlogError as error:
+                log.warning("the reassignment of %s is not written: %s; trying again", names[0], error.message)
+                self._broker.loop.call_later(AGAIN_S, self._controller.unsettle, names)
+            else:
+                written |= {name: entries[name] for name in names}
+        return written
 
     def _let_go(self, name: TopicPartition, step: Shed, before: Entry) -> None:
         context = self._controller.context
