@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from klog.config import LogConfig
 from klog.coordination.session import SessionState
 from klog.metrics import Metric, RequestMeter, Sample, one, times_of
-from klog.names import TopicPartition
 from klog.protocol.apis import api_name
 from klog.server.image import PartitionImage
 
 if TYPE_CHECKING:
+    from klog.replication.partition import Partition
     from klog.server.broker import Broker
     from klog.storage.log import Log
     from klog.storage.log_dir import LogDir
@@ -40,41 +39,31 @@ Read = Callable[["Broker"], Iterable[Sample]]
 # --- What is read -----------------------------------------------------------------------------------------------------
 
 
-def _led(broker: Broker) -> Iterator[tuple[TopicPartition, PartitionImage]]:
-    """What the cluster knows of the partitions that this broker leads."""
-    topics = broker.image.topics
-    for name in list(broker.partitions):
-        topic = topics.get(name.topic)
-        found = topic.partitions.get(name.partition) if topic is not None else None
-        if found is not None:
-            yield name, found
+def _led(broker: Broker) -> list[Partition]:
+    return list(broker.partitions.values())
 
 
 def _under_replicated(broker: Broker) -> int:
-    return sum(len(found.isr) < len(found.replicas) for _, found in _led(broker))
-
-
-def _min_isr(broker: Broker) -> Callable[[str], int]:
-    """``min.insync.replicas`` of a topic, each looked up once."""
-    known: dict[str, int] = {}
-
-    def of(topic: str) -> int:
-        if topic not in known:
-            image = broker.image.topics.get(topic)
-            known[topic] = LogConfig.of(broker.config, image.overrides if image else {}).min_insync_replicas
-        return known[topic]
-
-    return of
+    return sum(len(one.isr) < len(one.replicas) for one in _led(broker))
 
 
 def _under_min_isr(broker: Broker) -> int:
-    min_isr = _min_isr(broker)
-    return sum(len(found.isr) < min_isr(name.topic) for name, found in _led(broker))
+    return sum(len(one.isr) < one.log.config.min_insync_replicas for one in _led(broker))
 
 
 def _at_min_isr(broker: Broker) -> int:
-    min_isr = _min_isr(broker)
-    return sum(len(found.isr) == min_isr(name.topic) < len(found.replicas) for name, found in _led(broker))
+    return sum(len(one.isr) == one.log.config.min_insync_replicas < len(one.replicas) for one in _led(broker))
+
+
+def _reassigning(broker: Broker) -> int:
+    """Of those, the ones whose replicas are being moved, as the controller has said."""
+    topics = broker.image.topics
+    count = 0
+    for name in list(broker.partitions):
+        topic = topics.get(name.topic)
+        found = topic.partitions.get(name.partition) if topic is not None else None
+        count += found is not None and bool(found.adding or found.removing)
+    return count
 
 
 def _all(broker: Broker) -> list[PartitionImage]:
@@ -276,7 +265,7 @@ def _table() -> tuple[Metric[Broker], ...]:
             "kafka_server_replicamanager_reassigningpartitions",
             (),
             "Partitions led here whose replicas are being moved.",
-            one(lambda broker: sum(bool(found.adding or found.removing) for _, found in _led(broker))),
+            one(_reassigning),
         ),
         _gauge(
             "kafka_server_replicamanager_offlinereplicacount",
