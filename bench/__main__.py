@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kind = THREE_BROKERS if given.cluster else ONE_BROKER
         record = RunRecord(date, machine.describe(Path(folder)), rounds=given.rounds, sizes=asdict(sizes), kind=kind)
         if given.cluster:
-            names = given.systems.split(",") if given.systems != ",".join(SYSTEMS) else list(CLUSTERS)
+            names = [name for name in CLUSTERS if name in given.systems.split(",")]
             cluster_run.run(record, Path(folder), sizes, given.rounds, given.fault_rounds, names)
             return finish(record, given, began)
         bench = Bench(record, Path(folder), sizes, given.rounds)

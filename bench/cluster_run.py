@@ -284,16 +284,23 @@ def _port_of_leader(system: Cluster, topic: str) -> int:
 
 
 def _await_in_sync(system: Cluster, topic: str) -> None:
-    """Until every partition of the topic has a leader and all its replicas in sync."""
+    """Until every broker says that each partition of the topic has a leader, and all its replicas in sync."""
     deadline = time.monotonic() + HEAL_TIMEOUT_S
-    while True:
-        with contextlib.suppress(KafkaException):
-            partitions = _metadata(system, topic).topics[topic].partitions
-            if partitions and all(one.leader > 0 and len(one.isrs) == BROKERS for one in partitions.values()):
-                return
+    while not all(_says_in_sync(port, topic) for port in system.ports):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{topic}: not all replicas are in sync after {HEAL_TIMEOUT_S:.0f} s")
         time.sleep(LOOK_S)
+
+
+def _says_in_sync(port: int, topic: str) -> bool:
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+    try:
+        found = admin.list_topics(topic, timeout=5)
+    except KafkaException:
+        return False
+    partitions = found.topics[topic].partitions
+    whole = all(one.leader > 0 and len(one.isrs) == BROKERS for one in partitions.values())
+    return bool(partitions) and whole and len(found.brokers) == BROKERS
 
 
 def _led_again(system: Cluster, topic: str, victim: int) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import bars
 from bench.workloads import WORKLOADS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -27,4 +28,22 @@ def test_smoke(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     for workload in WORKLOADS:
         assert f"| {workload.name} |" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_smoke_of_three_brokers(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--cluster", "--smoke", "--dir", str(tmp_path)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=290,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for bar in bars.BARS:
+        if bar.of == bars.KLOG_3 and bar.against is None:
+            assert f"| {bar.workload} |" in done.stdout
     assert list(tmp_path.iterdir()) == []
