@@ -259,8 +259,7 @@ class Partition:
     def _might_join(self, broker_id: int) -> bool:
         position = self._positions[broker_id]
         if broker_id in self.membership.isr:
-            written = self.membership.incarnation_of(broker_id)
-            return written >= 0 and written != position.incarnation
+            return self._incarnations.get(broker_id, position.incarnation) not in (position.incarnation, -1)
         return has_caught_up(position, self.high_watermark.address, self.epoch_start_address)
 
     def mark(self, now_s: float, lag_s: float) -> None:
@@ -362,6 +361,7 @@ class Partition:
         self.membership = membership
         self.change = change
         self.isr_size = len(membership.isr)
+        self._incarnations = dict(zip(membership.isr, membership.incarnations, strict=False))
         self._others = tuple(one for one in membership.isr if one not in (self.broker_id, -1))
         for broker_id in self._positions.keys() - set(membership.replicas):
             del self._positions[broker_id]
