@@ -160,7 +160,7 @@ class Fetchers:
         if follower is None or follower.log is not flushed_log or follower.state is FollowerState.FAILED:
             return
         if isinstance(outcome, StorageError):
-            if follower.link is not None:
+            if follower.link is not None and follower.log.home.failure is not None:
                 follower.link.fail(follower, outcome)
             return
         follower.advance()

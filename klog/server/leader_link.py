@@ -197,28 +197,29 @@ class LeaderLink:
             self._connecting = self._loop.create_task(self._connect(self._target))
 
     async def _connect(self, target: Target) -> None:
+        """Runs until it is connected, or cancelled: then the target is another."""
+        receiver = _Receiver(self)
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                transport, _ = await self._loop.create_connection(lambda: _Receiver(self), target.host, target.port)
+                transport, _ = await self._loop.create_connection(lambda: receiver, target.host, target.port)
         except OSError as error:  # TimeoutError is one
             self._connecting = None
-            if self._target == target:
-                log.log(
-                    logging.WARNING if self._retry_s == 0 else logging.DEBUG,
-                    "no connection to the leader, broker %d at %s:%d: %s",
-                    self.leader,
-                    target.host,
-                    target.port,
-                    error or "no answer in time",
-                )
-                self._connect_later()
-            return
-        self._connecting = None
-        if self._target != target:
-            transport.abort()
-            self._connect_now()
-            return
-        self._connected(transport, target)
+            log.log(
+                logging.WARNING if self._retry_s == 0 else logging.DEBUG,
+                "no connection to the leader, broker %d at %s:%d: %s",
+                self.leader,
+                target.host,
+                target.port,
+                error or "no answer in time",
+            )
+            self._connect_later()
+        except asyncio.CancelledError:
+            if receiver.transport is not None:  # it came about in the very turn in which it was no longer wanted
+                receiver.transport.close()
+            raise
+        else:
+            self._connecting = None
+            self._connected(transport, target)
 
     def _connect_later(self) -> None:
         self._retry_s = min(max(2 * self._retry_s, RETRY_S_MIN), self._settings.backoff_s)
@@ -261,6 +262,9 @@ class LeaderLink:
             if handle is not None:
                 handle.cancel()
         self._retry = self._watch = None
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
@@ -271,6 +275,7 @@ class LeaderLink:
         self._to_forget.clear()
         self._to_report.clear()
         for follower in self.followers:
+            self._fetchers.received(follower, 0)  # what the throttle has set aside for it is free
             follower.slot = -1
             follower.is_in_sync = False
             if follower.state in (FollowerState.NAMED, FollowerState.FETCHING):
@@ -348,6 +353,7 @@ class LeaderLink:
             follower = self._slots.get(entry.slot)
             if follower is not None:
                 self._answered_one(follower, entry)
+        self._retry_s = 0.0
         self._send()
 
     def _opened(self, frame: memoryview) -> None:
@@ -360,7 +366,6 @@ class LeaderLink:
             self._connect_later()
             return
         self._is_open = True
-        self._retry_s = 0.0
         self._refusal = ""
         self._send()
 
@@ -393,7 +398,10 @@ class LeaderLink:
                 self.rest(follower, error)
                 return
             except StorageError as error:
-                self.fail(follower, error)
+                if follower.log.home.failure is not None:
+                    self.fail(follower, error)
+                else:  # no descriptor is free, or the log is being deleted
+                    self.rest(follower, error)
                 return
             follower.retry_s = 0.0
             self._fetchers.appended(follower)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -370,3 +371,47 @@ def test_many_logs_that_disagree_are_cut_side_by_side(tmp_path: Path) -> None:
             assert content(two.log(name)) == content(one.log(name))
 
     run(tmp_path, scene)
+
+
+def test_a_leader_that_moves_while_it_is_being_connected_to(tmp_path: Path) -> None:
+    """Nobody answers at the first address, not even with a refusal; the second is gone to at once."""
+
+    async def scene(one: Side, two: Side) -> None:
+        with socket.socket() as deaf:
+            deaf.bind(("127.0.0.1", 0))
+            deaf.listen(0)
+            port = deaf.getsockname()[1]
+            fillers = [socket.socket() for _ in range(4)]
+            for filler in fillers:  # its queue is full: further attempts hang
+                filler.setblocking(False)
+                filler.connect_ex(("127.0.0.1", port))
+            two.image.brokers = {1: dataclasses.replace(one.entry, port=port, inter_port=port)}
+            led = one.lead(5, isr=(1, 2))
+            two.follow(1, 5)
+            await asyncio.sleep(0.1)
+            two.knows(one, two)
+            began = two.loop.time()
+            assert await append(led, batch()) is None
+            assert two.loop.time() - began < 10
+            for filler in fillers:
+                filler.close()
+
+    run(tmp_path, scene)
+
+
+@pytest.mark.parametrize("moves", [1, 5])
+def test_a_leader_that_moves_in_the_same_turn(tmp_path: Path, moves: int) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1, 2))
+        two.image.brokers = {1: dataclasses.replace(one.entry, port=1, inter_port=1)}
+        two.follow(1, 5)
+        for _ in range(moves):
+            two.knows(one, two)
+            await asyncio.sleep(0)
+            two.image.brokers = {1: dataclasses.replace(one.entry, port=1, inter_port=1)}
+            two.fetchers.brokers_changed()
+            await asyncio.sleep(0)
+        two.knows(one, two)
+        assert await append(led, batch()) is None
+
+    run(tmp_path, scene, replica_fetch_backoff_ms="100")
