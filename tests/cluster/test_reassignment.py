@@ -6,12 +6,13 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from klog.coordination import reassignments, topics
+from klog.coordination import partition_states, reassignments, topics
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
     ElectionNotNeeded,
@@ -26,7 +27,7 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from tests.cluster.load import Load, judge, produce
+from tests.cluster.load import Load, judge, produce, read
 from tests.cluster.replica_bytes import assert_identical, folder_of
 from tests.cluster_fixture import LOOK_EVERY_S, RunningCluster
 
@@ -222,6 +223,47 @@ def test_the_controller_dies_in_the_middle_and_the_next_goes_on(three: RunningCl
     judge(load, three.bootstrap)
     three.wait_in_sync(topic)
     assert_identical(three, topic)
+
+
+def test_a_new_controller_goes_on_from_every_step(three: RunningCluster, topic: str, session: ZooKeeper) -> None:
+    """What an earlier one left when it died after each of its writes: a partition for each."""
+    three.create(topic, assignment=[[1, 2]] * 4)
+    for number in range(4):
+        produce(three.bootstrap, topic, [b"%d" % number] * 100, number)
+    alter(three, {TopicPartition(topic, number): (1, 2, 3) for number in (1, 2, 3)})
+    for number in (1, 2, 3):
+        wait_done(three, topic, (1, 2, 3), number)
+    for broker_id in three.brokers:
+        three.stop(broker_id)
+        three.wait_until_unregistered(broker_id)
+    names = [TopicPartition(topic, number) for number in range(4)]
+    states = partition_states.read_many(session, names)
+    shed = {
+        name: replace(state, leader=2, leader_epoch=state.leader_epoch + 1, isr=(2, 3), incarnations=(-1, -1))
+        for name in names[2:]
+        if (state := states[name]) is not None
+    }
+    partition_states.write_many(session, shed, ())
+    there = topics.find(session, topic)
+    assert there is not None
+    union = (3, 2, 1)
+    topics.replace_assignment(
+        session,
+        replace(
+            there,
+            partitions={0: union, 1: union, 2: union, 3: (3, 2)},
+            adding=dict.fromkeys((0, 1, 2), (3,)),
+            removing=dict.fromkeys((0, 1, 2), (1,)),
+            origins=dict.fromkeys((0, 1, 2), (1, 2)),
+        ),
+        (),
+    )
+    three.start()
+    # 0: begun, nobody told. 1: caught up. 2: the state without those that go. 3: the assignment too; the log is left.
+    for number in range(4):
+        wait_done(three, topic, (3, 2), number)
+        assert [value for _, value in read(three.bootstrap, topic, 4)[number]] == [b"%d" % number] * 100
+    assert_identical(three, topic, 4)
 
 
 def test_controllers_die_at_any_moment_and_it_ends_where_it_should(three: RunningCluster, topic: str) -> None:

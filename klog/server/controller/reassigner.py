@@ -68,10 +68,13 @@ class Reassigner:
         self._queue_changed = asyncio.Event()
         self._stalled: dict[TopicPartition, str] = {}
         """Why each that stands still does so, as it was last said."""
+        self._left_behind: dict[TopicPartition, set[int]] = defaultdict(set)
+        """Brokers that have a log of a partition that they have no part in any more."""
 
     def start(self) -> None:
         """The term has begun: heed the queues."""
         self._stalled.clear()
+        self._left_behind.clear()
         self._queue_changed.set()
         self._task = self._broker.spawn(self._heed_queues())
 
@@ -203,6 +206,8 @@ class Reassigner:
 
         Raises KlogError where ZooKeeper does; whoever settles again asks again.
         """
+        names = list(names)
+        self._delete_left_behind(names)
         todo = self._in_progress(names)
         while todo:
             steps = {name: self._next_step(name) for name in todo}
@@ -333,20 +338,35 @@ class Reassigner:
     # --- what is left of those that have gone -----------------------------------------------------------------------
 
     def sweep(self, broker_id: int) -> None:
-        """A broker has said what is on its disks: what it has no part in any more is deleted."""
+        """A broker has said what is on its disks: what it has no part in any more is to be deleted."""
         context = self._controller.context
-        stops = {}
-        for name, facts in context.facts.get(broker_id, {}).items():
-            topic, state = context.topics.get(name.topic), context.states.get(name)
-            if topic is None or state is None or not context.knows(name) or name.topic in context.deleting:
+        for brokers in self._left_behind.values():
+            brokers.discard(broker_id)
+        names = [name for name in context.facts.get(broker_id, {}) if self._has_no_part(broker_id, name)]
+        for name in names:
+            self._left_behind[name].add(broker_id)
+        self._delete_left_behind(names)
+
+    def _has_no_part(self, broker_id: int, name: TopicPartition) -> bool:
+        """The log is of this very topic, and the broker is no replica of the partition."""
+        context = self._controller.context
+        if not context.knows(name) or name.topic in context.deleting or broker_id in context.replicas(name):
+            return False
+        facts = context.facts.get(broker_id, {}).get(name)
+        return facts is not None and facts.topic_id == context.topics[name.topic].topic_id
+
+    def _delete_left_behind(self, names: Iterable[TopicPartition]) -> None:
+        """Those of partitions that others lead; the rest waits until they are led."""
+        context = self._controller.context
+        for name in self._left_behind.keys() & set(names):
+            state = context.states.get(name)
+            if state is None or not context.is_live(state.leader):
                 continue
-            if topic.topic_id != facts.topic_id or broker_id in context.replicas(name) or broker_id in state.isr:
-                continue
-            if state.leader != NO_LEADER and context.is_live(state.leader):
-                stops[name] = (topic.topic_id, state.leader_epoch, True)
-        if stops:
-            log.info("broker %d has logs of %d partitions that were reassigned from it", broker_id, len(stops))
-            self._controller.tell_stop(broker_id, stops)
+            for broker_id in self._left_behind.pop(name):
+                if self._has_no_part(broker_id, name) and broker_id not in state.isr:
+                    log.info("broker %d has a log of %s, which was reassigned from it", broker_id, name)
+                    what = (context.topics[name.topic].topic_id, state.leader_epoch, True)
+                    self._controller.tell_stop(broker_id, {name: what})
 
     # --- 0.8's queues -----------------------------------------------------------------------------------------------
 
