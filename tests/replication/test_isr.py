@@ -440,3 +440,6 @@ def test_a_replica_that_is_none_any_more_is_forgotten(led: Led) -> None:
         led.partition.check_replica(3, 3, 33)
     assert led.partition.adopt(Membership((1, 2, 4), (), (), 8))  # the assignment alone has changed
     assert led.partition.replicas == (1, 2, 4) and led.partition.isr == (1, 2)
+    assert led.partition.adopt(Membership((4, 1), (1, 2), (11, 22), 6)), "the list is the controller's, the rest is old"
+    assert led.partition.replicas == (4, 1) and led.partition.isr == (1, 2)
+    assert not led.partition.adopt(Membership((4, 1), (1,), (11,), 6))
