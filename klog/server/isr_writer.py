@@ -53,7 +53,7 @@ class IsrWriter:
         self,
         broker: Broker,
         fence_of: Callable[[TopicPartition], Sequence[Check]],
-        step_down: Callable[[Partition, str], None],
+        step_down: Callable[..., None],
     ) -> None:
         self._broker = broker
         self._fence_of = fence_of
@@ -150,7 +150,7 @@ class IsrWriter:
             if partition.adopt(membership):
                 log.info("%s: ISR %s, by another's hand", partition.topic_partition, list(found.isr))
         else:
-            self._step_down(partition, f"broker {found.leader} leads in epoch {found.leader_epoch}")
+            self._step_down(partition, f"broker {found.leader} leads in epoch {found.leader_epoch}", found.version)
 
     async def read_again(self, partitions: Iterable[Partition]) -> None:
         """Rule R6: whether we still lead these, asked of ZooKeeper."""

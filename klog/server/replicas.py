@@ -94,6 +94,10 @@ class Replicas:
         """Of logs that are neither led nor followed now: the last one known."""
         self._rotten: WeakKeyDictionary[Log, list[tuple[int, int]]] = WeakKeyDictionary()
         """Logs that are led, and the stretches of them that no longer check (rule L2)."""
+        self._seen: dict[TopicPartition, tuple[UUID, int]] = {}
+        """The newest version of a state that we have written or read in ZooKeeper, when we stopped leading."""
+        self._suspended: int | None = None
+        """The incarnation whose session is gone."""
         self._keeper = IsrKeeper(broker, self)
 
     # --- what the controller says -----------------------------------------------------------------------------------
@@ -183,9 +187,17 @@ class Replicas:
         )
 
     def _may_lead(self, told: _Told) -> bool:
-        """Rule R1: what an earlier incarnation was elected for is not ours."""
+        """Rule R1: what an earlier incarnation was elected for is not ours, and what is older than what we have seen
+        ourselves is over: a controller that was deposed may still say it (rule R2).
+        """
+        topic_id, version = self._seen.get(told.name, (None, -1))
+        if topic_id == told.topic_id and told.state.state_version < version:
+            log.warning(
+                "not leading %s by version %d of its state: %d is there", told.name, told.state.state_version, version
+            )
+            return False
         elected = told.membership.incarnation_of(self._broker.broker_id)
-        if elected == self._broker.incarnation:
+        if elected == self._broker.incarnation != self._suspended:
             return True
         log.warning(
             "not leading %s in epoch %d: incarnation %d was elected, this is %d",
@@ -228,6 +240,9 @@ class Replicas:
                     continue
                 told = told._replace(state=replace(told.state, is_new=False, state_version=i32(version)))
                 self._told[name] = told
+            if not self._may_lead(told):  # the session may have ended meanwhile
+                self._told.pop(name, None)
+                continue
             try:
                 self._lead(told, opened.logs[name], opened.high_watermarks.get(name))
             except KlogError as refusal:
@@ -380,6 +395,7 @@ class Replicas:
                     stopped.append(name)
                     if one.delete:
                         self._told.pop(name, None)
+                        self._seen.pop(name, None)
                         doomed.append(name)
             await self.fetchers.let_go(stopped)
             failed = await asyncio.to_thread(self._remove, doomed)
@@ -445,12 +461,23 @@ class Replicas:
         partition = self.partitions.pop(name, None)
         if partition is not None:
             self._high_watermarks[partition.log] = partition.high_watermark
+            self._saw(name, partition.state_version)
             partition.resign(error)
 
-    def step_down(self, partition: Partition, why: str) -> None:
-        """Lead no more, for what ZooKeeper says (rule R2); what to do instead is the controller's to say."""
+    def _saw(self, name: TopicPartition, version: int) -> None:
+        topic_id = self._broker.log_dirs.topic_id(name)
+        if topic_id is not None:
+            known_id, known = self._seen.get(name, (None, -1))
+            self._seen[name] = topic_id, max(version, known) if known_id == topic_id else version
+
+    def step_down(self, partition: Partition, why: str, seen_version: int = -1) -> None:
+        """Lead no more, for what ZooKeeper says (rule R2); what to do instead is the controller's to say.
+
+        ``seen_version`` is that of the state that was found there.
+        """
         name = partition.topic_partition
         if self.partitions.get(name) is partition:
+            self._saw(name, seen_version)
             log.warning("%s: leading no more in epoch %d: %s", name, partition.leader_epoch, why)
             self._told.pop(name, None)
             self.resign(name, NotLeader(f"{name} is led by another broker: {why}"))
@@ -517,6 +544,7 @@ class Replicas:
 
     def suspend(self, error: KlogError) -> None:
         """The session has expired: nothing is appended or acknowledged under it any more."""
+        self._suspended = self._broker.incarnation
         for partition in self.partitions.values():
             partition.suspend(error)
         for name in list(self.followed):  # the next incarnation is told anew whom to follow

@@ -18,6 +18,7 @@ from klog.coordination import brokers, cluster, partition_states, topics
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import StaleBrokerEpoch, StaleControllerEpoch
+from klog.metrics import Measures
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
@@ -57,6 +58,7 @@ class Owner:
         self.broker_id = ME
         self.image = ClusterImage()
         self.deletions = Deletions()
+        self.measures = Measures()
         self.log_dirs = LogDirs(file_system, self.config.log_dirs)
         self.log_dirs.load(lambda name: LogConfig.of(self.config, {}))
         self.flusher = Flusher(self.from_thread, self._flushed, file_system)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -195,6 +196,42 @@ async def owner_flushes(owner: Owner) -> None:
     """Until all that was appended is flushed, and told."""
     await asyncio.to_thread(owner.flusher.stop)
     await asyncio.sleep(0)
+
+
+def test_r2_what_is_older_than_what_we_have_seen_is_not_led_again(zk: ZooKeeper, tmp_path: Path) -> None:
+    """A controller that was deposed and does not know it says again what it knows: an ISR of ours alone, of before."""
+
+    async def work() -> None:
+        async with owning(zk, tmp_path) as owner:
+            topic = await owner.make_topic("t", isr=(1,))
+            await owner.say(topic)
+            old = {name: replace(state, new=False, version=1) for name, state in topic.states.items()}
+            await topic.write(isr=(1, 2), incarnations=owner.incarnations((1, 2)))
+            await owner.say(topic)
+            led = owner.partitions[topic.first]
+            assert led.isr_size == 2
+            await topic.write(leader=2, leader_epoch=1)
+            owner.replicas.step_down(led, "another leads", (await topic.state()).version)
+            newest, topic.states = topic.states, old
+            await owner.say(topic)
+            assert owner.partitions == {}
+            topic.states = newest
+            await topic.write(leader=1, leader_epoch=2)
+            await owner.say(topic)
+            assert owner.partitions[topic.first].leader_epoch == 2
+
+    run(work)
+
+
+def test_r1_nothing_is_led_by_an_incarnation_whose_session_is_gone(zk: ZooKeeper, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with owning(zk, tmp_path) as owner:
+            topic = await owner.make_topic("t")
+            owner.replicas.suspend(NotLeader("the session has expired"))
+            await owner.say(topic)
+            assert owner.partitions == {}
+
+    run(work)
 
 
 def test_an_epoch_below_the_logs_own_is_not_led(zk: ZooKeeper, tmp_path: Path) -> None:
