@@ -237,6 +237,9 @@ class BrokerProcess(Process):
         self.alive = dict(alive)
         return self.replica.obey(state) if state is not None else "ok", 0
 
+    def _serve_leave(self, call: Call, broker_id: int, incarnation: int) -> Any:
+        return ("stays" if self.office is None else self.office.leave(broker_id, incarnation)), 0
+
     def _serve_report_isr(self, call: Call) -> Any:
         if self.office is not None:
             self.office.doubt()
@@ -261,6 +264,22 @@ class BrokerProcess(Process):
         """To whoever may be controller."""
         for broker_id in self.host.cluster.hosts:
             self.ask(broker_id, "report_isr", (), lambda answer: None)
+
+    def leave(self, tries: int = 5) -> None:
+        """Controlled shutdown: until nothing rests on us, or we have asked often enough."""
+
+        def done(answer: Any) -> None:
+            if isinstance(answer, tuple) and answer[0] == "gone":
+                self.world.say("broker %d is let go", self.host.broker_id)
+                self.host.stop()
+
+        if tries == 0:
+            self.host.stop()
+            return
+        holder = self.controller[0] if self.office is None else self.host.broker_id
+        if holder > 0:
+            self.ask(holder, "leave", (self.host.broker_id, self.incarnation), done)
+        self.after(AGAIN_S, self.leave, tries - 1)
 
     # --- Time ---------------------------------------------------------------------------------------------------------
 

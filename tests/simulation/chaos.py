@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from klog.record.batch import HEADER_BYTES
 from tests.simulation.broker import CONTROLLER, BrokerProcess, Host, new_disk
+from tests.simulation.laws import content
 from tests.simulation.replica import STATE, state_of
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ WEIGHTS: Mapping[str, float] = {
     "empty and kill": 0.5,
     "tear": 0.5,
     "rot and kill": 0.5,
-    "stop": 1,
+    "stop": 0.5,
+    "shut down": 1,
     "pause": 2,
     "cut": 2,
     "isolate": 1,
@@ -90,7 +93,7 @@ class Chaos:
     def _away(self, host: Host) -> None:
         """Back soon, or quicker than anybody notices."""
         longest_s = self.world.draw.choice((0.05, 0.5, 3.0))
-        self._for_a_while(0.01, longest_s, lambda: host.process is None and host.start())
+        self._for_a_while(0.01, longest_s, host.start)
 
     def may_lose_disk(self, host: Host) -> bool:
         """Another member of the ISR has run without interruption and runs: nothing rests on this disk alone.
@@ -179,15 +182,21 @@ class Chaos:
                 if other is not host:
                     self._kill_one(other)
 
-    def _flip_below(self, host: Host, address: int) -> None:
-        """A bit of a batch below the checkpointed high watermark: what rots above it looks like a torn write."""
-        for path, node in host.disk.names.items():
-            first = int(path.rpartition("/")[2][:-4]) if path.endswith(".log") else address
-            size = min(len(node.data), address - first)
-            if size > 0:
-                node.data[self.world.draw.randrange(size)] ^= 1
-                node.durable = bytes(node.data)
-                return
+    def _flip_below(self, host: Host, batches: Sequence[int]) -> None:
+        """A bit of one of the batches at these addresses, in what its CRC covers."""
+        if not batches:
+            return
+        address = self.world.draw.choice(batches)
+        first, file = max(
+            (
+                (first, file)
+                for path, file in host.disk.names.items()
+                if path.endswith(".log") and (first := int(path.rpartition("/")[2][:-4])) <= address
+            ),
+            key=lambda found: found[0],
+        )
+        file.data[address - first + HEADER_BYTES - 1] ^= 1
+        file.durable = bytes(file.data)
 
     def _rot_and_kill(self) -> None:
         """One stops cleanly and a bit of its log flips on the disk; the others are killed in the same moment."""
@@ -196,8 +205,12 @@ class Chaos:
         if not self.may_lose_disk(host) or process is None or process.is_paused or process.replica.log is None:
             return
         self.world.say("! broker %d stops, and a bit of its disk flips", host.broker_id)
+        replica = process.replica
+        replica.checkpoint()
+        # What rots above the checkpoint looks like a write that was torn.
+        batches = [address for address in content(process.replica.log) if address < replica.checkpointed]
         host.stop()
-        self._flip_below(host, process.replica.checkpointed)
+        self._flip_below(host, batches)
         self._away(host)
         for other in self.cluster.hosts.values():
             if other is not host:
@@ -209,6 +222,22 @@ class Chaos:
             self.world.say("! broker %d stops", host.broker_id)
             host.stop()
             self._away(host)
+
+    def _shut_down(self) -> None:
+        """Stops in good order: whatever rests on it moves first.
+
+        Where messages are never flushed, not in the moment in which another loses power: whoever is not known to be
+        dead yet would be all that is left in the ISR.
+        """
+        host = self._host()
+        process = host.process
+        if process is None or process.is_paused:
+            return
+        if not self.cluster.flushes_in_time and any(other.process is None for other in self.cluster.hosts.values()):
+            return
+        self.world.say("! broker %d shuts down", host.broker_id)
+        process.leave()
+        self._for_a_while(1.0, 3.0, host.start)
 
     def _pause(self) -> None:
         process = self._host().process

@@ -95,7 +95,9 @@ class Cluster:
         if self.plan.silence_s_max is not None:
             self.laws.go_on(self.plan.silence_s_max)
         self.chaos.heal()
-        world.run(world.now + 1.0)
+        world.run(world.now + 1.5)
+        for host in self.hosts.values():
+            host.start()  # who was still shutting down
         for producer in self.producers:
             producer.is_stopping = True
         ends_s = world.now + QUIET_S

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klog.coordination.partition_states import PartitionState
 from klog.replication import election
-from klog.replication.election import Decision, Situation
+from klog.replication.election import Decision, Nobody, Situation
 from tests.simulation.network import ENDED, REFUSED
 from tests.simulation.registry import ANY, LOST, OK, Check, Node, Put
 from tests.simulation.replica import REPLICAS, STATE, Facts, data_of, state_of
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 0.6
 """Before an unanswered question is asked again."""
 AGAIN_S = 0.1
+BALANCE_SHARE = 0.05
+"""Of all ticks: the preferred leader is given its place back, if it may have it."""
 
 
 class Office:
@@ -35,6 +38,8 @@ class Office:
         self.lost: set[int] = set()
         self.heard: set[int] = set()
         """Who has answered since the last change in who lives."""
+        self.leaving: dict[int, int] = {}
+        """Broker id -> the incarnation that shuts down."""
         self._changed_s = 0.0
         self.state: PartitionState | None = None
         self._is_settling = False
@@ -42,6 +47,7 @@ class Office:
         self._knows_registry = False
         self._told: dict[int, Any] = {}
         self._asked_s: dict[tuple[int, str], float] = {}
+        self._is_balancing = False
         self.world.say("broker %d is controller, epoch %d", process.host.broker_id, epoch)
         self.doubt()
 
@@ -83,6 +89,7 @@ class Office:
         for one in [one for one, inc in self.registered.items() if now.get(one) != inc]:
             self.refused.pop(one, None)
             self.facts.pop(one, None)
+            self.leaving.pop(one, None)
             self._told.pop(one, None)
             self.lost.discard(one)
         if now != self.registered:
@@ -106,14 +113,35 @@ class Office:
     def _situation(self) -> Situation:
         facts = {one: self.facts[one] for one in self.facts if one in self.alive}
         heard = self.heard if self.cluster.rules.holds("R1 heard") else None
-        return Situation(self.alive, facts, set(self.lost), heard=heard)
+        return Situation(self.alive, facts, set(self.lost), set(self.leaving), heard)
+
+    def _decide(self) -> Decision | Nobody | None:
+        """What the dead are due first, then those who leave, then the preferred leader."""
+        situation, state = self._situation(), self.state
+        if state is None:
+            return election.new(REPLICAS, situation)
+        found = election.settle(state, REPLICAS, situation, unclean_allowed=False)
+        if found is not None:
+            return found
+        for one in self.leaving:
+            if one in state.isr and isinstance(left := election.leaving(state, REPLICAS, one, situation), Decision):
+                return left
+        if self._is_balancing and self.leaving.get(REPLICAS[0]) is None:
+            self._is_balancing = False
+            return election.preferred(state, REPLICAS, situation)
+        return None
+
+    def leave(self, one: int, incarnation: int) -> str:
+        """ControlledShutdown: "gone" when nothing rests on the broker any more."""
+        if self.registered.get(one) != incarnation:
+            return "unknown"
+        if self.leaving.get(one) != incarnation:
+            self.leaving[one] = incarnation
+            self.doubt()
+        return "stays" if self.state is None or one in self.state.isr else "gone"
 
     def _settle(self) -> None:
-        found: object
-        if self.state is None:
-            found = election.new(REPLICAS, self._situation())
-        else:
-            found = election.settle(self.state, REPLICAS, self._situation(), unclean_allowed=False)
+        found = self._decide()
         if not isinstance(found, Decision):
             self._is_settling = False
             self._tell()
@@ -193,6 +221,9 @@ class Office:
             return
         self._probe()
         self._tell()
+        if self.world.draw.random() < BALANCE_SHARE:
+            self._is_balancing = True
+            self.doubt()
 
     def _probe(self) -> None:
         if self.is_over:
@@ -206,7 +237,7 @@ class Office:
 
                 self.process.ask(one, "ping", (), done)
             if one in self.alive and one not in self.facts and self._may_ask(one, "describe"):
-                self.process.ask(one, "describe", (), lambda answer, o=one: self._described(o, answer))
+                self.process.ask(one, "describe", (), partial(self._described, one))
 
     def _pinged(self, one: int, incarnation: int, sent_s: float, answer: Any) -> None:
         self._asked_s.pop((one, "ping"), None)

@@ -369,7 +369,7 @@ class Replica:
         self.world.say("broker %d wants ISR %s: %s", self.broker_id, change.isr, change.reason)
 
         def done(outcome: str, _: object) -> None:
-            if outcome == OK:
+            if outcome == OK or (outcome == LOST and not self.rules.holds("R2 doubt")):
                 self._isr_written(partition, change, after)
             elif not self.rules.holds("Z2"):  # taken for a failure, whatever it was
                 partition.change = None
