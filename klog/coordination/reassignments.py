@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from klog.coordination import entries, paths
-from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, Watch, ZooKeeper
-from klog.errors import BadVersion, NodeExists, NoNode, Refused, SessionLost, ZooKeeperError
+from klog.coordination.zookeeper import Check, Delete, Operation, SetData, Watch, ZooKeeper
+from klog.errors import BadVersion, NoNode, SessionLost, ZooKeeperError
 from klog.names import TopicPartition
 
 RACE_TRIES = 10
@@ -42,16 +42,6 @@ def reassignments(zookeeper: ZooKeeper, watch: Watch | None = None) -> Queue | N
 def elections(zookeeper: ZooKeeper, watch: Watch | None = None) -> Queue | None:
     """As `reassignments`, for preferred replicas; a queue that names no partition means all of them."""
     return _read(zookeeper, paths.PREFERRED_ELECTION, watch)
-
-
-def ask_reassignments(zookeeper: ZooKeeper, wanted: Mapping[TopicPartition, Sequence[int]]) -> None:
-    """What 0.8's tool does: Refused while an earlier request stands there."""
-    _ask(zookeeper, paths.REASSIGN_PARTITIONS, _encode({one: tuple(ids) for one, ids in wanted.items()}))
-
-
-def ask_elections(zookeeper: ZooKeeper, wanted: Iterable[TopicPartition]) -> None:
-    """What 0.8's tool does: Refused while an earlier request stands there."""
-    _ask(zookeeper, paths.PREFERRED_ELECTION, _encode(dict.fromkeys(wanted, ())))
 
 
 def finish_reassignments(zookeeper: ZooKeeper, done: Iterable[TopicPartition], fence: Sequence[Check]) -> None:
@@ -103,18 +93,6 @@ def _change(
             raise  # it was the fence
         return False
     return True
-
-
-def _ask(zookeeper: ZooKeeper, path: str, data: bytes) -> None:
-    def landed() -> bool:
-        node = zookeeper.find(path)
-        return node is not None and node.data == data
-
-    zookeeper.ensure_path(path.rpartition("/")[0])
-    try:
-        zookeeper.commit([Create(path, data)], landed)
-    except NodeExists:
-        raise Refused(f"{path} is there already: an earlier request of this kind is still under way") from None
 
 
 def _read(zookeeper: ZooKeeper, path: str, watch: Watch | None) -> Queue | None:

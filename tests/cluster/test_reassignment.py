@@ -30,6 +30,7 @@ from klog.protocol.apis import ApiKey
 from tests.cluster.load import Load, judge, produce, read
 from tests.cluster.replica_bytes import assert_identical, folder_of
 from tests.cluster_fixture import LOOK_EVERY_S, RunningCluster
+from tests.era_tools import ask_elections, ask_reassignments
 
 Replicas = tuple[int, ...] | None
 
@@ -186,10 +187,10 @@ def test_0_8s_queue_is_heeded_and_emptied(three: RunningCluster, topic: str, ses
     three.create(topic, assignment=[[1, 2], [2, 3]])
     here, there = TopicPartition(topic, 0), TopicPartition(topic, 1)
     wrong = TopicPartition("no-such-topic", 0)
-    reassignments.ask_reassignments(session, {here: [3, 1], there: [2, 3], wrong: [1]})
+    ask_reassignments(session, {here: [3, 1], there: [2, 3], wrong: [1]})
     wait_done(three, topic, (3, 1))
     three.wait_until(lambda: reassignments.reassignments(session) is None, "the queue is gone")
-    reassignments.ask_elections(session, [here])
+    ask_elections(session, [here])
     three.wait_until(lambda: three.leader_of(topic) == 3, "the preferred replica leads")
     three.wait_until(lambda: reassignments.elections(session) is None, "the queue is gone")
 
