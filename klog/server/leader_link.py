@@ -21,7 +21,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from klog.errors import CorruptLog, DiskFull, KlogError, MalformedRequest, PeerError, StorageError
+from klog.errors import CorruptLog, KlogError, MalformedRequest, PeerError, StorageError
 from klog.protocol import replica_fetch
 from klog.protocol.replica_fetch import Diverged, Failed, Records
 from klog.server.follower import Follower, FollowerState
@@ -393,19 +393,20 @@ class LeaderLink:
                 return
             try:
                 follower.log.append_at(entry.data, follower.leader_epoch)
-            except (PeerError, CorruptLog, DiskFull) as error:
-                log.error("%s: what broker %d sent: %s", follower.topic_partition, self.leader, error.message)
+            except (PeerError, CorruptLog) as error:
+                if not follower.retry_s:  # said once; the bytes will be the same the next time
+                    log.error("%s: what broker %d sent: %s", follower.topic_partition, self.leader, error.message)
                 self.rest(follower, error)
                 return
             except StorageError as error:
                 if follower.log.home.failure is not None:
                     self.fail(follower, error)
-                else:  # no descriptor is free, or the log is being deleted
+                else:  # the disk is full, no descriptor is free, or the log is being deleted
                     self.rest(follower, error)
                 return
-            follower.retry_s = 0.0
             self._fetchers.appended(follower)
             self._to_ask[follower] = None
+        follower.retry_s = 0.0
         follower.know(LogEnd(entry.high_address, entry.high_offset))
         if entry.start_offset > follower.log.start_offset:
             self._fetchers.raise_start(follower, entry.start_offset)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from klog.config import LogConfig
+from klog.errors import StorageError
 from klog.server.follower import FollowerState
+from klog.storage.filesystem import OsFileSystem
 from tests.replication.side import NAME, Side, append, batch, content, run, until
 
 
@@ -200,3 +202,39 @@ def test_the_high_watermark_is_what_the_leader_says_and_we_have_flushed(tmp_path
         await until(lambda: led.position(2).flushed == led.log.end)
 
     run(tmp_path, scene, replica_fetch_wait_max_ms="100")
+
+
+def test_a_full_disk_rests_a_follower_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule L5."""
+
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1,))
+        follower = two.follow(1, 5)
+        await append(led, batch())
+        await until(lambda: follower.log.end == led.log.end)
+        monkeypatch.setattr(OsFileSystem, "free_bytes", lambda self, path: 0)
+        follower.log.home.is_full = True
+        await append(led, batch())
+        await until(lambda: follower.retry_s > 0)
+        assert follower.log.end != led.log.end
+        monkeypatch.undo()
+        await until(lambda: follower.log.end == led.log.end)
+        assert follower.state is FollowerState.FETCHING
+
+    run(tmp_path, scene)
+
+
+def test_a_disk_that_fails_ends_the_following_of_its_logs(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1,))
+        follower = two.follow(1, 5)
+        await append(led, batch())
+        await until(lambda: follower.log.end == led.log.end)
+        follower.log.home.fail(StorageError("the test says so"))
+        await append(led, batch())
+        await until(lambda: follower.state is FollowerState.FAILED)
+        assert two.follow(1, 6).state is FollowerState.FAILED
+        assert led.position(2).flushed != led.log.end
+        await two.fetchers.let_go([NAME])
+
+    run(tmp_path, scene)
