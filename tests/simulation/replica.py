@@ -88,6 +88,8 @@ class Replica:
         self.leader = -1
         self.leader_epoch = -1
         self.state_version = -1
+        self._seen_version = -1
+        """Of the state, as we have written or read it ourselves."""
         self.log: Log | None = None
         self.high_watermark = LogEnd(0, 0)
         self.is_whole = True
@@ -158,6 +160,8 @@ class Replica:
         return "ok"
 
     def _be_leader(self, state: PartitionState) -> str:
+        if state.version < self._seen_version and self.rules.holds("R2 seen"):
+            return "ok"  # we have written or read a later one: whoever says this is behind
         if not state.ran_on(self.broker_id, self.process.incarnation) and self.rules.holds("R1 incarnation"):
             return "ok"  # an earlier incarnation was elected; the controller does not know yet
         if state.new:
@@ -266,6 +270,7 @@ class Replica:
         if self.partition is not None:
             partition, self.partition = self.partition, None
             self.high_watermark = max(self.high_watermark, partition.high_watermark)
+            self._seen_version = max(self._seen_version, partition.state_version)
             partition.resign(NotLeader("another leads"))
             self._wake(everybody=True)
 
@@ -383,6 +388,8 @@ class Replica:
             found = state_of(nodes[STATE]) if outcome == OK else None
             if partition.change is not change or partition.resigned:
                 return
+            if found is not None:
+                self._seen_version = max(self._seen_version, found.version)
             if outcome == LOST:
                 self.process.after(AGAIN_S, self._write_isr, partition, change)
             elif found == after:
