@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,36 @@ def test_the_factor_and_even_loads(three: RunningCluster, topic: str, tmp_path: 
     assert {len(placed(three, topic, number)) for number in range(3)} == {3}
     only = at(three, "reassign", "plan", "--topics", topic, "--brokers", "1,2")
     assert only.code == 1 and only.error["code"] == "INVALID_REPLICATION_FACTOR"
+
+
+def test_a_broker_that_is_dead_is_replaced_by_those_that_live(
+    three: RunningCluster, topic: str, tmp_path: Path
+) -> None:
+    three.create(topic, assignment=[[3, 1], [2, 3]], min_insync_replicas="1")
+    produce(three.bootstrap, topic, BIG[:4])
+    three.kill(3)
+    three.wait_until(lambda: {3} & {*three.isr_of(topic, 0), *three.isr_of(topic, 1)} == set(), "3 counts as dead")
+    plan = tmp_path / "plan.json"
+    planned = at(three, "reassign", "plan", "--topics", topic, "--remove-broker", 3, "--file", plan)
+    assert [(row["from"], set(row["to"])) for row in planned.rows] == [([3, 1], {1, 2}), ([2, 3], {1, 2})]
+    done = at(three, "reassign", "execute", plan, "-y", "--wait", "30s")
+    assert done.code == 0 and {row["state"] for row in done.rows} == {"done"}, done
+    three.start(3)
+    for row in planned.rows:
+        wait_done(three, topic, tuple(row["to"]), row["partition"])
+
+
+def test_racks_are_spread_over(make_cluster: Callable[..., RunningCluster], topic: str, tmp_path: Path) -> None:
+    cluster = make_cluster(0)
+    for broker_id, rack in ((1, "a"), (2, "a"), (3, "b")):
+        cluster.add(broker_id, broker__rack=rack)
+    cluster.start()
+    cluster.create(topic, assignment=[[1, 2], [2, 1]])
+    plan = tmp_path / "plan.json"
+    planned = at(cluster, "reassign", "plan", "--topics", topic, "--file", plan)
+    assert all(3 in row["to"] and len(row["to"]) == 2 for row in planned.rows) and len(planned.rows) == 2
+    assert at(cluster, "reassign", "execute", plan, "-y", "--wait", "30s").code == 0
+    assert all(3 in placed(cluster, topic, number) for number in range(2))
 
 
 def test_what_cannot_be_planned(three: RunningCluster) -> None:
