@@ -379,8 +379,12 @@ class BadVersion(ZooKeeperError):
 
 
 class SessionLost(ZooKeeperError):
-    """The session is suspended or expired: the write may or may not have happened (rule Z2)."""
+    """The session is suspended or expired: the write may or may not have happened (rule Z2).
 
+    A client is told REQUEST_TIMED_OUT, which says the same, and tries again.
+    """
+
+    wire = 7
     code = "ZOOKEEPER_SESSION_LOST"
     retriable = True
 

@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, Any
 from klog.config import BrokerConfig, LogConfig
 from klog.coordination import brokers, cluster, topics
 from klog.coordination import controller as election_registry
-from klog.coordination.producer_ids import claim_block
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
@@ -64,6 +63,7 @@ from klog.server.image import ClusterImage, apply
 from klog.server.listening import Listening, server_of
 from klog.server.log_care import LogCare
 from klog.server.office import Office
+from klog.server.producer_ids import ProducerIds
 from klog.server.purgatory import Purgatory
 from klog.server.reassignment_throttle import ReassignmentThrottle
 from klog.server.replicas import Replicas
@@ -124,8 +124,7 @@ class Broker:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._lost_session = False
         self._knows_cluster = asyncio.Event()
-        self._producer_ids = range(0)
-        self._claiming = asyncio.Lock()
+        self.producer_ids = ProducerIds(self)
         self._metrics: MetricsEndpoint | None = None
 
     # --- start ----------------------------------------------------------------------------------------------------
@@ -183,6 +182,7 @@ class Broker:
         self.care = LogCare(self)
         self.care.start()
         self.events.start()
+        self.producer_ids.stock_up()
         self._watchdog = Watchdog(self.zookeeper.session_timeout_ms / 1000)
         self._watchdog.start()
         _tame_gc()
@@ -324,13 +324,6 @@ class Broker:
     def tell_facts(self, kind: str, facts: Mapping[str, Any]) -> None:
         """The same, for `from_thread`."""
         self.events.tell(kind, **facts)
-
-    async def next_producer_id(self) -> int:
-        async with self._claiming:
-            if not self._producer_ids:
-                self._producer_ids = await asyncio.to_thread(claim_block, self.zookeeper, self.broker_id)
-            first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
-        return first
 
     def stop_soon(self, reason: str) -> None:
         """Begin the controlled shutdown."""

@@ -234,7 +234,7 @@ class _Producer:
         """Have the records committed, in order; False if they never will be. KlogError: try the same again later."""
         channel = await self._to_leader()
         if self._producer_id is None:
-            self._producer_id, self._sequence = await self._broker.next_producer_id(), 0
+            self._producer_id, self._sequence = await self._broker.producer_ids.next(), 0
         batch = encode_batch(
             records, producer_id=self._producer_id, producer_epoch=0, base_sequence=self._sequence & 0x7FFFFFFF
         )

@@ -24,7 +24,7 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     try:
         if request.entity.transactional_id is not None:
             raise TransactionsNotServed("transactions are not part of klog; produce without a transactional.id")
-        producer_id = await broker.next_producer_id()
+        producer_id = await broker.producer_ids.next()
     except KlogError as error:
         return {"error_code": error.wire, "producer_id": -1, "producer_epoch": -1}
     return {"error_code": 0, "producer_id": producer_id, "producer_epoch": 0}

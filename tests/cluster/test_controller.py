@@ -1,0 +1,144 @@
+"""The controller: gone on with after its death at any moment, obeyed only by its own words, and not needed to go on."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from klog.coordination import embedded
+from klog.errors import KlogError, SessionLost, StaleBrokerEpoch, StaleControllerEpoch
+from klog.protocol.apis import ApiKey
+from tests.cluster.load import judge, load
+from tests.cluster_fixture import RunningCluster
+from tests.zookeeper_fixture import klog_home
+
+MakeCluster = Callable[..., RunningCluster]
+
+
+def test_it_dies_at_any_moment_of_making_growing_and_deleting_topics(three: RunningCluster) -> None:
+    """What was begun is finished by the next one: each topic is whole, or gone, and its name is free again."""
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    kept, doomed = [f"kept-{seed}-{n}" for n in range(4)], [f"doomed-{seed}-{n}" for n in range(3)]
+    for topic in doomed:
+        three.create(topic, 8)
+
+    victim = three.controller()
+
+    def act() -> None:
+        for number in range(4):
+            for api, version, fields in (
+                (ApiKey.CREATE_TOPICS, 5, _creation(kept[number], 20)),
+                (ApiKey.DELETE_TOPICS, 1, {"topic_names": [doomed[number % 3]], "timeout": 5000}),
+                (ApiKey.CREATE_PARTITIONS, 0, _growth(kept[number], 30)),
+            ):
+                try:
+                    three.ask(_other(three, victim), api, version, **fields)
+                except KlogError:
+                    pass  # nobody to answer, for a moment: begun or not
+
+    acting = threading.Thread(target=act)
+    acting.start()
+    time.sleep(chance.uniform(0.0, 0.4))
+    three.kill(victim)
+    acting.join()
+    three.start(victim)
+    for topic in kept:
+        if not three.partitions(topic):
+            three.create(topic, 20)
+        three.wait_in_sync(topic)
+        assert len(three.partitions(topic)) in (20, 30)
+    for topic in doomed:
+        three.ask(three.controller(), ApiKey.DELETE_TOPICS, 1, topic_names=[topic], timeout=5000)
+        three.wait_until(lambda topic=topic: three.try_create(topic, 1) == 0, f"{topic} is free again")
+
+
+def _other(cluster: RunningCluster, broker_id: int) -> int:
+    return next(one for one in cluster.brokers if one != broker_id)
+
+
+def _creation(topic: str, partitions: int) -> dict[str, Any]:
+    one = {"name": topic, "num_partitions": partitions, "replication_factor": 3, "assignments": [], "configs": []}
+    return {"topics": [one], "timeout": 5000, "validate_only": False}
+
+
+def _growth(topic: str, partitions: int) -> dict[str, Any]:
+    return {
+        "topics": [{"name": topic, "count": partitions, "assignments": None}],
+        "timeout": 5000,
+        "validate_only": False,
+    }
+
+
+def test_an_earlier_controllers_word_and_words_for_another_incarnation_count_nothing(three: RunningCluster) -> None:
+    """Each of its requests, with an epoch that is over, or for the broker as it was before its restart."""
+    topic = three.create(f"fenced-{secrets.token_hex(4)}")
+    leader = three.leader_of(topic)
+    incarnation = three.ask(leader, ApiKey.DESCRIBE_SELF, 0).incarnation
+    before = three.partitions(topic)[0]
+    nonsense: dict[ApiKey, dict[str, Any]] = {
+        ApiKey.LEADER_AND_ISR: {"controller_id": 9, "is_full": True, "topics": []},
+        ApiKey.STOP_REPLICA: {"controller_id": 9, "topics": []},
+        ApiKey.UPDATE_METADATA: {"controller_id": 9, "is_full": True, "brokers": [], "topics": []},
+        ApiKey.DESCRIBE_REPLICAS: {},
+    }
+    for api, fields in nonsense.items():
+        answer = three.ask(leader, api, 0, controller_epoch=0, incarnation=incarnation, **fields)
+        assert int(answer.error_code) == StaleControllerEpoch.wire, api
+        answer = three.ask(leader, api, 0, controller_epoch=1 << 30, incarnation=incarnation - 1, **fields)
+        assert int(answer.error_code) == StaleBrokerEpoch.wire, api
+    assert three.partitions(topic, leader)[0] == before
+    with load(three.bootstrap, topic) as running:
+        running.wait_for_more(100)
+
+
+def test_brokers_speak_over_a_listener_of_their_own(make_cluster: MakeCluster) -> None:
+    """Where one is set: clients are told of the other, and replicas are fetched by none but it."""
+    cluster = make_cluster(2, inter__broker__listener__name="REPLICATION")
+    for broker in cluster.brokers.values():
+        broker.listen = "127.0.0.1:0,REPLICATION://127.0.0.1:0"
+    cluster.start()
+    topic = cluster.create("t", assignment=[[1, 2], [2, 1]])
+    clients = {int(broker.bootstrap.rpartition(":")[2]) for broker in cluster.brokers.values()}
+    assert {one.port for one in cluster.metadata().brokers} == clients
+    listening, remote = {}, {}
+    for broker_id, broker in cluster.brokers.items():
+        connections = psutil.Process(broker.pid).net_connections("tcp")
+        listening[broker_id] = {one.laddr.port for one in connections if one.status == "LISTEN"}
+        remote[broker_id] = {one.raddr.port for one in connections if one.status == "ESTABLISHED"}
+    for one, other in ((1, 2), (2, 1)):
+        (own,) = listening[other] - clients
+        assert own in remote[one]
+        assert not remote[one] & clients
+    with load(cluster.bootstrap, topic, 2) as running:
+        running.wait_for_more(200)
+    judge(running, cluster.bootstrap)
+
+
+def test_without_zookeeper_what_is_in_sync_goes_on_and_changes_say_why_they_wait(tmp_path: Path) -> None:
+    server = embedded.start(tmp_path / "zookeeper", cache=klog_home() / "cache")
+    server.await_serving()
+    cluster = RunningCluster(tmp_path / "cluster", f"{server.address}/c", 3, min__insync__replicas="2")
+    try:
+        cluster.start()
+        topic = cluster.create("t", 3)
+        assert server.stop()
+        with load(cluster.bootstrap, topic, 3) as running:
+            running.wait_for_more(500)
+        judge(running, cluster.bootstrap)
+        assert cluster.try_create("later", 1) == SessionLost.wire
+        server = embedded.start(tmp_path / "zookeeper", port=server.port, cache=klog_home() / "cache")
+        server.await_serving()
+        cluster.wait_until(lambda: cluster.try_create("later", 1) in (0, 36), "topics are made again")
+        cluster.wait_in_sync("later")
+    finally:
+        cluster.end()
+        server.stop()
