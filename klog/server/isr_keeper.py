@@ -107,6 +107,8 @@ class IsrKeeper:
                 await self._look()
             except KlogError as error:
                 log.error("looking after the replicas: %s", error.message)
+            except Exception:  # our fault; without a next beat nobody would ever leave an ISR again
+                log.exception("looking after the replicas failed")
 
     async def _look(self) -> None:
         self.look_at_disks()

@@ -204,6 +204,25 @@ def test_r6_a_leader_that_nobody_fetches_from_reads_its_state_again(zk: ZooKeepe
     asyncio.run(work())
 
 
+def test_r4_a_leader_whose_own_flush_is_overdue_gives_leadership_up(zk: ZooKeeper, tmp_path: Path) -> None:
+    """The others wait for it, and would be told to wait for ever: it is never they who are late."""
+
+    async def work() -> None:
+        async with owning(zk, tmp_path, **QUICK) as owner:
+            owner.flusher.want = lambda log: None  # type: ignore[method-assign]  # a disk that does not come to it
+            topic, partition = await led(owner)
+            alone = await owner.make_topic("alone", isr=(1,))
+            await owner.say(alone)
+            owner.append(alone)  # nobody else could lead it
+            owner.append(topic)
+            owner.fetched(topic, 2)
+            owner.fetched(topic, 3)
+            assert await asyncio.wait_for(owner.offline_reports.get(), WITHIN_S) == ([topic.first], True)
+            assert partition.isr == (1, 2, 3)
+
+    asyncio.run(work())
+
+
 def test_l5_a_disk_that_fails_is_reported_once_with_all_that_was_on_it(zk: ZooKeeper, tmp_path: Path) -> None:
     disk = FaultyFileSystem()
 
