@@ -15,18 +15,24 @@ from klog.cli.root import root, walk
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = dict(walk())
 MENTION = re.compile(r"`klog ((?:[a-z]|-)[^`\n]*)`")
-SOURCES = [*sorted((ROOT / "klog").rglob("*.py")), *sorted(ROOT.glob("*.md")), ROOT / "scripts" / "quickstart"]
+WALKS = ("quickstart", "tour-cluster")
+SOURCES = [
+    *sorted((ROOT / "klog").rglob("*.py")),
+    *sorted(ROOT.glob("*.md")),
+    ROOT / "docs" / "operations.md",
+    *(ROOT / "scripts" / name for name in WALKS),
+]
 
 
 def mentions() -> Iterator[tuple[str, str]]:
-    """(file, words behind ``klog``) of each mention in backticks, and of each line that quickstart runs."""
+    """(file, words behind ``klog``) of each mention in backticks, and of each line that a walk runs."""
     for path in SOURCES:
         if not path.exists():
             continue
         text = path.read_text("utf-8")
         for found in MENTION.finditer(text):
             yield str(path.relative_to(ROOT)), found[1]
-        if path.name == "quickstart":
+        if path.name in WALKS:
             for line in re.findall(r"^run klog (.*)$", text, re.MULTILINE):
                 yield str(path.relative_to(ROOT)), line
 
