@@ -415,3 +415,26 @@ def test_a_leader_that_moves_in_the_same_turn(tmp_path: Path, moves: int) -> Non
         assert await append(led, batch()) is None
 
     run(tmp_path, scene, replica_fetch_backoff_ms="100")
+
+
+def test_a_leader_waits_for_so_many_bytes(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1,))
+        follower = two.follow(1, 5)
+        await until(lambda: follower.state is FollowerState.FETCHING)
+        await append(led, batch(1, 100))
+        await asyncio.sleep(0.1)
+        assert follower.log.end.address == 0
+        await append(led, batch(1, 60_000))
+        await until(lambda: follower.log.end == led.log.end)
+
+    run(tmp_path, scene, replica_fetch_min_bytes="50000", replica_fetch_wait_max_ms="60000")
+
+
+def test_a_leader_waits_no_longer_than_told(tmp_path: Path) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1, 2))
+        two.follow(1, 5)
+        assert await append(led, batch(1, 100)) is None
+
+    run(tmp_path, scene, replica_fetch_min_bytes="50000", replica_fetch_wait_max_ms="200")
