@@ -10,7 +10,8 @@ from tests.faulty_filesystem import FaultyFileSystem
 from tests.simulation.network import Call
 from tests.simulation.office import Office
 from tests.simulation.registry import OK, Check, Node, Put, Remove, Session
-from tests.simulation.replica import AGAIN_S, Replica
+from tests.simulation.replica import Replica
+from tests.simulation.states import AGAIN_S
 from tests.simulation.world import Process
 
 if TYPE_CHECKING:

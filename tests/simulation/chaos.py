@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from klog.record.batch import HEADER_BYTES
 from tests.simulation.broker import CONTROLLER, BrokerProcess, Host, new_disk
 from tests.simulation.laws import content
-from tests.simulation.replica import STATE, state_of
+from tests.simulation.states import STATE, state_of
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster

@@ -13,7 +13,8 @@ from tests.simulation.clients import Producer, Reader
 from tests.simulation.laws import Laws
 from tests.simulation.network import Network
 from tests.simulation.registry import Node, Registry
-from tests.simulation.replica import REPLICAS, STATE, TOPIC, state_of
+from tests.simulation.replica import REPLICAS
+from tests.simulation.states import STATE, TOPIC, state_of
 from tests.simulation.world import Violation, World
 
 LONG_MAX = 2**63 - 1

@@ -10,7 +10,8 @@ from klog.replication import election
 from klog.replication.election import Decision, Nobody, Situation
 from tests.simulation.network import ENDED, REFUSED
 from tests.simulation.registry import ANY, LOST, OK, Check, Node, Put
-from tests.simulation.replica import REPLICAS, STATE, Facts, data_of, state_of
+from tests.simulation.replica import REPLICAS, Facts
+from tests.simulation.states import STATE, data_of, state_of
 
 if TYPE_CHECKING:
     from tests.simulation.broker import BrokerProcess

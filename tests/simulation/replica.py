@@ -1,12 +1,11 @@
 """One broker's replica: led by the real `Partition`, or following by the real decisions; its log is the real one.
 
 The shell around them is written again here, for one thread and virtual time: the same steps in the same order as
-`klog.server` takes, with a seam (`_ask`, `_zookeeper`) wherever that waits.
+`klog.server` takes, and every wait is an event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,35 +13,26 @@ from klog.coordination.partition_states import PartitionState
 from klog.errors import CorruptLog, KlogError, NotLeader
 from klog.names import TopicPartition
 from klog.replication.divergence import StartsElsewhere, cut_address
-from klog.replication.isr import IsrChange, Membership
+from klog.replication.isr import Membership
 from klog.replication.partition import Partition
 from klog.storage.home import Alone
 from klog.storage.log import Log, LogEnd
 from tests.simulation.network import ENDED, REFUSED, Call
-from tests.simulation.registry import LOST, OK, Check, Node, Put
+from tests.simulation.registry import LOST, OK, Node
+from tests.simulation.states import AGAIN_S, STATE, StateWriter, state_of
 
 if TYPE_CHECKING:
     from tests.simulation.broker import BrokerProcess
+    from tests.simulation.cluster import Rules
 
 NAME = TopicPartition("t", 0)
 FOLDER = "/data/t-0"
 HIGH_WATERMARK = "/data/high-watermark"
-STATE, TOPIC = "/state", "/topic"
 REPLICAS = (1, 2, 3)
 LAG_S = 1.0
 PARKED_S = 0.4
 FETCH_PATIENCE_S = 0.8
-AGAIN_S = 0.1
 FETCH_BYTES = 600
-
-
-def state_of(node: Node | None) -> PartitionState | None:
-    return None if node is None else replace(node.data, version=node.version)
-
-
-def data_of(state: PartitionState) -> PartitionState:
-    """What is written of a state: all but its version."""
-    return replace(state, version=-1)
 
 
 class Facts(NamedTuple):
@@ -80,18 +70,19 @@ class Replica:
     def __init__(self, process: BrokerProcess) -> None:
         self.process = process
         self.world = process.world
-        self.rules = process.host.cluster.rules
+        self.rules: Rules = process.host.cluster.rules
         self.laws = process.host.cluster.laws
-        self.broker_id = process.host.broker_id
+        self.broker_id: int = process.host.broker_id
         self.disk = process.host.disk
         self.partition: Partition | None = None
         self.leader = -1
         self.leader_epoch = -1
         self.state_version = -1
-        self._seen_version = -1
+        self.seen_version = -1
         """Of the state, as we have written or read it ourselves."""
         self.log: Log | None = None
         self.high_watermark = LogEnd(0, 0)
+        self.registry = StateWriter(self)
         self.is_whole = True
         self._damaged_at: int | None = None
         """Where recovery has left a hole, until it is taken again from a leader."""
@@ -104,7 +95,6 @@ class Replica:
         """Which fetch is under way; answers to earlier ones are nobody's."""
         self._fetch_sent_s = 0.0
         self._parked: dict[int, tuple[Call, Position]] = {}
-        self._is_writing_isr = False
         if self.disk.exists(FOLDER):
             self.log = self._open()
             if self.log.damages:
@@ -148,7 +138,7 @@ class Replica:
             self.nothing_lost = True
         if state.leader_epoch == self.leader_epoch and state.leader == self.leader:
             if state.version > self.state_version and self.partition is not None:
-                self._adopt(state)
+                self.adopt(state)
             self.state_version = max(self.state_version, state.version)
             if self.partition is not None or self._is_making_new:
                 return "ok"
@@ -160,7 +150,7 @@ class Replica:
         return "ok"
 
     def _be_leader(self, state: PartitionState) -> str:
-        if state.version < self._seen_version and self.rules.holds("R2 seen"):
+        if state.version < self.seen_version and self.rules.holds("R2 seen"):
             return "ok"  # we have written or read a later one: whoever says this is behind
         if not state.ran_on(self.broker_id, self.process.incarnation) and self.rules.holds("R1 incarnation"):
             return "ok"  # an earlier incarnation was elected; the controller does not know yet
@@ -186,12 +176,12 @@ class Replica:
             if outcome == OK:
                 self._mark_cleared(replace(made, version=state.version + 1))
             else:
-                self._zookeeper_read(look)
+                self.registry.read(look)
 
         def look(outcome: str, nodes: dict[str, Node | None]) -> None:
             found = state_of(nodes[STATE]) if outcome == OK else state
             if outcome == LOST:
-                self.process.after(AGAIN_S, self._zookeeper_read, look)
+                self.process.after(AGAIN_S, self.registry.read, look)
             elif found == replace(made, version=state.version + 1):
                 self._mark_cleared(found)
             elif found == state:
@@ -199,7 +189,7 @@ class Replica:
             else:
                 self._is_making_new = False
 
-        self._zookeeper_put(made, state.version, done)
+        self.registry.put(made, state.version, done)
 
     def _mark_cleared(self, state: PartitionState) -> None:
         self._is_making_new = False
@@ -261,7 +251,7 @@ class Replica:
         log.truncate(place)
         self.high_watermark = min(self.high_watermark, log.end)
 
-    def _adopt(self, state: PartitionState) -> None:
+    def adopt(self, state: PartitionState) -> None:
         assert self.partition is not None
         if self.partition.adopt(_membership(state)):
             self.world.say("broker %d takes over ISR %s", self.broker_id, state.isr)
@@ -270,7 +260,7 @@ class Replica:
         if self.partition is not None:
             partition, self.partition = self.partition, None
             self.high_watermark = max(self.high_watermark, partition.high_watermark)
-            self._seen_version = max(self._seen_version, partition.state_version)
+            self.seen_version = max(self.seen_version, partition.state_version)
             partition.resign(NotLeader("another leads"))
             self._wake(everybody=True)
 
@@ -354,78 +344,13 @@ class Replica:
             return
         change = partition.propose_isr(self.world.now, self.process.alive, LAG_S)
         if change is not None:
-            self._write_isr(partition, change)
+            self.registry.write(partition, change)
 
-    def _write_isr(self, partition: Partition, change: IsrChange) -> None:
-        """Rules R2, Z1, Z2: as `klog.server.isr_writer`."""
-        if partition.change is not change or partition.resigned:
-            return
-        if partition.incarnation != self.process.incarnation:
-            self._step_down(partition)
-            return
-        wanted = PartitionState(
-            leader=self.broker_id,
-            leader_epoch=partition.leader_epoch,
-            isr=change.isr,
-            controller_epoch=partition.membership.controller_epoch,
-            incarnations=change.incarnations,
-        )
-        after = replace(wanted, version=change.state_version + 1)
-        self.world.say("broker %d wants ISR %s: %s", self.broker_id, change.isr, change.reason)
-
-        def done(outcome: str, _: object) -> None:
-            if outcome == OK or (outcome == LOST and not self.rules.holds("R2 doubt")):
-                self._isr_written(partition, change, after)
-            elif not self.rules.holds("Z2"):  # taken for a failure, whatever it was
-                partition.change = None
-                partition._count()
-            elif outcome == LOST:
-                self.process.after(AGAIN_S, self._write_isr, partition, change)
-            else:
-                self._zookeeper_read(look)
-
-        def look(outcome: str, nodes: dict[str, Node | None]) -> None:
-            found = state_of(nodes[STATE]) if outcome == OK else None
-            if partition.change is not change or partition.resigned:
-                return
-            if found is not None:
-                self._seen_version = max(self._seen_version, found.version)
-            if outcome == LOST:
-                self.process.after(AGAIN_S, self._write_isr, partition, change)
-            elif found == after:
-                self._isr_written(partition, change, after)
-            elif (
-                found is not None
-                and found.version != change.state_version
-                and (found.leader, found.leader_epoch) == (self.broker_id, partition.leader_epoch)
-            ):
-                self._adopt(found)
-            else:
-                self._step_down(partition)
-
-        self._zookeeper_put(wanted, change.state_version, done)
-
-    def _isr_written(self, partition: Partition, change: IsrChange, state: PartitionState) -> None:
-        if partition.change is change and not partition.resigned:
-            partition.isr_settled(change, state.version)
-            self.state_version = max(self.state_version, state.version)
-            self.process.report_isr()
-
-    def _step_down(self, partition: Partition) -> None:
+    def step_down(self, partition: Partition) -> None:
         if self.partition is partition:
             self.world.say("broker %d steps down from epoch %d", self.broker_id, partition.leader_epoch)
             self._resign()
             self.leader = -1
-
-    def _zookeeper_put(self, state: PartitionState, version: int, done: Any) -> None:
-        """Fenced by the topic's node and our own registration (rule Z1)."""
-        fence: Sequence[Check] = ()
-        if self.rules.holds("Z1 registration"):
-            fence = (Check(TOPIC, 0), self.process.fence)
-        self.process.session.multi([*fence, Put(STATE, data_of(state), version)], done)
-
-    def _zookeeper_read(self, done: Any) -> None:
-        self.process.session.read([STATE], done)
 
     # --- Following ----------------------------------------------------------------------------------------------------
 
@@ -550,11 +475,11 @@ class Replica:
                 return
             found = state_of(nodes[STATE])
             if found is not None and (found.leader, found.leader_epoch) == (self.broker_id, partition.leader_epoch):
-                self._adopt(found)
+                self.adopt(found)
             else:
-                self._step_down(partition)
+                self.step_down(partition)
 
-        self._zookeeper_read(look)
+        self.registry.read(look)
 
     def checkpoint(self) -> None:
         """The high watermark to the disk."""
