@@ -177,6 +177,9 @@ class Events:
                 log.debug("%d events wait: %s", len(self._kept) + len(self._underway), error.message)
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, RETRY_S_MAX)
+            except Exception:
+                log.exception("events could not be sent: our fault")
+                await asyncio.sleep(RETRY_S_MAX)
 
     async def _topic_is_there(self) -> bool:
         """Whether it is, having made it where that is for us to do."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.server.events import SETTINGS, TOPIC
-from tests.cluster.load import read
+from tests.cluster.load import produce, read
 from tests.cluster_fixture import RunningCluster
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -111,3 +111,38 @@ def test_a_cluster_that_is_to_keep_no_story(make_cluster: Callable[..., RunningC
     cluster.wait_until(lambda: told.exists() and "topic-created" in told.read_text(), "the state-change log has it")
     answer = cluster.metadata()
     assert {topic.name for topic in answer.topics} == {"t"}
+
+
+def test_what_is_lost_and_what_is_moved(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(3, zookeeper__session__timeout__ms="20000").start()
+    wait_for(cluster, "topic-created", topic=TOPIC)
+    follower, other = (2, 3) if cluster.leader_of(TOPIC) != 2 else (3, 2)  # the story is read while it is paused
+    cluster.create("t", assignment=[[1, follower]], unclean_leader_election_enable="true")
+    wait_for(cluster, "leader-elected", topic="t", leader=1)
+
+    cluster.pause(follower)
+    produce(cluster.bootstrap, "t", [b"for whom broker 1 does not wait long"])
+    wait_for(cluster, "isr-shrunk", topic="t", leader=1, isr=[1])
+    cluster.cont(follower)
+    wait_for(cluster, "isr-expanded", topic="t", leader=1, old_isr=[1])
+
+    cluster.kill(follower)
+    cluster.wait_until(lambda: cluster.isr_of("t") == {1}, f"broker {follower} is out of sync")
+    produce(cluster.bootstrap, "t", [b"nobody else has it"] * 10)
+    cluster.kill(1)
+    wait_for(cluster, "partition-offline", topic="t", partition=0)
+    cluster.start(follower)
+    wait_for(cluster, "unclean-election", topic="t", partition=0, leader=follower, old_leader=-1)
+    cluster.start(1)
+    cluster.wait_in_sync("t")
+    found = wait_for(cluster, "messages-lost", topic="t", partition=0, leader=follower, broker=1)
+    (lost,) = [event for event in found if event["kind"] == "messages-lost"]
+    assert lost["cut_at"] < lost["ended_at"]
+    assert lost["files"]
+    assert all((cluster.brokers[1].folder / "data" / "t-0" / name).exists() for name in lost["files"])
+
+    moved = [{"name": "t", "partitions": [{"partition_index": 0, "replicas": [follower, other]}]}]
+    answer = cluster.ask(cluster.controller(), ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, topics=moved, timeout_ms=9000)
+    assert answer.responses[0].partitions[0].error_code.value == 0
+    wait_for(cluster, "reassignment-begun", topic="t", partition=0, target=[follower, other])
+    check(wait_for(cluster, "reassignment-done", topic="t", partition=0, replicas=[follower, other]))
