@@ -1,0 +1,105 @@
+"""``klog up --brokers N``: several brokers on this machine; what is missing is started, more are added."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.cli.runner import klog
+
+
+@pytest.fixture
+def port() -> int:
+    """The first of four neighbours that were free a moment ago."""
+    while True:
+        with socket.socket() as bound:
+            bound.bind(("127.0.0.1", 0))
+            first: int = bound.getsockname()[1]
+        if first < 65000 and all(_is_free(first + i) for i in range(4)):
+            return first
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def states(*words: object) -> dict[int, str]:
+    """Broker id -> what ``klog up WORDS`` says of it."""
+    ran = klog("up", "--detach", "-o", "json", *words)
+    assert ran.code == 0, ran.stderr
+    return {row["id"]: row["state"] for row in ran.rows if row["kind"] == "broker"}
+
+
+def factor(topic: str) -> int:
+    ran = klog("topic", "create", topic, "-o", "json")
+    assert ran.code == 0, ran.stderr
+    made: int = ran.rows[0]["replication_factor"]
+    return made
+
+
+def test_brokers_side_by_side(home: Path, port: int) -> None:
+    try:
+        begun = klog("up", "--detach", "--brokers", 2, "--port", port)
+        assert begun.code == 0, begun.stderr
+        assert "default.replication.factor=2" in begun.stderr
+        assert f"127.0.0.1:{port},127.0.0.1:{port + 1}" in begun.stderr
+        assert factor("two") == 2  # at once: whichever broker is asked knows the other
+        assert klog("produce", "two", input=b"one\ntwo\n").code == 0
+        shown = klog("status", "-o", "json")
+        assert shown.code == 0, shown.stdout
+        assert [row["id"] for row in shown.rows if row["kind"] == "broker"] == [1, 2]
+
+        killed = next(row for row in klog("up", "--detach", "-o", "json").rows if row["id"] == 2)
+        os.kill(killed["pid"], signal.SIGKILL)
+        down = klog("status", "-o", "json")
+        assert down.code == 1
+        assert {row["id"]: row["state"] for row in down.rows if row["kind"] == "broker"} == {1: "running", 2: "down"}
+        assert states() == {1: "running", 2: "started"}
+        assert klog("check", "topics", "--wait", "20s").code == 0
+
+        fewer = klog("up", "--detach", "--brokers", 1, "-o", "json")
+        assert fewer.code == 1 and "broker 2" in fewer.error["message"] and "reassign" in fewer.error["hint"]
+        more = klog("up", "--detach", "--brokers", 3)
+        assert more.code == 0, more.stderr
+        assert "broker 1, 2 ran before" in more.stderr
+        assert states() == {1: "running", 2: "running", 3: "running"}
+        listed = klog("broker", "list", "-o", "json")
+        assert [row["port"] for row in listed.rows] == [port, port + 1, port + 2]
+        stopped = klog("down", "-o", "json")
+        assert stopped.code == 0 and {row["state"] for row in stopped.rows} == {"stopped"}
+
+        assert states() == {1: "started", 2: "started", 3: "started"}
+        assert factor("three") == 3
+        assert klog("tail", "two", "-o", "start", "-e", "-q").stdout.split() == ["one", "two"]
+    finally:
+        klog("down")
+
+
+def test_what_the_user_says_goes(home: Path, port: int) -> None:
+    try:
+        told = ("-X", "default.replication.factor=1")
+        begun = klog("up", "--detach", "--brokers", 2, "--port", port, *told)
+        assert begun.code == 0, begun.stderr
+        assert "default.replication.factor" not in begun.stderr
+        assert factor("one") == 1
+    finally:
+        klog("down")
+
+
+def test_a_neighbours_port_in_use(home: Path, port: int) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port + 1))
+        taken.listen()
+        ran = klog("up", "--detach", "--brokers", 2, "--port", port, "-o", "json")
+    assert ran.code == 1 and ran.error["code"] == "PORT_IN_USE"
+    assert f"127.0.0.1:{port + 1}" in ran.error["message"] and "broker 2" in ran.error["message"]
+    assert klog("status").code == 1
