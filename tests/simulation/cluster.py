@@ -64,6 +64,8 @@ class Cluster:
         self.rules = Rules(plan.without)
         self.laws = Laws(world)
         config = plan.config or draw.choices((EVERY_FLUSH, SOON, NEVER), (6, 2, 2))[0]
+        self.is_waiting = False
+        """In the end nobody may lead, and an operator has to decide."""
         self.emptied: set[int] = set()
         """Incarnations whose disk was emptied."""
         self.flushes_in_time = config.flush_ms < LONG_MAX
@@ -109,6 +111,7 @@ class Cluster:
                 break
             if world.now >= ends_s:
                 if self._is_lost():
+                    self.is_waiting = True
                     return
                 raise Violation("everything comes to rest", why)
         state = state_of(self.registry.nodes[STATE])

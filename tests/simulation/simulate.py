@@ -23,6 +23,7 @@ class Outcome:
     acked: int
     faults: Counter[str]
     events: int
+    is_waiting: bool
 
     def told(self, lines: int = TRACE_LINES_SHOWN) -> str:
         """What to print of a seed that failed."""
@@ -52,6 +53,7 @@ def simulate(seed: int, plan: Plan | None = None) -> Outcome:
         len(cluster.laws.acked),
         cluster.chaos.done,
         cluster.world.events,
+        cluster.is_waiting,
     )
 
 
@@ -69,6 +71,7 @@ def _quiet() -> Iterator[None]:
 @dataclass
 class Total:
     worlds: int = 0
+    waiting: int = 0
     acked: int = 0
     events: int = 0
     faults: Counter[str] = field(default_factory=Counter)
@@ -80,6 +83,7 @@ def simulate_all(seeds: Iterable[int], plan: Plan | None = None) -> Total:
     for seed in seeds:
         outcome = simulate(seed, plan)
         total.worlds += 1
+        total.waiting += outcome.is_waiting
         total.acked += outcome.acked
         total.events += outcome.events
         total.faults += outcome.faults
@@ -95,6 +99,7 @@ def run(seeds: int, first: int = 0) -> int:
     for start in range(first, first + seeds, 100):
         part = simulate_all(range(start, min(start + 100, first + seeds)))
         total.worlds += part.worlds
+        total.waiting += part.waiting
         total.acked += part.acked
         total.events += part.events
         total.faults += part.faults
@@ -106,6 +111,7 @@ def run(seeds: int, first: int = 0) -> int:
     faults = ", ".join(f"{name} {count}" for name, count in total.faults.most_common())
     print(f"{total.worlds} worlds in {time.monotonic() - began:.0f} s: {total.acked} messages acknowledged")
     print(f"{sum(total.faults.values())} faults: {faults}")
+    print(f"left waiting for an operator, all in-sync disks being empty: {total.waiting}")
     print(f"failed: {len(total.failed)}" + "".join(f"\n  seed {one.seed}: {one.violation}" for one in total.failed))
     return 1 if total.failed else 0
 

@@ -22,6 +22,7 @@ def test_no_world_breaks_a_law(first: int) -> None:
     assert not total.failed, "\n\n".join(outcome.told() for outcome in total.failed)
     assert total.acked > 20 * CHUNK, "too little happens in these worlds to prove anything"
     assert sum(total.faults.values()) > 3 * CHUNK
+    assert total.waiting < CHUNK / 5, "too many worlds end without a leader"
 
 
 @pytest.mark.parametrize("removal", REMOVALS, ids=lambda removal: removal.rule)
