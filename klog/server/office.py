@@ -95,8 +95,11 @@ class Office:
             self._term = term
             controller = self._broker.controller
             if term.session == self._zookeeper.session_id:
-                await controller.begin(term)
-                self._reachable.set()
+                try:
+                    await controller.begin(term)
+                except BaseException:
+                    self._term = None  # elected, and not begun: the next look begins
+                    raise
                 self._reachable.set()  # who waits for the controller to be within reach has it here
             else:
                 controller.end()
