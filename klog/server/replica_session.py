@@ -11,7 +11,8 @@ Rules
     * Positions are taken only of a follower whose log agrees with ours (`replication.divergence`), and after each
       answer it must come back with the end that the answer gave it, or be compared again.
     * Everything of a follower ends with its connection, but for what `Partition` knows of its position.
-    * Reads far behind the end run in a thread: the disk may have to be waited for (rule L8).
+    * What lies far behind the end is read ahead in a thread, since the disk may have to be waited for (rule L8), and is
+      news when that is done: nobody who is in sync waits for a replica that catches up.
 Event loop only.
 """
 
@@ -66,6 +67,8 @@ class _Slot:
         "name",
         "number",
         "partition",
+        "prepared",
+        "preparing",
         "refusal",
         "session",
         "told_high",
@@ -86,6 +89,9 @@ class _Slot:
         self.expected = -1
         self.max_bytes = 0
         self.told_high = self.told_start = -1
+        self.prepared: _Chunk | None = None
+        """What was read ahead for it, from where it stands."""
+        self.preparing = False
         self.refusal: bytes | None = None
         """Where the follower's log is to be cut or to begin; it then wants again."""
         self.failure: KlogError | None = None
@@ -136,7 +142,6 @@ class ReplicaSession:
         self._news: dict[_Slot, None] = {}
         self._parked: _Parked | None = None
         self._woken = False
-        self._reading = False
         self._look_through_at_s = 0.0
 
     @property
@@ -212,6 +217,7 @@ class ReplicaSession:
         if partition is None or slot.failure is not None:
             return
         slot.max_bytes = entry.max_bytes
+        slot.prepared = None
         if slot.agreed and entry.end_address == slot.expected:
             self._agree(slot, entry)
             return
@@ -306,12 +312,39 @@ class ReplicaSession:
         partition = slot.partition
         if partition is not None and partition.resigned and slot.failure is None:
             slot.failure = NotLeader(f"{slot.name} is led by another broker, or under a new epoch")
-        if slot.wanting or slot.failure is not None or slot.refusal is not None:
-            self._news[slot] = None
-            if self._parked is not None and not self._woken and self._parked.timer is not None:
-                # After this turn of the loop: what comes with it goes with the same answer.
-                self._woken = True
-                self._loop.call_soon(self._wake)
+        if slot.failure is None and slot.refusal is None:
+            if not slot.wanting:
+                return
+            if not self._is_ready(slot) and slot.greeted:
+                return
+        self._news[slot] = None
+        if self._parked is not None and not self._woken and self._parked.timer is not None:
+            # After this turn of the loop: what comes with it goes with the same answer.
+            self._woken = True
+            self._loop.call_soon(self._wake)
+
+    def _is_ready(self, slot: _Slot) -> bool:
+        """Whether the disk need not be waited for; if it must, the slot is news again when that is over."""
+        partition = slot.partition
+        if slot.prepared is not None or partition is None or partition.log.end.address - slot.end <= FAR_BYTES:
+            return True
+        if not slot.preparing:
+            slot.preparing = True
+            self._broker.spawn(self._prepare(slot, partition, slot.end))
+        return False
+
+    async def _prepare(self, slot: _Slot, partition: Partition, end: int) -> None:
+        chunk: _Chunk | None = None
+        try:
+            chunk = await asyncio.to_thread(self._read_one, slot, partition, end, slot.max_bytes, warm=True)
+        finally:
+            slot.preparing = False
+        if slot.partition is not partition or not slot.wanting:
+            return
+        if slot.end == end:
+            slot.prepared = chunk
+        if chunk is not None:
+            self.happened(slot)
 
     def _wake(self) -> None:
         self._woken = False
@@ -345,53 +378,42 @@ class ReplicaSession:
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def _answer(self) -> None:
-        if self._reading:
-            return
         news, self._news = self._news, {}
-        wanted = [
-            (slot, slot.partition, slot.end)
-            for slot in news
-            if slot.wanting and slot.partition is not None and slot.failure is None
-        ]
         assert self._parked is not None
-        max_bytes = self._parked.request.max_bytes
-        if any(partition.log.end.address - end > FAR_BYTES for _, partition, end in wanted):
-            self._reading = True
-            self._broker.spawn(self._answer_from_far(news, wanted, max_bytes))
-        else:
-            self._send(news, self._read(wanted, max_bytes))
-
-    async def _answer_from_far(
-        self, news: dict[_Slot, None], wanted: list[tuple[_Slot, Partition, int]], max_bytes: int
-    ) -> None:
-        try:
-            chunks = await asyncio.to_thread(self._read, wanted, max_bytes, warm=True)
-        finally:
-            self._reading = False
-        if self._parked is not None:
-            self._send(news, chunks)
-
-    def _read(self, wanted: list[tuple[_Slot, Partition, int]], max_bytes: int, *, warm: bool = False) -> list[_Chunk]:
-        """What the slots are sent, ``max_bytes`` together but for the first; any thread."""
-        left = max_bytes
+        left = self._parked.request.max_bytes
         chunks: list[_Chunk] = []
-        for slot, partition, end in wanted:
-            if left <= 0 and chunks:
-                break
-            try:
-                first, ranges = partition.log.read_from(end, max(min(left, slot.max_bytes), 1))
-                if warm:
-                    partition.log.warm(ranges)
-            except KlogError as error:
-                if isinstance(error, StorageError):
-                    log.error("%s: cannot be read for broker %d: %s", slot.name, self.broker_id, error.message)
-                self._loop.call_soon_threadsafe(slot.fail, error)
+        for slot in news:
+            partition = slot.partition
+            if not slot.wanting or partition is None or slot.failure is not None or not self._is_ready(slot):
                 continue
-            if ranges:
-                size = ranges[0].size if len(ranges) == 1 else sum(one.size for one in ranges)
-                left -= size
-                chunks.append(_Chunk(slot, end, first, ranges, size))
-        return chunks
+            chunk = slot.prepared
+            if chunk is None:
+                chunk = self._read_one(slot, partition, slot.end, min(left, slot.max_bytes))
+            elif chunks and chunk.size > left:
+                continue
+            if chunk is not None:
+                chunks.append(chunk)
+                left -= chunk.size
+                if left <= 0:
+                    break
+        self._send(news, chunks)
+
+    def _read_one(
+        self, slot: _Slot, partition: Partition, end: int, max_bytes: int, *, warm: bool = False
+    ) -> _Chunk | None:
+        """Batches from ``end`` on, one at least; None where there are none, or they cannot be read. Any thread."""
+        try:
+            first, ranges = partition.log.read_from(end, max(max_bytes, 1))
+            if warm:
+                partition.log.warm(ranges)
+        except KlogError as error:
+            if isinstance(error, StorageError):
+                log.error("%s: cannot be read for broker %d: %s", slot.name, self.broker_id, error.message)
+            self._loop.call_soon_threadsafe(slot.fail, error)
+            return None
+        if not ranges:
+            return None
+        return _Chunk(slot, end, first, ranges, ranges[0].size if len(ranges) == 1 else sum(one.size for one in ranges))
 
     def _send(self, news: dict[_Slot, None], chunks: list[_Chunk]) -> None:
         """Answer the fetch that waits. What of ``news`` found no room is news again."""
@@ -413,6 +435,7 @@ class ReplicaSession:
                     slot.failure, slot.wanting = error, False
                     continue
             news.pop(slot, None)
+            slot.prepared = None
             self._broker.measures.replication_bytes_out += chunk.size
             slot.wanting, slot.greeted = False, True
             slot.expected = chunk.first + chunk.size
@@ -455,7 +478,7 @@ class ReplicaSession:
                 slot.greeted = True
                 out += self._head_of(slot, partition, slot.end, 0)
             if partition.log.end.address > slot.end:
-                self._news[slot] = None
+                self.happened(slot)
 
     def _head_of(self, slot: _Slot, partition: Partition, first: int, size: int) -> bytes:
         high = partition.high_watermark

@@ -7,6 +7,7 @@ import dataclasses
 import random
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from klog.names import TopicPartition
 from klog.protocol import replica_fetch
 from klog.protocol.replica_fetch import Entry
 from klog.server.follower import FollowerState
+from klog.storage.log import Log
 from tests.replication.side import NAME, Side, append, batch, content, run, until
 
 
@@ -438,3 +440,27 @@ def test_a_leader_waits_no_longer_than_told(tmp_path: Path) -> None:
         assert await append(led, batch(1, 100)) is None
 
     run(tmp_path, scene, replica_fetch_min_bytes="50000", replica_fetch_wait_max_ms="200")
+
+
+def test_who_is_in_sync_does_not_wait_for_a_cold_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading ahead for a replica far behind takes seconds; acknowledgements over the same connection do not."""
+    may_read = threading.Event()
+    monkeypatch.setattr(Log, "warm", lambda self, ranges: may_read.wait(30))
+
+    async def scene(one: Side, two: Side) -> None:
+        other = TopicPartition("t", 1)
+        for mark in range(60):
+            one.log().append(batch(1, 700_000, mark), 4)
+        far = one.lead(5, isr=(1,))
+        led = one.lead(5, isr=(1, 2), name=other)
+        follower = two.follow(1, 5)
+        two.follow(1, 5, other)
+        for mark in range(20):
+            assert await append(led, batch(mark=mark)) is None
+        assert follower.state is FollowerState.FETCHING, "it knows that it agrees"
+        assert follower.log.end.address == 0
+        may_read.set()
+        await until(lambda: follower.log.end == far.log.end)
+        assert content(follower.log) == content(far.log)
+
+    run(tmp_path, scene)
