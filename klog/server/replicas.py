@@ -33,7 +33,7 @@ from klog.errors import KlogError, NotLeader, RequestTimedOut, StorageError, Unk
 from klog.names import TopicPartition
 from klog.protocol.interbroker import LeaderAndIsrPartition, LeaderAndIsrRequest, StopReplicaRequest
 from klog.replication.isr import Membership
-from klog.replication.partition import Partition
+from klog.replication.partition import REFUSED_S, Partition
 from klog.server.fetchers import Fetchers
 from klog.server.isr_keeper import IsrKeeper
 from klog.server.isr_writer import write_states
@@ -352,6 +352,8 @@ class Replicas:
             high_watermark=high_watermark,
             want_isr=self._keeper.look_at,
         )
+        if not state.is_new:
+            partition.refused_until_s = broker.loop.time() + REFUSED_S
         self.partitions[told.name] = partition
         one.nothing_lost = True  # in the ISR under an incarnation of this process: a crash is behind it
         if one.flushed_end.address < one.end.address:
@@ -439,7 +441,10 @@ class Replicas:
         for one_dir in self._broker.log_dirs.dirs:
             for name, one in list(one_dir.logs.items()):
                 committed = self.high_watermark(one)
-                is_damaged = one in self._rotten or any(damage.first_address < committed for damage in one.damages)
+                was_safe = one.nothing_lost or one.config.flush_messages == 1
+                # What was not flushed may be back with a hole above the checkpoint, and below what was committed.
+                known = committed if was_safe else one.end.address
+                is_damaged = one in self._rotten or any(damage.first_address < known for damage in one.damages)
                 facts.append(
                     {
                         "topic": name.topic,
@@ -448,7 +453,7 @@ class Replicas:
                         "last_epoch": one.last_epoch,
                         "end_address": one.end.address,
                         "is_whole": one.end.address >= committed and not is_damaged,
-                        "was_safe": one.nothing_lost or one.config.flush_messages == 1,
+                        "was_safe": was_safe,
                         "is_online": one_dir.failure is None,
                     }
                 )
