@@ -237,6 +237,8 @@ def test_l5_a_disk_that_fails_is_reported_once_with_all_that_was_on_it(zk: ZooKe
             assert set(names) == set(topic.states) and not may_follow
             owner.replicas.look_at_disks()
             assert owner.offline_reports.empty()
+            ((kind, facts),) = owner.events
+            assert (kind, facts["dir"], facts["replicas"]) == ("log-dir-offline", "/data", 3)
             await topic.write(leader_epoch=1, new=False)
             answer = await owner.say(topic)
             assert {one["error_code"] for one in answer["failed"]} == {StorageError.wire}

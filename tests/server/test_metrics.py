@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import subprocess
 import sys
@@ -26,10 +27,15 @@ Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """One that the kernel gives to nobody by itself: between now and the broker's start others open sockets."""
+    while True:
+        port = secrets.choice(range(11_000, 20_000))
+        with socket.socket() as sock:
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def scrape(port: int) -> Scrape:
