@@ -223,8 +223,14 @@ class PolicyViolation(RequestError):
 
 
 class OutOfOrderSequence(RequestError):
+    """``is_ahead``: there is a gap before it, which its producer may be about to fill."""
+
     wire = 45
     code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+    def __init__(self, message: str, *, hint: str | None = None, is_ahead: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.is_ahead = is_ahead
 
 
 class InvalidProducerEpoch(RequestError):

@@ -74,8 +74,9 @@ class _Part(NamedTuple):
 def check_lengths(frame: memoryview, at: int, schema: Any) -> tuple[memoryview, int]:
     """The frame to decode the entity at ``at`` from, and where the entity ends in ``frame``.
 
-    MalformedRequest unless every array can be as long as it says. The frame is ``frame`` itself, but where it has tagged fields that the schema does not know: those are left out, for a
-    reader has to ignore them (KIP-482), and kio does not.
+    MalformedRequest unless every array can be as long as it says. The frame is ``frame`` itself, but where it has
+    tagged fields that the schema does not know: those are left out, for a reader has to ignore them (KIP-482), and kio
+    does not.
     """
     least_bytes, walk = _entity(schema)
     if walk is None:

@@ -43,6 +43,10 @@ from klog.storage.log import AppendResult, Log, LogEnd
 __all__ = ["CommitWaiter", "DataWaiter", "Partition", "decide_high_watermark"]
 
 
+REFUSED_S = 5.0
+"""For so long a batch that comes too early is taken for one whose predecessor was refused a moment ago."""
+
+
 class CommitWaiter(Protocol):
     """Somebody who waits until an append is committed."""
 
@@ -96,6 +100,8 @@ class Partition:
         self.high_watermark: LogEnd = known if known.address <= log.end.address else log.end
         self.change: IsrChange | None = None
         """What is being written, until it is known how that went (rule R2)."""
+        self.refused_until_s = 0.0
+        """Until then (the loop's clock) batches may be on their way whose predecessors were refused, to come again."""
         self._want_flush = want_flush
         self._want_isr = want_isr
         self._positions: dict[int, ReplicaPosition] = {}

@@ -89,7 +89,8 @@ class Producers:
             if written.first_sequence == first and written.last_sequence == last:
                 return written
         raise OutOfOrderSequence(
-            f"producer {producer_id}, epoch {epoch}: found sequence {first} to {last}, expected {expected}"
+            f"producer {producer_id}, epoch {epoch}: found sequence {first} to {last}, expected {expected}",
+            is_ahead=(first - expected) % SEQUENCE_END < SEQUENCE_END // 2,
         )
 
     def written(self, address: int, header: BatchHeader) -> None:

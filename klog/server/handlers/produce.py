@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING
 from klog.errors import (
     InvalidRequiredAcks,
     KlogError,
+    NotEnoughReplicas,
+    NotLeader,
+    OutOfOrderSequence,
     PeerError,
     RequestError,
     StorageError,
@@ -32,7 +35,7 @@ from klog.protocol import produce
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceRequest
-from klog.replication.partition import Partition
+from klog.replication.partition import REFUSED_S, Partition
 from klog.server.dispatch import handles_frame
 from klog.server.purgatory import DelayedProduce
 from klog.storage.log import AppendResult
@@ -91,9 +94,20 @@ def _append(broker: Broker, request: ProduceRequest, asked: ProducedPartition) -
     if broker.fenced is not None:
         raise broker.fenced
     partition = broker.leader_of(asked.topic, asked.partition)
-    if request.acks == -1:
-        partition.check_in_sync()
-    return partition, partition.append(asked.records)
+    try:
+        if request.acks == -1:
+            partition.check_in_sync()
+        return partition, partition.append(asked.records)
+    except OutOfOrderSequence as error:
+        # Its predecessor was refused, here or by the leader before, while this one was on its way. Were it told that it
+        # is out of order, librdkafka would begin anew under another epoch in all partitions, and send twice what is
+        # appended and not acknowledged yet; told to try again, it sends both in their order.
+        if error.is_ahead and broker.loop.time() < partition.refused_until_s:
+            raise NotLeader(f"{error.message}; what comes before it was refused and has to come first") from None
+        raise
+    except (NotEnoughReplicas, StorageError):
+        partition.refused_until_s = broker.loop.time() + REFUSED_S
+        raise
 
 
 def _note(error: KlogError, asked: ProducedPartition, connection: Connection) -> None:
