@@ -261,6 +261,10 @@ class BrokerProcess(Process):
     def _serve_metadata(self, call: Call) -> Any:
         return "metadata", self.replica.leader, self.replica.leader_epoch
 
+    def connection_ended(self, broker_id: int) -> None:
+        if self.office is not None:
+            self.office.silent(broker_id)
+
     def report_isr(self) -> None:
         """To whoever may be controller."""
         for broker_id in self.host.cluster.hosts:

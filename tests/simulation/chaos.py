@@ -106,7 +106,7 @@ class Chaos:
         processes = [other.process for other in self.cluster.hosts.values() if other.process is not None]
         if state is None or host.process is None:
             return False
-        if any(one.replica.partition is not None and one.replica.partition.change is not None for one in processes):
+        if any(_writes(one) for one in processes):
             return False
         return any(
             other is not host
@@ -345,6 +345,12 @@ class Chaos:
         process = self._host().process
         if process is not None and not process.session.is_expired:
             self.cluster.registry.expire(process.session.number)
+
+
+def _writes(process: BrokerProcess) -> bool:
+    """Whether a change of the ISR is on its way, a leader's or the controller's."""
+    partition, office = process.replica.partition, process.office
+    return (partition is not None and partition.change is not None) or (office is not None and office.is_writing)
 
 
 def _runs(process: BrokerProcess | None) -> bool:

@@ -81,12 +81,12 @@ class Laws:
     def end(self, leader: int, logs: dict[int, Log]) -> None:
         """When all is quiet: what was acknowledged is there once, what was read too, and all replicas are equal.
 
-        Where the leader has a recorded hole, in what was never acknowledged, others may have more.
+        Where a leader had a recorded hole, in what was never acknowledged, some may have more than others.
         """
         contents = {broker_id: content(log) for broker_id, log in logs.items()}
         led = contents[leader]
-        holes = logs[leader].holes
         for broker_id, one in contents.items():
+            holes = logs[leader].holes + logs[broker_id].holes
             for address in sorted(led.keys() | one.keys()):
                 if led.get(address) != one.get(address) and not any(start <= address < end for start, end in holes):
                     raise Violation("replicas are equal", f"brokers {leader} and {broker_id} differ at {address}")

@@ -109,3 +109,6 @@ class Network:
         for call in self._open[host]:
             call.answer(ENDED)
         self._open[host].clear()
+        for other, where in self.hosts.items():
+            if other != host and where.process is not None and not self.is_lost(host, other):
+                where.process.after(self.world.delay_s(), where.process.connection_ended, host)

@@ -43,6 +43,7 @@ class Office:
         """Broker id -> the incarnation that shuts down."""
         self._changed_s = 0.0
         self.state: PartitionState | None = None
+        self.is_writing = False
         self._is_settling = False
         self._is_unsettled = False
         self._knows_registry = False
@@ -163,7 +164,7 @@ class Office:
         version = state.version if self.cluster.rules.holds("Z1 version") or state.version < 0 else ANY
 
         def done(outcome: str, _: object) -> None:
-            self._is_settling = False
+            self._is_settling = self.is_writing = False
             if self.is_over:
                 return
             if outcome == OK:
@@ -178,6 +179,7 @@ class Office:
                 )
             self.doubt()
 
+        self.is_writing = True
         self.process.session.multi([*fences, Put(STATE, data_of(state), version)], done)
 
     # --- Telling and asking -------------------------------------------------------------------------------------------
@@ -263,6 +265,11 @@ class Office:
             self.trusted.add(incarnation)
             self._told.clear()
             self.doubt()
+
+    def silent(self, one: int) -> None:
+        """The connection has ended: that it lives is not known any more."""
+        self.heard.discard(one)
+        self._asked_s.pop((one, "ping"), None)
 
     def _described(self, one: int, answer: Any) -> None:
         self._asked_s.pop((one, "describe"), None)
