@@ -15,6 +15,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ HOST = "127.0.0.1"
 CLIENT = "client"
 """Who opened a connection, where it is none of the nodes."""
 CHUNK_BYTES = 256 * 1024
+TICK_S = 0.05
 
 T = TypeVar("T")
 
@@ -66,8 +68,11 @@ class Network:
         self._links: dict[tuple[str, str], Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
+        self.late_s = 0.0
+        """The longest that the loop was held up: by so much the proxies, not the brokers, were late."""
         self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
         self._thread.start()
+        self._loop.call_soon_threadsafe(self._tick, time.monotonic())
 
     def close(self) -> None:
         async def end() -> None:
@@ -81,6 +86,11 @@ class Network:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    def _tick(self, due: float) -> None:
+        now = time.monotonic()
+        self.late_s = max(self.late_s, now - due)
+        self._loop.call_at(self._loop.time() + TICK_S, self._tick, now + TICK_S)
 
     def add(self, node: str, target_port: int, *, source: str | None = None) -> Gate:
         """A gate before a node's port, open; its own port is a free one."""

@@ -41,6 +41,8 @@ def line(result: Result) -> str:
         f"longest without ack {row['longest_s']:.2f} s ({row['longest_best_s']:.2f} s the best partition), "
         f"during the fault {row['during']}"
     )
+    if result.late_s > 0.5:
+        text += f", proxies late by {result.late_s:.1f} s, load {result.load:.0f}"
     if row["first_ack_s"] is not None:
         text += f", first ack {row['first_ack_s']:.2f} s after it"
     problems = list(result.problems)
@@ -75,6 +77,8 @@ def row_of(result: Result) -> dict[str, Any]:
         "first_ack_s": None if result.first_ack_s is None else round(result.first_ack_s, 2),
         "whole_s": None if result.whole_s is None else round(result.whole_s, 1),
         "faults": result.done,
+        "load": round(result.load, 1),
+        "late_s": round(result.late_s, 2),
     }
 
 
@@ -125,21 +129,23 @@ def table(rows: list[dict[str, Any]]) -> str:
         "",
         f"Load: {PRODUCERS} idempotent producers with acks=all, {RATE_S} messages a second each; "
         f"{CONSUMERS} consumers; {PARTITIONS} partitions, factor {FACTOR}, min.insync.replicas {MIN_INSYNC}.",
+        f"The load average is the machine's, which has {os.cpu_count()} cores: where it is far above, times are those of a "
+        "machine that was busy with other things.",
         "",
         "| cell | acked | lost | duplicated | unseen | inconsistent | longest without ack: worst, best partition |"
-        " acked during the fault | first ack after it | seed | run |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|",
+        " acked during the fault | first ack after it | load average | seed | run |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
     for row in rows:
         where = f"{row['date']}, {row['commit']}"
         if "skipped" in row:
-            lines.append(f"| {row['cell']} | not run: {row['skipped']} ||||||||| {where} |")
+            lines.append(f"| {row['cell']} | not run: {row['skipped']} |||||||||| {where} |")
             continue
         first = "" if row["first_ack_s"] is None else f"{row['first_ack_s']:.2f} s"
         lines.append(
             f"| {row['cell']} | {row['acked']} | {row['lost']} | {row['duplicated']} | {row['unseen']} | "
             f"{row['inconsistent']} | {row['longest_s']:.2f} s, {row['longest_best_s']:.2f} s | {row['during']} | "
-            f"{first} | {row['seed']} | {where} |"
+            f"{first} | {row.get('load', float('nan')):.0f} | {row['seed']} | {where} |"
         )
     wrong = [row for row in done if row["other"] or row["problems"]]
     if wrong:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import threading
@@ -60,6 +61,10 @@ class Result:
     whole_s: float | None = None
     """From the healing of the last fault until every replica was in sync."""
     notes: dict[str, int] = field(default_factory=dict)
+    load: float = 0.0
+    """The machine's load average of the last minute, when load on the cluster ended: what else it had to do."""
+    late_s: float = 0.0
+    """The longest that the proxies of this run were late by themselves."""
 
     @property
     def is_good(self) -> bool:
@@ -93,6 +98,7 @@ def run(plan: Plan, folder: Path, *, partitions: int = PARTITIONS, keep: Path | 
             _run_steps(plan, cluster, workload, result)
         finally:
             workload.stop_sending()
+        result.load, result.late_s = os.getloadavg()[0], cluster.network.late_s
         _quiesce(plan, cluster, workload, result, partitions)
     events = workload.record.events
     if keep is not None:

@@ -18,15 +18,16 @@ def test_every_fault_meets_every_target_alone_and_some_meet_moves_and_restarts()
 
 
 def test_a_cell_is_a_while_of_load_and_then_its_fault() -> None:
-    plan = plans.cell("cut/leader+reassign", 7, 20.0)
-    assert [(step.fault, step.target, step.seconds) for step in plan.steps] == [("cut", "leader", 20.0)]
+    plan = plans.cell("kill/leader+reassign", 7, 20.0)
+    assert [(step.fault, step.target, step.seconds) for step in plan.steps] == [("kill", "leader", 20.0)]
     assert plan.steps[0].at_s >= 1
     assert (plan.background, plan.brokers) == ("reassign", 4)
 
 
 def test_a_pause_is_as_long_as_it_is_called() -> None:
     assert plans.cell("pause/leader", 7, 20.0).steps[0].seconds < plans.SESSION_S
-    assert plans.cell("pause-long/leader", 7, 1.0).steps[0].seconds > plans.SESSION_S
+    for fault in ("pause-long", "cut", "cut-out", "cut-in", "cut-zookeeper"):
+        assert plans.cell(f"{fault}/leader", 7, 1.0).steps[0].seconds > plans.SESSION_S
 
 
 def test_a_seed_repeats_its_mix() -> None:
