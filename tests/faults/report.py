@@ -129,8 +129,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         "",
         f"Load: {PRODUCERS} idempotent producers with acks=all, {RATE_S} messages a second each; "
         f"{CONSUMERS} consumers; {PARTITIONS} partitions, factor {FACTOR}, min.insync.replicas {MIN_INSYNC}.",
-        f"The load average is the machine's, which has {os.cpu_count()} cores: where it is far above, times are those of a "
-        "machine that was busy with other things.",
+        f"The load average is the machine's, which has {os.cpu_count()} cores: where it is far above, the times are "
+        "those of a machine that was busy with other things.",
         "",
         "| cell | acked | lost | duplicated | unseen | inconsistent | longest without ack: worst, best partition |"
         " acked during the fault | first ack after it | load average | seed | run |",
