@@ -17,6 +17,7 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
+    InvalidConfig,
     InvalidReplicaAssignment,
     InvalidRequest,
     NoReassignmentInProgress,
@@ -181,6 +182,14 @@ def test_what_cannot_be_is_refused_with_the_reason(three: RunningCluster, topic:
     )
     assert {int(one.error_code.value) for one in twice.responses[0].partitions} == {InvalidRequest.wire}
     assert placed(three, topic) == (1, 2) and underway(three, topic) == []
+
+
+def test_a_topic_whose_flushes_are_rare_gets_no_second_replica(three: RunningCluster, topic: str) -> None:
+    """Its followers could not be told to be late (rule R4)."""
+    three.create(topic, assignment=[[1]], min_insync_replicas="1", flush_messages="1000")
+    assert move(three, topic, (1, 2)) == InvalidConfig.wire
+    assert move(three, topic, (2,)) == 0
+    wait_done(three, topic, (2,))
 
 
 def test_0_8s_queue_is_heeded_and_emptied(three: RunningCluster, topic: str, session: ZooKeeper) -> None:

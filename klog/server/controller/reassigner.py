@@ -30,6 +30,7 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.replication.election import Decision
+from klog.replication.isr import check_flush_rule
 from klog.server.controller import reassignment
 from klog.server.controller.reassignment import Entry, Shed, Stalled
 
@@ -139,6 +140,8 @@ class Reassigner:
         if target is None:
             return reassignment.cancel(entry)
         reassignment.check_target(entry, target, context.live)
+        if len(target) > 1:
+            check_flush_rule(context.log_config(name.topic), context.config.integer("replica.lag.time.max.ms"))
         return reassignment.begin(entry, target, throttle)
 
     def _begun(self, name: TopicPartition, before: Entry, entry: Entry) -> None:
