@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaException
+
 from klog.protocol.apis import ApiKey
 from klog.server.events import SETTINGS, TOPIC
 from tests.cluster.load import produce, read
@@ -23,7 +25,7 @@ def story(cluster: RunningCluster) -> Story:
     """Everything in the topic; nothing while there is none."""
     if cluster.leader_of(TOPIC) < 0:
         return []
-    return [json.loads(value) for _, value in read(cluster.bootstrap, TOPIC)[0]]
+    return [json.loads(value) for _, value in read(cluster.bootstrap, TOPIC, timeout_s=5)[0]]
 
 
 def wait_for(cluster: RunningCluster, kind: str, **facts: Any) -> Story:
@@ -31,10 +33,13 @@ def wait_for(cluster: RunningCluster, kind: str, **facts: Any) -> Story:
     found: Story = []
 
     def is_told() -> bool:
-        found[:] = story(cluster)
+        try:
+            found[:] = story(cluster)
+        except KafkaException:  # its leader is being replaced: the brokers' logs say more than a time-out
+            return False
         return any(event["kind"] == kind and facts.items() <= event.items() for event in found)
 
-    cluster.wait_until(is_told, f"{kind} {facts} is told")
+    cluster.wait_until(is_told, f"{kind} {facts} is told", 60)
     return found
 
 
