@@ -153,15 +153,20 @@ class IsrWriter:
             self._step_down(partition, f"broker {found.leader} leads in epoch {found.leader_epoch}", found.version)
 
     async def read_again(self, partitions: Iterable[Partition]) -> None:
-        """Rule R6: whether we still lead these, asked of ZooKeeper."""
+        """Rule R6: whether we still lead these, asked of ZooKeeper.
+
+        An answer that was overtaken says nothing: a change of ours that was written meanwhile makes it look as if the
+        state had been made again.
+        """
         asked = {partition.topic_partition: partition for partition in partitions}
+        known = {name: partition.state_version for name, partition in asked.items()}
         try:
             found = await asyncio.to_thread(partition_states.read_many, self._broker.zookeeper, list(asked))
         except KlogError as error:
             log.debug("states could not be read again: %s", error.message)
             return
         for name, partition in asked.items():
-            if not partition.resigned:
+            if not partition.resigned and partition.state_version == known[name]:
                 self.judge(partition, found[name])
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from klog.coordination import brokers, partition_states, topics
+from klog.coordination import brokers, partition_states, paths, topics
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NotLeader, StorageError
 from klog.replication.partition import Partition
+from klog.server.isr_writer import IsrWriter
 from tests.coordination.conftest import proxy, through
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.server.replica_owner import Owner, Topic, Waiter, owning
@@ -204,6 +206,38 @@ def test_r6_a_leader_that_nobody_fetches_from_reads_its_state_again(
             assert isinstance(await told(waiter), NotLeader)
             assert partition.resigned
             assert "get" in asked and "multi" not in asked
+
+    asyncio.run(work())
+
+
+def test_r6_an_answer_that_an_own_write_has_overtaken_says_nothing(
+    connect: Callable[..., ZooKeeper], tmp_path: Path
+) -> None:
+    """It names a version before the one that we have written since, as if the state had been made again."""
+    written, held = threading.Event(), threading.Event()
+    reading = ""
+
+    def hold(operation: str, path: str, took_ms: float) -> None:
+        if operation == "get" and path == reading and not held.is_set():
+            held.set()  # the answer is here
+            assert written.wait(WITHIN_S)
+
+    zk = connect(trace=hold)
+
+    async def work() -> None:
+        nonlocal reading
+        async with owning(zk, tmp_path, **SLOW) as owner:
+            topic, partition = await led(owner, isr=(1, 2))
+            reading = paths.partition_state("t", 0)
+            writer = IsrWriter(cast(Any, owner), owner.replicas.fence_of, owner.replicas.step_down)
+            overtaken = asyncio.create_task(writer.read_again([partition]))
+            assert await asyncio.to_thread(held.wait, WITHIN_S)
+            grow(owner, topic)
+            assert await asyncio.wait_for(owner.isr_reports.get(), WITHIN_S) == [topic.first]
+            written.set()
+            await overtaken
+            assert not partition.resigned
+            assert partition.isr == (1, 2, 3)
 
     asyncio.run(work())
 
