@@ -145,7 +145,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         lines.append(
             f"| {row['cell']} | {row['acked']} | {row['lost']} | {row['duplicated']} | {row['unseen']} | "
             f"{row['inconsistent']} | {row['longest_s']:.2f} s, {row['longest_best_s']:.2f} s | {row['during']} | "
-            f"{first} | {row.get('load', float('nan')):.0f} | {row['seed']} | {where} |"
+            f"{first} | {row.get('load', '')} | {row['seed']} | {where} |"
         )
     wrong = [row for row in done if row["other"] or row["problems"]]
     if wrong:
