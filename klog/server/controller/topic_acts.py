@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 PARTITIONS_MAX = 30_000
 """Of one topic: its assignment is one znode, written in a multi of at most 512 KB (rule Z3)."""
+LED_WITHIN_S = 10.0
+"""How long whoever makes partitions waits for their leaders; one that hangs has lost its session by then."""
 DELETED_WITHIN_S = 5.0
 """How long a deletion is waited for by whoever asked; it goes on after that."""
 
@@ -116,9 +118,15 @@ class TopicActs:
             self._broker.tell("topic-created", topic=name, partitions=len(assignment), replication_factor=factor)
             controller.tell_metadata(topics_whole=[name])
             await controller.change(made.topic_partitions, context.decide)
-        await controller.told()
+        await self._led(made.topic_partitions)
         assert made.topic_id is not None
         return self._broker.image.topics.get(name) or TopicImage(name, made.topic_id, shown, dict(overrides))
+
+    async def _led(self, names: Iterable[TopicPartition]) -> None:
+        """Wait until the leaders lead, and for a moment until everybody knows."""
+        states = self._controller.context.states
+        await self._controller.told({states[name].leader for name in names if name in states}, LED_WITHIN_S)
+        await self._controller.told()
 
     def _make(
         self, name: str, assignment: Mapping[int, Sequence[int]], overrides: Mapping[str, str]
@@ -172,7 +180,7 @@ class TopicActs:
             self._broker.tell("partitions-added", topic=name, partitions=total)
             controller.tell_metadata(topics_whole=[name])
             await controller.change([TopicPartition(name, number) for number in added], context.decide)
-        await controller.told()
+        await self._led([TopicPartition(name, number) for number in added])
 
     def _grow(self, name: str, added: Mapping[int, Sequence[int]]) -> topics.Topic:
         """In a thread."""
