@@ -12,12 +12,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from klog.errors import NoSuchThing
 
 OWN_FIELDS = ("ts", "broker", "kind", "topic", "partition")
 EPOCH_FIELDS = ("controller_epoch", "leader_epoch", "epoch")
+
+
+Detail: TypeAlias = int | float | str | bool | list[int] | list[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class StateRow:
     topic: str | None
     partition: int | None
     epoch: int | None
-    detail: dict[str, Any] | None
+    detail: dict[str, Detail] | None
     file: str = field(metadata={"wide": True})
     line: int = field(metadata={"wide": True})
     error: str | None = None

@@ -228,8 +228,6 @@ def test_other_options_than_what_runs_are_refused(up: Up, port: int) -> None:
             up(**options)
     again, _ = up(port=None)
     assert again == cluster
-    with pytest.raises(Refused, match="one broker a cluster"):
-        up(brokers=3)
 
 
 def test_no_java(up: Up, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
