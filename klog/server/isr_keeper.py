@@ -56,6 +56,8 @@ class IsrKeeper:
         self._noticed: set[Partition] = set()
         self._lost_dirs: set[str] = set()
         self._given_up: dict[TopicPartition, float] = {}
+        self._full_since: dict[str, float] = {}
+        """Log dir -> since when it has been full."""
         self._beating: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -119,6 +121,7 @@ class IsrKeeper:
         if late:
             self._give_up(late, "flushes are overdue")
         self.look_at_damaged()
+        self._look_at_full(replicated)
         self._propose(set(replicated) - set(late))
         for partition in replicated:
             if partition.change is not None and not partition.resigned:
@@ -131,6 +134,18 @@ class IsrKeeper:
 
     # --- what cannot be led any more --------------------------------------------------------------------------------
 
+    def _look_at_full(self, replicated: list[Partition]) -> None:
+        """A leader whose disk has been full for the lag time gives way to one that is in sync (rule L5).
+
+        By then whoever hangs is no longer in sync.
+        """
+        full = {one.path for one in self._broker.log_dirs.dirs if one.is_full}
+        self._full_since = {path: self._full_since.get(path, self._clock_s) for path in full}
+        long = {path for path, since_s in self._full_since.items() if self._clock_s - since_s >= self._lag_s}
+        stuck = [one for one in replicated if one.isr_size > 1 and one.log.home.path in long]
+        if stuck:
+            self._give_up(stuck, "the disk is full")
+
     def look_at_damaged(self) -> None:
         """A leader whose log is damaged gives way where another is in sync, and is mended by following it (rule L2)."""
         rotten = [one for one in self._led.partitions.values() if one.isr_size > 1 and self._led.is_rotten(one.log)]
@@ -138,7 +153,7 @@ class IsrKeeper:
             self._give_up(rotten, "the log is damaged")
 
     def _give_up(self, late: list[Partition], why: str) -> None:
-        """Our own disk is what everybody suffers from: another shall lead (rules R4, L2)."""
+        """Our own disk is what everybody suffers from: another shall lead (rules R4, L2, L5)."""
         self._given_up = {name: at for name, at in self._given_up.items() if self._clock_s - at < self._lag_s}
         names = [one.topic_partition for one in late if one.topic_partition not in self._given_up]
         if names:
