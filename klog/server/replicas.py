@@ -352,8 +352,7 @@ class Replicas:
             high_watermark=high_watermark,
             want_isr=self._keeper.look_at,
         )
-        if one.end.address > one.start_address:
-            partition.refused_until_s = broker.loop.time() + REFUSED_S
+        partition.refused_until_s = broker.loop.time() + REFUSED_S
         self.partitions[told.name] = partition
         one.nothing_lost = True  # in the ISR under an incarnation of this process: a crash is behind it
         if one.flushed_end.address < one.end.address:

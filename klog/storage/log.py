@@ -28,7 +28,7 @@ from klog.errors import (
     StorageError,
 )
 from klog.names import TopicPartition
-from klog.record.batch import BatchHeader, check_crc, check_produced, stamp, walk
+from klog.record.batch import BatchHeader, check_crc, check_produced, read_header, stamp, walk
 from klog.storage.accounting import Rebuilt, measure, summarize, take_in
 from klog.storage.checkpoint import LogSummary
 from klog.storage.durable_log import DurableLog
@@ -173,6 +173,13 @@ class Log(DurableLog):
         self._appended_messages += count
         home.appended(self, len(headers), len(records))
         return AppendResult(base, end.offset - 1, end, count, False, -1)
+
+    def may_lack_earlier(self, records: memoryview) -> bool:
+        """Whether a record set of an idempotent producer would be taken though its earlier ones may be missing here.
+
+        Raises CorruptBatch for bytes that are no header.
+        """
+        return self._producers.may_lack_earlier(read_header(records))
 
     def append_at(self, records: memoryview, leader_epoch: int = EPOCH_MAX) -> AppendResult:
         """Append a follower's way: whole batches, byte for byte, at the addresses that the leader gave them.

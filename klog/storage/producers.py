@@ -76,7 +76,7 @@ class Producers:
         if epoch > known.epoch:
             if first != 0:
                 raise OutOfOrderSequence(
-                    f"producer {producer_id} begins epoch {epoch} with sequence {first}, expected 0"
+                    f"producer {producer_id} begins epoch {epoch} with sequence {first}, expected 0", is_ahead=True
                 )
             return None
         if not known.batches:
@@ -92,6 +92,13 @@ class Producers:
             f"producer {producer_id}, epoch {epoch}: found sequence {first} to {last}, expected {expected}",
             is_ahead=(first - expected) % SEQUENCE_END < SEQUENCE_END // 2,
         )
+
+    def may_lack_earlier(self, header: BatchHeader) -> bool:
+        """Whether `check` would take the batch without knowing that the producer's earlier ones are here."""
+        if header.producer_id == NO_PRODUCER or header.base_sequence == 0:
+            return False
+        known = self._known.get(header.producer_id)
+        return known is None or (header.producer_epoch == known.epoch and not known.batches)
 
     def written(self, address: int, header: BatchHeader) -> None:
         """The batch is in the log at ``address``."""

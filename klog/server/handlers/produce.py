@@ -97,6 +97,10 @@ def _append(broker: Broker, request: ProduceRequest, asked: ProducedPartition) -
     try:
         if request.acks == -1:
             partition.check_in_sync()
+        if broker.loop.time() < partition.refused_until_s and partition.log.may_lack_earlier(asked.records):
+            # An id that is not known may go on at any sequence (rule L6), but not now: what comes before may have been
+            # refused a moment ago, and librdkafka takes this batch's success for that of all before it.
+            raise NotLeader(f"{partition.topic_partition}: what the producer sent before may have been refused")
         return partition, partition.append(asked.records)
     except OutOfOrderSequence as error:
         # Its predecessor was refused, here or by the leader before, while this one was on its way. Were it told that it
