@@ -218,16 +218,20 @@ def read(
 
 
 def _ends(consumer: Consumer, wanted: TopicPartition, deadline: float) -> tuple[int, int]:
-    """A leader that was just elected says that it cannot tell yet (rule R8), so it is asked again."""
+    """Asked again when a leader that was just elected cannot tell yet (rule R8), or the one that was asked is dead.
+
+    librdkafka keeps asking the leader that it has heard of first: only new Metadata make it ask another.
+    """
     while True:
         try:
-            ends = consumer.get_watermark_offsets(wanted, timeout=5.0, cached=False)
+            ends = consumer.get_watermark_offsets(wanted, timeout=2.0, cached=False)
             assert ends is not None, f"{wanted.topic}-{wanted.partition}: no answer"
             return ends
         except KafkaException:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
+            consumer.list_topics(wanted.topic, timeout=5.0)
 
 
 def judge(done: Load, bootstrap: str) -> None:
