@@ -95,10 +95,21 @@ def rolling(cluster: FaultCluster, topic: str, stop: threading.Event, done: list
                     code = None
                 if code not in (0, None):
                     problems.append(f"broker {broker_id} ended with {code} when told to stop")
-                try:
-                    cluster.start_broker(broker_id)
-                except AssertionError as error:
-                    problems.append(f"broker {broker_id} did not start again: {str(error)[-300:]}")
+                if not _started(cluster, broker_id, problems):
                     return
             restarts += 1
     done.append(f"{restarts} brokers restarted")
+
+
+def _started(cluster: FaultCluster, broker_id: int, problems: list[str]) -> bool:
+    """It runs again. One that starts while ZooKeeper is away says so and ends: whoever watches it starts it anew."""
+    deadline = time.monotonic() + MOVE_S
+    while True:
+        try:
+            cluster.start_broker(broker_id)
+        except AssertionError as error:
+            if time.monotonic() > deadline:
+                problems.append(f"broker {broker_id} did not start again: {str(error)[-300:]}")
+                return False
+        else:
+            return True
