@@ -21,7 +21,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from klog.errors import CorruptLog, KlogError, MalformedRequest, PeerError, StorageError
+from klog.errors import CorruptLog, DiskFull, KlogError, MalformedRequest, PeerError, StorageError
 from klog.protocol import replica_fetch
 from klog.protocol.replica_fetch import Diverged, Failed, Records
 from klog.server.follower import Follower, FollowerState
@@ -452,6 +452,8 @@ class LeaderLink:
                 self._to_ask[follower] = None  # said when the throttle has room again
                 continue
             one = follower.log
+            if one.home.is_full and not self._has_room(follower):
+                continue
             if follower.slot < 0:
                 slot = follower.slot = next(self._numbers)
                 self._slots[slot] = follower
@@ -486,6 +488,17 @@ class LeaderLink:
             )
         elif entries:
             self._transport.write(replica_fetch.update(entries))
+
+
+    def _has_room(self, follower: Follower) -> bool:
+        """Whether its disk, which was full, takes something again. One that does not must not count as in sync: nothing
+        would be committed until it is put out."""
+        try:
+            follower.log.home.check_room(0)
+        except DiskFull as error:
+            self.rest(follower, error)
+            return False
+        return True
 
 
 class _Receiver(asyncio.BufferedProtocol):
