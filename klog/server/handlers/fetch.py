@@ -165,10 +165,17 @@ class _Read:
                     asked.topic,
                     asked.partition,
                     0,
-                    partition.high_watermark.offset,
+                    _shown_end(partition, asked.offset),
                     partition.log.start_offset,
                     ranges,
                     size,
                 )
             )
         return fetched
+
+
+def _shown_end(partition: Partition, asked: int) -> int:
+    """The end that a consumer is shown. It has seen all below where it asks committed, and never sees the end go back,
+    though a new leader may not know yet how far that is (rule R8)."""
+    high = partition.high_watermark.offset
+    return high if partition.end_is_known else max(high, asked)
