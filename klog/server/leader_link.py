@@ -489,7 +489,6 @@ class LeaderLink:
         elif entries:
             self._transport.write(replica_fetch.update(entries))
 
-
     def _has_room(self, follower: Follower) -> bool:
         """Whether its disk, which was full, takes something again. One that does not must not count as in sync: nothing
         would be committed until it is put out."""
