@@ -428,6 +428,14 @@ class Controller:
         self.context.lost.setdefault(broker_id, set()).update(failed)
         self.unsettle(failed)
 
+    def follows(self, broker_id: int, names: set[TopicPartition]) -> None:
+        """A replica that could not lead and follows now is lost no more: its log is there, or there again."""
+        there = self.context.lost.get(broker_id, set()) & names
+        if there:
+            self.context.lost[broker_id] -= there
+            self.unsettle(there)
+            self.tell_metadata(there)
+
     def stopped(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
         self.topics.stopped(broker_id, names)
 

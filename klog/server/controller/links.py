@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from klog.coordination.brokers import Registration
+from klog.coordination.partition_states import NO_LEADER
 from klog.errors import CannotConnect, KlogError, StaleBrokerEpoch, StaleControllerEpoch
 from klog.names import TopicPartition
 from klog.net.channel import Channel
@@ -62,6 +63,9 @@ class Owner(Protocol):
 
     def not_obeyed(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
         """These replicas cannot do what they were told."""
+
+    def follows(self, broker_id: int, names: set[TopicPartition]) -> None:
+        """These replicas follow a leader."""
 
     def stopped(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
         """These replicas are stopped, and deleted if that was asked."""
@@ -256,6 +260,7 @@ class Link:
             failed = [TopicPartition(one.topic, one.partition_index) for one in answer.failed]
             if failed:
                 self._owner.not_obeyed(self.broker_id, failed)
+            self._owner.follows(self.broker_id, _followers(lead, self.broker_id).difference(failed))
         stops = [(name, *what) for name, what in said.stops.items() if not self._is_back(name, *what[1:])]
         if stops:
             answer = await speak.request(requests.stop_replica(self._head, stops), timeout_s=timeout_s)
@@ -279,6 +284,16 @@ class Link:
             self._owner.deposed()
         if code != 0:
             raise StaleBrokerEpoch(f"a request of controller epoch {self._epoch} was refused with error {code}")
+
+
+def _followers(lead: Any, broker_id: int) -> set[TopicPartition]:
+    """The replicas that a LeaderAndIsr request gives a leader other than the broker itself."""
+    return {
+        TopicPartition(topic.name, one.partition_index)
+        for topic in lead.topics
+        for one in topic.partitions
+        if one.leader not in (NO_LEADER, broker_id)
+    }
 
 
 class _Speaker(Protocol):
