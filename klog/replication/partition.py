@@ -116,14 +116,14 @@ class Partition:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview) -> AppendResult:
+    def append(self, records: memoryview, *, repeats_expected: bool = False) -> AppendResult:
         """Append a record set as the leader; the flush that will commit it is asked for.
 
         Raises what `Log.append` raises for bad batches, sequences and disks; NotLeader after `resign`.
         """
         if self._refusal is not None:
             raise self._refusal
-        result = self.log.append(records, self.leader_epoch)
+        result = self.log.append(records, self.leader_epoch, repeats_expected=repeats_expected)
         self._want_flush(self.log)
         if self.log.flushed_end.address > self.high_watermark.address:  # where the rule is never to flush
             self.flushed(self.log.flushed_end)

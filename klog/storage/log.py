@@ -28,7 +28,7 @@ from klog.errors import (
     StorageError,
 )
 from klog.names import TopicPartition
-from klog.record.batch import BatchHeader, check_crc, check_produced, read_header, stamp, walk
+from klog.record.batch import BatchHeader, check_crc, check_produced, stamp, walk
 from klog.storage.accounting import Rebuilt, measure, summarize, take_in
 from klog.storage.checkpoint import LogSummary
 from klog.storage.durable_log import DurableLog
@@ -122,8 +122,11 @@ class Log(DurableLog):
 
     # --- Appending (owner thread) ---
 
-    def append(self, records: memoryview, leader_epoch: int) -> AppendResult:
+    def append(self, records: memoryview, leader_epoch: int, *, repeats_expected: bool = False) -> AppendResult:
         """Append a record set the leader's way: check, stamp addresses and epoch in place, write once.
+
+        ``repeats_expected``: what producers sent before may have been refused a moment ago; one that is not known must
+        not begin in the middle then, though it may at other times (rule L6).
 
         ``records`` is writable and changed. Raises what ``check_produced`` raises, InvalidProducerEpoch,
         OutOfOrderSequence, FencedLeaderEpoch, DiskFull, StorageError; then nothing was appended.
@@ -136,7 +139,7 @@ class Log(DurableLog):
         if leader_epoch != self._epochs.last:
             self._begin_epoch_checked(leader_epoch)
         if header.producer_id != NO_PRODUCER or len(headers) > 1:
-            repeated = self._check_sequences(headers)
+            repeated = self._check_sequences(headers, repeats_expected)
             if repeated is not None:
                 return AppendResult(
                     repeated.base_offset,
@@ -173,13 +176,6 @@ class Log(DurableLog):
         self._appended_messages += count
         home.appended(self, len(headers), len(records))
         return AppendResult(base, end.offset - 1, end, count, False, -1)
-
-    def may_lack_earlier(self, records: memoryview) -> bool:
-        """Whether a record set of an idempotent producer would be taken though its earlier ones may be missing here.
-
-        Raises CorruptBatch for bytes that are no header.
-        """
-        return self._producers.may_lack_earlier(read_header(records))
 
     def append_at(self, records: memoryview, leader_epoch: int = EPOCH_MAX) -> AppendResult:
         """Append a follower's way: whole batches, byte for byte, at the addresses that the leader gave them.
@@ -229,10 +225,10 @@ class Log(DurableLog):
             )
         self._epochs.begin(leader_epoch, self._end)
 
-    def _check_sequences(self, headers: list[BatchHeader]) -> WrittenBatch | None:
+    def _check_sequences(self, headers: list[BatchHeader], repeats_expected: bool) -> WrittenBatch | None:
         """The batch that a single one repeats, None where all are new."""
         if len(headers) == 1:
-            return self._producers.check(headers[0])
+            return self._producers.check(headers[0], may_begin_anywhere=not repeats_expected)
         if any(header.producer_id != NO_PRODUCER for header in headers):
             raise InvalidRecord(
                 f"{self.topic_partition}: {len(headers)} batches in a record set of an idempotent producer, expected 1"

@@ -60,14 +60,16 @@ class Producers:
     def snapshot(self) -> dict[int, Producer]:
         return self._known.copy()
 
-    def check(self, header: BatchHeader) -> WrittenBatch | None:
+    def check(self, header: BatchHeader, *, may_begin_anywhere: bool = True) -> WrittenBatch | None:
         """Whether the batch may be appended: None if so, the batch that it repeats if it is there already.
 
+        ``may_begin_anywhere``: an id of which nothing is known may start at any sequence, not only at 0.
         Raises InvalidProducerEpoch (an older incarnation of the producer) or OutOfOrderSequence.
         """
         producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
         known = self._known.get(producer_id)
         if known is None:
+            self._check_beginning(header, may_begin_anywhere)
             return None
         if epoch < known.epoch:
             raise InvalidProducerEpoch(
@@ -80,6 +82,7 @@ class Producers:
                 )
             return None
         if not known.batches:
+            self._check_beginning(header, may_begin_anywhere)
             return None
         expected = (known.batches[-1].last_sequence + 1) % SEQUENCE_END
         if first == expected:
@@ -93,12 +96,12 @@ class Producers:
             is_ahead=(first - expected) % SEQUENCE_END < SEQUENCE_END // 2,
         )
 
-    def may_lack_earlier(self, header: BatchHeader) -> bool:
-        """Whether `check` would take the batch without knowing that the producer's earlier ones are here."""
-        if header.producer_id == NO_PRODUCER or header.base_sequence == 0:
-            return False
-        known = self._known.get(header.producer_id)
-        return known is None or (header.producer_epoch == known.epoch and not known.batches)
+    def _check_beginning(self, header: BatchHeader, may_begin_anywhere: bool) -> None:
+        if header.base_sequence != 0 and not may_begin_anywhere:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} is not known and begins with sequence {header.base_sequence}",
+                is_ahead=True,
+            )
 
     def written(self, address: int, header: BatchHeader) -> None:
         """The batch is in the log at ``address``."""

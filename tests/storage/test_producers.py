@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from klog.errors import InvalidProducerEpoch, OutOfOrderSequence
 from klog.record.batch import BatchHeader
-from klog.storage.producers import NO_PRODUCER, SEQUENCE_END, WINDOW_BATCHES, Producers, last_sequence
+from klog.storage.producers import SEQUENCE_END, WINDOW_BATCHES, Producers, last_sequence
 
 
 def header(producer_id: int, epoch: int, sequence: int, count: int = 1) -> BatchHeader:
@@ -108,12 +108,20 @@ def test_a_snapshot_does_not_change() -> None:
 
 
 def test_whose_earlier_batches_may_be_missing() -> None:
-    """What is taken on trust (rule L6) is known as such: an unknown id, or one whose batches were cut, not at 0."""
+    """What is taken on trust (rule L6), an unknown id or one whose batches were cut, is not where it may not be."""
     producers = Producers()
-    assert producers.may_lack_earlier(header(7, 0, 23, 3))
-    assert not producers.may_lack_earlier(header(7, 0, 0, 3))
-    assert not producers.may_lack_earlier(header(NO_PRODUCER, -1, -1, 3))
+
+    def is_ahead(first: int) -> bool:
+        assert producers.check(header(7, 0, first, 3)) is None  # on trust
+        try:
+            assert producers.check(header(7, 0, first, 3), may_begin_anywhere=False) is None
+        except OutOfOrderSequence as error:
+            assert error.is_ahead
+            return True
+        return False
+
+    assert is_ahead(23) and not is_ahead(0)
     producers.written(0, header(7, 0, 0, 3))
-    assert not producers.may_lack_earlier(header(7, 0, 3, 3))
+    assert not is_ahead(3)
     producers.truncate(0)
-    assert producers.may_lack_earlier(header(7, 0, 3, 3))
+    assert is_ahead(3) and not is_ahead(0)

@@ -97,11 +97,9 @@ def _append(broker: Broker, request: ProduceRequest, asked: ProducedPartition) -
     try:
         if request.acks == -1:
             partition.check_in_sync()
-        if broker.loop.time() < partition.refused_until_s and partition.log.may_lack_earlier(asked.records):
-            # An id that is not known may go on at any sequence (rule L6), but not now: what comes before may have been
-            # refused a moment ago, and librdkafka takes this batch's success for that of all before it.
-            raise NotLeader(f"{partition.topic_partition}: what the producer sent before may have been refused")
-        return partition, partition.append(asked.records)
+        # A new leader, or one that has just refused something, may be sent what comes after it first.
+        repeats_expected = partition.refused_until_s > 0 and broker.loop.time() < partition.refused_until_s
+        return partition, partition.append(asked.records, repeats_expected=repeats_expected)
     except OutOfOrderSequence as error:
         # Its predecessor was refused, here or by the leader before, while this one was on its way. Were it told that it
         # is out of order, librdkafka would begin anew under another epoch in all partitions, and send twice what is
