@@ -203,6 +203,8 @@ def _plain(line: str) -> str:
     line = re.sub(
         r"\d+ in \d+ topics", "some in some topics", line
     )  # klog.events is made when there is something to tell
+    line = re.sub(r"holds \d+ partitions", "holds some partitions", line)
+    line = re.sub(r"[1-9]\d* not in sync", "some not in sync", line)
     return re.sub(r"\b\d+ connections", "SOME connections", line)
 
 
