@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,4 +125,6 @@ def write(record: RunRecord, folder: Path) -> None:
     history = folder / "history.jsonl"
     record.append_to(history)
     newest = {one.kind: one for one in read_history(history)}
-    (folder / "RESULTS.md").write_text("\n".join(render(newest[kind]) for kind in KINDS if kind in newest))
+    first, *others = [render(newest[kind]) for kind in KINDS if kind in newest]
+    lower = [re.sub(r"^#", "##", page, flags=re.MULTILINE) for page in others]  # a page has one title
+    (folder / "RESULTS.md").write_text("\n".join([first, *lower]))

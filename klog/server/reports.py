@@ -7,6 +7,7 @@ import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from klog.coordination.session import SessionState
 from klog.errors import KlogError, NotController
 from klog.names import TopicPartition
 from klog.protocol import codec
@@ -87,6 +88,9 @@ class Reports:
     async def have_others_lead(self) -> None:
         """Controlled shutdown: the controller elects other leaders while this broker still serves."""
         if self._broker.fenced is not None or not self._broker.config.flag("controlled.shutdown.enable"):
+            return
+        if self._broker.zookeeper.state is not SessionState.CONNECTED:
+            log.warning("stopping without having others lead: ZooKeeper is away, and nobody can be elected")
             return
         tries = self._broker.config.integer("controlled.shutdown.max.retries")
         for left in reversed(range(tries)):

@@ -40,7 +40,7 @@ VOLATILE_COLUMNS = frozenset(
     {
         *("PID", "MS", "SINCE", "RATE", "CRC", "TIME", "TIMESTAMP", "ETA", "PERCENT", "SESSION"),
         *("BYTES", "BYTES-LEFT", "LOG-END-OFFSET", "END", "EPOCH"),
-        *("LEADER", "LEADER-EPOCH", "OLD", "CONTROLLER", "LEADERS"),
+        *("LEADER", "LEADER-EPOCH", "OLD", "CONTROLLER", "LEADERS", "REPLICAS"),
     }
 )
 """Who leads depends on who was quicker, and how many bytes messages are on how they were batched."""
