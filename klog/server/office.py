@@ -17,6 +17,7 @@ from klog.coordination import controller as registry
 from klog.coordination.controller import ControllerTerm
 from klog.errors import CannotConnect, KlogError, NotController
 from klog.net.channel import Channel
+from klog.server.reach import probe, reach
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AGAIN_S = 0.2
-CONNECT_WITHIN_S = 1.0
 ASK_WITHIN_S = 30.0
 
 
@@ -103,7 +103,6 @@ class Office:
                 self._reachable.set()  # who waits for the controller to be within reach has it here
             else:
                 controller.end()
-                self._reachable.clear()
                 log.info("broker %d is the controller, epoch %d", term.broker_id, term.epoch)
                 self._attending = self._broker.spawn(self._attend(term))
 
@@ -148,14 +147,7 @@ class Office:
 
     async def _converse(self, found: brokers.Registration) -> None:
         """Be connected for as long as the connection lasts. CannotConnect, refused where its own address refuses."""
-        there = found.broker
-        try:
-            channel = await self._open(*there.inter_address)
-        except CannotConnect as error:
-            if there.probe_address == there.inter_address:
-                raise
-            await (await self._open(*there.probe_address)).close()
-            raise CannotConnect(error.message) from None  # it lives, but not where brokers reach it
+        channel = await reach(found.broker, timeout_s=ASK_WITHIN_S, client_id=self._broker.client_id)
         self._channel = channel
         self._reachable.set()
         try:
@@ -165,12 +157,7 @@ class Office:
             self._channel = None
             await channel.close()
         # Asked at once where it listens: a process that ended refuses within a millisecond.
-        await (await self._open(*there.probe_address)).close()
-
-    async def _open(self, host: str, port: int) -> Channel:
-        return await Channel.connect(
-            host, port, connect_timeout_s=CONNECT_WITHIN_S, timeout_s=ASK_WITHIN_S, client_id=self._broker.client_id
-        )
+        await probe(found.broker, timeout_s=ASK_WITHIN_S, client_id=self._broker.client_id)
 
     async def _succeed(self, term: ControllerTerm) -> None:
         try:

@@ -58,9 +58,7 @@ class Reports:
                 if not self._broker.controller.active:
                     await self._report(ApiKey.REPORT_OFFLINE, names, may_follow=may_follow)
                 elif may_follow:
-                    await self._broker.controller.give_up_leadership(
-                        self._broker.broker_id, self._broker.incarnation, names
-                    )
+                    await self._broker.controller.give_up_leadership(*self._who, names)
                 else:
                     self._broker.controller.replicas_lost(*self._who, names)
             except KlogError as error:
@@ -76,9 +74,8 @@ class Reports:
         for name in names:
             by_topic.setdefault(name.topic, []).append(name.partition)
         listed = [{"name": topic, "partitions": numbers} for topic, numbers in by_topic.items()]
-        request = codec.request(
-            key, 0, broker_id=self._broker.broker_id, incarnation=self._broker.incarnation, topics=listed, **more
-        )
+        broker_id, incarnation = self._who
+        request = codec.request(key, 0, broker_id=broker_id, incarnation=incarnation, topics=listed, **more)
         answer = await self._broker.office.ask(request, within_s=REPORT_WITHIN_S)
         if int(answer.error_code) != 0:
             raise NotController(
@@ -115,9 +112,8 @@ class Reports:
         return await asyncio.wait_for(self._broker.controller.leave(*self._who), LEAVE_WITHIN_S)
 
     async def _ask_controller_to_lead(self) -> int:
-        request = codec.request(
-            ApiKey.CONTROLLED_SHUTDOWN, 0, broker_id=self._broker.broker_id, incarnation=self._broker.incarnation
-        )
+        broker_id, incarnation = self._who
+        request = codec.request(ApiKey.CONTROLLED_SHUTDOWN, 0, broker_id=broker_id, incarnation=incarnation)
         answer = await self._broker.office.ask(request, within_s=LEAVE_WITHIN_S)
         if int(answer.error_code) != 0:
             raise NotController(f"broker {self._broker.office.holder} refused with error {int(answer.error_code)}")

@@ -7,35 +7,13 @@ from pathlib import Path
 import pytest
 
 from klog.config import LogConfig
-from klog.errors import FencedLeaderEpoch, KlogError, NotLeader, StorageError, UnknownLeaderEpoch
+from klog.errors import FencedLeaderEpoch, NotLeader, StorageError, UnknownLeaderEpoch
 from klog.names import TopicPartition
 from klog.record.records import Record, encode_batch
 from klog.replication.partition import Partition, decide_high_watermark
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.log import Log, LogEnd
-
-NEVER = 2**63 - 1
-
-
-class Waiter:
-    def __init__(self) -> None:
-        self.told: list[KlogError | None] = []
-
-    def committed(self, error: KlogError | None) -> None:
-        self.told.append(error)
-
-
-class Reader:
-    def __init__(self) -> None:
-        self.times = 0
-
-    def more(self) -> None:
-        self.times += 1
-
-
-def records(count: int = 1) -> memoryview:
-    batch = encode_batch([Record(index, 1000, None, b"x" * 20, ()) for index in range(count)])
-    return memoryview(bytearray(batch))
+from tests.replication.led import NEVER, Reader, Waiter, records
 
 
 class Led:

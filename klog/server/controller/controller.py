@@ -30,7 +30,7 @@ from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.replication import election, partition_machine
-from klog.replication.election import Decision, Nobody, Situation
+from klog.replication.election import Decision
 from klog.replication.partition_machine import PartitionStage
 from klog.server.controller.balance import Balance
 from klog.server.controller.context import Context
@@ -50,8 +50,6 @@ AGAIN_S = 0.5
 """Before a settling that failed is tried again: ZooKeeper is away."""
 TELL_WITHIN_S = 1.0
 """How long an act waits for brokers to know of it; those that do not answer learn of it later."""
-
-Choice = Callable[[PartitionState, Sequence[int], Situation], "Decision | Nobody | None"]
 
 
 class Controller:
@@ -253,22 +251,22 @@ class Controller:
             partition_machine.check(_stage(old), _stage(found), name)
             is_led_anew = old is None or old.leader_epoch != found.leader_epoch
             led_anew += is_led_anew
-            for one in self.context.replicas(name) if is_led_anew else (found.leader,):
+            stop = (self.context.topics[name.topic].topic_id, found.leader_epoch, False)
+            told = (
+                self.context.replicas(name)
+                if old is None or is_led_anew
+                else (found.leader, *{*old.isr} - {*found.isr})
+            )
+            for one in told:
                 if one in self.context.leaving and one != found.leader:
-                    stops[one][name] = (self.context.topics[name.topic].topic_id, found.leader_epoch, False)
-                else:
+                    stops[one][name] = stop
+                elif is_led_anew or one == found.leader:
                     states[one].append(name)
-            if old is not None and not is_led_anew:
-                for one in set(old.isr) - set(found.isr):
-                    if one in self.context.leaving:
-                        stops[one][name] = (self.context.topics[name.topic].topic_id, found.leader_epoch, False)
             self._tell_story(name, old, found, is_led_anew=is_led_anew)
         for broker_id, names in states.items():
-            if broker_id in self._links:
-                self._links[broker_id].tell_states(names)
+            self.tell_states(broker_id, names)
         for broker_id, what in stops.items():
-            if broker_id in self._links:
-                self._links[broker_id].tell_stop(what)
+            self.tell_stop(broker_id, what)
         self.tell_metadata(decided)
         if led_anew:
             log.info("%d partitions are led anew", led_anew)

@@ -28,6 +28,7 @@ from klog.protocol.apis import ApiKey
 from klog.server.controller import requests
 from klog.server.controller.context import Context
 from klog.server.dispatch import answer_locally
+from klog.server.reach import reach
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -186,16 +187,8 @@ class Link:
         """To this very incarnation; CannotConnect, refused where its own address refuses."""
         if self.broker_id == self._broker.broker_id:
             return _Locally(self._broker)
-        there = self.registration.broker
-        try:
-            channel = await _open(self._broker, *there.inter_address)
-        except CannotConnect as error:
-            if there.probe_address == there.inter_address:
-                raise
-            channel = await _open(self._broker, *there.probe_address)
-            await channel.close()
-            # It lives, but not where brokers reach it: its session decides.
-            raise CannotConnect(error.message) from None
+        timeout_s = self._broker.config.integer("controller.socket.timeout.ms") / 1000
+        channel = await reach(self.registration.broker, timeout_s=timeout_s, client_id=self._broker.client_id)
         try:
             await self._recognize(channel)
         except BaseException:
@@ -318,13 +311,3 @@ class _Locally:
 
     async def close(self) -> None:
         return
-
-
-async def _open(broker: Broker, host: str, port: int) -> Channel:
-    return await Channel.connect(
-        host,
-        port,
-        connect_timeout_s=1.0,
-        timeout_s=broker.config.integer("controller.socket.timeout.ms") / 1000,
-        client_id=broker.client_id,
-    )
