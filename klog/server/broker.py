@@ -500,4 +500,7 @@ async def _run(config: BrokerConfig, ready_fd: int | None) -> int:
         except BrokenPipeError:  # a `klog up` that was killed: the next one finds this broker running
             log.info("whoever started this broker has gone; it serves on")
     await broker.run_until_stopped()
+    # Closing the loop gives the signals their default back: one more SIGTERM in these last milliseconds would make a
+    # clean stop look like a death. Blocked, it waits until there is nobody to receive it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     return 0

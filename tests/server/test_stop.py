@@ -1,0 +1,29 @@
+"""How a broker ends: in order, and with an exit code that says so."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from tests.broker_fixture import RunningBroker
+
+MakeBroker = Callable[..., RunningBroker]
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_told_again_and_again(make_broker: MakeBroker, attempt: int) -> None:
+    """A SIGTERM in the last moment of a clean stop does not make a death of it: supervisors read the exit code."""
+    broker = make_broker()
+    broker.start()
+    assert broker.process is not None
+    code = None
+    while code is None:
+        broker.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = broker.process.wait(0.0005)
+    assert code == 0, broker.log_text
+    assert " stopped" in broker.log_text, broker.log_text
