@@ -145,6 +145,21 @@ class RecordListTooLarge(RequestError):
     code = "RECORD_LIST_TOO_LARGE"
 
 
+class NotCoordinator(RequestError):
+    """Another broker coordinates the group."""
+
+    wire = 16
+    code = "NOT_COORDINATOR"
+    retriable = True
+
+
+class GroupIsHeld(RequestError):
+    """A group is in use the other way: by consumers that coordinate through ZooKeeper, or by the brokers' protocol."""
+
+    wire = 23
+    code = "INCONSISTENT_GROUP_PROTOCOL"
+
+
 class NotEnoughReplicas(RequestError):
     wire = 19
     code = "NOT_ENOUGH_REPLICAS"

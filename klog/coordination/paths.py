@@ -7,6 +7,8 @@ What 0.8 has no node for stays out of its folders: a ZooKeeper-era tool that lis
 
 from __future__ import annotations
 
+from urllib.parse import quote, unquote
+
 # --- Kafka 0.8.2 ------------------------------------------------------------------------------------------------------
 
 BROKER_IDS = "/brokers/ids"
@@ -26,6 +28,11 @@ PRODUCER_IDS = "/latest_producer_id_block"  # Kafka 0.11 and later
 
 REGISTRATIONS = "/klog/registrations"
 TOPIC_EPOCHS = "/klog/topic_epochs"
+GROUPS = "/klog/groups"
+GROUP_SLOTS = "/klog/group_slots"
+COMMITS = "/klog/commits"
+CLAIMS = "/klog/claims"
+HANDOVERS = "/klog/handovers"
 
 
 PERSISTENT = (
@@ -38,6 +45,11 @@ PERSISTENT = (
     "/cluster",
     REGISTRATIONS,
     TOPIC_EPOCHS,
+    HANDOVERS,
+    GROUPS,
+    GROUP_SLOTS,
+    COMMITS,
+    CLAIMS,
 )
 """The folders every cluster has from its first broker's start on."""
 
@@ -50,6 +62,11 @@ def broker(broker_id: int) -> str:
 def registration(broker_id: int) -> str:
     """The persistent node beside a broker's ephemeral one; its version is what fences a take-over (rule Z1)."""
     return f"{REGISTRATIONS}/{broker_id}"
+
+
+def handover(broker_id: int) -> str:
+    """(e) What a leader asks to have led by others."""
+    return f"{HANDOVERS}/{broker_id}"
 
 
 def topic(name: str) -> str:
@@ -85,6 +102,78 @@ def topic_epoch(name: str) -> str:
 def delete_topic(name: str) -> str:
     """Present while a topic's deletion is under way."""
     return f"{DELETE_TOPICS}/{name}"
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def group_node(group: str) -> str:
+    """A group's name as one node's name: a group id may hold what ZooKeeper's paths may not.
+
+    Percent-encoded are ``/``, ``%``, what cannot be printed, what Java writes as two characters, and names that are
+    dots alone. All that 0.8 allowed stays as it is.
+    """
+    if group in (".", ".."):
+        return group.replace(".", "%2E")
+    return "".join(
+        one if one.isprintable() and one <= "\uffef" and one not in "/%" else quote(one, safe="", errors="replace")
+        for one in group
+    )
+
+
+def group_name(node: str) -> str:
+    """The group whose node it is."""
+    return unquote(node)
+
+
+def consumer_ids(group: str) -> str:
+    """Parent of a group's live consumers."""
+    return f"{CONSUMERS}/{group_node(group)}/ids"
+
+
+def consumer_id(group: str, consumer: str) -> str:
+    """(e) One live consumer of a group, and what it subscribes to."""
+    return f"{consumer_ids(group)}/{group_node(consumer)}"
+
+
+def consumer_owners(group: str) -> str:
+    """Parent of a group's topics, each a parent of owned partitions."""
+    return f"{CONSUMERS}/{group_node(group)}/owners"
+
+
+def consumer_owner(group: str, topic: str, partition_id: int) -> str:
+    """(e) Which thread of which consumer reads a partition."""
+    return f"{consumer_owners(group)}/{topic}/{partition_id}"
+
+
+def consumer_offsets(group: str) -> str:
+    """Parent of a group's topics, each a parent of partitions' committed offsets."""
+    return f"{CONSUMERS}/{group_node(group)}/offsets"
+
+
+def consumer_offset(group: str, topic: str, partition_id: int) -> str:
+    """A committed offset: a plain number."""
+    return f"{consumer_offsets(group)}/{topic}/{partition_id}"
+
+
+def group(name: str) -> str:
+    """Who holds a group, its generation, members and assignment (rule G2)."""
+    return f"{GROUPS}/{group_node(name)}"
+
+
+def group_slot(slot: int) -> str:
+    """Which broker coordinates the groups of a slot (rule G1)."""
+    return f"{GROUP_SLOTS}/{slot}"
+
+
+def commit_note(group: str, topic: str, partition_id: int) -> str:
+    """What a commit has besides its number."""
+    return f"{COMMITS}/{group_node(group)}/{topic}/{partition_id}"
+
+
+def claim(group: str, topic: str, partition_id: int) -> str:
+    """The persistent node beside an owner; its version goes up with every claim (rule Z1)."""
+    return f"{CLAIMS}/{group_node(group)}/{topic}/{partition_id}"
 
 
 def ancestors(path: str) -> list[str]:

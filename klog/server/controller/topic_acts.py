@@ -18,13 +18,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from klog.config import LogConfig
-from klog.coordination import paths, topics
+from klog.coordination import committed, topics
 from klog.coordination.partition_states import NO_LEADER
 from klog.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
     KlogError,
-    NoNode,
     ReassignmentInProgress,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -338,19 +337,8 @@ class TopicActs:
 
     def _remove_nodes(self, name: str) -> None:
         """In a thread: committed offsets first, the registry's nodes and the mark last."""
-        for group in self._children(paths.CONSUMERS):
-            offsets = f"{paths.CONSUMERS}/{group}/offsets/{name}"
-            for partition in self._children(offsets):
-                self._zookeeper.delete(f"{offsets}/{partition}")
-            if self._zookeeper.exists(offsets) is not None:
-                self._zookeeper.delete(offsets)
+        committed.forget_topic(self._zookeeper, name)
         topics.finish_deletion(self._zookeeper, name, self._controller.fence)
-
-    def _children(self, path: str) -> list[str]:
-        try:
-            return self._zookeeper.children(path)
-        except NoNode:
-            return []
 
     # --- checks -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,199 @@
+"""What groups have committed: ``/consumers/<g>/offsets/<t>/<p>``, 0.8's plain number, and a note beside it (rule G2).
+
+The note, ``/klog/commits/<g>/<t>/<p>``, is ``{"version":1,"offset":4,"leader_epoch":3,"metadata":"","timestamp":"ms"}``
+and belongs to the number only while both name the same offset: whoever writes the number alone, as a ZooKeeper-era
+tool does, leaves a note behind that nobody reads any more.
+
+Nothing is kept in memory but which nodes exist: readers read ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from klog.coordination import entries, paths
+from klog.coordination.zookeeper import Create, Delete, Operation, SetData, ZNode, ZooKeeper
+from klog.errors import NodeExists, NoNode, ZooKeeperError
+from klog.names import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """`leader_epoch` is -1 where none was told; `commit_ms` 0 where it is not known."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_ms: int = 0
+
+
+def groups(zookeeper: ZooKeeper) -> list[str]:
+    """Every group with a folder in 0.8's registry, whichever way it consumes."""
+    try:
+        return sorted(paths.group_name(node) for node in zookeeper.children(paths.CONSUMERS))
+    except NoNode:
+        return []
+
+
+def names(zookeeper: ZooKeeper, of: Sequence[str]) -> dict[str, list[TopicPartition]]:
+    """For each of these groups the partitions it has committed in, in order; two rounds for all of them."""
+    folders = [paths.consumer_offsets(group) for group in of]
+    topics = [
+        (group, topic, f"{folder}/{topic}")
+        for group, folder, found in zip(of, folders, zookeeper.children_many(folders), strict=True)
+        for topic in found
+    ]
+    numbers = zookeeper.children_many([folder for _, _, folder in topics])
+    result: dict[str, list[TopicPartition]] = {group: [] for group in of}
+    for (group, topic, _), found in zip(topics, numbers, strict=True):
+        result[group] += [TopicPartition(topic, int(one)) for one in found if one.isascii() and one.isdigit()]
+    return {group: sorted(found) for group, found in result.items()}
+
+
+def read(
+    zookeeper: ZooKeeper, group: str, wanted: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, CommittedOffset]:
+    """What a group has committed in these partitions, or in all; without those where it has not."""
+    return read_many(zookeeper, {group: wanted})[group]
+
+
+def read_many(
+    zookeeper: ZooKeeper, wanted: Mapping[str, Iterable[TopicPartition] | None]
+) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    """As `read`, for many groups in few rounds."""
+    everything = names(zookeeper, [group for group, some in wanted.items() if some is None])
+    places = [
+        (group, partition)
+        for group, some in wanted.items()
+        for partition in (everything[group] if some is None else some)
+    ]
+    where = [paths.consumer_offset(group, *partition) for group, partition in places]
+    where += [paths.commit_note(group, *partition) for group, partition in places]
+    nodes = zookeeper.get_many(where)
+    found: dict[str, dict[TopicPartition, CommittedOffset]] = {group: {} for group in wanted}
+    for (group, partition), number, note in zip(places, nodes[: len(places)], nodes[len(places) :], strict=True):
+        if number is not None and number.data.lstrip(b"-").isdigit():  # any tool may have written a node
+            found[group][partition] = _decode(paths.commit_note(group, *partition), number, note)
+    return found
+
+
+class OffsetWriter:
+    """Makes the operations of commits; it knows which nodes exist, so that a commit is writes and nothing else.
+
+    In threads, one at a time. `operations` are to stand in one multi behind the fences of whoever commits. When that
+    multi fails with NoNode or NodeExists something was deleted or made meanwhile: `forget`, and make them again.
+    """
+
+    def __init__(self, zookeeper: ZooKeeper) -> None:
+        self._zookeeper = zookeeper
+        self._known: set[str] = set()
+
+    def operations(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Operation]:
+        """Two writes a partition; folders that are missing are made first, at once and for good."""
+        self._prepare(group, offsets)
+        made: list[Operation] = []
+        now_ms = time.time_ns() // 1_000_000
+        for partition, committed in offsets.items():
+            number = str(committed.offset).encode()
+            note = _encode(committed, committed.commit_ms or now_ms)
+            for path, data in (
+                (paths.consumer_offset(group, *partition), number),
+                (paths.commit_note(group, *partition), note),
+            ):
+                made.append(SetData(path, data) if path in self._known else Create(path, data))
+        return made
+
+    def landed(self, operations: Iterable[Operation]) -> None:
+        """These have been carried out: what they made exists now."""
+        self._known.update(one.path for one in operations if isinstance(one, Create))
+
+    def forget(self, group: str) -> None:
+        """What is known of a group's nodes may be wrong."""
+        roots = (f"{paths.consumer_offsets(group)}/", f"{paths.COMMITS}/{paths.group_node(group)}/")
+        self._known = {path for path in self._known if not path.startswith(roots)}
+
+    def _prepare(self, group: str, offsets: Iterable[TopicPartition]) -> None:
+        """Know of every node whether it is there, and have the folders above it."""
+        unknown = [
+            (path, topic)
+            for topic, number in offsets
+            for path in (paths.consumer_offset(group, topic, number), paths.commit_note(group, topic, number))
+            if path not in self._known
+        ]
+        if not unknown:
+            return
+        nodes = self._zookeeper.get_many([path for path, _ in unknown])
+        self._known.update(path for (path, _), node in zip(unknown, nodes, strict=True) if node is not None)
+        for folder in sorted({path.rpartition("/")[0] for path, _ in unknown if path not in self._known}):
+            if folder not in self._known:
+                self._zookeeper.ensure_path(folder)
+                self._known.add(folder)
+
+
+def delete(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition], fence: Sequence[Operation] = ()) -> None:
+    """What a group has committed in these partitions, in one multi behind the fence; folders that end empty stay.
+
+    A node that another deletes at the same moment fails the multi with NoNode: read again and decide.
+    """
+    where = [
+        path
+        for partition in gone
+        for path in (paths.consumer_offset(group, *partition), paths.commit_note(group, *partition))
+    ]
+    nodes = zookeeper.get_many(where)
+    doomed = [path for path, node in zip(where, nodes, strict=True) if node is not None]
+    zookeeper.commit(
+        [*fence, *(Delete(path) for path in doomed)],
+        lambda: all(node is None for node in zookeeper.get_many(doomed)),
+    )
+
+
+def forget_topic(zookeeper: ZooKeeper, topic: str) -> None:
+    """All that any group has committed, owns or has claimed of a topic that is being deleted (rule L10)."""
+    roots = [(paths.CONSUMERS, "/offsets"), (paths.CONSUMERS, "/owners"), (paths.COMMITS, ""), (paths.CLAIMS, "")]
+    for root, below in roots:
+        try:
+            nodes = zookeeper.children(root)
+        except NoNode:
+            continue
+        folders = [f"{root}/{node}{below}/{topic}" for node in nodes]
+        for folder, found in zip(folders, zookeeper.children_many(folders), strict=True):
+            for path in (*(f"{folder}/{one}" for one in found), folder):
+                _remove(zookeeper, path)
+
+
+def _remove(zookeeper: ZooKeeper, path: str) -> None:
+    """Gone, whoever removed it; a folder in which somebody has just made something stays."""
+    try:
+        zookeeper.delete(path)
+    except (NoNode, NodeExists):
+        pass
+
+
+def _encode(committed: CommittedOffset, commit_ms: int) -> bytes:
+    return entries.encode(
+        {
+            "version": 1,
+            "offset": committed.offset,
+            "leader_epoch": committed.leader_epoch,
+            "metadata": committed.metadata,
+            "timestamp": str(commit_ms),
+        }
+    )
+
+
+def _decode(path: str, number: ZNode, note: ZNode | None) -> CommittedOffset:
+    offset = int(number.data)
+    if note is None:
+        return CommittedOffset(offset, commit_ms=number.stat.modified_ms)
+    try:
+        entry = entries.Entry(path, note.data)
+        if entry.integer("offset") != offset:
+            return CommittedOffset(offset, commit_ms=number.stat.modified_ms)
+        return CommittedOffset(
+            offset, entry.integer("leader_epoch", -1), entry.text("metadata", ""), entry.integer("timestamp", 0)
+        )
+    except ZooKeeperError:  # beside the point: the number is what was committed
+        return CommittedOffset(offset, commit_ms=number.stat.modified_ms)

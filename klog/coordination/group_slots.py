@@ -1,0 +1,88 @@
+"""Who coordinates which groups: ``/klog/group_slots/<n>``, a persistent node for each of 64 slots (rule G1).
+
+``{"version":1,"broker":2,"incarnation":8589934598,"term":5}``: the broker, the czxid of its registration, and a number
+that goes up whenever the slot changes hands. The controller alone writes them, fenced by its epoch. All that a
+coordinator writes for a group is a multi with a check of its slot's version, so that of two brokers that each believe
+to hold a slot only one can write. A group belongs to the slot that the CRC of its name says.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from klog.coordination import entries, paths
+from klog.coordination.zookeeper import Check, Create, Operation, SetData, ZNode, ZooKeeper
+from klog.errors import BadVersion, NodeExists, NoNode
+
+SLOTS = 64
+
+
+def slot_of(group: str) -> int:
+    """The slot a group belongs to, for good."""
+    return zlib.crc32(group.encode("utf-8", "surrogatepass")) % SLOTS
+
+
+@dataclass(frozen=True, slots=True)
+class SlotHolder:
+    """`version` is that of the node; -1 in a holder that is not written yet."""
+
+    slot: int
+    broker_id: int
+    incarnation: int
+    term: int
+    version: int = -1
+
+    @property
+    def fence(self) -> Check:
+        """Stands first in every multi of this holder: it fails once the slot has another."""
+        return Check(paths.group_slot(self.slot), self.version)
+
+
+def read_all(zookeeper: ZooKeeper) -> dict[int, SlotHolder]:
+    """By slot; without those that nobody has held yet."""
+    where = [paths.group_slot(slot) for slot in range(SLOTS)]
+    return {
+        slot: _decode(slot, path, node)
+        for slot, path, node in zip(range(SLOTS), where, zookeeper.get_many(where), strict=True)
+        if node is not None
+    }
+
+
+def write_many(zookeeper: ZooKeeper, holders: Iterable[SlotHolder], fence: Sequence[Check]) -> Mapping[int, SlotHolder]:
+    """Put these in place of what stands at their `version` (-1: nothing), all at once; them with their new versions.
+
+    BadVersion, NodeExists when one was changed meanwhile or the fence fails: nothing is written.
+    """
+    wanted = list(holders)
+    writes: list[Operation] = []
+    for one in wanted:
+        path = paths.group_slot(one.slot)
+        writes.append(Create(path, _encode(one)) if one.version < 0 else SetData(path, _encode(one), one.version))
+    zookeeper.commit([*fence, *writes], lambda: _landed(zookeeper, wanted))
+    return {one.slot: replace(one, version=one.version + 1) for one in wanted}
+
+
+def _landed(zookeeper: ZooKeeper, wanted: Sequence[SlotHolder]) -> bool:
+    """They stand as they were to be written: our own success, whose answer was lost (rule Z2)."""
+    found = read_all(zookeeper)
+    return all(found.get(one.slot) == replace(one, version=one.version + 1) for one in wanted)
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether a multi failed because something it checks has changed, and not because nobody answered."""
+    return isinstance(error, BadVersion | NodeExists | NoNode)
+
+
+def _encode(holder: SlotHolder) -> bytes:
+    return entries.encode(
+        {"version": 1, "broker": holder.broker_id, "incarnation": holder.incarnation, "term": holder.term}
+    )
+
+
+def _decode(slot: int, path: str, node: ZNode) -> SlotHolder:
+    entry = entries.Entry(path, node.data)
+    return SlotHolder(
+        slot, entry.integer("broker"), entry.integer("incarnation"), entry.integer("term"), node.stat.version
+    )

@@ -1,0 +1,202 @@
+"""A group as it outlives its coordinator: ``/klog/groups/<group>``, one persistent node a group (rule G2).
+
+``{"version":1,"way":"coordinator","generation":7,"protocol_type":"consumer","protocol":"range","leader":"<member id>",
+"members":[{"id":..,"instance":..,"client":..,"host":..,"session_timeout_ms":..,"rebalance_timeout_ms":..,
+"metadata":"<base64>","assignment":"<base64>"}],"is_assigned":true,"timestamp":"ms"}``; behind a byte ``z`` and
+compressed by zlib where it is large.
+
+`way` says who may use the group: members of the brokers' protocol, consumers that coordinate through ZooKeeper, or,
+empty, whoever comes first. Every write names the version it replaces, also that of a stream consumer that changes
+nothing but says "I am here": so of two who take a group in different ways at once, one fails and looks again.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from klog.coordination import entries, paths
+from klog.coordination.zookeeper import Check, Create, Operation, SetData, ZNode, ZooKeeper
+from klog.errors import NoNode, ZooKeeperError
+
+Way = Literal["", "coordinator", "zookeeper"]
+FREE: Way = ""
+COORDINATOR: Way = "coordinator"
+ZOOKEEPER: Way = "zookeeper"
+
+COMPRESSED_FROM_BYTES = 32 * 1024
+NODE_BYTES_MAX = 400 * 1024
+"""Below the limit of a multi (rule Z3), with room for its checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """`metadata` is what the member said for the protocol that was chosen; `instance_id` only static members have."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    metadata: bytes = b""
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """`version` is that of the node; -1 in a state that is not written yet.
+
+    `is_assigned`: the generation's leader has said who reads what; without it the members are to join again.
+    """
+
+    group: str
+    way: Way = FREE
+    generation: int = 0
+    protocol_type: str = ""
+    protocol: str = ""
+    leader: str = ""
+    members: tuple[MemberState, ...] = ()
+    is_assigned: bool = False
+    version: int = -1
+    modified_ms: int = 0
+
+    @property
+    def fence(self) -> Check:
+        """Fails a multi once anybody has written the group after this."""
+        return Check(paths.group(self.group), self.version)
+
+    @property
+    def operation(self) -> Operation:
+        """Puts this state in place of the one at its `version` (-1: none)."""
+        path, data = paths.group(self.group), _encode(self)
+        return Create(path, data) if self.version < 0 else SetData(path, data, self.version)
+
+    @property
+    def written(self) -> GroupState:
+        """This state once its `operation` has been carried out."""
+        return replace(self, version=self.version + 1)
+
+
+def names(zookeeper: ZooKeeper) -> list[str]:
+    """Every group that has a node here; those that only have offsets are not among them (`committed.groups`)."""
+    try:
+        return sorted(paths.group_name(node) for node in zookeeper.children(paths.GROUPS))
+    except NoNode:
+        return []
+
+
+def read(zookeeper: ZooKeeper, group: str) -> GroupState:
+    """As it stands; a free one at version -1 when there is none."""
+    return read_many(zookeeper, [group])[group]
+
+
+def read_many(zookeeper: ZooKeeper, groups: Iterable[str]) -> dict[str, GroupState]:
+    """As `read`, all in one round."""
+    wanted = list(groups)
+    where = [paths.group(group) for group in wanted]
+    return {
+        group: GroupState(group) if node is None else _decode(group, path, node)
+        for group, path, node in zip(wanted, where, zookeeper.get_many(where), strict=True)
+    }
+
+
+def write(zookeeper: ZooKeeper, state: GroupState, also: Sequence[Operation] = ()) -> GroupState:
+    """Replace the state at its `version`, with `also` before it in the same multi; it with its new version.
+
+    BadVersion, NodeExists when it was changed meanwhile, NoNode when it is gone; whatever `also` fails with.
+    """
+    operation = state.operation
+
+    def landed() -> bool:
+        node = zookeeper.find(paths.group(state.group))
+        return node is not None and node.stat.version == state.version + 1 and node.data == operation.data  # type: ignore[union-attr]
+
+    zookeeper.commit([*also, operation], landed)
+    return state.written
+
+
+def _encode(state: GroupState) -> bytes:
+    members = [
+        {
+            "id": one.member_id,
+            **({} if one.instance_id is None else {"instance": one.instance_id}),
+            "client": one.client_id,
+            "host": one.host,
+            "session_timeout_ms": one.session_timeout_ms,
+            "rebalance_timeout_ms": one.rebalance_timeout_ms,
+            "metadata": base64.b64encode(one.metadata).decode("ascii"),
+            "assignment": base64.b64encode(one.assignment).decode("ascii"),
+        }
+        for one in state.members
+    ]
+    data = entries.encode(
+        {
+            "version": 1,
+            "way": state.way,
+            "generation": state.generation,
+            "protocol_type": state.protocol_type,
+            "protocol": state.protocol,
+            "leader": state.leader,
+            "members": members,
+            "is_assigned": state.is_assigned,
+            "timestamp": str(time.time_ns() // 1_000_000),
+        }
+    )
+    if len(data) > COMPRESSED_FROM_BYTES:
+        data = b"z" + zlib.compress(data, 6)
+    if len(data) > NODE_BYTES_MAX:
+        raise ZooKeeperError(
+            f"group {state.group!r} with {len(state.members)} members takes {len(data)} bytes; at most {NODE_BYTES_MAX}"
+        )
+    return data
+
+
+def _decode(group: str, path: str, node: ZNode) -> GroupState:
+    data = node.data
+    if data[:1] == b"z":
+        try:
+            data = zlib.decompress(data[1:])
+        except zlib.error as error:
+            raise ZooKeeperError(f"ZooKeeper node {path} cannot be decompressed: {error}") from None
+    entry = entries.Entry(path, data)
+    way = entry.text("way", FREE)
+    if way not in (FREE, COORDINATOR, ZOOKEEPER):
+        raise ZooKeeperError(f"ZooKeeper node {path} has the way {way!r}, expected {COORDINATOR!r} or {ZOOKEEPER!r}")
+    return GroupState(
+        group,
+        way,
+        entry.integer("generation", 0),
+        entry.text("protocol_type", ""),
+        entry.text("protocol", ""),
+        entry.text("leader", ""),
+        tuple(_member(one) for one in entry.entry_list("members")),
+        entry.flag("is_assigned"),
+        node.stat.version,
+        node.stat.modified_ms,
+    )
+
+
+def _member(entry: entries.Entry) -> MemberState:
+    return MemberState(
+        entry.text("id"),
+        entry.text("instance") if "instance" in entry.fields else None,
+        entry.text("client", ""),
+        entry.text("host", ""),
+        entry.integer("session_timeout_ms"),
+        entry.integer("rebalance_timeout_ms"),
+        _bytes(entry, "metadata"),
+        _bytes(entry, "assignment"),
+    )
+
+
+def _bytes(entry: entries.Entry, key: str) -> bytes:
+    try:
+        return base64.b64decode(entry.text(key, ""), validate=True)
+    except binascii.Error:
+        raise ZooKeeperError(f"ZooKeeper node {entry.path} holds no base64 under {key!r}") from None
