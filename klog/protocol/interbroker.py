@@ -193,8 +193,23 @@ class MetadataBroker(_Request):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GroupSlot(_Request):
+    """Who coordinates the groups of a slot, as it stands in ZooKeeper (rule G1); ``version`` is that of the node."""
+
+    __api_key__: ClassVar[i16] = i16(UPDATE_METADATA)
+    slot: i32 = _of("int32")
+    broker_id: i32 = _of("int32")
+    incarnation: i64 = _of("int64")
+    term: i32 = _of("int32")
+    version: i32 = _of("int32")
+
+
+@dataclass(frozen=True, kw_only=True)
 class UpdateMetadataRequest(_Request):
-    """``brokers`` is always all that live. ``is_full``: ``topics`` too is all there is."""
+    """``brokers`` is always all that live. ``is_full``: ``topics`` too is all there is.
+
+    ``slots``: all of them where one has changed or ``is_full``, else none, and then what is known stays.
+    """
 
     __api_key__: ClassVar[i16] = i16(UPDATE_METADATA)
     controller_id: i32 = _of("int32")
@@ -203,6 +218,7 @@ class UpdateMetadataRequest(_Request):
     is_full: bool = _of("bool")
     brokers: tuple[MetadataBroker, ...]
     topics: tuple[MetadataTopic, ...]
+    slots: tuple[GroupSlot, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

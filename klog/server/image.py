@@ -1,4 +1,4 @@
-"""What a broker knows of its cluster: brokers, topics, partitions, the controller. Event loop only.
+"""What a broker knows of its cluster: brokers, topics, partitions, coordinators, the controller. Event loop only.
 
 The registries in ZooKeeper are the truth; this is the last known state of them, from which Metadata is answered without
 asking anybody (the paper's rule that any broker can route a client). Only `apply` changes it, with what the controller
@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
+
+from klog.coordination.group_slots import SlotHolder, slot_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,16 @@ class ClusterImage:
     controller_id: int = -1
     brokers: dict[int, BrokerImage] = field(default_factory=dict)
     topics: dict[str, TopicImage] = field(default_factory=dict)
+    group_slots: dict[int, SlotHolder] = field(default_factory=dict)
+    """Replaced as a whole; empty until the controller has given the slots out."""
+
+    def coordinator(self, group: str) -> BrokerImage | None:
+        """The live broker that coordinates this group; None while its slot waits for one."""
+        holder = self.group_slots.get(slot_of(group))
+        if holder is None:
+            return None
+        found = self.brokers.get(holder.broker_id)
+        return found if found is not None and found.incarnation == holder.incarnation else None
 
 
 def apply(image: ClusterImage, update: Any) -> set[str]:
@@ -70,6 +82,11 @@ def apply(image: ClusterImage, update: Any) -> set[str]:
         )
         for one in update.brokers
     }
+    if update.slots:
+        image.group_slots = {
+            one.slot: SlotHolder(one.slot, one.broker_id, one.incarnation, one.term, one.version)
+            for one in update.slots
+        }
     if update.is_full:
         for name in image.topics.keys() - {topic.name for topic in update.topics}:
             del image.topics[name]

@@ -87,7 +87,7 @@ def test_an_earlier_controllers_word_and_words_for_another_incarnation_count_not
     nonsense: dict[ApiKey, dict[str, Any]] = {
         ApiKey.LEADER_AND_ISR: {"controller_id": 9, "is_full": True, "topics": []},
         ApiKey.STOP_REPLICA: {"controller_id": 9, "topics": []},
-        ApiKey.UPDATE_METADATA: {"controller_id": 9, "is_full": True, "brokers": [], "topics": []},
+        ApiKey.UPDATE_METADATA: {"controller_id": 9, "is_full": True, "brokers": [], "topics": [], "slots": []},
         ApiKey.DESCRIBE_REPLICAS: {},
     }
     for api, fields in nonsense.items():

@@ -619,8 +619,18 @@ def test_all_log_dirs_and_the_one_that_is_offline(make_broker: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_nobody_coordinates_groups_in_any_version(broker: RunningBroker, version: int) -> None:
+def test_a_broker_alone_coordinates_every_group_in_any_version(broker: RunningBroker, version: int) -> None:
     asked = {"key": "group", "key_type": 0, "coordinator_keys": ["group", "other"]}
+    answer = ask(broker.bootstrap, ApiKey.FIND_COORDINATOR, version, **asked)
+    found = answer.coordinators if version >= 4 else [answer]
+    there = (0, broker.broker_id, *broker.bootstrap.split(":"))
+    assert [(error(one), one.node_id, one.host, str(one.port)) for one in found] == [there] * len(found)
+    assert [one.key for one in found] == ["group", "other"] if version >= 4 else len(found) == 1
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_nobody_coordinates_transactions(broker: RunningBroker, version: int) -> None:
+    asked = {"key": "tx", "key_type": 1, "coordinator_keys": ["tx", "other"]}
     answer = ask(broker.bootstrap, ApiKey.FIND_COORDINATOR, version, **asked)
     found = answer.coordinators if version >= 4 else [answer]
     assert [(error(one), one.node_id) for one in found] == [(15, -1)] * (2 if version >= 4 else 1)

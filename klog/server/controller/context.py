@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from klog.config import BrokerConfig, LogConfig
 from klog.coordination.brokers import Registration
+from klog.coordination.group_slots import SlotHolder
 from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.coordination.topics import Topic
 from klog.names import TopicPartition
@@ -51,6 +52,8 @@ class Context:
     """Broker id -> its replicas that cannot be served: their disk is lost, or their log."""
     nobody: dict[TopicPartition, str] = field(default_factory=dict)
     """Why nobody may lead a partition, as it was last decided."""
+    group_slots: dict[int, SlotHolder] = field(default_factory=dict)
+    """Who coordinates the groups of each slot; without those that nobody has held yet."""
 
     # --- Who lives ---
 
@@ -68,8 +71,13 @@ class Context:
     @property
     def racks(self) -> dict[int, str]:
         """Live broker id -> rack, "" without one: what placement asks for. Those that shut down are left out."""
+        return {one: self.registered[one].broker.rack for one in self.staying}
+
+    @property
+    def staying(self) -> dict[int, int]:
+        """Broker id -> incarnation of those that live and do not shut down."""
         return {
-            one: found.broker.rack for one, found in self.live.items() if self.leaving.get(one) != found.incarnation
+            one: found.incarnation for one, found in self.live.items() if self.leaving.get(one) != found.incarnation
         }
 
     # --- Partitions ---

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from klog.coordination import brokers, partition_states, topics
+from klog.coordination import brokers, group_slots, partition_states, topics
 from klog.coordination import controller as election_registry
 from klog.coordination.brokers import Registration
 from klog.coordination.controller import ControllerTerm
@@ -37,6 +37,7 @@ from klog.server.controller.context import Context
 from klog.server.controller.elections import Elections
 from klog.server.controller.links import Link
 from klog.server.controller.reassigner import Reassigner
+from klog.server.controller.slots import Slots
 from klog.server.controller.topic_acts import TopicActs
 from klog.server.dispatch import answer_locally
 
@@ -69,6 +70,7 @@ class Controller:
         self.topics = TopicActs(self, broker)
         self.elections = Elections(self)
         self.reassigner = Reassigner(self, broker)
+        self.slots = Slots(self, broker)
         self._balance = Balance(self, broker)
 
     # --- the term ---------------------------------------------------------------------------------------------------
@@ -108,6 +110,8 @@ class Controller:
                     ApiKey.DESCRIBE_REPLICAS, 0, controller_epoch=term.epoch, incarnation=own.incarnation
                 )
                 self.told_facts(own, (await answer_locally(self._broker, asked)).replicas)
+            self.slots.start()
+            await self.slots.settle()
             await self._settle(set(context.partitions()))
             for one in registered:
                 self._link(one)
@@ -129,6 +133,7 @@ class Controller:
         context.overrides = {name: config.settings for name, config in topics.configs(self._zookeeper, names).items()}
         context.deleting = set(topics.being_deleted(self._zookeeper)) & set(names)
         context.take_states(partition_states.read_many(self._zookeeper, list(context.partitions())))
+        context.group_slots = group_slots.read_all(self._zookeeper)
         return brokers.live(self._zookeeper, self._watch_registry)
 
     def end(self) -> None:
@@ -141,6 +146,7 @@ class Controller:
         self._term = None
         self._balance.stop()
         self.reassigner.stop()
+        self.slots.stop()
         if self._settling is not None:
             self._settling.cancel()
             self._settling = None
@@ -175,6 +181,7 @@ class Controller:
                         await self._read_registry()
                         names |= self._unsettled
                         self._unsettled = set()
+                    await self.slots.settle()
                     await self._settle(names)
                     await self.reassigner.advance(names)
                 except KlogError as error:
@@ -319,6 +326,11 @@ class Controller:
     def tell_states(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
         if broker_id in self._links:
             self._links[broker_id].tell_states(names)
+
+    def tell_slots(self) -> None:
+        """Everybody: who coordinates which groups."""
+        for link in self._links.values():
+            link.tell_slots()
 
     async def told(self, broker_ids: Iterable[int] | None = None, within_s: float | None = TELL_WITHIN_S) -> bool:
         """Wait until these brokers (all that live) know what is to be known; False when the time was too short."""
@@ -477,13 +489,17 @@ class Controller:
             await self.change(names, decide)
 
     async def leave(self, broker_id: int, incarnation: int) -> int:
-        """Controlled shutdown: nothing is led by this broker any more, as far as others can; what it leads still."""
+        """Controlled shutdown: this broker leads nothing and coordinates nothing any more, as far as others can.
+
+        How many partitions it leads still.
+        """
         async with self.acting:
             self.require()
             self._check_incarnation(broker_id, incarnation)
             log.info("broker %d is shutting down", broker_id)
             self.context.leaving[broker_id] = incarnation
             hosted = self.context.hosted(broker_id)
+            await self.slots.settle()
             await self._settle(hosted)
         await self.told()
         return sum(self.context.states[name].leader == broker_id for name in hosted if name in self.context.states)

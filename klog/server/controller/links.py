@@ -82,9 +82,12 @@ class _Said:
     gone: dict[str, UUID | None] = field(default_factory=dict)
     states: set[TopicPartition] = field(default_factory=set)
     stops: dict[TopicPartition, tuple[UUID | None, int, bool]] = field(default_factory=dict)
+    slots: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.everything or self.metadata or self.topics or self.gone or self.states or self.stops)
+        return bool(
+            self.everything or self.metadata or self.topics or self.gone or self.states or self.stops or self.slots
+        )
 
 
 class Link:
@@ -135,6 +138,10 @@ class Link:
         for topic, topic_id in gone.items():
             said.topics.pop(topic, None)
             said.gone[topic] = topic_id
+        self._stir()
+
+    def tell_slots(self) -> None:
+        self._said.slots = True
         self._stir()
 
     def tell_stop(self, stops: Mapping[TopicPartition, tuple[UUID | None, int, bool]]) -> None:
@@ -242,8 +249,10 @@ class Link:
 
     async def _say(self, speak: _Speaker, said: _Said) -> None:
         context, timeout_s = self._owner.context, self._broker.config.integer("controller.socket.timeout.ms") / 1000
-        if said.everything or said.metadata:
-            update = requests.update_metadata(context, self._head, said.topics, said.gone, is_full=said.everything)
+        if said.everything or said.metadata or said.slots:
+            update = requests.update_metadata(
+                context, self._head, said.topics, said.gone, is_full=said.everything, with_slots=said.slots
+            )
             self._check(await speak.request(update, timeout_s=timeout_s))
         names = context.hosted(self.broker_id) if said.everything else said.states
         lead = requests.leader_and_isr(context, self._head, self.broker_id, names, is_full=said.everything)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from klog.names import TopicPartition
@@ -91,8 +92,12 @@ def update_metadata(
     gone: Mapping[str, Any],
     *,
     is_full: bool,
+    with_slots: bool = False,
 ) -> Any:
-    """``changed``: topic -> its partitions to tell of, None for all. ``gone``: deleted topics with their ids."""
+    """``changed``: topic -> its partitions to tell of, None for all. ``gone``: deleted topics with their ids.
+
+    ``with_slots``: who coordinates which groups has changed.
+    """
     if is_full:
         changed = dict.fromkeys(context.topics)
     topics = [
@@ -118,7 +123,10 @@ def update_metadata(
                 "inter_port": port,
             }
         )
-    return codec.request(ApiKey.UPDATE_METADATA, 0, **head, is_full=is_full, brokers=brokers, topics=topics)
+    slots = [asdict(holder) for holder in context.group_slots.values()] if is_full or with_slots else []
+    return codec.request(
+        ApiKey.UPDATE_METADATA, 0, **head, is_full=is_full, brokers=brokers, topics=topics, slots=slots
+    )
 
 
 def _topic(context: Context, topic: str, numbers: Collection[int] | None) -> dict[str, Any]:

@@ -1,0 +1,126 @@
+"""Coordinators are placed over the brokers that live, and move with them: what FindCoordinator says on every broker."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from klog.coordination import group_slots
+from klog.coordination.group_slots import SlotHolder, slot_of
+from klog.coordination.zookeeper import ZooKeeper
+from klog.protocol.apis import ApiKey
+from tests.cluster_fixture import RunningCluster
+
+Record = Callable[[str, object], None]
+FAR_BELOW_THE_SESSION_S = 2.5
+"""Sessions end after 4 s here."""
+
+BY_SLOT = {slot_of(f"group-{number}"): f"group-{number}" for number in range(1000)}
+"""A group for each slot."""
+
+
+def coordinators(cluster: RunningCluster, broker_id: int) -> dict[int, int]:
+    """Slot -> who coordinates it by what this broker says; -1: nobody."""
+    asked = {"key_type": 0, "coordinator_keys": list(BY_SLOT.values())}
+    answer = cluster.ask(broker_id, ApiKey.FIND_COORDINATOR, 4, **asked)
+    where = {one.key: one for one in answer.coordinators}
+    found = {}
+    for slot, group in BY_SLOT.items():
+        one = where[group]
+        found[slot] = int(one.node_id)
+        if one.node_id >= 0:
+            assert f"{one.host}:{one.port}" == cluster.brokers[int(one.node_id)].bootstrap
+            assert int(one.error_code.value) == 0
+        else:
+            assert int(one.error_code.value) == 15
+    return found
+
+
+def wait_until_spread(cluster: RunningCluster, *broker_ids: int) -> dict[int, int]:
+    """Until all that answer say the same: every slot with one of these brokers, evenly."""
+
+    def even() -> bool:
+        said = [coordinators(cluster, one) for one in cluster.answering]
+        count = Counter(said[0].values())
+        return (
+            all(one == said[0] for one in said)
+            and count.keys() == set(broker_ids)
+            and max(count.values()) - min(count.values()) <= 1
+        )
+
+    cluster.wait_until(even, f"slots with {broker_ids}")
+    return coordinators(cluster, cluster.answering[0])
+
+
+def stored(cluster: RunningCluster) -> dict[int, SlotHolder]:
+    with ZooKeeper(cluster.zookeeper) as zookeeper:
+        zookeeper.start()
+        return group_slots.read_all(zookeeper)
+
+
+def test_they_move_from_the_dead_at_once_and_back_to_who_returns(
+    three: RunningCluster, record_property: Record
+) -> None:
+    """Of a broker that is controller, and of one that is not: killed, its groups have another coordinator."""
+    for victim in (three.controller(), next(one for one in three.brokers if one != three.controller())):
+        before = wait_until_spread(three, 1, 2, 3)
+        held = stored(three)
+        begun = time.monotonic()
+        three.kill(victim)
+        others = [one for one in three.brokers if one != victim]
+
+        def moved(others: list[int] = others) -> bool:
+            return all(set(coordinators(three, one).values()) == set(others) for one in others)
+
+        three.wait_until(moved, "every group has a live coordinator")
+        took_s = time.monotonic() - begun
+        record_property("s_to_move", round(took_s, 3))
+        assert took_s < FAR_BELOW_THE_SESSION_S
+        after = wait_until_spread(three, *others)
+        assert {slot for slot in before if after[slot] != before[slot]} == {
+            slot for slot, one in before.items() if one == victim
+        }
+        now = stored(three)
+        for slot, one in now.items():
+            has_moved = before[slot] == victim
+            assert one.term == held[slot].term + has_moved
+            assert one.version == held[slot].version + has_moved
+        three.start(victim)
+        wait_until_spread(three, 1, 2, 3)
+
+
+def test_a_broker_that_shuts_down_gives_them_away_before_it_goes(three: RunningCluster) -> None:
+    """At every moment each broker that still answers names one that lives; the very one that goes included."""
+    wait_until_spread(three, 1, 2, 3)
+    leaving = next(one for one in three.brokers if one != three.controller())
+    others = [one for one in three.brokers if one != leaving]
+    assert three.stop(leaving) == 0
+    assert all(set(coordinators(three, one).values()) == set(others) for one in others)
+    text = three.brokers[leaving].log_text
+    assert "stopped" in text
+    three.start(leaving)
+    wait_until_spread(three, 1, 2, 3)
+
+
+def test_a_broker_that_hangs_keeps_them_until_its_session_ends(three: RunningCluster) -> None:
+    """It may be working on, unseen; when it wakes, it knows that it holds nothing, and gets its share anew."""
+    wait_until_spread(three, 1, 2, 3)
+    hung = next(one for one in three.brokers if one != three.controller())
+    others = [one for one in three.brokers if one != hung]
+    incarnation = stored(three)[next(slot for slot, one in stored(three).items() if one.broker_id == hung)].incarnation
+    three.pause(hung)
+    wait_until_spread(three, *others)
+    three.cont(hung)
+    wait_until_spread(three, 1, 2, 3)
+    assert incarnation not in {one.incarnation for one in stored(three).values()}
+
+
+def test_a_broker_alone_that_starts_again_coordinates_every_group_when_it_is_ready(
+    make_cluster: Callable[..., RunningCluster],
+) -> None:
+    cluster = make_cluster(1).start()
+    assert set(coordinators(cluster, 1).values()) == {1}
+    cluster.kill(1)
+    cluster.start(1)
+    assert set(coordinators(cluster, 1).values()) == {1}
