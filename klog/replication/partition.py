@@ -106,6 +106,10 @@ class Partition:
         self._want_isr = want_isr
         self._positions: dict[int, ReplicaPosition] = {}
         self._marks = LagMarks()
+        self._marked_s: float | None = None
+        """When the last mark was made."""
+        self._unheard_since: dict[int, float] = {}
+        """Follower -> the last mark before it was heard of last."""
         self._waiting: deque[_Waiting] = deque()
         self._readers: set[DataWaiter] = set()
         self._replica_readers: set[DataWaiter] = set()
@@ -257,6 +261,8 @@ class Partition:
         replaces that of the one before, even if it is lower (rule R3). ``now_s`` is any clock that never goes back.
         """
         self._positions[broker_id] = ReplicaPosition(incarnation, end_address, flushed)
+        if self._marked_s is not None:
+            self._unheard_since[broker_id] = self._marked_s
         if broker_id in self._counted:
             self._advance(self.log.flushed_end)
         if self._want_isr is not None and self.change is None and self._might_join(broker_id):
@@ -271,6 +277,9 @@ class Partition:
     def mark(self, now_s: float, lag_s: float) -> None:
         """Note where the log ends now, for what is measured by it later. A few times in ``lag_s``."""
         self._marks.note(now_s, self.log.end.address, 2 * lag_s + (due_after_s(self.log.config) or 0.0))
+        if self._marked_s is None:
+            self._unheard_since = dict.fromkeys(self.membership.replicas, now_s)
+        self._marked_s = now_s
 
     def propose_isr(
         self, now_s: float, alive: Mapping[int, int], lag_s: float, lag_messages: int | None = None
@@ -336,6 +345,27 @@ class Partition:
         """Whether there are other members of the ISR, and none of them has come for that long (rule R6)."""
         since = [self.behind_since(broker_id) for broker_id in self._others]
         return bool(since) and all(one is not None and now_s - one > patience_s for one in since)
+
+    def is_cut_off(self, now_s: float, alive: Mapping[int, int], lag_s: float) -> bool:
+        """Whether to have another lead: no follower reaches us, and they could go on without us, but not we alone.
+
+        That is: a member is behind for too long, none has said anything of this partition for half of that, they are
+        registered as before, and are as many as ``min.insync.replicas`` asks for. Whoever is slow is heard of. After
+        the change of leader we are out of the ISR, so that this is true of one leader after the other at most until
+        too few are left, and then they stay where they are.
+        """
+        least = self.log.config.min_insync_replicas
+        if self.change is not None or self._resigned or self._refusal is not None or least < 2:
+            return False
+        if sum(alive.get(one) == self._incarnations.get(one) for one in self._others) < least:
+            return False
+        since = [self.behind_since(one) for one in self._others]
+        behind = [one for one in since if one is not None]
+        return (
+            len(behind) == len(since)
+            and now_s - min(behind) > lag_s + (due_after_s(self.log.config) or 0.0)
+            and all(now_s - self._unheard_since.get(one, now_s) > lag_s / 2 for one in self._others)
+        )
 
     def isr_settled(self, change: IsrChange, state_version: int) -> None:
         """``change`` stands in ZooKeeper now, at ``state_version``. One that is over by now is nothing."""

@@ -1,17 +1,18 @@
 """What a broker knows of its cluster: brokers, topics, partitions, coordinators, the controller. Event loop only.
 
 The registries in ZooKeeper are the truth; this is the last known state of them, from which Metadata is answered without
-asking anybody (the paper's rule that any broker can route a client). Only `apply` changes it, with what the controller
-says in UpdateMetadata; on the controller's own broker too.
+asking anybody (the paper's rule that any broker can route a client). `apply` changes it, with what the controller says
+in UpdateMetadata, on the controller's own broker too; and `learn`, with what a leader reads in ZooKeeper of itself.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 from klog.coordination.group_slots import SlotHolder, slot_of
+from klog.names import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,15 @@ class ClusterImage:
             return None
         found = self.brokers.get(holder.broker_id)
         return found if found is not None and found.incarnation == holder.incarnation else None
+
+
+def learn(image: ClusterImage, name: TopicPartition, leader: int, leader_epoch: int, isr: tuple[int, ...]) -> None:
+    """A partition is in a later epoch than the controller has said here: a client is not to be sent back to us."""
+    topic = image.topics.get(name.topic)
+    known = None if topic is None else topic.partitions.get(name.partition)
+    if topic is not None and known is not None and leader_epoch > known.leader_epoch:
+        later = replace(known, leader=leader, leader_epoch=leader_epoch, isr=isr)
+        image.topics[name.topic] = replace(topic, partitions={**topic.partitions, name.partition: later})
 
 
 def apply(image: ClusterImage, update: Any) -> set[str]:

@@ -3,6 +3,10 @@
 At each beat, a quarter of ``replica.lag.time.max.ms``, every replicated partition notes where its log ends; who has not
 flushed up to a note that is older than the lag time leaves the ISR (rule R4). The clock that this is measured by stands
 still while this process does: a broker that was stopped for a while must not find its followers late for that.
+
+A leader that no follower reaches does not shrink the ISR to itself at once: it asks, through ZooKeeper, to have one of
+them lead (`coordination.handovers`). Until that is known, or half the lag time is over, the ISR stays as it is: whoever
+is elected has everything that was acknowledged, since nothing more is (rule R2).
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from klog.coordination import handovers
 from klog.coordination.zookeeper import Check
 from klog.errors import KlogError
 from klog.names import TopicPartition
@@ -26,6 +31,8 @@ log = logging.getLogger(__name__)
 
 BEATS = 4
 """In the lag time: a follower is found late between one lag time and one and a half."""
+LOOK_EVERY_S = 0.25
+"""After others were asked to lead: whether they do."""
 TOGETHER_S = 0.01
 """Followers that catch up so soon after one another go into one write."""
 
@@ -56,6 +63,8 @@ class IsrKeeper:
         self._noticed: set[Partition] = set()
         self._lost_dirs: set[str] = set()
         self._given_up: dict[TopicPartition, float] = {}
+        self._handed_over: dict[TopicPartition, float] = {}
+        """Partition -> when others were asked to lead it, since no follower reaches us."""
         self._full_since: dict[str, float] = {}
         """Log dir -> since when it has been full."""
         self._beating: asyncio.Task[None] | None = None
@@ -91,11 +100,17 @@ class IsrKeeper:
             self._propose(noticed)
 
     def _propose(self, partitions: set[Partition]) -> None:
-        alive = {broker_id: one.incarnation for broker_id, one in self._broker.image.brokers.items()}
+        alive = self._alive
         for partition in partitions:
+            if self._is_handing_over(partition):
+                continue
             change = partition.propose_isr(self._clock_s, alive, self._lag_s, self._lag_messages)
             if change is not None:
                 self._writer.write(partition, change)
+
+    @property
+    def _alive(self) -> dict[int, int]:
+        return {broker_id: one.incarnation for broker_id, one in self._broker.image.brokers.items()}
 
     async def _beat(self) -> None:
         interval_s = self._lag_s / BEATS
@@ -122,6 +137,7 @@ class IsrKeeper:
             self._give_up(late, "flushes are overdue")
         self.look_at_damaged()
         self._look_at_full(replicated)
+        self._look_at_cut_off(replicated)
         self._propose(set(replicated) - set(late))
         for partition in replicated:
             if partition.change is not None and not partition.resigned:
@@ -131,6 +147,40 @@ class IsrKeeper:
         deserted = [one for one in replicated if one.is_deserted(self._clock_s, self._lag_s / 2)]
         if deserted:
             await self._writer.read_again(deserted)
+
+    # --- what no follower reaches -----------------------------------------------------------------------------------
+
+    def _look_at_cut_off(self, replicated: list[Partition]) -> None:
+        """Ask for other leaders, of a partition once in the lag time at most."""
+        self._handed_over = {name: at for name, at in self._handed_over.items() if self._clock_s - at < self._lag_s}
+        alive = self._alive
+        cut_off = [one for one in replicated if one.is_cut_off(self._clock_s, alive, self._lag_s)]
+        new = [one for one in cut_off if one.topic_partition not in self._handed_over]
+        if new:
+            log.warning(
+                "no follower reaches %d partitions, %s first: others are to lead", len(new), new[0].topic_partition
+            )
+            self._handed_over |= {one.topic_partition: self._clock_s for one in new}
+            self._broker.spawn(self._hand_over([one for one in cut_off if self._is_handing_over(one)]))
+
+    def _is_handing_over(self, partition: Partition) -> bool:
+        """Whether it may still be led by another in a moment: its ISR is not made smaller meanwhile."""
+        at = self._handed_over.get(partition.topic_partition)
+        return at is not None and self._clock_s - at < self._lag_s / 2
+
+    async def _hand_over(self, wanted: list[Partition]) -> None:
+        registration = self._broker.registration
+        if registration is None:
+            return
+        epochs = {one.topic_partition: one.leader_epoch for one in wanted}
+        try:
+            await asyncio.to_thread(handovers.ask, self._broker.zookeeper, registration, epochs)
+        except KlogError as error:
+            log.warning("others could not be asked to lead %d partitions: %s", len(wanted), error.message)
+            return
+        while not self._closed and (left := [one for one in wanted if not one.resigned and self._is_handing_over(one)]):
+            await asyncio.sleep(LOOK_EVERY_S)
+            await self._writer.read_again(left)
 
     # --- what cannot be led any more --------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from klog.errors import BadVersion, KlogError, NodeExists, NoNode
 from klog.names import TopicPartition
 from klog.replication.isr import IsrChange, Membership
 from klog.replication.partition import Partition
+from klog.server import image
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -150,6 +151,8 @@ class IsrWriter:
             if partition.adopt(membership):
                 log.info("%s: ISR %s, by another's hand", partition.topic_partition, list(found.isr))
         else:
+            # Whoever finds that we lead no more asks where to go, and where we are cut off nobody else tells us.
+            image.learn(self._broker.image, partition.topic_partition, found.leader, found.leader_epoch, found.isr)
             self._step_down(partition, f"broker {found.leader} leads in epoch {found.leader_epoch}", found.version)
 
     async def read_again(self, partitions: Iterable[Partition]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from klog.coordination import brokers
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AGAIN_S = 0.2
+STAND_BACK_S = 3.0
+"""For so long a controller that has resigned leaves the office to others: they know of it in milliseconds."""
 ASK_WITHIN_S = 30.0
 
 
@@ -41,6 +44,7 @@ class Office:
         self._reachable = asyncio.Event()
         """There is a connection to the controller, or this broker is it."""
         self._deposed: set[int] = set()
+        self._stands_from_s = 0.0
         self._closed = False
 
     @property
@@ -64,6 +68,13 @@ class Office:
         self._term = None
         self._reachable.clear()
         self._broker.controller.end()
+
+    async def resign(self) -> None:
+        """Give the office up, and let others have it: BadVersion or NoNode where they have it already."""
+        term = self._term
+        if term is not None and self._broker.controller.active:
+            self._stands_from_s = time.monotonic() + STAND_BACK_S
+            await asyncio.to_thread(registry.resign, self._zookeeper, term)  # and the watch tells us too
 
     def close(self) -> ControllerTerm | None:
         """Neither stand nor follow any more; the term of this broker, to be resigned, if it is the controller."""
@@ -109,6 +120,8 @@ class Office:
     def _elect(self, instead_of: ControllerTerm | None) -> ControllerTerm:
         """In a thread. Whoever holds the office then; the watch tells of any change after that."""
         while True:
+            if time.monotonic() < self._stands_from_s and registry.current(self._zookeeper) is None:
+                raise NotController("this broker has resigned a moment ago")
             term = registry.elect(self._zookeeper, self._broker.broker_id, instead_of)
             now = registry.current(self._zookeeper, self._watch)
             if now is not None and (now.epoch, now.session) == (term.epoch, term.session):

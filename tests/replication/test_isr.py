@@ -375,6 +375,54 @@ def test_r6_a_leader_that_nobody_fetches_from_knows_it(led: Led) -> None:
     assert not led.partition.is_deserted(16.0, 5.0)
 
 
+def deserted(led: Led) -> None:
+    """Both followers were heard of at second 0, and never again; a message has come since."""
+    led.partition.mark(0.0, LAG_S)
+    led.fetched(2, START)
+    led.fetched(3, START)
+    led.append()
+    led.flush()
+    led.partition.mark(1.0, LAG_S)
+
+
+def test_a_leader_that_no_follower_reaches_knows_that_others_could_go_on(tmp_path: Path) -> None:
+    led = Led(tmp_path / "t-0", min_insync_replicas=2)
+    deserted(led)
+    assert not led.partition.is_cut_off(1.0 + LAG_S, ALIVE, LAG_S)  # nobody is to leave yet
+    assert led.partition.is_cut_off(1.1 + LAG_S, ALIVE, LAG_S)
+    assert not led.partition.is_cut_off(1.1 + LAG_S, {1: 11, 2: 22}, LAG_S)  # 2 alone is too few
+    assert not led.partition.is_cut_off(1.1 + LAG_S, {**ALIVE, 3: 34}, LAG_S)  # another 3, not the one in sync
+    assert led.propose(1.1 + LAG_S) is not None
+    assert not led.partition.is_cut_off(1.1 + LAG_S, ALIVE, LAG_S)  # on its way to be alone in the ISR
+
+
+@pytest.mark.parametrize(("least", "isr"), [(1, (1, 2, 3)), (2, (1, 2)), (3, (1, 2, 3))])
+def test_it_stays_where_it_can_go_on_alone_or_nobody_could_without_it(
+    tmp_path: Path, least: int, isr: tuple[int, ...]
+) -> None:
+    led = Led(tmp_path / "t-0", isr, min_insync_replicas=least)
+    deserted(led)
+    assert not led.partition.is_cut_off(100.0, ALIVE, LAG_S)
+
+
+def test_a_follower_that_is_slow_is_heard_of_all_the_same(tmp_path: Path) -> None:
+    led = Led(tmp_path / "t-0", min_insync_replicas=2)
+    deserted(led)
+    for now in range(2, 13):
+        led.partition.mark(float(now), LAG_S)
+        led.fetched(2, START)
+    assert not led.partition.is_cut_off(12.0, ALIVE, LAG_S)
+
+
+def test_an_idle_partition_is_not_cut_off(tmp_path: Path) -> None:
+    led = Led(tmp_path / "t-0", min_insync_replicas=2)
+    led.partition.mark(0.0, LAG_S)
+    led.fetched(2, START)
+    led.fetched(3, START)
+    led.partition.mark(1000.0, LAG_S)
+    assert not led.partition.is_cut_off(1000.0, ALIVE, LAG_S)
+
+
 def test_lag_by_messages_where_it_is_set(led: Led) -> None:
     led.fetched(2, START)
     for _ in range(5):

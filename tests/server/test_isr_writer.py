@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from klog.coordination import brokers, partition_states, paths, topics
+from klog.coordination import brokers, handovers, partition_states, paths, topics
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import NotLeader, StorageError
+from klog.errors import NotEnoughReplicasAfterAppend, NotLeader, StorageError
 from klog.replication.partition import Partition
 from klog.server.isr_writer import IsrWriter
 from tests.coordination.conftest import proxy, through
@@ -25,6 +25,7 @@ __all__ = ["connect", "proxy", "through"]
 
 QUICK: dict[str, Any] = {"replica_lag_time_max_ms": "400"}
 SLOW: dict[str, Any] = {"replica_lag_time_max_ms": "600000"}
+CUT_OFF: dict[str, Any] = {"replica_lag_time_max_ms": "1600", "min_insync_replicas": "2"}
 WITHIN_S = 20.0
 
 
@@ -259,6 +260,56 @@ def test_r4_a_leader_whose_own_flush_is_overdue_gives_leadership_up(zk: ZooKeepe
             assert partition.isr == (1, 2, 3)
 
     asyncio.run(work())
+
+
+def test_a_leader_that_no_follower_reaches_asks_others_to_lead_before_it_is_alone(
+    zk: ZooKeeper, tmp_path: Path
+) -> None:
+    """Until it is known whether one does the ISR stays whole (rule R2): nothing is acknowledged by it alone."""
+
+    async def work() -> None:
+        async with owning(zk, tmp_path, **CUT_OFF) as owner:
+            topic, partition = await led(owner)
+            waiter = owner.append(topic)
+            (asked,) = await asked_for(zk)
+            assert (asked.broker_id, asked.incarnation) == (1, owner.incarnation)
+            assert dict(asked.epochs) == {topic.first: 0}
+            assert partition.isr == (1, 2, 3) and partition.change is None
+            await topic.write(leader=2, leader_epoch=1, isr=(2, 3), incarnations=owner.incarnations((2, 3)))
+            assert isinstance(await told(waiter), NotLeader)
+            assert partition.resigned
+            assert (await topic.state()).isr == (2, 3)
+
+    asyncio.run(work())
+
+
+def test_a_leader_whom_nobody_relieves_asks_once_and_stays(zk: ZooKeeper, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with owning(zk, tmp_path, **CUT_OFF) as owner:
+            topic, partition = await led(owner)
+            waiter = owner.append(topic)
+            (asked,) = await asked_for(zk)
+            await asyncio.to_thread(handovers.done, zk, asked, [])
+            assert isinstance(await told(waiter), NotEnoughReplicasAfterAppend)
+            assert (await topic.state()).isr == (1,)
+            assert not partition.resigned
+            assert await asyncio.to_thread(handovers.asked, zk) == []
+
+    asyncio.run(work())
+
+
+async def asked_for(zk: ZooKeeper) -> list[handovers.Handover]:
+    """What leaders ask others to lead, as soon as one asks."""
+    loop, stirred = asyncio.get_running_loop(), asyncio.Event()
+
+    def watch(_: object) -> None:
+        loop.call_soon_threadsafe(stirred.set)
+
+    async with asyncio.timeout(WITHIN_S):
+        while not (found := await asyncio.to_thread(handovers.asked, zk, watch)):
+            await stirred.wait()
+            stirred.clear()
+    return found
 
 
 def test_l5_a_disk_that_fails_is_reported_once_with_all_that_was_on_it(zk: ZooKeeper, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -35,6 +36,7 @@ from klog.replication.partition_machine import PartitionStage
 from klog.server.controller.balance import Balance
 from klog.server.controller.context import Context
 from klog.server.controller.elections import Elections
+from klog.server.controller.handovers import Handovers
 from klog.server.controller.links import Link
 from klog.server.controller.reassigner import Reassigner
 from klog.server.controller.slots import Slots
@@ -72,6 +74,7 @@ class Controller:
         self.reassigner = Reassigner(self, broker)
         self.slots = Slots(self, broker)
         self._balance = Balance(self, broker)
+        self._handovers = Handovers(self, broker)
 
     # --- the term ---------------------------------------------------------------------------------------------------
 
@@ -119,6 +122,7 @@ class Controller:
             self._settling = self._broker.spawn(self._keep_settled(term))
             self._balance.start()
             self.reassigner.start()
+            self._handovers.start()
             self._broker.tell("controller-elected", controller=term.broker_id, controller_epoch=term.epoch)
         await self.told({self._broker.broker_id}, within_s=None)
         await self.topics.go_on()
@@ -147,6 +151,7 @@ class Controller:
         self._balance.stop()
         self.reassigner.stop()
         self.slots.stop()
+        self._handovers.stop()
         if self._settling is not None:
             self._settling.cancel()
             self._settling = None
@@ -473,8 +478,10 @@ class Controller:
         self._broker.tell("replicas-offline", id=broker_id, partitions=[str(name) for name in sorted(gone)[:100]])
         self.unsettle(gone)
 
-    async def give_up_leadership(self, broker_id: int, incarnation: int, names: Iterable[TopicPartition]) -> None:
-        """A leader cannot flush in time (rule R4): another in-sync replica leads, if there is one."""
+    async def give_up_leadership(
+        self, broker_id: int, incarnation: int, names: Iterable[TopicPartition], why: str = "gives it up"
+    ) -> None:
+        """A leader cannot flush in time (rule R4), or is cut off: another in-sync replica leads, if there is one."""
         self._check_incarnation(broker_id, incarnation)
 
         def decide(name: TopicPartition) -> Decision | None:
@@ -482,7 +489,7 @@ class Controller:
             if state is None or state.leader != broker_id:
                 return None
             found = election.leaving(state, self.context.replicas(name), broker_id, self.context.situation(name))
-            return found if isinstance(found, Decision) else None
+            return replace(found, reason=f"broker {broker_id} {why}") if isinstance(found, Decision) else None
 
         async with self.acting:
             self.require()

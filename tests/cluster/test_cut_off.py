@@ -1,0 +1,83 @@
+"""A leader, then the controller, that clients and ZooKeeper reach and no other broker does: others take its place.
+
+Nobody is refused and nobody's session ends, so that nothing says who is dead. Method: proxies between the brokers, one
+topic with ``min.insync.replicas`` of 2, and a stock producer with acks=all that has to be answered during the cut.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Message, Producer
+
+from tests.faults.cluster import FaultCluster
+
+LAG_MS = 3000
+APART_LAG_S = 1.5
+WITHIN_S = 40.0
+QUICK = {"socket.timeout.ms": 1500, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_level": 0}
+
+
+def acknowledged(cluster: FaultCluster, topic: str, how: str) -> None:
+    """A message sent now is acknowledged by all, as long as that may take."""
+    told: list[object] = []
+
+    def on_delivery(error: object, message: Message) -> None:
+        told.append(error)
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0, **QUICK})
+    producer.produce(topic, b"x", how.encode(), partition=0, on_delivery=on_delivery)
+    assert producer.flush(WITHIN_S) == 0, f"not acknowledged {how}"
+    assert told == [None]
+
+
+@pytest.mark.slow
+def test_what_no_follower_reaches_is_led_by_another_and_acks_of_all_go_on(tmp_path: Path) -> None:
+    settings = {"replica.lag.time.max.ms": str(LAG_MS), "log.flush.interval.ms": "1000"}
+    with FaultCluster(tmp_path, settings=settings) as cluster:
+        holder = cluster.controller()
+        assert holder is not None
+        rest = [one for one in cluster.nodes if one != holder]
+        for victim in (rest[0], holder):
+            others = [one for one in cluster.nodes if one != victim]
+            topic = f"cut-{secrets.token_hex(3)}"
+            cluster.create_topic(topic, [[victim, *others]], {"min.insync.replicas": "2"})
+            acknowledged(cluster, topic, "before")
+            away = cluster.links([victim], [f"b{one}" for one in others])
+            both = [*away, *((there, here) for here, there in away)]
+            cluster.network.cut(both)
+            acknowledged(cluster, topic, "while it is cut off")
+            leader, isr = cluster.state(topic, 0)
+            assert leader in others and set(isr) == set(others)
+            assert cluster.controller() in others
+            assert cluster.registered() == set(cluster.nodes)
+            cluster.network.heal(both)
+            assert cluster.await_whole(topic, 1, WITHIN_S) == []
+            acknowledged(cluster, topic, "after")
+
+
+@pytest.mark.slow
+def test_where_nobody_reaches_anybody_it_comes_to_rest_and_is_whole_again_after(tmp_path: Path) -> None:
+    """Whoever leads next is no better off: the second one has too few behind it to give way again."""
+    settings = {"replica.lag.time.max.ms": str(int(APART_LAG_S * 1000)), "log.flush.interval.ms": "500"}
+    with FaultCluster(tmp_path, settings=settings) as cluster:
+        topic = f"apart-{secrets.token_hex(3)}"
+        cluster.create_topic(topic, [[1, 2, 3]], {"min.insync.replicas": "2"})
+        acknowledged(cluster, topic, "before")
+        both = cluster.links(cluster.nodes, [f"b{one}" for one in cluster.nodes])
+        cluster.network.cut(both)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", **QUICK})
+        producer.produce(topic, b"x", b"while nobody reaches anybody", partition=0)
+        leaders = set()
+        deadline = time.monotonic() + 4 * APART_LAG_S
+        while time.monotonic() < deadline:
+            leaders.add(cluster.state(topic, 0)[0])
+            producer.poll(0.05)
+        assert len(leaders - {-1}) <= 2, f"{leaders} led in turn"
+        cluster.network.heal(both)
+        assert producer.flush(WITHIN_S) == 0
+        assert cluster.await_whole(topic, 1, WITHIN_S) == []
+        acknowledged(cluster, topic, "after")
