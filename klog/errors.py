@@ -160,6 +160,98 @@ class GroupIsHeld(RequestError):
     code = "INCONSISTENT_GROUP_PROTOCOL"
 
 
+class OwnershipConflict(RequestError):
+    """A partition that a stream consumer is to read is owned by another still; it waits and tries again."""
+
+    code = "OWNERSHIP_CONFLICT"
+    retriable = True
+
+
+class RebalanceFailed(RequestError):
+    """Others held on to partitions through every try of a rebalance (``rebalance.max.retries``)."""
+
+    code = "REBALANCE_FAILED"
+    retriable = True
+
+
+class NotOwned(RequestError):
+    """A stream consumer is asked about a partition that it does not read, or does not read any more."""
+
+    code = "NOT_OWNED"
+
+
+class OffsetMetadataTooLarge(RequestError):
+    wire = 12
+    code = "OFFSET_METADATA_TOO_LARGE"
+
+
+class IllegalGeneration(RequestError):
+    """A member speaks of a generation that is not its group's."""
+
+    wire = 22
+    code = "ILLEGAL_GENERATION"
+
+
+class InconsistentGroupProtocol(RequestError):
+    wire = 23
+    code = "INCONSISTENT_GROUP_PROTOCOL"
+
+
+class InvalidGroupId(RequestError):
+    wire = 24
+    code = "INVALID_GROUP_ID"
+
+
+class UnknownMemberId(RequestError):
+    wire = 25
+    code = "UNKNOWN_MEMBER_ID"
+
+
+class InvalidSessionTimeout(RequestError):
+    wire = 26
+    code = "INVALID_SESSION_TIMEOUT"
+
+
+class RebalanceInProgress(RequestError):
+    wire = 27
+    code = "REBALANCE_IN_PROGRESS"
+    retriable = True
+
+
+class NonEmptyGroup(RequestError):
+    wire = 68
+    code = "NON_EMPTY_GROUP"
+
+
+class GroupIdNotFound(RequestError):
+    wire = 69
+    code = "GROUP_ID_NOT_FOUND"
+
+
+class MemberIdRequired(RequestError):
+    """A new member is to join again under the id that it is given (KIP-394)."""
+
+    wire = 79
+    code = "MEMBER_ID_REQUIRED"
+
+
+class GroupMaxSizeReached(RequestError):
+    wire = 81
+    code = "GROUP_MAX_SIZE_REACHED"
+
+
+class FencedInstanceId(RequestError):
+    """Another process has the static member's place (KIP-345)."""
+
+    wire = 82
+    code = "FENCED_INSTANCE_ID"
+
+
+class GroupSubscribedToTopic(RequestError):
+    wire = 86
+    code = "GROUP_SUBSCRIBED_TO_TOPIC"
+
+
 class NotEnoughReplicas(RequestError):
     wire = 19
     code = "NOT_ENOUGH_REPLICAS"
@@ -373,6 +465,33 @@ class TimedOut(SurroundingsError):
     wire = 7
     code = "TIMED_OUT"
     retriable = True
+
+
+class BufferFull(SurroundingsError):
+    """A producer's buffer has no room, and had none for as long as a send may wait (queue.enqueue.timeout.ms)."""
+
+    code = "BUFFER_FULL"
+    retriable = True
+
+
+class SendFailed(SurroundingsError):
+    """Some messages of a set were not acknowledged. ``errors`` says which, by their number in it, and why.
+
+    The others are in the log; a set is not one transaction.
+    """
+
+    code = "SEND_FAILED"
+
+    def __init__(self, message: str, errors: dict[int, KlogError], *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.errors = errors
+        self.retriable = all(error.retriable for error in errors.values())
+
+
+class ConsumerTimeout(TimedOut):
+    """No message came within ``consumer.timeout.ms``; the stream may be asked again."""
+
+    code = "CONSUMER_TIMEOUT"
 
 
 class JavaMissing(SurroundingsError):

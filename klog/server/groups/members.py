@@ -1,0 +1,132 @@
+"""The members of a group: what each wants, until when it counts as alive, and what all of them can agree on."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from klog.coordination.group_states import MemberState
+
+NEVER_S = math.inf
+
+
+class Join(NamedTuple):
+    """What a JoinGroup request says. ``new_id`` is the id that it gets if it comes without one.
+
+    ``must_ask_twice``: a dynamic member without an id is told one, and counts when it comes again with it (KIP-394).
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    new_id: str
+    must_ask_twice: bool = False
+
+
+@dataclass(slots=True)
+class Member:
+    """One member. ``joining`` and ``syncing`` are whom to answer while such a request of it waits, else None.
+
+    ``deadline_s``: when it is given up unless it is heard of before; never while a request of it waits.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    session_timeout_s: float
+    rebalance_timeout_s: float
+    protocols: tuple[tuple[str, bytes], ...]
+    """By preference, each with what the member says for it (a consumer: its subscription)."""
+    assignment: bytes = b""
+    deadline_s: float = NEVER_S
+    joining: Any = None
+    syncing: Any = None
+    is_new: bool = True
+    """It has not been in a generation yet: it does not know its id, so it cannot say that it lives."""
+    is_restored: bool = False
+    """Of its protocols only the one chosen is known, from the registry."""
+    has_synced: bool = field(default=False)
+    """In this generation."""
+
+    def metadata(self, protocol: str) -> bytes:
+        """What it says for this protocol; nothing for one that it does not know."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def wants(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
+        """Whether this is what it has said already."""
+        if self.is_restored:
+            return self.protocols[0] in protocols if self.protocols else False
+        return self.protocols == protocols
+
+    def takes(self, join: Join) -> None:
+        """Want what this request says."""
+        self.client_id, self.host = join.client_id, join.host
+        self.session_timeout_s = join.session_timeout_ms / 1000
+        self.rebalance_timeout_s = join.rebalance_timeout_ms / 1000
+        self.protocols = join.protocols
+        self.is_restored = False
+
+    def state(self, protocol: str, assignment: bytes) -> MemberState:
+        """As it is written to the registry."""
+        return MemberState(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.host,
+            round(self.session_timeout_s * 1000),
+            round(self.rebalance_timeout_s * 1000),
+            self.metadata(protocol),
+            assignment,
+        )
+
+
+def member_of(join: Join, member_id: str) -> Member:
+    """A new member."""
+    return Member(
+        member_id,
+        join.instance_id,
+        join.client_id,
+        join.host,
+        join.session_timeout_ms / 1000,
+        join.rebalance_timeout_ms / 1000,
+        join.protocols,
+    )
+
+
+def restored(state: MemberState, protocol: str, now_s: float) -> Member:
+    """A member as the registry has it; it has a whole session's time to say that it lives."""
+    return Member(
+        state.member_id,
+        state.instance_id,
+        state.client_id,
+        state.host,
+        state.session_timeout_ms / 1000,
+        state.rebalance_timeout_ms / 1000,
+        ((protocol, state.metadata),),
+        state.assignment,
+        deadline_s=now_s + state.session_timeout_ms / 1000,
+        is_new=False,
+        is_restored=True,
+    )
+
+
+def common_protocols(members: Collection[Member]) -> set[str]:
+    """What all of them know."""
+    known = [{name for name, _ in member.protocols} for member in members]
+    return set.intersection(*known) if known else set()
+
+
+def select_protocol(members: Sequence[Member]) -> str:
+    """The one that most prefer among those that all know; of several the first member's favourite."""
+    candidates = common_protocols(members)
+    votes = Counter(next(name for name, _ in member.protocols if name in candidates) for member in members)
+    return max(votes, key=lambda name: votes[name])  # a Counter keeps the order of the first votes
