@@ -407,6 +407,20 @@ class NoReassignmentInProgress(RequestError):
     code = "NO_REASSIGNMENT_IN_PROGRESS"
 
 
+class InconsistentTopicId(RequestError):
+    """The topic of that name is another one than the one that is meant: it was deleted and made again."""
+
+    wire = 103
+    code = "INCONSISTENT_TOPIC_ID"
+
+
+class EndMoved(RequestError):
+    """A conditional append: the log ends elsewhere than its writer has seen. Own requests alone are answered so."""
+
+    wire = 1
+    code = "END_MOVED"
+
+
 class InconsistentClusterId(RequestError):
     """A broker of another cluster asks."""
 

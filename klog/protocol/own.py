@@ -10,6 +10,7 @@ In positions, -2 means the partition's start and -1 its end, as in ListOffsets; 
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 from kio.schema.request_header.v2.header import RequestHeader
@@ -25,6 +26,7 @@ DESCRIBE_SELF = 10004
 CHECKSUM_RANGES = 10005
 LIST_LOST = 10006
 READ_LOST = 10007
+PRODUCE_AT = 10030
 
 SOFTWARE_NAME = "klog"
 """What klog's own tools call themselves in ApiVersions."""
@@ -368,6 +370,57 @@ class ReadLostResponse(_Response):
     data: bytes = _of("bytes")
 
 
+# --- ProduceAt: an append that is made only where the log ends at the offset that its writer has seen ----------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProduceAtPartition(_Request):
+    """``expected_end``: the offset of the last record in the leader's log + 1, committed or not.
+
+    ``writer`` names who appends, for the next one that finds the end moved. ``topic_id`` None: not asked.
+    """
+
+    __api_key__: ClassVar[i16] = i16(PRODUCE_AT)
+    topic: str = _of("string")
+    topic_id: UUID | None = _of("uuid")
+    partition_index: i32 = _of("int32")
+    leader_epoch: i32 = _of("int32")
+    expected_end: i64 = _of("int64")
+    writer: str = _of("string")
+    records: bytes = _of("bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProduceAtRequest(_Request):
+    __api_key__: ClassVar[i16] = i16(PRODUCE_AT)
+    timeout_ms: i32 = _of("int32")
+    partitions: tuple[ProduceAtPartition, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducedAt(_Response):
+    """One answer an append, in the order asked. With an error ``base_offset`` is -1.
+
+    ``end_offset`` is the log's end as it is now (-1 where this broker does not lead it), and ``writer`` whoever
+    appended last in this way under this leader, "" where nobody did.
+    """
+
+    __api_key__: ClassVar[i16] = i16(PRODUCE_AT)
+    topic: str = _of("string")
+    partition_index: i32 = _of("int32")
+    error_code: ErrorCode = _of("error_code")
+    error_message: str | None = _of("string")
+    base_offset: i64 = _of("int64")
+    end_offset: i64 = _of("int64")
+    writer: str = _of("string")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProduceAtResponse(_Response):
+    __api_key__: ClassVar[i16] = i16(PRODUCE_AT)
+    partitions: tuple[ProducedAt, ...]
+
+
 REQUESTS: dict[int, Any] = {
     COUNT_MESSAGES: CountMessagesRequest,
     FIND_MESSAGE: FindMessageRequest,
@@ -377,6 +430,7 @@ REQUESTS: dict[int, Any] = {
     CHECKSUM_RANGES: ChecksumRangesRequest,
     LIST_LOST: ListLostRequest,
     READ_LOST: ReadLostRequest,
+    PRODUCE_AT: ProduceAtRequest,
 }
 RESPONSES: dict[int, Any] = {
     COUNT_MESSAGES: CountMessagesResponse,
@@ -387,4 +441,5 @@ RESPONSES: dict[int, Any] = {
     CHECKSUM_RANGES: ChecksumRangesResponse,
     LIST_LOST: ListLostResponse,
     READ_LOST: ReadLostResponse,
+    PRODUCE_AT: ProduceAtResponse,
 }

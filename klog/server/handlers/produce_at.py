@@ -1,0 +1,142 @@
+"""ProduceAt (klog's own, 10030): an append that is made only where the log ends at the offset its writer expects.
+
+Behaviour
+    The end that counts is that of the leader's log, committed or not: what another has appended and nobody has
+    committed yet is in the way, or it could be committed in between. A writer that has read all that is committed, and
+    finds the end there, has therefore seen everything that will ever stand before what it appends. Where the end is
+    another one the answer is END_MOVED (OFFSET_OUT_OF_RANGE on the wire) with the end there is and who appended last in
+    this way.
+
+    The leader's epoch must be the one that the writer knows, and so must the topic's id, where one is given: a topic
+    that was deleted and made again may well end at the same offset.
+
+    Answered when committed, as Produce with acks=all (rule R9). An answer that is lost, or an error after the append,
+    leaves it open whether the records stand there; asking again is safe, for the end has moved if they do.
+
+Not here: idempotent batches; the condition does what sequences do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from klog.errors import (
+    EndMoved,
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    KlogError,
+    NotEnoughReplicas,
+    RequestTimedOut,
+    StorageError,
+)
+from klog.names import TopicPartition
+from klog.protocol.apis import ApiKey
+from klog.replication.partition import REFUSED_S, Partition
+from klog.server.dispatch import Request, handles
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+_WRITERS: WeakKeyDictionary[Partition, str] = WeakKeyDictionary()
+"""Who appended last in this way under each leader; forgotten with the leader's epoch."""
+
+
+@handles(ApiKey.PRODUCE_AT, 0, 0)
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    timeout_s = max(request.entity.timeout_ms, 0) / 1000
+    # All appends are made before anything is waited for: one flush serves them.
+    answers = [_append(broker, one) for one in request.entity.partitions]
+    waiting = [answer.committed for answer in answers if answer.committed is not None]
+    if waiting:
+        await asyncio.wait(waiting, timeout=timeout_s)
+    return {"partitions": [answer.values() for answer in answers]}
+
+
+class _Answer:
+    """What became of one append."""
+
+    def __init__(self, asked: Any) -> None:
+        self.asked = asked
+        self.partition: Partition | None = None
+        self.error: KlogError | None = None
+        self.base_offset = -1
+        self.writer = ""
+        self.committed: asyncio.Future[KlogError | None] | None = None
+
+    def values(self) -> dict[str, Any]:
+        error = self.error
+        if self.committed is not None:
+            error = self.committed.result() if self.committed.done() else _LATE
+        return {
+            "topic": self.asked.topic,
+            "partition_index": self.asked.partition_index,
+            "error_code": 0 if error is None else error.wire,
+            "error_message": None if error is None else error.message,
+            "base_offset": self.base_offset if error is None else -1,
+            "end_offset": -1 if self.partition is None else self.partition.log.end.offset,
+            "writer": self.writer,
+        }
+
+
+_LATE = RequestTimedOut("not committed within the request's timeout")
+
+
+class _Waiter:
+    """Fills a future when an append is committed, or has failed."""
+
+    def __init__(self, future: asyncio.Future[KlogError | None]) -> None:
+        self._future = future
+
+    def committed(self, error: KlogError | None) -> None:
+        if not self._future.done():
+            self._future.set_result(error)
+
+
+def _append(broker: Broker, asked: Any) -> _Answer:
+    """Append, or say why not; nothing else runs in between, so the end that is looked at is the end appended to."""
+    answer = _Answer(asked)
+    traffic = broker.measures.traffic
+    try:
+        if broker.fenced is not None:
+            raise broker.fenced
+        partition = answer.partition = broker.leader_of(asked.topic, asked.partition_index)
+        if asked.leader_epoch < 0:
+            raise FencedLeaderEpoch(
+                f"leader epoch {asked.leader_epoch}: its writer has to know which one it appends in"
+            )
+        partition.check_epoch(asked.leader_epoch)
+        _check_topic_id(broker, asked)
+        answer.writer = _WRITERS.get(partition, "")
+        end = partition.log.end
+        if end.offset != asked.expected_end:
+            raise EndMoved(f"{partition.topic_partition} ends at {end.offset}, not at {asked.expected_end}")
+        try:
+            partition.check_in_sync()
+            result = partition.append(memoryview(bytearray(asked.records)))
+        except (NotEnoughReplicas, StorageError):
+            partition.refused_until_s = broker.loop.time() + REFUSED_S
+            raise
+    except KlogError as error:
+        traffic.refused(asked.topic).failed_produces += 1
+        if isinstance(error, StorageError):
+            broker.replicas.look_at_disks()
+        answer.error = error
+        return answer
+    _WRITERS[partition] = answer.writer = asked.writer
+    answer.base_offset = result.base_offset
+    numbers = traffic.topics.get(asked.topic) or traffic.of(asked.topic)
+    numbers.produces += 1
+    numbers.messages_in += result.count
+    numbers.bytes_in += len(asked.records)
+    future: asyncio.Future[KlogError | None] = broker.loop.create_future()
+    if not partition.when_committed(result.end.address, _Waiter(future)):
+        answer.committed = future
+    return answer
+
+
+def _check_topic_id(broker: Broker, asked: Any) -> None:
+    there = broker.log_dirs.topic_id(TopicPartition(asked.topic, asked.partition_index))
+    if asked.topic_id is not None and there != asked.topic_id:
+        raise InconsistentTopicId(f"topic {asked.topic} has the id {there}, not {asked.topic_id}")

@@ -1,0 +1,157 @@
+"""ProduceAt: appended where the log ends as expected, and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+from klog.errors import (
+    EndMoved,
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
+from klog.net.channel import Channel
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.record.records import Record, encode_batch
+from tests.broker_fixture import RunningBroker
+from tests.server.asking import ask, create, error, offsets, produce, values, with_channel
+
+
+def facts(bootstrap: str, topic: str) -> tuple[int, UUID]:
+    """Leader epoch of partition 0, and the topic's id."""
+    asked = [{"name": topic, "topic_id": None}]
+    answer = ask(
+        bootstrap,
+        ApiKey.METADATA,
+        12,
+        topics=asked,
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    found = answer.topics[0]
+    return int(found.partitions[0].leader_epoch), found.topic_id
+
+
+def one(
+    topic: str,
+    end: int,
+    epoch: int,
+    rows: list[Record] | None = None,
+    *,
+    partition: int = 0,
+    topic_id: UUID | None = None,
+    writer: str = "me",
+) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "topic_id": topic_id,
+        "partition_index": partition,
+        "leader_epoch": epoch,
+        "expected_end": end,
+        "writer": writer,
+        "records": bytes(encode_batch(rows or values(3))),
+    }
+
+
+def produce_at(bootstrap: str, *appends: dict[str, Any], timeout_ms: int = 10_000) -> list[Any]:
+    return list(ask(bootstrap, ApiKey.PRODUCE_AT, 0, timeout_ms=timeout_ms, partitions=list(appends)).partitions)
+
+
+def test_appended_where_the_log_ends_there(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    epoch, topic_id = facts(broker.bootstrap, topic)
+    (first,) = produce_at(broker.bootstrap, one(topic, 0, epoch, topic_id=topic_id))
+    assert (error(first), first.base_offset, first.end_offset) == (0, 0, 3)
+    (second,) = produce_at(broker.bootstrap, one(topic, first.end_offset, epoch, topic_id=topic_id))
+    assert error(second) == 0
+    # Committed when it is answered: what a consumer is shown.
+    assert offsets(broker.bootstrap, topic) == (0, second.end_offset)
+
+
+def test_not_appended_elsewhere(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    epoch, _ = facts(broker.bootstrap, topic)
+    (first,) = produce_at(broker.bootstrap, one(topic, 0, epoch, writer="first"))
+    (base,) = produce(broker.bootstrap, topic, [values(2)])
+    for wrong in (0, first.end_offset, base, base + 1, base + 3, -1):
+        (refused,) = produce_at(broker.bootstrap, one(topic, wrong, epoch, writer="second"))
+        assert (error(refused), refused.base_offset, refused.end_offset) == (EndMoved.wire, -1, base + 2), wrong
+        assert refused.writer == "first"
+        assert "ends at" in refused.error_message
+    assert offsets(broker.bootstrap, topic) == (0, base + 2)
+
+
+def test_asked_twice_it_is_appended_once(broker: RunningBroker, topic: str) -> None:
+    """As after a lost answer: the same request again finds its own end."""
+    create(broker.bootstrap, topic)
+    epoch, _ = facts(broker.bootstrap, topic)
+    first, second = produce_at(broker.bootstrap, one(topic, 0, epoch), one(topic, 0, epoch))
+    assert (error(first), error(second)) == (0, EndMoved.wire)
+    assert second.end_offset == first.end_offset == 3
+
+
+def test_of_many_at_once_one_is_appended(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    epoch, _ = facts(broker.bootstrap, topic)
+
+    async def race() -> list[int]:
+        host, _, port = broker.bootstrap.rpartition(":")
+        channels = [await Channel.connect(host, int(port)) for _ in range(8)]
+        end, won = 0, []
+        try:
+            for _ in range(10):
+                asked = codec.request(ApiKey.PRODUCE_AT, 0, timeout_ms=10_000, partitions=[one(topic, end, epoch)])
+                answers = [
+                    answer.partitions[0] for answer in await asyncio.gather(*(c.request(asked) for c in channels))
+                ]
+                won.append(sum(error(answer) == 0 for answer in answers))
+                assert all(error(answer) in (0, EndMoved.wire) for answer in answers)
+                end = max(answer.end_offset for answer in answers)
+        finally:
+            for channel in channels:
+                await channel.close()
+        return won
+
+    assert asyncio.run(race()) == [1] * 10
+
+
+def test_another_epoch_and_another_topic(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    epoch, topic_id = facts(broker.bootstrap, topic)
+    wrong = [
+        (one(topic, 0, epoch - 1), FencedLeaderEpoch),
+        (one(topic, 0, -1), FencedLeaderEpoch),
+        (one(topic, 0, epoch + 1), UnknownLeaderEpoch),
+        (one(topic, 0, epoch, topic_id=UUID(int=7)), InconsistentTopicId),
+        (one(topic, 0, epoch, partition=5), UnknownTopicOrPartition),
+        (one(f"{topic}-none", 0, epoch), UnknownTopicOrPartition),
+    ]
+    answers = produce_at(broker.bootstrap, *(asked for asked, _ in wrong), one(topic, 0, epoch, topic_id=topic_id))
+    for (asked, expected), answer in zip(wrong, answers[:-1], strict=True):
+        assert error(answer) == expected.wire, (asked["topic"], asked["leader_epoch"], answer)
+    assert error(answers[-1]) == 0  # each succeeds or fails alone
+    assert offsets(broker.bootstrap, topic) == (0, 3)
+
+
+def test_bad_records_are_refused(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    epoch, _ = facts(broker.bootstrap, topic)
+    damaged = bytearray(one(topic, 0, epoch)["records"])
+    damaged[-1] ^= 1
+    (bad,) = produce_at(broker.bootstrap, {**one(topic, 0, epoch), "records": bytes(damaged)})
+    (empty,) = produce_at(broker.bootstrap, {**one(topic, 0, epoch), "records": b""})
+    assert error(bad) == 2
+    assert error(empty) == 87
+    assert offsets(broker.bootstrap, topic) == (0, 0)
+
+
+def test_stock_clients_do_not_see_it(broker: RunningBroker) -> None:
+    async def listed(channel: Channel) -> bool:
+        answer = await channel.request(codec.request(ApiKey.API_VERSIONS, 0))
+        return any(api.api_key == ApiKey.PRODUCE_AT for api in answer.api_keys)
+
+    assert not with_channel(broker.bootstrap, listed)
