@@ -1,3 +1,36 @@
-"""klog: a distributed log that speaks the Kafka protocol."""
+"""klog: a distributed log that speaks the Kafka protocol.
+
+The library's names are loaded when they are first used: ``import klog`` alone loads nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from klog import errors as errors
+    from klog.client.message import Message as Message
+    from klog.client.message import MessageSet as MessageSet
+    from klog.client.producer import Producer as Producer
+    from klog.errors import KlogError as KlogError
 
 __version__ = "0.1.0"
+
+_LIBRARY = {
+    "KlogError": "klog.errors",
+    "Message": "klog.client.message",
+    "MessageSet": "klog.client.message",
+    "Producer": "klog.client.producer",
+}
+"""Name -> the module that has it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("klog.errors")
+    if name in _LIBRARY:
+        return getattr(import_module(_LIBRARY[name]), name)
+    raise AttributeError(f"module 'klog' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LIBRARY, "errors"])

@@ -1,0 +1,82 @@
+"""A producer's counts on their way to the audit topic, beside its messages and over the same connections."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from klog.client.audit import TOPIC_SETTINGS, Auditor, Publication
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 0.2
+"""Whether anything is due; a look costs some microseconds."""
+CREATION_S: Final = 10.0
+
+_ADMIN_PREFIXES: Final = ("bootstrap.servers", "client.id", "security.", "sasl.", "ssl.", "socket.", "broker.address")
+
+
+class AuditPublisher:
+    """Publishes what an `Auditor` has counted. One thread at a time, the one that polls."""
+
+    def __init__(self, rdkafka: Any, auditor: Auditor, settings: Mapping[str, Any]) -> None:
+        """``rdkafka``: confluent-kafka's producer; ``settings``: those it was made with."""
+        self._rdkafka = rdkafka
+        self._auditor = auditor
+        self._settings = {name: value for name, value in settings.items() if name.startswith(_ADMIN_PREFIXES)}
+        self._topic_is_there = False
+        self._look_at = 0.0
+
+    def tick(self) -> None:
+        """Publish what is due; to be called often."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_EVERY_S
+            self._publish(self._auditor.due())
+
+    def close(self) -> None:
+        """Publish all that was not; the caller flushes before and after."""
+        self._publish(self._auditor.due(closing=True))
+
+    def _publish(self, publications: list[Publication]) -> None:
+        if publications and not self._topic_is_there:
+            self._topic_is_there = ensure_audit_topic(self._settings, self._auditor.settings.topic)
+        for one in publications:
+            try:
+                self._rdkafka.produce(
+                    self._auditor.settings.topic,
+                    one.to_json(),
+                    one.producer.encode(),
+                    on_delivery=lambda error, message, one=one: self._answered(error, one),
+                )
+            except (BufferError, KafkaException) as error:
+                self._failed(one, str(error))
+
+    def _answered(self, error: KafkaError | None, publication: Publication) -> None:
+        if error is not None:
+            self._failed(publication, error.str())
+
+    def _failed(self, publication: Publication, reason: str) -> None:
+        log.warning("counts for the audit could not be published, and are tried again: %s", reason)
+        self._auditor.unpublished(publication)
+
+
+def ensure_audit_topic(settings: Mapping[str, Any], topic: str) -> bool:
+    """Make the topic where it is not there; whether it is there now. Blocks for at most `CREATION_S`."""
+    made = NewTopic(topic, num_partitions=1, replication_factor=-1, config=dict(TOPIC_SETTINGS))
+    quiet = logging.getLogger("klog.librdkafka")
+    try:
+        client = AdminClient({**settings, "logger": quiet})
+        client.create_topics([made], operation_timeout=CREATION_S, request_timeout=CREATION_S)[topic].result(CREATION_S)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            log.warning("the audit's topic %s could not be made: %s", topic, error.args[0].str())
+            return False
+    except TimeoutError:
+        return False
+    return True

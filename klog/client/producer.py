@@ -1,0 +1,323 @@
+"""The paper's producer: messages, or sets of them, to a topic; one at a time or buffered.
+
+Strategy: librdkafka keeps the buffer, the connections, the order and the retries. Here are the paper's interface over
+it, 0.8's names and its two ways, and one thread a producer that hears what was acknowledged: it settles the futures,
+calls the callbacks and publishes what the audit counts.
+
+    sync    `send` returns when the message is acknowledged, and raises where it is not
+    async   `send` puts it into the buffer; a request goes when there are ``batch.num.messages`` (200), or the oldest
+            has waited ``queue.buffering.max.ms`` (5 s). A full buffer (``queue.buffering.max.messages``, 10,000) holds
+            up a send for ``queue.enqueue.timeout.ms`` (-1: until there is room), then BufferFull is raised.
+
+A crash (kill -9, a power cut) loses the buffer: what was not acknowledged may be gone, and whoever cannot bear that
+sends sync, or keeps what it sends until its future is done. An ordinary end of the program closes producers that are
+still open, which sends what they have.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Literal
+
+from confluent_kafka import KafkaException
+from confluent_kafka import Producer as _RdKafka
+
+from klog.client.audit import Auditor, with_stamp
+from klog.client.audit_publisher import AuditPublisher
+from klog.client.message import Message
+from klog.client.partition_choice import PartitionChoice, Partitioner
+from klog.client.producer_settings import AuditSettings, read_settings
+from klog.client.send_errors import error_from, may_be_in_the_log, refused_settings
+from klog.client.sending import Callback, Place, Sending, Underway
+from klog.errors import (
+    BrokerNotAvailable,
+    BufferFull,
+    KlogError,
+    TimedOut,
+    UsageError,
+)
+from klog.names import check_topic_name
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.1
+"""How long the thread waits for news: the time in which it notices that it is to end."""
+
+
+class Producer:
+    """Sends messages. Any number of threads; in one process (make it after a fork, not before).
+
+    >>> with klog.Producer(bootstrap_servers="127.0.0.1:9092") as producer:
+    ...     producer.send("topic1", klog.Message(b"payload"), key=b"user-7")
+    """
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        zookeeper: str | None = None,
+        producer_type: Literal["sync", "async"] = "sync",
+        partitioner: Partitioner | str | None = None,
+        audit: bool = False,
+        **settings: Any,
+    ) -> None:
+        """Finds the cluster by its brokers (``h:9092,...``) or by its ZooKeeper (``h:2181,.../chroot``).
+
+        ``partitioner``: a function of key and number of partitions, or one of librdkafka's by its name; without it keys
+        go where Java's clients put them (murmur2), and messages without a key anywhere. ``audit``: stamp and count what
+        is sent (``audit_window_ms``, ``audit_host``, ``audit_topic``). ``settings`` are Kafka's, ``_`` for ``.``, by
+        today's names or 0.8's. UsageError for those that cannot be; SurroundingsError where ZooKeeper does not answer.
+        """
+        if producer_type not in ("sync", "async"):
+            raise UsageError(f"producer_type={producer_type!r}: sync or async is wanted")
+        given = dict(settings)
+        if bootstrap_servers is not None:
+            given["bootstrap_servers"] = bootstrap_servers
+        by_name = partitioner if isinstance(partitioner, str) else None
+        self._settings = read_settings(given, is_async=producer_type == "async", audit=audit, partitioner=by_name)
+        rdkafka = self._settings.librdkafka
+        if zookeeper is not None:
+            if "bootstrap.servers" in rdkafka:
+                raise UsageError("bootstrap_servers and zookeeper: give one of them")
+            rdkafka["bootstrap.servers"] = registered_brokers(zookeeper)
+        if "bootstrap.servers" not in rdkafka:
+            raise UsageError("a producer needs bootstrap_servers='host:port,...' or zookeeper='host:port/chroot'")
+        self._auditor = None if self._settings.audit is None else Auditor(self._settings.audit)
+        self._rdkafka = _open({**rdkafka, "logger": _quiet()})
+        self._choice = PartitionChoice(
+            self._rdkafka,
+            None if isinstance(partitioner, str) else partitioner,
+            age_s=self._settings.metadata_age_s,
+            answer_s=self._settings.answer_s,
+        )
+        publisher = None if self._auditor is None else AuditPublisher(self._rdkafka, self._auditor, rdkafka)
+        self._end = threading.Event()
+        self._room = threading.Condition()
+        self._thread = threading.Thread(
+            target=_serve, args=(self._rdkafka, self._end, self._room, publisher), name="klog-producer", daemon=True
+        )
+        self._thread.start()
+        # Also at the end of the program, and where it is forgotten: what it has is sent. `_shut` has no way back to us.
+        self._finalizer = weakref.finalize(self, _shut, self._rdkafka, self._end, self._thread, publisher, None)
+        self._publisher = publisher
+
+    # --- Sending ---
+
+    def send(
+        self,
+        topic: str,
+        messages: Message | bytes | Iterable[Message | bytes],
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        callback: Callback | None = None,
+    ) -> Sending:
+        """Send a message, or several as one set; ``key`` is that of messages without one of their own.
+
+        Sync: returns when all are acknowledged; raises what kept the message from it, SendFailed for a set. Async:
+        returns at once; the future, and the callback, tell what became of it, and failures that nobody asked to hear
+        of are logged. BufferFull, UsageError, InvalidTopic and errors of the partitioner are raised by both.
+        """
+        if not self._finalizer.alive:
+            raise UsageError("the producer is closed")
+        if partition is not None and partition < 0:
+            raise UsageError(f"partition={partition}: 0 or more is wanted")
+        sent, is_set = _message_list(messages, key)
+        places = self._choice.of(check_topic_name(topic), sent, partition)
+        underway = Underway(topic, len(sent), is_set, callback, self._settings.is_async)
+        sending = underway.sending
+        for index, (message, where) in enumerate(zip(sent, places, strict=True)):
+            try:
+                self._hand_over(topic, message, where, underway, index)
+            except KlogError as error:
+                # Those before it are under way; it and those behind it are not.
+                for rest in range(index, len(sent)):
+                    underway.settle(rest, error, None)
+                if self._settings.is_async:
+                    raise
+                break
+        if not sent:
+            sending.set_result(())
+        if not self._settings.is_async:
+            sending.result()
+        return sending
+
+    def _hand_over(self, topic: str, message: Message, partition: int, underway: Underway, index: int) -> None:
+        auditor = self._auditor
+        timestamp, headers = message.timestamp, list(message.headers)
+        window: Any = None
+        if auditor is not None:
+            timestamp, stamp, window = auditor.stamp(topic, timestamp)
+            headers = with_stamp(headers, stamp)
+
+        def delivered(error: Any, answer: Any) -> None:
+            found = None if error is None else error_from(error, f"{topic}-{answer.partition()}")
+            if auditor is not None:
+                auditor.settle(window, found, maybe=error is not None and may_be_in_the_log(error))
+            underway.settle(index, found, None if found else Place(topic, answer.partition(), answer.offset()))
+
+        extra: dict[str, Any] = {"headers": headers} if headers else {}
+        if timestamp is not None:
+            extra["timestamp"] = timestamp
+        try:
+            self._produce(topic, message, partition, delivered, extra)
+        except KlogError as error:
+            if auditor is not None:
+                auditor.settle(window, error)
+            raise
+
+    def _produce(self, topic: str, message: Message, partition: int, delivered: Any, extra: dict[str, Any]) -> None:
+        """Into the buffer, waiting for room as the settings say."""
+        wait_s = self._settings.enqueue_timeout_s
+        deadline = None if wait_s is None else time.monotonic() + wait_s
+        while True:
+            try:
+                self._rdkafka.produce(topic, message.value, message.key, partition, delivered, **extra)
+                return
+            except BufferError:
+                left_s = POLL_S if deadline is None else deadline - time.monotonic()
+                if left_s <= 0:
+                    raise BufferFull(
+                        f"{topic}: the producer's buffer is full ({len(self._rdkafka)} messages wait)",
+                        hint="queue.buffering.max.messages is its size, queue.enqueue.timeout.ms how long a send waits",
+                    ) from None
+                with self._room:
+                    self._room.wait(min(left_s, POLL_S))
+            except KafkaException as error:
+                raise error_from(error.args[0], topic) from None
+
+    # --- Ends ---
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until all that was sent before is acknowledged or has failed; TimedOut after ``timeout`` seconds."""
+        left = _flush(self._rdkafka, timeout)
+        if left:
+            raise TimedOut(f"{left} messages are not acknowledged after {timeout:g} s")
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is buffered and end; may be called twice.
+
+        After ``timeout`` seconds what was not acknowledged is given up, and TimedOut says how much it was. Without it,
+        the end comes when each message was acknowledged or its time (``delivery.timeout.ms``, 2 minutes) is over.
+        """
+        if self._finalizer.detach() is None:
+            return
+        left = _shut(self._rdkafka, self._end, self._thread, self._publisher, timeout)
+        if left:
+            raise TimedOut(f"{left} messages were given up: they were not acknowledged within {timeout:g} s")
+
+    def __len__(self) -> int:
+        """How many messages are buffered or under way."""
+        return len(self._rdkafka)
+
+    def __bool__(self) -> bool:
+        return True  # also with an empty buffer
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def audit(self) -> AuditSettings | None:
+        """How what is sent is audited; None where it is not."""
+        return self._settings.audit
+
+
+def _message_list(
+    messages: Message | bytes | Iterable[Message | bytes], key: bytes | None
+) -> tuple[list[Message], bool]:
+    """The messages with their keys, and whether they were given as a set; TypeError for what is neither."""
+    if isinstance(messages, Message | bytes):
+        return [_with_key(messages, key)], False
+    if isinstance(messages, str):  # type: ignore[unreachable]
+        raise TypeError("a message is bytes; encode the text: text.encode()")
+    return [_with_key(one, key) for one in messages], True
+
+
+def _with_key(message: Message | bytes, key: bytes | None) -> Message:
+    if isinstance(message, bytes):
+        return Message(message, key)
+    if not isinstance(message, Message):
+        raise TypeError(f"a message is a klog.Message or bytes, not {type(message).__name__}")
+    return message._replace(key=key) if message.key is None and key is not None else message
+
+
+def _open(settings: dict[str, Any]) -> Any:
+    """confluent-kafka's producer; UsageError that names every setting it does not know, or the value it refuses."""
+    try:
+        return _RdKafka(settings)
+    except (KafkaException, TypeError) as error:
+        raise refused_settings(settings, error) from None
+
+
+def _serve(rdkafka: Any, end: threading.Event, room: threading.Condition, publisher: AuditPublisher | None) -> None:
+    """The producer's thread. It knows nothing of the Producer, so that one which is forgotten can go."""
+    while not end.is_set():
+        if rdkafka.poll(POLL_S):
+            with room:
+                room.notify_all()
+        if publisher is not None:
+            publisher.tick()
+
+
+def _flush(rdkafka: Any, timeout_s: float | None) -> int:
+    """How many are left after that time; None waits for all."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        left: int = rdkafka.flush(POLL_S if deadline is None else min(POLL_S, max(deadline - time.monotonic(), 0.0)))
+        if left == 0 or (deadline is not None and time.monotonic() >= deadline):
+            return left
+
+
+def _shut(
+    rdkafka: Any,
+    end: threading.Event,
+    thread: threading.Thread,
+    publisher: AuditPublisher | None,
+    timeout_s: float | None,
+) -> int:
+    """Flush, publish the last counts, and end the thread; how many messages were given up."""
+    left = _flush(rdkafka, timeout_s)
+    end.set()
+    if thread is not threading.current_thread():
+        thread.join()
+    if left:
+        rdkafka.purge()
+        rdkafka.poll(0)
+    if publisher is not None:
+        publisher.close()
+        _flush(rdkafka, timeout_s)
+    return left
+
+
+def _quiet() -> logging.Logger:
+    """librdkafka's own lines go to the log ``klog.librdkafka``."""
+    logger = logging.getLogger("klog.librdkafka")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
+
+
+def registered_brokers(zookeeper: str) -> str:
+    """``host:port,...`` of the brokers that are registered there; BrokerNotAvailable where there is none."""
+    from klog.coordination import brokers
+    from klog.coordination.zookeeper import ZooKeeper
+
+    with ZooKeeper(zookeeper) as session:
+        session.start(patient=False)
+        live = brokers.live(session)
+    if not live:
+        raise BrokerNotAvailable(
+            f"no broker is registered in ZooKeeper {zookeeper}", hint="is the chroot right? is a broker running?"
+        )
+    return ",".join(f"{one.broker.host}:{one.broker.port}" for one in live)

@@ -1,0 +1,195 @@
+"""The settings of a producer, under Kafka's names of today and of 0.8, and what librdkafka calls them.
+
+A setting is given as a keyword, ``_`` for ``.``: ``queue_buffering_max_ms=5000``. What this table does not know is
+librdkafka's to know (``ssl.ca.location``, ``statistics.interval.ms``); what that does not know either is an error which
+names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from klog.client.bootstrap import parse_bootstrap
+from klog.errors import UsageError
+
+AUDIT_WINDOW_MS: Final = 600_000
+
+ALIASES: Final[Mapping[str, str]] = {
+    # 0.8's producer
+    "metadata.broker.list": "bootstrap.servers",
+    "request.required.acks": "acks",
+    "compression.codec": "compression.type",
+    "message.send.max.retries": "retries",
+    "queue.buffering.max.ms": "linger.ms",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+    # today's, where librdkafka has another name
+    "max.block.ms": "queue.enqueue.timeout.ms",
+    "max.request.size": "message.max.bytes",
+    "delivery.timeout.ms": "message.timeout.ms",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "compression.gzip.level": "compression.level",
+    "compression.lz4.level": "compression.level",
+    "compression.zstd.level": "compression.level",
+    # 0.8.2's new producer
+    "timeout.ms": "request.timeout.ms",
+    "metadata.fetch.timeout.ms": "queue.enqueue.timeout.ms",
+}
+"""Another name of the same thing; two names of one thing in one call are an error."""
+
+LIBRDKAFKA: Final[Mapping[str, str]] = {"metadata.max.age.ms": "topic.metadata.refresh.interval.ms"}
+"""Where librdkafka has 0.8's name and not today's."""
+
+NO_USE: Final[Mapping[str, str]] = {
+    "serializer.class": "values are bytes; serialize before you send",
+    "key.serializer.class": "keys are bytes; serialize before you send",
+    "key.serializer": "keys are bytes; serialize before you send",
+    "value.serializer": "values are bytes; serialize before you send",
+    "partitioner.class": "give a function: partitioner=lambda key, partitions: ...",
+    "compressed.topics": "a producer compresses all its topics; use one for each kind",
+    "transactional.id": "there are no transactions",
+    "on_delivery": "give the callback to send()",
+    "dr_cb": "give the callback to send()",
+}
+"""What cannot be, and what to do instead."""
+
+_CODECS: Final = {"0": "none", "1": "gzip", "2": "snappy", "3": "lz4", "4": "zstd"}
+"""0.8 took the number of a codec as well as its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSettings:
+    """``window_ms`` of one count; ``publish_ms`` between publications while a window is open; ``host`` in stamps."""
+
+    host: str
+    window_ms: int = AUDIT_WINDOW_MS
+    publish_ms: int = 60_000
+    topic: str = "klog.audit"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """What klog's part of the producer reads itself, and ``librdkafka`` for the rest."""
+
+    is_async: bool
+    enqueue_timeout_s: float | None
+    """How long a full buffer holds up a send; None: until there is room."""
+    metadata_age_s: float
+    answer_s: float
+    """How long the first answer of the cluster may take."""
+    audit: AuditSettings | None
+    librdkafka: dict[str, Any] = field(default_factory=dict)
+
+
+def read_settings(
+    given: Mapping[str, Any], *, is_async: bool, audit: bool, partitioner: str | None
+) -> ProducerSettings:
+    """From the keywords of a producer. UsageError, naming the setting, for a value or a name that cannot be.
+
+    Defaults: ``acks`` all, idempotent, as `klog produce` (0.8's own, 0, waited for nobody). Sync sends at once. Async
+    has 0.8's buffer: ``queue.buffering.max.ms`` 5000, ``batch.num.messages`` 200, ``queue.buffering.max.messages``
+    10000, ``queue.enqueue.timeout.ms`` -1.
+    """
+    found = _by_todays_names(given)
+    rdkafka: dict[str, Any] = {
+        "client.id": "klog",
+        "acks": "all",
+        "message.timeout.ms": 120_000,  # today's delivery.timeout.ms
+        "queue.buffering.max.kbytes": 64 * 1024,
+        "queue.buffering.max.messages": 10_000,
+        "linger.ms": 5000 if is_async else 0,
+        "metadata.max.age.ms": 300_000,
+        "message.max.bytes": 1_000_000_000,  # what is too large is for the broker to say
+    }
+    if is_async:
+        rdkafka["batch.num.messages"] = 200
+    rdkafka.update(found)
+    rdkafka["partitioner"] = partitioner or "murmur2_random"
+    block_on_full = rdkafka.pop("block.on.buffer.full", None)
+    enqueue_ms = _number(rdkafka.pop("queue.enqueue.timeout.ms", None), "queue.enqueue.timeout.ms", -1)
+    if block_on_full is not None and not _boolean(block_on_full, "block.on.buffer.full"):
+        enqueue_ms = 0
+    if "buffer.memory" in rdkafka:
+        rdkafka["queue.buffering.max.kbytes"] = max(
+            1, _number(rdkafka.pop("buffer.memory"), "buffer.memory", 0) // 1024
+        )
+    codec = str(rdkafka.get("compression.type") or "none")
+    rdkafka["compression.type"] = _CODECS.get(codec, codec)
+    acks = rdkafka["acks"] = str(rdkafka["acks"])
+    if "enable.idempotence" not in rdkafka:
+        rdkafka["enable.idempotence"] = acks in ("all", "-1") and str(rdkafka.get("retries", "1")) != "0"
+    age_ms = _number(rdkafka["metadata.max.age.ms"], "metadata.max.age.ms", 0)
+    answer_s = _number(rdkafka.get("request.timeout.ms"), "request.timeout.ms", 10_000) / 1000
+    audited = _audit_settings(rdkafka, audit)
+    return ProducerSettings(
+        is_async,
+        None if enqueue_ms < 0 else enqueue_ms / 1000,
+        age_ms / 1000,
+        max(answer_s, 1.0),
+        audited,
+        {LIBRDKAFKA.get(name, name): value for name, value in rdkafka.items()},
+    )
+
+
+def _by_todays_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    called: dict[str, str] = {}
+    for keyword, value in given.items():
+        name = keyword.replace("_", ".")
+        if name in NO_USE or keyword in NO_USE:
+            raise UsageError(f"a producer has no setting {name}", hint=NO_USE.get(name) or NO_USE[keyword])
+        meant = ALIASES.get(name, name)
+        if meant in found:
+            raise UsageError(f"{called[meant]} and {name} are the same setting; give one of them")
+        called[meant] = name
+        found[meant] = str(value).lower() if isinstance(value, bool) else value
+    if "bootstrap.servers" in found:
+        servers = found["bootstrap.servers"]
+        found["bootstrap.servers"] = servers if isinstance(servers, str) else ",".join(servers)
+        parse_bootstrap(found["bootstrap.servers"], f"the producer's {called['bootstrap.servers']}")
+    return found
+
+
+def _audit_settings(rdkafka: dict[str, Any], audit: bool) -> AuditSettings | None:
+    """Takes ``audit.*`` out of the settings."""
+    host = rdkafka.pop("audit.host", None)
+    window_ms = _number(rdkafka.pop("audit.window.ms", None), "audit.window.ms", AUDIT_WINDOW_MS)
+    publish_ms = _number(rdkafka.pop("audit.publish.ms", None), "audit.publish.ms", 60_000)
+    topic = str(rdkafka.pop("audit.topic", "klog.audit"))
+    if not audit:
+        return None
+    if window_ms <= 0 or publish_ms <= 0:
+        raise UsageError("audit.window.ms and audit.publish.ms are above 0")
+    return AuditSettings(check_host(str(host)) if host else own_host(), window_ms, publish_ms, topic)
+
+
+def own_host() -> str:
+    """The name of this machine, as stamps carry it."""
+    import socket
+
+    return "".join(socket.gethostname().split()) or "localhost"
+
+
+def check_host(host: str) -> str:
+    """The name itself; UsageError where a stamp cannot hold it."""
+    if not host or host != "".join(host.split()):
+        raise UsageError(f"audit.host {host!r}: a name without spaces is wanted")
+    return host
+
+
+def _number(value: Any, name: str, default: int) -> int:
+    if value is None:
+        return default
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"{name}={value!r}: a whole number is wanted") from None
+
+
+def _boolean(value: Any, name: str) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "false"):
+        raise UsageError(f"{name}={value!r}: true or false is wanted")
+    return text == "true"

@@ -1,0 +1,93 @@
+"""librdkafka's errors as klog's: the border of the producer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from klog.client.blocking import error_of
+from klog.errors import (
+    BufferFull,
+    CannotConnect,
+    KlogError,
+    MessageTooLarge,
+    TimedOut,
+    UnknownTopicOrPartition,
+    UsageError,
+)
+
+_LOCAL: Final[Mapping[int, type[KlogError]]] = {
+    KafkaError._MSG_TIMED_OUT: TimedOut,
+    KafkaError._TIMED_OUT: TimedOut,
+    KafkaError._TIMED_OUT_QUEUE: TimedOut,
+    KafkaError._TRANSPORT: CannotConnect,
+    KafkaError._ALL_BROKERS_DOWN: CannotConnect,
+    KafkaError._RESOLVE: CannotConnect,
+    KafkaError._QUEUE_FULL: BufferFull,
+    KafkaError._UNKNOWN_TOPIC: UnknownTopicOrPartition,
+    KafkaError._UNKNOWN_PARTITION: UnknownTopicOrPartition,
+    KafkaError._INVALID_ARG: UsageError,
+    KafkaError.MSG_SIZE_TOO_LARGE: MessageTooLarge,
+}
+
+_NOT_IN_THE_LOG: Final = frozenset(
+    {
+        KafkaError._PURGE_QUEUE,
+        KafkaError._QUEUE_FULL,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._INVALID_ARG,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.INVALID_MSG,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_RECORD,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError.POLICY_VIOLATION,
+    }
+)
+"""What a broker refuses before it appends, and what never left. After any other error nobody knows."""
+
+_UNKNOWN_NAME = re.compile(r'No such configuration property: "([^"]+)"')
+
+
+def error_from(error: KafkaError, what: str) -> KlogError:
+    """klog's error of the same meaning, ``what`` it is about in front."""
+    said = f"{what}: {error.str()}" if what else error.str()
+    kind = _LOCAL.get(error.code())
+    if kind is not None:
+        return kind(said)
+    return error_of(error.code(), said) if error.code() > 0 else KlogError(said)
+
+
+def may_be_in_the_log(error: KafkaError) -> bool:
+    """Whether the message may have been appended all the same."""
+    return error.code() not in _NOT_IN_THE_LOG
+
+
+def refused_settings(settings: Mapping[str, Any], error: Exception) -> UsageError:
+    """Every name that librdkafka does not know, or the value it refuses; it names one a time itself."""
+    unknown: list[str] = []
+    left = dict(settings)
+    while isinstance(error, KafkaException):
+        match = _UNKNOWN_NAME.search(error.args[0].str())
+        if match is None or match[1] not in left:
+            break
+        unknown.append(match[1])
+        del left[match[1]]
+        try:
+            Producer(left)
+            break
+        except (KafkaException, TypeError) as next_one:
+            error = next_one
+    if unknown:
+        named = ", ".join(sorted(unknown))
+        return UsageError(f"a producer has no setting {named}", hint="Kafka's names, of today or of 0.8, with _ for .")
+    said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+    return UsageError(f"librdkafka refuses a setting: {said}")
