@@ -33,6 +33,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("where", "klog.cli.where", "where", "Where a message is: broker, file, byte position.", EVERY_DAY),
     Entry("topic", "klog.cli.topic", "topic", "Create, list, describe, alter and delete topics.", CLUSTER, ("topics",)),
     Entry("partition", "klog.cli.partition", "partition", "Partitions and their health.", CLUSTER, ("partitions",)),
+    Entry("group", "klog.cli.group", "group", "Groups of consumers: members, lag, rewind.", CLUSTER, ("groups",)),
     Entry("offset", "klog.cli.offset", "offset", "Offsets at a position: start, end, a time.", CLUSTER, ("offsets",)),
     Entry("broker", "klog.cli.broker", "broker", "Start, stop, list and configure brokers.", CLUSTER, ("brokers",)),
     Entry("reassign", "klog.cli.reassign", "reassign", "Move replicas between brokers; change how many.", CLUSTER),

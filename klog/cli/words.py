@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from klog.cli.complete import topic_names
+from klog.cli.complete import group_names, topic_names
 from klog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +32,14 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autoco
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics.", autocompletion=topic_names)]
 OptionalTopics = Annotated[
     list[str] | None, typer.Argument(metavar="TOPIC", help="Only these topics.", autocompletion=topic_names)
+]
+TopicFlag = Annotated[
+    list[str] | None,
+    typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.", autocompletion=topic_names),
+]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=group_names)]
+OptionalGroups = Annotated[
+    list[str] | None, typer.Argument(metavar="GROUP", help="Only these groups.", autocompletion=group_names)
 ]
 Partitions = Annotated[
     list[str] | None,

@@ -6,7 +6,7 @@ out. Where a broker has no words for the question (plain Kafka and klog's own re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from klog.client.blocking import error_of
@@ -91,6 +91,90 @@ async def count_messages(
             int(found.bytes),
         )
         for one, found in _flat(answer.topics, "ranges")
+    }
+
+
+class Unread(NamedTuple):
+    """What lies between an offset and a partition's end; ``messages`` is None while the broker is still counting."""
+
+    messages: int | None
+    bytes: int
+
+
+class Measured(NamedTuple):
+    """A partition's first offset and its end at one moment, and for each offset asked what is unread from there."""
+
+    start: int
+    end: int
+    unread: Mapping[int, Unread]
+
+
+async def measure(
+    channel: Channel, share: Mapping[TopicPartition, Collection[int]]
+) -> dict[TopicPartition, Measured | KlogError | None]:
+    """How much lies behind offsets, exactly; any number of them in each partition, all in one request.
+
+    What an offset below the log's start has missed is gone and not counted; behind the end nothing is unread.
+    """
+    if ApiKey.COUNT_MESSAGES not in channel.versions:
+        return dict.fromkeys(share)
+    asked = {one: list(offsets) for one, offsets in share.items()}
+    answer = await channel.request(
+        codec.request(
+            ApiKey.COUNT_MESSAGES,
+            0,
+            topics=[
+                {
+                    "name": topic,
+                    "ranges": [
+                        {"partition_index": number, "from_offset": begin, "to_offset": LATEST}
+                        for number, offsets in partitions
+                        for begin in (EARLIEST, *offsets)
+                    ],
+                }
+                for topic, partitions in _by_topic(asked)
+            ],
+        )
+    )
+    answers: dict[TopicPartition, list[Any]] = {}
+    for one, found in _flat(answer.topics, "ranges"):
+        answers.setdefault(one, []).append(found)
+    return {one: _measured(one, asked[one], found) for one, found in answers.items()}
+
+
+def _measured(one: TopicPartition, asked: Sequence[int], answers: Sequence[Any]) -> Measured | KlogError:
+    failed = next((error for found in answers if (error := _error(found, one)) is not None), None)
+    if failed is not None:
+        return failed
+    whole, *rest = answers
+    unread = {
+        offset: Unread(int(found.messages) if found.messages >= 0 else None, int(found.bytes))
+        for offset, found in zip(asked, rest, strict=True)
+    }
+    return Measured(int(whole.from_offset), int(whole.to_offset), unread)
+
+
+async def message_times(
+    channel: Channel, share: Mapping[TopicPartition, Collection[int]]
+) -> dict[TopicPartition, Mapping[int, int | None] | KlogError | None]:
+    """The timestamp in ms of the first message at or after each offset; None where there is none, or it has no time."""
+    if ApiKey.MESSAGE_TIMES not in channel.versions:
+        return dict.fromkeys(share)
+    asked = {one: list(offsets) for one, offsets in share.items()}
+    answer = await channel.request(
+        codec.request(
+            ApiKey.MESSAGE_TIMES,
+            0,
+            topics=[
+                {"name": topic, "partitions": [{"partition_index": p, "offsets": offsets} for p, offsets in partitions]}
+                for topic, partitions in _by_topic(asked)
+            ],
+        )
+    )
+    return {
+        one: _error(found, one)
+        or {offset: int(when) if when >= 0 else None for offset, when in zip(asked[one], found.timestamps, strict=True)}
+        for one, found in _flat(answer.topics, "partitions")
     }
 
 

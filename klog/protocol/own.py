@@ -27,6 +27,7 @@ CHECKSUM_RANGES = 10005
 LIST_LOST = 10006
 READ_LOST = 10007
 PRODUCE_AT = 10030
+MESSAGE_TIMES = 10008
 
 SOFTWARE_NAME = "klog"
 """What klog's own tools call themselves in ApiVersions."""
@@ -370,6 +371,52 @@ class ReadLostResponse(_Response):
     data: bytes = _of("bytes")
 
 
+# --- MessageTimes: when the first message at or after an offset was written -----------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageTimesPartition(_Request):
+    __api_key__: ClassVar[i16] = i16(MESSAGE_TIMES)
+    partition_index: i32 = _of("int32")
+    offsets: tuple[i64, ...] = _of("int64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageTimesTopic(_Request):
+    __api_key__: ClassVar[i16] = i16(MESSAGE_TIMES)
+    name: str = _of("string")
+    partitions: tuple[MessageTimesPartition, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageTimesRequest(_Request):
+    __api_key__: ClassVar[i16] = i16(MESSAGE_TIMES)
+    topics: tuple[MessageTimesTopic, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedPartition(_Response):
+    """``timestamps`` in ms, one an offset asked, in order; -1 where no message is that late, or where it has none."""
+
+    __api_key__: ClassVar[i16] = i16(MESSAGE_TIMES)
+    partition_index: i32 = _of("int32")
+    error_code: ErrorCode = _of("error_code")
+    timestamps: tuple[i64, ...] = _of("int64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedTopic(_Response):
+    __api_key__: ClassVar[i16] = i16(MESSAGE_TIMES)
+    name: str = _of("string")
+    partitions: tuple[TimedPartition, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageTimesResponse(_Response):
+    __api_key__: ClassVar[i16] = i16(MESSAGE_TIMES)
+    topics: tuple[TimedTopic, ...]
+
+
 # --- ProduceAt: an append that is made only where the log ends at the offset that its writer has seen ----------------
 
 
@@ -431,6 +478,7 @@ REQUESTS: dict[int, Any] = {
     LIST_LOST: ListLostRequest,
     READ_LOST: ReadLostRequest,
     PRODUCE_AT: ProduceAtRequest,
+    MESSAGE_TIMES: MessageTimesRequest,
 }
 RESPONSES: dict[int, Any] = {
     COUNT_MESSAGES: CountMessagesResponse,
@@ -442,4 +490,5 @@ RESPONSES: dict[int, Any] = {
     LIST_LOST: ListLostResponse,
     READ_LOST: ReadLostResponse,
     PRODUCE_AT: ProduceAtResponse,
+    MESSAGE_TIMES: MessageTimesResponse,
 }

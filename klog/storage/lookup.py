@@ -77,6 +77,24 @@ def offset_for_time(segments: tuple[Segment, ...], start_offset: int, timestamp_
     return None
 
 
+def time_of(segments: tuple[Segment, ...], offset: int) -> int | None:
+    """The timestamp of the first record at or after ``offset``; None where there is none, -1 where it carries none.
+
+    A batch is decoded only where its header leaves open which of its records' times is meant.
+    """
+    for segment in segments[segment_at(segments, offset) :]:
+        start = segment.find(offset)
+        if start is None:
+            continue
+        _, header = next(segment.walk(start))
+        if header.is_log_append_time or header.base_timestamp_ms == header.max_timestamp_ms:
+            return header.max_timestamp_ms
+        if offset <= start:
+            return header.base_timestamp_ms
+        return next((found_ms for at, found_ms in _times(segment, start) if at >= offset), header.max_timestamp_ms)
+    return None
+
+
 def max_timestamp(segments: tuple[Segment, ...], start_offset: int) -> tuple[int, int] | None:
     """The first record with the largest timestamp."""
     best: tuple[int, int] | None = None

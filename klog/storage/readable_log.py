@@ -173,6 +173,10 @@ class ReadableLog:
         """(offset, timestamp) of the first record whose timestamp is at or after ``timestamp_ms``; None without one."""
         return self._ask(lookup.offset_for_time, self._segments, self._start_offset, timestamp_ms)
 
+    def time_of(self, offset: int) -> int | None:
+        """The timestamp of the first record at or after ``offset``; None without one, -1 where it carries none."""
+        return self._ask(lookup.time_of, self._segments, max(offset, self._start_offset))
+
     def max_timestamp(self) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record with the largest timestamp; None without one."""
         return self._ask(lookup.max_timestamp, self._segments, self._start_offset)
