@@ -5,7 +5,9 @@ the czxid of each ISR member's registration, in the order of ``isr``. A member h
 state was written when its registration today has that czxid (rule R1); whoever writes an ISR writes its incarnations.
 States that were written without them have none. A partition that has never held a
 message carries ``"new":true`` behind it: only such a one is created empty on a broker (rule R1); whoever creates its
-folder writes the state once more without the mark. A partition without a state node has never had a leader.
+folder writes the state once more without the mark. One that has had an unclean election names the leader epoch that
+began with it, ``"unclean_epoch":N``, and does so ever after: what a replica has from before, and has to cut, may have
+been acknowledged. A partition without a state node has never had a leader.
 
 Every write names the version it replaces. A controller's writes are fenced by `ControllerTerm.fence`; a leader's change
 of the ISR by the topic's fence and by its own registration's (rule Z1).
@@ -32,6 +34,7 @@ from klog.errors import ZooKeeperError
 from klog.names import TopicPartition
 
 NO_LEADER = -1
+NEVER_UNCLEAN = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class PartitionState:
     new: bool = False
     version: int = -1
     incarnations: tuple[int, ...] = ()
+    unclean_epoch: int = NEVER_UNCLEAN
 
     def ran_on(self, broker_id: int, incarnation: int) -> bool:
         """Whether this is the very incarnation of the broker that was in the ISR when the state was written."""
@@ -164,6 +168,8 @@ def _encode(state: PartitionState) -> bytes:
         fields["incarnations"] = list(state.incarnations)
     if state.new:
         fields["new"] = True
+    if state.unclean_epoch != NEVER_UNCLEAN:
+        fields["unclean_epoch"] = state.unclean_epoch
     return entries.encode(fields)
 
 
@@ -177,6 +183,7 @@ def _decode(path: str, node: ZNode) -> PartitionState:
         new=entry.flag("new"),
         version=node.stat.version,
         incarnations=entry.integers("incarnations") if "incarnations" in entry.fields else (),
+        unclean_epoch=entry.integer("unclean_epoch", NEVER_UNCLEAN),
     )
     if len(state.incarnations) != len(state.isr):  # of another ISR: a tool that keeps keys it does not know
         state = replace(state, incarnations=())

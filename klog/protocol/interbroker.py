@@ -42,6 +42,7 @@ class LeaderAndIsrPartition(_Request):
 
     ``leader`` is -1 where nobody leads. ``state_version`` is the version of the state's node. ``is_new``: it has never
     held a message; only then may the log be created empty by its leader, who then clears the mark (rule R1).
+    ``unclean_epoch``: the leader epoch of the last unclean election, -1 without; what is older is kept when it is cut.
     """
 
     __api_key__: ClassVar[i16] = i16(LEADER_AND_ISR)
@@ -54,6 +55,7 @@ class LeaderAndIsrPartition(_Request):
     state_version: i32 = _of("int32")
     replicas: tuple[i32, ...] = _of("int32")
     is_new: bool = _of("bool")
+    unclean_epoch: i32 = _of("int32")
 
 
 @dataclass(frozen=True, kw_only=True)

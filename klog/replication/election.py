@@ -32,7 +32,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from klog.coordination.partition_states import NO_LEADER, PartitionState
+from klog.coordination.partition_states import NEVER_UNCLEAN, NO_LEADER, PartitionState
 
 UNKNOWN_INCARNATION = -1
 """Nobody's: a czxid is never negative."""
@@ -118,6 +118,11 @@ class Decision:
             controller_epoch=controller_epoch,
             new=self.new,
             version=-1 if before is None else before.version,
+            unclean_epoch=self.leader_epoch
+            if self.unclean
+            else NEVER_UNCLEAN
+            if before is None
+            else before.unclean_epoch,
         )
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from klog.config.topic import LogConfig
+from klog.coordination.partition_states import NEVER_UNCLEAN
 from klog.errors import InvalidConfig
 from klog.storage.log import NEVER
 from klog.storage.log_end import LogEnd
@@ -43,6 +44,7 @@ class Membership(NamedTuple):
     incarnations: tuple[int, ...] = ()
     state_version: int = -1
     controller_epoch: int = 0
+    unclean_epoch: int = NEVER_UNCLEAN
 
     def incarnation_of(self, broker_id: int) -> int:
         """Of a member of the ISR."""

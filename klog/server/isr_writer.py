@@ -114,6 +114,7 @@ class IsrWriter:
             controller_epoch=partition.membership.controller_epoch,
             version=change.state_version,
             incarnations=change.incarnations,
+            unclean_epoch=partition.membership.unclean_epoch,
         )
 
     def _settle(self, wanted: _Wanted, found: PartitionState | None) -> bool:
@@ -146,7 +147,12 @@ class IsrWriter:
             self._step_down(partition, "its state in ZooKeeper is fenced off, gone, or made again")
         elif (found.leader, found.leader_epoch) == ours:
             membership = Membership(
-                partition.replicas, found.isr, found.incarnations, found.version, found.controller_epoch
+                partition.replicas,
+                found.isr,
+                found.incarnations,
+                found.version,
+                found.controller_epoch,
+                found.unclean_epoch,
             )
             if partition.adopt(membership):
                 log.info("%s: ISR %s, by another's hand", partition.topic_partition, list(found.isr))

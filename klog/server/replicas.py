@@ -62,7 +62,14 @@ class _Told(NamedTuple):
     @property
     def membership(self) -> Membership:
         state = self.state
-        return Membership(state.replicas, state.isr, state.incarnations, state.state_version, state.controller_epoch)
+        return Membership(
+            state.replicas,
+            state.isr,
+            state.incarnations,
+            state.state_version,
+            state.controller_epoch,
+            state.unclean_epoch,
+        )
 
     def counts_earlier(self, broker_id: int, incarnation: int) -> bool:
         """Whether the ISR still counts an earlier incarnation of this broker."""
@@ -318,6 +325,7 @@ class Replicas:
                 controller_epoch=told.state.controller_epoch,
                 version=told.state.state_version,
                 incarnations=tuple(told.state.incarnations),
+                unclean_epoch=told.state.unclean_epoch,
             )
             for name, told in new.items()
         }
@@ -371,6 +379,8 @@ class Replicas:
             state.leader_epoch,
             state.state_version,
             one.committed_at_open if known is None else known.address,
+            # After a kill the high watermark is that of the last checkpoint: what was acknowledged may lie above it.
+            keep_cut=one.last_batch_epoch < state.unclean_epoch,
         )
         for first, end in self._rotten.pop(one, ()):
             self.fetchers.damaged(one, first, end)

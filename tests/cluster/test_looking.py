@@ -198,6 +198,41 @@ def test_what_an_unclean_election_cuts_off_is_listed_shown_and_sent_again(
     assert written == alone
 
 
+def test_an_unclean_election_that_was_forced_keeps_what_the_killed_leader_had(
+    make_cluster: Callable[..., RunningCluster],
+) -> None:
+    """The topic allows none, and what the old leader knew to be committed was written down long before its death."""
+    cluster = make_cluster(3, replica__high__watermark__checkpoint__interval__ms="3600000").start()
+    topic = cluster.create("t", assignment=[[1, 2]], min_insync_replicas="1")
+    cluster.kill(2)
+    cluster.wait_until(lambda: cluster.isr_of(topic) == {1}, "broker 2 is out of the ISR")
+    alone = b"".join(b"alone %d\n" % number for number in range(30))
+    assert send(cluster.bootstrap, topic, alone).is_complete
+    cluster.kill(1)
+    cluster.start(2)
+    cluster.wait_until(lambda: cluster.leader_of(topic) == -1, "nobody may lead")
+    asked = [{"topic": topic, "partitions": [0]}]
+
+    def is_forced() -> bool:
+        answer = cluster.ask(3, ApiKey.ELECT_LEADERS, 1, election_type=1, topic_partitions=asked, timeout=9000)
+        (result,) = answer.replica_election_results
+        return int(result.partition_result[0].error_code) == 0
+
+    cluster.wait_until(is_forced, "an unclean election")
+    cluster.wait_until(lambda: cluster.leader_of(topic) == 2, "broker 2 leads, though it was not in sync")
+    assert send(cluster.bootstrap, topic, b"after\n").is_complete
+    cluster.start(1)
+    cluster.wait_in_sync(topic)
+
+    rows = [row for row in run(cluster.bootstrap, list_lost) if row.topic == topic]
+    assert [(row.broker, row.messages) for row in rows] == [(1, 30)]
+    assert (cluster.brokers[1].folder / "data" / "t-0" / str(rows[0].file)).is_file()
+    shown = klog("lost", "show", topic, "-B", cluster.bootstrap)
+    assert (shown.code, shown.stdout.encode()) == (0, alone)
+    found = [one for one in asyncio.run(check(cluster.bootstrap, None, ["topics"])) if one.kind == "lost"]
+    assert [one.what for one in found] == ["partition t-0 on broker 1"]
+
+
 def test_under_load_and_while_a_log_begins_later_no_replica_is_accused(three: RunningCluster, topic: str) -> None:
     filled(three, topic, segment_bytes="20000")
     small = sum(row.bytes or 0 for row in verified(three, topic)[:1])

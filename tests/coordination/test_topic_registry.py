@@ -6,6 +6,7 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -239,6 +240,16 @@ def test_a_state_keeps_the_incarnations_of_its_isr(zk: ZooKeeper, fence: list[Ch
         zk.set(path, b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[2,1]%s}' % left)
         older = partition_states.read(zk, name)
         assert older is not None and older.incarnations == () and not older.ran_on(1, 50)
+
+
+def test_a_state_keeps_the_epoch_of_the_last_unclean_election(zk: ZooKeeper, fence: list[Check]) -> None:
+    topics.create(zk, "t", {0: [1, 2]}, {}, fence)
+    name, path = TopicPartition("t", 0), "/brokers/topics/t/partitions/0/state"
+    state = partition_states.create_many(zk, {name: PartitionState(1, 0, (1,), 1)}, fence)[name]
+    assert b"unclean" not in zk.get(path).data
+    state = partition_states.write(zk, name, replace(state, leader=2, leader_epoch=7, unclean_epoch=7), fence)
+    assert json.loads(zk.get(path).data)["unclean_epoch"] == 7
+    assert partition_states.read(zk, name) == state
 
 
 def test_states_are_replaced_at_their_version(zk: ZooKeeper, fence: list[Check]) -> None:

@@ -340,3 +340,15 @@ def test_a_wrong_step_is_named() -> None:
         partition_machine.check(PartitionStage.NON_EXISTENT, PartitionStage.ONLINE, "t-0")
     with pytest.raises(AssertionError, match="from Online to DeletionStarted"):
         replica_machine.check(ReplicaStage.ONLINE, ReplicaStage.DELETION_STARTED, "t-0 on 1")
+
+
+def test_a_state_names_its_last_unclean_election_ever_after() -> None:
+    """By any hand: what was written before it, and is cut after it, may have been acknowledged."""
+    alone = Situation({2: 21}, {2: UNSAFE})
+    found = decided(settled(STATE, alone, unclean=True))
+    assert found.unclean
+    state = found.applied(STATE, 9)
+    assert state.unclean_epoch == state.leader_epoch == 5
+    moved = election.leaving(replace(state, isr=(2, 3), incarnations=(21, 30)), REPLICAS, 2, Situation({2: 21, 3: 30}))
+    assert decided(moved).applied(state, 9).unclean_epoch == 5
+    assert decided(settled(STATE, Situation({2: 20, 3: 30}))).applied(STATE, 9).unclean_epoch == -1

@@ -272,6 +272,7 @@ class Topic:
                     "state_version": state.version,
                     "replicas": self.replicas,
                     "is_new": state.new,
+                    "unclean_epoch": state.unclean_epoch,
                 }
                 for name, state in self.states.items()
             ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -168,15 +169,7 @@ class Office:
             if self.is_over:
                 return
             if outcome == OK:
-                self.state = PartitionState(
-                    state.leader,
-                    state.leader_epoch,
-                    state.isr,
-                    state.controller_epoch,
-                    state.new,
-                    state.version + 1,
-                    state.incarnations,
-                )
+                self.state = replace(state, version=state.version + 1)
             self.doubt()
 
         self.is_writing = True

@@ -491,4 +491,6 @@ class Replica:
 
 
 def _membership(state: PartitionState) -> Membership:
-    return Membership(REPLICAS, state.isr, state.incarnations, state.version, state.controller_epoch)
+    return Membership(
+        REPLICAS, state.isr, state.incarnations, state.version, state.controller_epoch, state.unclean_epoch
+    )

@@ -50,6 +50,7 @@ class StateWriter:
             isr=change.isr,
             controller_epoch=partition.membership.controller_epoch,
             incarnations=change.incarnations,
+            unclean_epoch=partition.membership.unclean_epoch,
         )
         after = replace(wanted, version=change.state_version + 1)
         self._world.say("broker %d wants ISR %s: %s", self._broker_id, change.isr, change.reason)

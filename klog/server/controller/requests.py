@@ -46,6 +46,7 @@ def leader_and_isr(
                 "state_version": state.version,
                 "replicas": context.replicas(name),
                 "is_new": state.new,
+                "unclean_epoch": state.unclean_epoch,
             }
         )
     if not topics and not is_full:
