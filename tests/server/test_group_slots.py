@@ -78,6 +78,11 @@ def test_who_does_not_answer_keeps_what_it_holds_and_is_given_nothing() -> None:
     assert counts(without) == [21, 43]
 
 
+def test_who_does_not_answer_gives_what_is_more_than_its_share() -> None:
+    after = applied(spread({1: 10}), {1: 10, 2: 20}, {2})
+    assert counts(after) == [32, 32]
+
+
 def test_with_nobody_to_take_them_slots_stay_where_they_are() -> None:
     holders = spread({1: 10})
     assert decide(holders, {}, set()) == {}
@@ -94,9 +99,9 @@ def clusters(draw: st.DrawFn) -> tuple[Holders, Live, set[int]]:
     staying = draw(BROKERS)
     takers = draw(st.sets(st.sampled_from(sorted(staying)))) if staying else set()
     once = draw(BROKERS)
-    anybody = st.tuples(st.integers(1, 9), st.integers(100, 103)) if not once else st.sampled_from(sorted(once.items()))
-    held = draw(st.dictionaries(st.integers(0, SLOTS - 1), anybody))
-    return {slot: SlotHolder(slot, *who, 1, 0) for slot, who in held.items()}, staying, takers
+    anybody = [None, *sorted((once | staying).items()), *sorted(once.items())]
+    held = draw(st.lists(st.sampled_from(anybody), min_size=SLOTS, max_size=SLOTS))
+    return {slot: SlotHolder(slot, *who, 1, 0) for slot, who in enumerate(held) if who is not None}, staying, takers
 
 
 @given(clusters())
