@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from klog import errors as errors
+    from klog.client.consumer import Consumer as Consumer
     from klog.client.message import Message as Message
     from klog.client.message import MessageSet as MessageSet
     from klog.client.producer import Producer as Producer
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LIBRARY = {
+    "Consumer": "klog.client.consumer",
     "KlogError": "klog.errors",
     "Message": "klog.client.message",
     "MessageSet": "klog.client.message",

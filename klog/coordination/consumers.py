@@ -5,17 +5,26 @@
 
 `pattern` is 0.8's: ``static``, ``white_list`` or ``black_list``; a list's subscription names one filter in place of a
 topic. Members of the brokers' protocol stand here too, with a thread for each topic, put there by their coordinator.
+What stream consumers claim stands in `coordination.claims`.
 """
 
 from __future__ import annotations
 
+import socket
 import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from klog.coordination import entries, paths
-from klog.coordination.zookeeper import ZNode, ZooKeeper
+from klog.coordination import entries, group_states, paths
+from klog.coordination.group_states import COORDINATOR, ZOOKEEPER, GroupState
+from klog.coordination.zookeeper import Create, Watch, ZNode, ZooKeeper
+from klog.errors import BadVersion, GroupIsHeld, NodeExists, NoNode, SessionLost
 from klog.names import TopicPartition
+
+REGISTER_TRIES = 100
+"""Each consumer that comes writes the group's node: of sixteen that come at once, the last tries sixteen times."""
+MEMBERS_NAMED_MAX = 5
 
 STATIC = "static"
 WHITE_LIST = "white_list"
@@ -42,6 +51,76 @@ def encode(entry: ConsumerEntry) -> bytes:
             "pattern": entry.pattern,
             "timestamp": str(entry.timestamp_ms or time.time_ns() // 1_000_000),
         }
+    )
+
+
+def new_consumer_id(group: str, own: str | None = None) -> str:
+    """0.8's form, ``<group>_<host>-<ms>-<8 hex digits>``, or ``<group>_<own>-<8 hex digits>``; never the same again.
+
+    0.8 leaves the digits out behind a name that was given. Here a consumer that has lost its session comes back at
+    once under another name, and a fence may rest on the entry's version.
+    """
+    name = own or f"{socket.gethostname()}-{time.time_ns() // 1_000_000}"
+    return f"{group}_{name}-{uuid.uuid4().hex[:8]}"
+
+
+def register(zookeeper: ZooKeeper, group: str, entry: ConsumerEntry) -> GroupState:
+    """Enter a stream consumer, and with it take the group for its way; the group's node as it was written.
+
+    GroupIsHeld while members of the brokers' protocol live. NodeExists when another session has this very id. Two who
+    take the group at once, in different ways or the same, write the same version of its node: one of them looks again.
+    """
+    path, data = paths.consumer_id(group, entry.consumer_id), encode(entry)
+    zookeeper.ensure_path(paths.consumer_ids(group))
+    for _ in range(REGISTER_TRIES):
+        there = zookeeper.find(path)
+        state = group_states.read(zookeeper, group)
+        if there is not None:
+            if there.data == data and there.stat.owner_session == zookeeper.session_id:
+                return state  # ours, whose answer was lost
+            raise NodeExists(f"consumer id {entry.consumer_id!r} of group {group!r} is in use ({path})")
+        if state.way == COORDINATOR and state.members:
+            raise GroupIsHeld(_held(state))
+        taken = GroupState(group, ZOOKEEPER, state.generation + 1, version=state.version)
+        try:
+            return group_states.write(zookeeper, taken, [Create(path, data, ephemeral=True)])
+        except NoNode:
+            zookeeper.ensure_path(paths.consumer_ids(group))
+            zookeeper.ensure_path(paths.GROUPS)
+        except (BadVersion, NodeExists, SessionLost):
+            pass  # whether it is there is read at the loop's start
+    raise SessionLost(f"{path} could not be made in {REGISTER_TRIES} tries at ZooKeeper {zookeeper.address}")
+
+
+def unregister(zookeeper: ZooKeeper, group: str, consumer_id: str) -> None:
+    """Remove the entry; nothing to do when it is gone."""
+    try:
+        zookeeper.delete(paths.consumer_id(group, consumer_id))
+    except NoNode:
+        pass
+
+
+def members(zookeeper: ZooKeeper, group: str, watch: Watch | None = None) -> list[ConsumerEntry]:
+    """The consumers of one group, by id; the watch fires when one comes or goes."""
+    folder = paths.consumer_ids(group)
+    try:
+        nodes = zookeeper.children(folder, watch)
+    except NoNode:
+        return []
+    where = [f"{folder}/{node}" for node in nodes]
+    return [
+        _decode(path, paths.group_name(node), found)
+        for path, node, found in zip(where, nodes, zookeeper.get_many(where), strict=True)
+        if found is not None
+    ]
+
+
+def _held(state: GroupState) -> str:
+    shown = ", ".join(f"{one.client_id or one.member_id} on {one.host}" for one in state.members[:MEMBERS_NAMED_MAX])
+    more = f" and {len(state.members) - MEMBERS_NAMED_MAX} more" if len(state.members) > MEMBERS_NAMED_MAX else ""
+    return (
+        f"group {state.group!r} is held by {len(state.members)} members of the brokers' protocol: {shown}{more}; "
+        "one group consumes one way at a time"
     )
 
 

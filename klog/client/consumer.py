@@ -1,0 +1,203 @@
+"""The paper's consumer: streams of messages, and a group that ZooKeeper alone coordinates (paper, section 3.2).
+
+    with klog.Consumer(zookeeper="127.0.0.1:2181", group="indexer") as consumer:
+        (stream,) = consumer.create_message_streams({"pages": 1})["pages"]
+        for message in stream:
+            index(message.payload())
+
+There is no master among the consumers of a group, and no broker knows them: each reads the registries and computes by
+the same algorithm what it is to read. Offsets, owners and ids stand where Kafka 0.8 has them.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Collection, Mapping
+from types import TracebackType
+from typing import Any, overload
+
+from klog.client.consumer_settings import LARGEST, SMALLEST, check_librdkafka, read_settings
+from klog.client.keeper import FROM_START, Keeper
+from klog.client.streams import Lease, MessageStream
+from klog.client.subscription import Subscription
+from klog.coordination.connect_string import ConnectString
+from klog.errors import NotOwned, OffsetOutOfRange, Refused, UsageError
+from klog.names import TopicPartition
+
+SEEK_TIMEOUT_S = 10.0
+
+
+class Consumer:
+    """One member of a group. Thread-safe; each of its streams belongs to one thread at a time.
+
+    It does nothing before its streams are made, which is done once. `shutdown` ends it; as a context manager it does so
+    by itself.
+    """
+
+    def __init__(self, zookeeper: str, group: str = "default", **settings: Any) -> None:
+        """``zookeeper``: ``host:port,.../chroot``, the string that the brokers have. Settings: docs/library.md.
+
+        UsageError for an address that is none, InvalidConfig for a setting that is unknown or wrong.
+        """
+        ConnectString.parse(zookeeper)
+        if not group:
+            raise UsageError("the group's name is empty", hint="leave it out for the group 'default'")
+        self.group = group
+        self._address = zookeeper
+        self._settings = read_settings(group, settings)
+        check_librdkafka(self._settings)
+        self._lease = Lease()
+        self._keeper: Keeper | None = None
+        self._is_shut = False
+
+    # --- streams ------------------------------------------------------------------------------------------------------
+
+    @overload
+    def create_message_streams(self, topics: Mapping[str, int]) -> dict[str, list[MessageStream]]: ...
+    @overload
+    def create_message_streams(self, topics: str, streams: int = 1) -> list[MessageStream]: ...
+
+    def create_message_streams(
+        self, topics: Mapping[str, int] | str, streams: int = 1
+    ) -> dict[str, list[MessageStream]] | list[MessageStream]:
+        """Enter the group and read: ``{"topic": n}`` gives ``{"topic": [n streams]}``, ``("topic", n)`` the n streams.
+
+        The group's partitions of a topic are spread over all streams that its consumers have for it; a stream beyond
+        their number is idle, and stands by. A topic that is not there is waited for. Returns after the first rebalance.
+
+        CannotConnect; NoNode for a chroot that is not there; GroupIsHeld while members of the brokers' protocol use the
+        group; RebalanceFailed; Refused when the streams were made already.
+        """
+        wanted = {topics: streams} if isinstance(topics, str) else dict(topics)
+        subscription = Subscription.of_topics(wanted)
+        made = {
+            topic: [MessageStream(topic, number, self._lease, self._settings.timeout_s) for number in range(count)]
+            for topic, count in wanted.items()
+        }
+        self._start(
+            subscription,
+            [stream for some in made.values() for stream in some],
+            lambda partition, number: made[partition.topic][number],
+        )
+        return made[topics] if isinstance(topics, str) else made
+
+    def create_message_streams_by_filter(
+        self, whitelist: str | None = None, blacklist: str | None = None, streams: int = 1
+    ) -> list[MessageStream]:
+        """Enter the group and read every topic whose name matches, or does not; those made later as well.
+
+        A list is a regular expression that matches the whole name, or several separated by commas. Errors: as
+        `create_message_streams`, and UsageError for an expression that is none.
+        """
+        subscription = Subscription.of_filter(whitelist, blacklist, streams)
+        made = [MessageStream(None, number, self._lease, self._settings.timeout_s) for number in range(streams)]
+        self._start(subscription, made, lambda partition, number: made[number])
+        return made
+
+    def _start(
+        self,
+        subscription: Subscription,
+        streams: Collection[MessageStream],
+        stream_of: Callable[[TopicPartition, int], MessageStream],
+    ) -> None:
+        if self._is_shut:
+            raise Refused("the consumer was shut down", hint="make another one")
+        if self._keeper is not None:
+            raise Refused(
+                "a consumer makes its streams once", hint="name all topics in one call, or make another consumer"
+            )
+        self._keeper = Keeper(self._address, self.group, subscription, streams, stream_of, self._lease, self._settings)
+        try:
+            self._keeper.start()
+        except BaseException:
+            self._keeper = None
+            raise
+        atexit.register(self._at_exit)
+
+    @property
+    def consumer_id(self) -> str:
+        """Its id in the registry; another one after a lost session, empty before its streams were made."""
+        return self._keeper.membership.consumer_id if self._keeper is not None else ""
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """What it owns at the moment."""
+        return sorted(self._keeper.membership.claims) if self._keeper is not None else []
+
+    # --- positions ----------------------------------------------------------------------------------------------------
+
+    def commit_offsets(self, offsets: Mapping[tuple[str, int], int] | None = None) -> None:
+        """Commit what the streams have delivered, or these: ``{("topic", 0): offset of the next message to read}``.
+
+        Without offsets the message that each stream has delivered last counts as done, and partitions that were taken
+        over meanwhile are left to their new owner. An offset that is given may lie before what was delivered: an
+        indexer commits the smallest that it has not flushed (with ``auto_commit_enable=False``).
+
+        NotOwned where a partition is not this consumer's, or not any more. SessionLost when ZooKeeper does not say
+        whether it was written; it may be written again.
+        """
+        keeper = self._started()
+        if offsets is None:
+            keeper.commit(None)
+            return
+        wanted = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
+        for partition, offset in wanted.items():
+            if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+                raise UsageError(f"{partition}: {offset!r} is no offset")
+        lost = keeper.commit(wanted)
+        if lost:
+            raise NotOwned(
+                f"group {self.group!r}: {', '.join(map(str, sorted(lost)))} was taken over by another consumer, "
+                "and nothing was committed there"
+            )
+
+    def seek(self, topic: str, partition: int, offset: int | str) -> None:
+        """Go on at this offset, or at ``"smallest"`` or ``"largest"`` (``"earliest"``, ``"latest"``).
+
+        NotOwned where the partition is not read by this consumer; OffsetOutOfRange, naming what there is; UsageError.
+        """
+        one = TopicPartition(topic, partition)
+        stream = self._started().stream_reading(one)
+        if stream is None:
+            raise NotOwned(f"group {self.group!r}: {one} is not read by this consumer")
+        if offset in SMALLEST:
+            stream.seek(one, FROM_START)
+            return
+        first, behind = stream.bounds(one, SEEK_TIMEOUT_S)
+        if offset in LARGEST:
+            offset = behind
+        if not isinstance(offset, int) or isinstance(offset, bool):
+            raise UsageError(f"{offset!r} is no offset", hint="a number, smallest or largest")
+        if not first <= offset <= behind:
+            raise OffsetOutOfRange(f"{one} has offsets {first} to {behind}, not {offset}")
+        stream.seek(one, offset)
+
+    def _started(self) -> Keeper:
+        if self._keeper is None or self._is_shut:
+            raise Refused("the consumer has no streams" + (" any more: it was shut down" if self._is_shut else " yet"))
+        return self._keeper
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Commit what was delivered (where that is automatic), leave the group, end the streams. Once is enough."""
+        self._shut(in_hand=True)
+
+    def _shut(self, *, in_hand: bool) -> None:
+        self._is_shut = True
+        atexit.unregister(self._at_exit)
+        if self._keeper is not None:
+            self._keeper.stop(in_hand=in_hand)
+
+    def _at_exit(self) -> None:
+        """A program that ends without a word has perhaps not done what it had in hand."""
+        self._shut(in_hand=False)
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """After an exception the message in hand counts as not done, and comes again."""
+        self._shut(in_hand=kind is None)

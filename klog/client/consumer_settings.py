@@ -1,0 +1,331 @@
+"""The settings of the paper's consumer: Kafka 0.8's names, with 0.7's and today's beside them, and what klog does.
+
+A setting is given as a keyword, ``_`` for ``.``: ``auto_commit_interval_ms=1000``. What this table does not know is
+librdkafka's to know (``security.protocol``, ``statistics.interval.ms``); what that does not know either is an error
+that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+
+from klog.config.setting import Setting, at_least, at_least_or_off, between, one_of, text_of
+from klog.errors import InvalidConfig
+
+SMALLEST: Final = ("smallest", "earliest")
+LARGEST: Final = ("largest", "latest")
+
+SETTINGS: Final[tuple[Setting, ...]] = (
+    # --- who it is
+    Setting(
+        "consumer.id",
+        "string",
+        None,
+        "A name of its own in the registry, instead of host and time; eight digits stand behind it.",
+        "the consumer's id",
+    ),
+    Setting("client.id", "string", None, "What brokers log about its requests; the group's name.", "sent to brokers"),
+    # --- ZooKeeper
+    Setting(
+        "zookeeper.session.timeout.ms",
+        "ms",
+        6000,
+        "How long ZooKeeper waits for a consumer that is silent before its partitions go to others.",
+        "the session's time-out",
+        at_least(100),
+        ("session.timeout.ms", "zk.sessiontimeout.ms"),
+    ),
+    Setting(
+        "zookeeper.connection.timeout.ms",
+        "ms",
+        6000,
+        "How long a consumer that begins waits for ZooKeeper.",
+        "the first connection's limit",
+        at_least(1),
+        ("zk.connectiontimeout.ms",),
+    ),
+    Setting("zookeeper.sync.time.ms", "ms", 2000, "How far a follower of ZooKeeper may be behind.", "none"),
+    # --- offsets
+    Setting(
+        "auto.commit.enable",
+        "bool",
+        True,
+        "Whether what streams have delivered is committed by itself.",
+        "commits at each interval, before partitions are given up, and at shutdown",
+        None,
+        ("enable.auto.commit", "autocommit.enable"),
+    ),
+    Setting(
+        "auto.commit.interval.ms",
+        "ms",
+        5000,
+        "Time between two automatic commits: what an unclean end may repeat. 0.8's default is 60000.",
+        "the pace of commits",
+        at_least(1),
+        ("autocommit.interval.ms",),
+    ),
+    Setting(
+        "auto.offset.reset",
+        "enum",
+        "largest",
+        "Where a group begins that has committed nothing, or whose messages retention has removed.",
+        "smallest: what there is; largest: what comes. A topic made after the consumer is read from its start",
+        one_of(*SMALLEST, *LARGEST),
+        ("autooffset.reset",),
+    ),
+    Setting("offsets.storage", "enum", "zookeeper", "Where offsets are kept.", "none", one_of("zookeeper")),
+    Setting("offsets.commit.max.retries", "int", 5, "A commit is tried until ZooKeeper's time-out.", "none"),
+    Setting("offsets.channel.backoff.ms", "ms", 1000, "Offsets are in ZooKeeper.", "none"),
+    Setting("offsets.channel.socket.timeout.ms", "ms", 10000, "Offsets are in ZooKeeper.", "none"),
+    Setting("dual.commit.enabled", "bool", False, "Offsets are in ZooKeeper.", "none"),
+    # --- the group
+    Setting(
+        "rebalance.max.retries",
+        "int",
+        50,
+        "Tries of a rebalance while others hold on to their partitions. With the back-off it outlasts a session.",
+        "after the first rebalance's last try RebalanceFailed; later ones go on",
+        at_least(1),
+        ("rebalance.retries.max",),
+    ),
+    Setting(
+        "rebalance.backoff.ms",
+        "ms",
+        200,
+        "The wait between two tries of a rebalance. 0.8's default is 2000.",
+        "the wait after a conflict",
+        at_least(1),
+    ),
+    Setting(
+        "partition.assignment.strategy",
+        "enum",
+        "range",
+        "How partitions are divided among the threads of a group.",
+        "none",
+        one_of("range"),
+    ),
+    Setting(
+        "exclude.internal.topics",
+        "bool",
+        True,
+        "Whether filters pass over topics that begin with __ or klog.",
+        "they do, or not",
+    ),
+    # --- streams
+    Setting(
+        "consumer.timeout.ms",
+        "ms",
+        -1,
+        "How long a stream waits for a message; -1: for ever.",
+        "ConsumerTimeout after it",
+        at_least_or_off(0),
+    ),
+    Setting(
+        "queued.max.message.chunks",
+        "int",
+        2,
+        "Chunks, of at most fetch.message.max.bytes each, that a stream has fetched ahead.",
+        "what librdkafka keeps for a stream",
+        at_least(1),
+        ("queuedchunks.max",),
+    ),
+    Setting(
+        "fetch.message.max.bytes",
+        "bytes",
+        1048576,
+        "Bytes of one chunk of one partition; a larger message comes all the same.",
+        "the size of a chunk",
+        between(1, 1_000_000_000),
+        ("max.partition.fetch.bytes", "fetch.size"),
+    ),
+    Setting("fetch.min.bytes", "bytes", 1, "Bytes for which a fetch waits.", "as Kafka's", between(1, 100_000_000)),
+    Setting(
+        "fetch.wait.max.ms",
+        "ms",
+        100,
+        "How long a fetch waits at a broker.",
+        "as Kafka's",
+        between(0, 300_000),
+        ("fetch.max.wait.ms",),
+    ),
+    Setting(
+        "check.crcs",
+        "bool",
+        True,
+        "Whether batches are checked when they are read.",
+        "CorruptBatch instead of wrong bytes",
+    ),
+    Setting("num.consumer.fetchers", "int", 1, "Each stream fetches for itself.", "none"),
+    Setting("max.poll.records", "int", 500, "A stream gives one message at a time.", "none"),
+    Setting("max.poll.interval.ms", "ms", 300000, "A stream may be left alone for as long as you like.", "none"),
+    Setting("heartbeat.interval.ms", "ms", 3000, "The session with ZooKeeper is the sign of life.", "none"),
+    # --- the network
+    Setting(
+        "socket.timeout.ms",
+        "ms",
+        30000,
+        "How long an answer of a broker may take.",
+        "a connection is given up after it",
+        between(10, 300_000),
+        ("request.timeout.ms",),
+    ),
+    Setting(
+        "socket.receive.buffer.bytes",
+        "bytes",
+        0,
+        "The socket's buffer; 0: the system's.",
+        "as Kafka's",
+        between(0, 100_000_000),
+        ("receive.buffer.bytes", "socket.buffersize"),
+    ),
+    Setting(
+        "refresh.leader.backoff.ms",
+        "ms",
+        200,
+        "The wait before leaders are asked for again.",
+        "as Kafka's",
+        between(1, 60_000),
+        ("retry.backoff.ms",),
+    ),
+    Setting(
+        "metadata.max.age.ms",
+        "ms",
+        300000,
+        "How long leaders are believed that nobody has contradicted.",
+        "as Kafka's",
+        between(10, 3_600_000),
+    ),
+)
+"""In the order of the documentation. klog's own defaults differ from 0.8's where the text says so."""
+
+NO_USE: Final[Mapping[str, str]] = {
+    "bootstrap.servers": "the brokers' addresses come from ZooKeeper: zookeeper=...",
+    "metadata.broker.list": "the brokers' addresses come from ZooKeeper: zookeeper=...",
+    "zookeeper.connect": "write zookeeper=...",
+    "zk.connect": "write zookeeper=...",
+    "group.id": "write group=...",
+    "groupid": "write group=...",
+    "group.instance.id": "the id in the registry is consumer_id",
+    "isolation.level": "there are no transactions",
+    "key.deserializer": "keys are bytes; deserialize what you get",
+    "value.deserializer": "values are bytes; deserialize what you get",
+    "enable.auto.offset.store": "write auto_commit_enable=False and commit_offsets()",
+    "allow.auto.create.topics": "a consumer never makes a topic",
+    "enable.partition.eof": "a stream has no end; see consumer_timeout_ms",
+}
+"""What cannot be, and what to do instead."""
+
+_BY_NAME: Final[Mapping[str, Setting]] = {
+    name: setting for setting in SETTINGS for name in (setting.name, *setting.aliases)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """What was given and what was not, typed.
+
+    ``librdkafka``: what is set there for each stream; ``others``: names among those that this table does not know.
+    """
+
+    own_id: str | None
+    session_timeout_ms: int
+    connection_timeout_ms: int
+    auto_commit: bool
+    auto_commit_interval_s: float
+    from_smallest: bool
+    rebalance_max_retries: int
+    rebalance_backoff_s: float
+    exclude_internal: bool
+    timeout_s: float | None
+    librdkafka: Mapping[str, Any]
+    others: tuple[str, ...]
+
+
+def read_settings(group: str, given: Mapping[str, Any]) -> ConsumerSettings:
+    """From the keywords of a consumer. InvalidConfig names every setting that is unknown, or one that is wrong."""
+    values: dict[str, Any] = {setting.name: setting.default for setting in SETTINGS}
+    called: dict[str, str] = {}
+    others: dict[str, Any] = {}
+    for keyword, value in given.items():
+        name = keyword.replace("_", ".")
+        if name in NO_USE:
+            raise InvalidConfig(f"a consumer has no setting {name}", hint=NO_USE[name])
+        setting = _BY_NAME.get(name)
+        if setting is None:
+            others[name] = text_of(value) if isinstance(value, bool) else value
+            continue
+        if setting.name in called:
+            raise InvalidConfig(f"{called[setting.name]} and {name} are the same setting; give one of them")
+        called[setting.name] = name
+        if value is not None:
+            values[setting.name] = setting.parse(str(text_of(value)), name=name)
+    timeout_ms = values["consumer.timeout.ms"]
+    return ConsumerSettings(
+        own_id=values["consumer.id"],
+        session_timeout_ms=values["zookeeper.session.timeout.ms"],
+        connection_timeout_ms=values["zookeeper.connection.timeout.ms"],
+        auto_commit=values["auto.commit.enable"],
+        auto_commit_interval_s=values["auto.commit.interval.ms"] / 1000,
+        from_smallest=values["auto.offset.reset"] in SMALLEST,
+        rebalance_max_retries=values["rebalance.max.retries"],
+        rebalance_backoff_s=values["rebalance.backoff.ms"] / 1000,
+        exclude_internal=values["exclude.internal.topics"],
+        timeout_s=None if timeout_ms < 0 else timeout_ms / 1000,
+        librdkafka={**_librdkafka(group, values), **others},
+        others=tuple(others),
+    )
+
+
+def check_librdkafka(settings: ConsumerSettings) -> None:
+    """Ask librdkafka about what only it knows. InvalidConfig names all that it does not, or the one that is wrong."""
+    from confluent_kafka import Consumer, KafkaException
+
+    def refused(some: Mapping[str, Any]) -> str:
+        try:
+            Consumer({"group.id": "checked", **some}).close()
+        except KafkaException as error:
+            return str(error.args[0].str()).strip()
+        except (TypeError, ValueError) as error:
+            return str(error)
+        return ""
+
+    unknown = [name for name in settings.others if "No such" in refused({name: settings.librdkafka[name]})]
+    if unknown:
+        near = [found for name in unknown for found in get_close_matches(name, _BY_NAME, 1, 0.8)]
+        raise InvalidConfig(
+            f"unknown setting{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}",
+            hint=f"did you mean {', '.join(near)}?" if near else "docs/library.md has the settings of a consumer",
+        )
+    if settings.others:
+        reason = refused(settings.librdkafka)
+        if reason:
+            raise InvalidConfig(reason)
+
+
+def _librdkafka(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    chunk_bytes = values["fetch.message.max.bytes"]
+    ahead_kilobytes = max(1, values["queued.max.message.chunks"] * chunk_bytes // 1024)
+    return {
+        "client.id": values["client.id"] or group,
+        "group.id": group,  # asked for, and never used: partitions are assigned, nothing is committed
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "earliest" if values["auto.offset.reset"] in SMALLEST else "latest",
+        "allow.auto.create.topics": False,
+        "check.crcs": values["check.crcs"],
+        "fetch.message.max.bytes": chunk_bytes,
+        "fetch.min.bytes": values["fetch.min.bytes"],
+        "fetch.wait.max.ms": values["fetch.wait.max.ms"],
+        "fetch.error.backoff.ms": values["refresh.leader.backoff.ms"],
+        "fetch.queue.backoff.ms": 5,  # by default a full queue stops fetching for a second
+        "queued.max.messages.kbytes": min(ahead_kilobytes, 2_097_151),
+        "socket.timeout.ms": values["socket.timeout.ms"],
+        "socket.receive.buffer.bytes": values["socket.receive.buffer.bytes"],
+        "topic.metadata.refresh.fast.interval.ms": values["refresh.leader.backoff.ms"],
+        "topic.metadata.refresh.interval.ms": values["metadata.max.age.ms"],
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1000,
+    }

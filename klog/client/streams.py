@@ -1,0 +1,303 @@
+"""A stream of messages: a blocking iterator over the partitions that its thread owns at the moment.
+
+Strategy: each stream has a librdkafka of its own, which fetches ahead as much as `queued.max.message.chunks` says and
+no more. Who iterates takes runs of messages out of it; there is no thread and no queue between. The keeper of the
+consumer comes by from its own thread to give the stream partitions and take them away again.
+
+Rules
+- One lock guards all of it. Who iterates holds it while it waits for messages, for WAIT_S at most; a visitor (`_visit`)
+  announces itself, and whoever iterates lets it in first.
+- A message is *delivered* when the iterator returns it, and *done* when it is asked for the next one. Automatic commits
+  take what is done; what is in hand is committed when the partition is taken away and the message was not done within
+  the time given for that, or when the user says so.
+- Nothing is delivered when the lease is over: then ZooKeeper may have given the partitions to others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Assigned
+
+from klog.client.blocking import error_of
+from klog.client.message import Message
+from klog.errors import ConsumerTimeout, CorruptBatch, KlogError, LeaderNotAvailable, NotOwned
+from klog.names import TopicPartition
+
+WAIT_S = 0.05
+"""How long one wait for a message holds the lock: what a rebalance may have to wait for."""
+RUN_MESSAGES = 1000
+"""Taken out of librdkafka at once; they are in memory already."""
+
+_log = logging.getLogger("klog.consumer")
+
+_PASSING = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._PARTITION_EOF,
+    KafkaError.OFFSET_OUT_OF_RANGE,
+)
+"""What ZooKeeper will say better, or librdkafka deals with itself."""
+
+
+class Lease:
+    """Until when what is owned is owned for certain, whatever ZooKeeper does meanwhile. Monotonic seconds."""
+
+    __slots__ = ("until",)
+
+    def __init__(self) -> None:
+        self.until = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() > self.until
+
+
+class MessageStream(Iterator[Message]):
+    """Iterate in one thread. Ends (StopIteration) when the consumer is shut down, and never before."""
+
+    def __init__(self, topic: str | None, number: int, lease: Lease, timeout_s: float | None) -> None:
+        """Made by `Consumer.create_message_streams`. ``topic`` is None for a stream of a filter."""
+        self.topic = topic
+        self.number = number
+        self._lease = lease
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._visitors: list[None] = []
+        self._source: Any = None
+        """confluent-kafka's Consumer, while the stream has partitions."""
+        self._run: list[Any] = []
+        """Its messages, the next one last."""
+        self._next: dict[tuple[str, int], int] = {}
+        """Of each partition: the offset behind what was delivered."""
+        self._in_hand: tuple[tuple[str, int], int] | None = None
+        """Partition and offset of the message that was delivered and is not done."""
+        self._error: KlogError | None = None
+        self._is_failed = False
+        """The error stays."""
+        self._is_closed = False
+        self._reader = 0
+        """The thread that iterates."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<stream {self.number} of {self.topic or 'a filter'}: {', '.join(map(str, self.partitions)) or 'nothing'}>"
+        )
+
+    def __iter__(self) -> MessageStream:
+        return self
+
+    def __next__(self) -> Message:
+        """The next message; waits for one. ConsumerTimeout after ``consumer.timeout.ms``; what a broker refuses."""
+        with self._lock:
+            self._in_hand = None
+            if self._run and not self._visitors and time.monotonic() < self._lease.until:
+                return self._deliver()
+            self._reader = threading.get_ident()
+            return self._wait()
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """What this stream reads at the moment."""
+        return sorted(TopicPartition(*key) for key in list(self._next))
+
+    # --- who iterates (lock held) -------------------------------------------------------------------------------------
+
+    def _deliver(self) -> Message:
+        found = self._run.pop()
+        topic, partition, offset = found.topic(), found.partition(), found.offset()
+        key = (topic, partition)
+        self._next[key] = offset + 1
+        self._in_hand = (key, offset)
+        kind, timestamp_ms = found.timestamp()
+        headers = found.headers()
+        return Message(
+            found.value(),
+            found.key(),
+            tuple(headers) if headers else (),
+            timestamp_ms if kind else None,
+            topic,
+            partition,
+            offset,
+        )
+
+    def _wait(self) -> Message:
+        deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
+        while True:
+            if self._visitors:
+                self._changed.notify_all()
+                self._changed.wait(WAIT_S)
+            elif self._error is not None:
+                error = self._error
+                if not self._is_failed:
+                    self._error = None
+                raise error
+            elif self._is_closed:
+                raise StopIteration
+            elif self._lease.is_over:
+                self._changed.wait(WAIT_S)
+            elif self._run:
+                return self._deliver()
+            elif self._source is not None and self._next:
+                self._fill()
+                continue  # what was found is delivered although the time is over
+            else:
+                self._changed.wait(WAIT_S if deadline is None else min(WAIT_S, max(0.001, deadline - time.monotonic())))
+            if deadline is not None and time.monotonic() >= deadline and not self._run:
+                raise self._timed_out()
+
+    def _fill(self) -> None:
+        first = self._source.poll(WAIT_S)
+        if first is None:
+            return
+        found = [first, *self._source.consume(RUN_MESSAGES - 1, 0)]
+        self._run = [one for one in found if one.error() is None or self._heard(one)]
+        self._run.reverse()
+
+    def _heard(self, message: Any) -> bool:
+        """Deal with what is no message; always False."""
+        error = message.error()
+        where = f"{message.topic()}-{message.partition()}"
+        if error.code() in _PASSING or error.retriable():
+            _log.debug("%s: %s", where, error.str())
+        elif error.code() == KafkaError._BAD_MSG:
+            self._error = CorruptBatch(f"{where} at offset {message.offset()}: {error.str()}")
+        else:
+            self._error = error_of(error.code(), f"{where}: {error.str()}")
+        return False
+
+    def _timed_out(self) -> ConsumerTimeout:
+        reads = ", ".join(map(str, self.partitions)) or "no partition: others of its group have them, or there are none"
+        return ConsumerTimeout(f"no message within {self._timeout_s:g} s; the stream reads {reads}")
+
+    # --- the keeper, from its thread ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _visit(self) -> Iterator[None]:
+        """The lock, before whoever iterates takes it again."""
+        self._visitors.append(None)
+        with self._lock:
+            try:
+                yield
+            finally:
+                self._visitors.pop()
+                self._changed.notify_all()
+
+    def open(self, settings: Mapping[str, Any]) -> None:
+        """A librdkafka with these settings, in place of the one there is, which goes on where that one was."""
+        with self._visit():
+            self._close_source()
+            self._source = Consumer(dict(settings), logger=_librdkafka_log())
+            self._run.clear()
+            if self._next:
+                self._source.incremental_assign([Assigned(*key, offset) for key, offset in self._next.items()])
+
+    @property
+    def is_open(self) -> bool:
+        return self._source is not None
+
+    def bounds(self, partition: TopicPartition, timeout_s: float) -> tuple[int, int]:
+        """The offsets of a partition's first message and behind its last; LeaderNotAvailable when nobody says."""
+        try:
+            found = self._source.get_watermark_offsets(Assigned(*partition), timeout=timeout_s)
+        except KafkaException as error:
+            raise LeaderNotAvailable(f"{partition}: {error.args[0].str()}") from None
+        if found is None:
+            raise LeaderNotAvailable(f"{partition}: no answer within {timeout_s:g} s")
+        return int(found[0]), int(found[1])
+
+    def give(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions as well, each from its offset."""
+        with self._visit():
+            for partition, offset in starts.items():
+                self._next[partition.topic, partition.partition] = offset
+            self._source.incremental_assign([Assigned(*partition, offset) for partition, offset in starts.items()])
+
+    def take(
+        self, partitions: Collection[TopicPartition], deadline: float, *, in_hand: bool
+    ) -> dict[TopicPartition, int]:
+        """Read these no more, from now on; where the next reader of each goes on, where anything was delivered.
+
+        Waits until ``deadline`` (monotonic) for a message in hand to be done; one that is not counts as done with
+        ``in_hand``, else it is for the next reader.
+        """
+        gone = {(one.topic, one.partition) for one in partitions if one in self._next}
+        with self._visit():
+            if gone and self._source is not None:
+                self._run = [one for one in self._run if (one.topic(), one.partition()) not in gone]
+                self._source.incremental_unassign([Assigned(*key) for key in gone])
+            while (
+                self._in_hand is not None
+                and self._in_hand[0] in gone
+                and self._reader != threading.get_ident()
+                and (left_s := deadline - time.monotonic()) > 0
+            ):
+                self._changed.wait(left_s)
+            found = self._positions(done=not in_hand)
+            for key in gone:
+                del self._next[key]
+            return {one: offset for one, offset in found.items() if one in gone}
+
+    def positions(self, *, done: bool) -> dict[TopicPartition, int]:
+        """The offset behind what was delivered of each partition; with ``done`` without the message in hand.
+
+        Without partitions of which nothing was delivered and whose start was left to their leader.
+        """
+        with self._visit():
+            return self._positions(done=done)
+
+    def _positions(self, *, done: bool) -> dict[TopicPartition, int]:
+        found = {TopicPartition(*key): offset for key, offset in self._next.items() if offset >= 0}
+        if done and self._in_hand is not None and self._in_hand[0] in self._next:
+            found[TopicPartition(*self._in_hand[0])] = self._in_hand[1]
+        return found
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on there. NotOwned where the stream does not read the partition."""
+        key = (partition.topic, partition.partition)
+        with self._visit():
+            if key not in self._next:
+                raise NotOwned(f"the stream does not read {partition} any more")
+            self._run = [one for one in self._run if (one.topic(), one.partition()) != key]
+            if self._in_hand is not None and self._in_hand[0] == key:
+                self._in_hand = None
+            self._next[key] = offset
+            self._source.incremental_unassign([Assigned(*key)])
+            self._source.incremental_assign([Assigned(*key, offset)])
+
+    def fail(self, error: KlogError) -> None:
+        """Raise this from the iterator, whenever it is asked."""
+        with self._visit():
+            self._error, self._is_failed = error, True
+
+    def close(self) -> None:
+        """End the iteration. May be called twice."""
+        with self._visit():
+            self._is_closed = True
+            self._run.clear()
+            self._next.clear()
+            self._close_source()
+
+    def _close_source(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+
+
+def _librdkafka_log() -> logging.Logger:
+    """What librdkafka says of its connections; it goes on trying by itself, so nobody hears it unless they listen."""
+    logger = logging.getLogger("klog.librdkafka")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
+    return logger
