@@ -30,6 +30,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("check", "klog.cli.check", "check", "Is anything wrong? A row a finding, and what to do.", EVERY_DAY),
     Entry("produce", "klog.cli.produce", "produce", "Write messages from stdin or files to a topic.", EVERY_DAY),
     Entry("tail", "klog.cli.tail", "tail", "Show the messages of topics, from any position.", EVERY_DAY),
+    Entry("replay", "klog.cli.replay", "replay", "Copy a range of a topic into another one, once.", EVERY_DAY),
     Entry("where", "klog.cli.where", "where", "Where a message is: broker, file, byte position.", EVERY_DAY),
     Entry("topic", "klog.cli.topic", "topic", "Create, list, describe, alter and delete topics.", CLUSTER, ("topics",)),
     Entry("partition", "klog.cli.partition", "partition", "Partitions and their health.", CLUSTER, ("partitions",)),

@@ -124,6 +124,10 @@ class Cluster:
         """Whether klog's own requests are served; on a plain Kafka broker what only they tell is None."""
         return OWN_KEYS_FROM in self._any.versions
 
+    def known_servers(self) -> list[str]:
+        """HOST:PORT of every broker that it has heard of."""
+        return [one.address for one in self._metadata.brokers.values()] if self._metadata is not None else []
+
     # --- What is there ---
 
     async def metadata(self, topics: Iterable[str] | None = None, *, fresh: bool = False) -> Metadata:

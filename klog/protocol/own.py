@@ -446,10 +446,10 @@ class ProduceAtRequest(_Request):
 
 @dataclass(frozen=True, kw_only=True)
 class ProducedAt(_Response):
-    """One answer an append, in the order asked. With an error ``base_offset`` is -1.
+    """One answer an append, in the order asked: the offsets of its first record, and of its last one + 1.
 
-    ``end_offset`` is the log's end as it is now (-1 where this broker does not lead it), and ``writer`` whoever
-    appended last in this way under this leader, "" where nobody did.
+    With an error ``base_offset`` is -1, ``end_offset`` the log's end as it is now (-1 where this broker does not lead
+    it), and ``writer`` whoever appended last in this way under this leader, "" where nobody did.
     """
 
     __api_key__: ClassVar[i16] = i16(PRODUCE_AT)

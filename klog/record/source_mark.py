@@ -14,7 +14,7 @@ its new log allows: then it is cut.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klog.errors import CorruptBatch, MessageTooLarge
@@ -44,6 +44,7 @@ from klog.record.records import (
 HEADER_NAME: Final = "klog.source"
 _NAME: Final = varint(len(HEADER_NAME)) + HEADER_NAME.encode()
 _LARGEST: Final = 2**63 - 1
+_EVERYTHING: Final = (-_LARGEST, _LARGEST)
 _VARINT_GROWTH: Final = 2
 """What a length may grow by when it becomes larger by a header's bytes."""
 
@@ -327,9 +328,11 @@ def parse(content: bytes) -> tuple[Source, int] | None:
 class SourceMarks:
     """What was found in a stretch of a copied-to partition: for each source its last message there."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Mapping[Source, tuple[int, int]] | None = None) -> None:
+        """``limits``: of these sources only copies of offsets in [from, to) count."""
         self.last: dict[Source, tuple[int, int]] = {}
         """Source -> (the largest offset there that was copied, the offset here of that copy)."""
+        self._limits = limits or {}
 
     def read(self, run: memoryview, from_offset: int) -> int:
         """Take in a run of whole batches from an offset on; the offset behind the last message, -1 for none."""
@@ -347,6 +350,9 @@ class SourceMarks:
                 found = source_of(record)
                 if found is not None and record.offset >= from_offset:
                     source, offset = found
+                    begin, end = self._limits.get(source, _EVERYTHING)
+                    if not begin <= offset < end:
+                        continue
                     known = self.last.get(source)
                     if known is None or known[0] < offset:
                         self.last[source] = offset, record.offset

@@ -62,6 +62,7 @@ class _Answer:
         self.partition: Partition | None = None
         self.error: KlogError | None = None
         self.base_offset = -1
+        self.end_offset = -1
         self.writer = ""
         self.committed: asyncio.Future[KlogError | None] | None = None
 
@@ -69,13 +70,14 @@ class _Answer:
         error = self.error
         if self.committed is not None:
             error = self.committed.result() if self.committed.done() else _LATE
+        end = -1 if self.partition is None else self.partition.log.end.offset
         return {
             "topic": self.asked.topic,
             "partition_index": self.asked.partition_index,
             "error_code": 0 if error is None else error.wire,
             "error_message": None if error is None else error.message,
             "base_offset": self.base_offset if error is None else -1,
-            "end_offset": -1 if self.partition is None else self.partition.log.end.offset,
+            "end_offset": end if error is not None else self.end_offset,
             "writer": self.writer,
         }
 
@@ -125,7 +127,7 @@ def _append(broker: Broker, asked: Any) -> _Answer:
         answer.error = error
         return answer
     _WRITERS[partition] = answer.writer = asked.writer
-    answer.base_offset = result.base_offset
+    answer.base_offset, answer.end_offset = result.base_offset, result.end.offset
     numbers = traffic.topics.get(asked.topic) or traffic.of(asked.topic)
     numbers.produces += 1
     numbers.messages_in += result.count

@@ -1,0 +1,78 @@
+"""Batches as they lie in the log, of many partitions by one request; for copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from klog.client.blocking import error_of
+from klog.errors import KlogError
+from klog.names import TopicPartition
+from klog.net.channel import Channel
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.record.batch import walk
+
+PARTITION_BYTES = 1024 * 1024
+ANSWER_BYTES = 16 * 1024 * 1024
+ANSWER_GRACE_S = 5.0
+
+
+class Fetched(NamedTuple):
+    """A run of whole batches, the first of which may begin before the offset asked for; empty where there is no more.
+
+    ``after``: the offset behind the last record of the run, -1 for an empty one. ``start`` is -1 where it is not told.
+    """
+
+    run: memoryview
+    after: int
+    high_watermark: int
+    start: int
+
+
+async def fetch(
+    channel: Channel,
+    share: Mapping[TopicPartition, int],
+    *,
+    wait_ms: int = 0,
+    partition_bytes: int = PARTITION_BYTES,
+    answer_bytes: int = ANSWER_BYTES,
+) -> dict[TopicPartition, Fetched | KlogError]:
+    """From each partition what lies at its offset and behind, as `Cluster.to_leaders` wants it."""
+    topics: dict[str, list[dict[str, int]]] = {}
+    for (topic, partition), offset in share.items():
+        topics.setdefault(topic, []).append(
+            {"partition": partition, "fetch_offset": offset, "partition_max_bytes": partition_bytes}
+        )
+    asked = codec.request(
+        ApiKey.FETCH,
+        channel.version_for(ApiKey.FETCH, 12, 4),
+        replica_id=-1,
+        max_wait=wait_ms,
+        min_bytes=1,
+        max_bytes=answer_bytes,
+        isolation_level=0,
+        topics=[{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
+        forgotten_topics_data=[],
+    )
+    answer = await channel.request(asked, timeout_s=wait_ms / 1000 + ANSWER_GRACE_S)
+    found: dict[TopicPartition, Fetched | KlogError] = {}
+    for topic in answer.responses:
+        for one in topic.partitions:
+            name = TopicPartition(str(topic.topic), int(one.partition_index))
+            found[name] = _fetched(one, name)
+    return found
+
+
+def _fetched(one: Any, name: TopicPartition) -> Fetched | KlogError:
+    wire = int(one.error_code)
+    if wire:
+        return error_of(wire, f"{name}: {one.error_code.name}")
+    records = memoryview(one.records or b"")
+    end, after = 0, -1
+    try:
+        for position, header in walk(records, allow_partial=True):
+            end, after = position + header.size_bytes, header.last_offset + 1
+    except KlogError as error:
+        return error
+    return Fetched(records[:end], after, int(one.high_watermark), int(getattr(one, "log_start_offset", -1)))

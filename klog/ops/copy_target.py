@@ -1,0 +1,378 @@
+"""The writing half of a copy between klog clusters: appends that happen once, whatever is lost on the way.
+
+Theory
+    Every copied message says in a header which offset of which source it is (`klog.record.source_mark`), and ProduceAt
+    appends only where the target's log ends at the offset that is expected. So whoever has read everything that is
+    committed, and appends at the end of that, knows that nothing it has not seen stands before its append: neither
+    another's copy of the same messages nor its own, sent earlier and not answered.
+
+    `TargetLog` is what is known of one target partition: its end, and for each source the last message there. An
+    append moves both. When the answer says END_MOVED, what stands behind the known end is read, and with it how far
+    the source is copied now. That settles, too, what became of an append whose answer was lost: it is simply made
+    again. An answer under another leader epoch than the one before is a reason to look whether what was acknowledged
+    is still there (it is, unless an unclean election took it: then the place is looked for anew, and it is copied
+    again).
+
+Two copiers of one source
+    cannot double anything, but they would take turns for ever. A writer's name begins with the time at which it
+    started; the broker tells whoever finds the end moved who moved it; the younger of the two gives up (`Fenced`).
+    What a dead one had under way arrives at most once, so the first time is forgiven.
+
+Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from klog.client import asks
+from klog.client.blocking import error_of
+from klog.client.cluster import Cluster
+from klog.errors import (
+    EndMoved,
+    InconsistentTopicId,
+    KlogError,
+    LeaderNotAvailable,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
+from klog.names import TopicPartition
+from klog.ops.copy_fetch import Fetched, fetch
+from klog.ops.copy_side import AWAY, PAUSE_S, Side
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.record.source_mark import Marked, Source, SourceMarks
+
+COMMIT_TIMEOUT_S = 10.0
+"""How long a leader may wait for its followers before it says that it does not know."""
+
+SCAN_BYTES = 4 * 1024 * 1024
+"""Of the target's log, at once, while the last message of a source is looked for from the end backwards."""
+
+AT_END = -1
+
+YOUNGER_CONFLICTS_MAX = 20
+UNKNOWN_CONFLICTS_MAX = 3
+OLDER_CONFLICTS_MAX = 2
+"""How often in one partition another's copy of the same source is come across before it is no accident."""
+
+
+class Fenced(KlogError):
+    """Another one copies the same source into the same partition."""
+
+    code = "FENCED"
+
+
+class Mark(NamedTuple):
+    """The last message of a source in the target: its offset there (``source``), and at or before which it is here."""
+
+    source: int
+    here: int
+
+
+class Place(NamedTuple):
+    """Who leads a target partition."""
+
+    leader: int
+    epoch: int
+    topic_id: UUID | None
+
+
+class TargetLog:
+    """What is known of one target partition; shared by all that copy into it, one append at a time (``lock``)."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.lock = asyncio.Lock()
+        self.end = -1
+        """The offset behind the last record that was seen there; -1: nothing was looked at yet."""
+        self.marks: dict[Source, Mark] = {}
+        self.place: Place | None = None
+        self.conflicts: dict[str, int] = {}
+        self.limits: dict[Source, tuple[int, int]] = {}
+        """Of which offsets of a source the copies are looked for; all, where nothing is said."""
+        self.losses = 0
+        """How often it had lost what it had acknowledged."""
+
+    def take(self, found: SourceMarks) -> None:
+        """Messages that were read in it."""
+        for source, (offset, here) in found.last.items():
+            known = self.marks.get(source)
+            if known is None or known.source < offset:
+                self.marks[source] = Mark(offset, here)
+
+    def next_of(self, source: Source, floor: int) -> int:
+        """Where to go on in the source."""
+        mark = self.marks.get(source)
+        return floor if mark is None else max(floor, mark.source + 1)
+
+
+def writer_name(now_ms: int | None = None) -> str:
+    """Names this process as a writer; the older one's name is the smaller."""
+    started_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    return f"{started_ms:013d}/{socket.gethostname()}/{os.getpid()}/{os.urandom(4).hex()}"
+
+
+def said_of(writer: str) -> str:
+    """A writer's name in words."""
+    parts = writer.split("/")
+    if len(parts) != 4 or not parts[0].isdigit():
+        return "another one"
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(parts[0]) / 1000))
+    return f"process {parts[2]} on {parts[1]}, started {since},"
+
+
+class ExactTarget:
+    """Appends to the partitions of a klog cluster, once each."""
+
+    is_exact = True
+
+    def __init__(self, side: Side, *, writer: str | None = None) -> None:
+        self.side = side
+        self.writer = writer or writer_name()
+        self._logs: dict[TopicPartition, TargetLog] = {}
+        self._looking: asyncio.Task[Any] | None = None
+
+    def log(self, partition: TopicPartition) -> TargetLog:
+        """What is known of a partition."""
+        known = self._logs.get(partition)
+        if known is None:
+            known = self._logs[partition] = TargetLog(partition)
+        return known
+
+    async def close(self) -> None:
+        """Nothing is left under way: every append is waited for by whoever made it."""
+
+    # --- where to go on ---
+
+    async def find(self, partition: TopicPartition, source: Source, *, below: int | None = None) -> None:
+        """Look for the last message of a source, and for the log's end. ``below``: what is behind this offset of the
+        target is all that is to be read (what is below is known otherwise); AT_END: nothing is.
+        """
+        log = self.log(partition)
+        async with log.lock:
+            await self._find(log, source, below)
+
+    async def _find(self, log: TargetLog, source: Source, below: int | None = None) -> None:
+        log.place = await self._look(log.partition)
+        start, end = await self._bounds(log.partition)
+        if below == AT_END:
+            pass
+        elif below is not None and below <= end:
+            found, end = await self._scan(log, max(start, below), end)
+            log.take(found)
+        else:
+            high = end
+            while high > start and source not in log.marks:
+                low = max(start, high - SCAN_BYTES)
+                found, reached = await self._scan(log, low, high)
+                log.take(found)
+                end = max(end, reached)
+                high = low
+        log.end = max(log.end, end)
+
+    async def _scan(self, log: TargetLog, begin: int, end: int) -> tuple[SourceMarks, int]:
+        """What lies from ``begin`` up to ``end``, and behind as far as the last run has it; and the offset reached."""
+        found = SourceMarks(log.limits)
+        at = begin
+        while at < end:
+            fetched = await self._fetch(log.partition, at)
+            if fetched.after < 0:
+                if fetched.high_watermark <= at:
+                    break  # the end has become another one: whoever asked finds out
+                await asyncio.sleep(PAUSE_S)
+                continue
+            found.read(fetched.run, at)
+            at = fetched.after
+        return found, at
+
+    async def _fetch(self, partition: TopicPartition, at: int) -> Fetched:
+        async def ask(cluster: Cluster) -> Fetched:
+            return await cluster.to_leader(
+                partition, at, lambda channel, share: fetch(channel, share, partition_bytes=SCAN_BYTES)
+            )
+
+        return await self.side.patiently(ask)
+
+    async def _bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """The start, and the end that consumers are shown."""
+
+        async def ask(cluster: Cluster, which: int) -> int:
+            return (await cluster.to_leader(partition, which, asks.list_offsets)).offset or 0
+
+        start = await self.side.patiently(lambda cluster: ask(cluster, asks.EARLIEST))
+        end = await self.side.patiently(lambda cluster: ask(cluster, asks.LATEST))
+        return start, max(start, end)
+
+    async def _look(self, partition: TopicPartition) -> Place:
+        """Who leads it, by metadata that is fresh; many partitions that ask at once are answered by one question."""
+
+        async def ask(cluster: Cluster) -> Place:
+            if self._looking is None or self._looking.done():
+                self._looking = asyncio.create_task(cluster.metadata([partition.topic], fresh=True))
+            try:
+                metadata = await asyncio.shield(self._looking)
+                if partition.topic not in metadata.topics:  # another one's question
+                    metadata = await cluster.metadata([partition.topic], fresh=True)
+            except KlogError:
+                self._looking = None
+                raise
+            topic = metadata.topics.get(partition.topic)
+            node = None if topic is None else topic.partitions.get(partition.partition)
+            if topic is None or node is None:
+                raise UnknownTopicOrPartition(f"the target has no {partition}")
+            if node.leader is None or node.leader not in metadata.brokers:
+                raise LeaderNotAvailable(f"nobody leads {partition} of the target")
+            topic_id = UUID(topic.topic_id) if topic.topic_id is not None else None
+            return Place(node.leader, -1 if node.leader_epoch is None else node.leader_epoch, topic_id)
+
+        return await self.side.patiently(ask)
+
+    # --- appending ---
+
+    async def append(self, partition: TopicPartition, marked: Marked, source: Source) -> bool:
+        """Have these messages in the target, committed, once. False where the target turned out to be copied to
+        further, or less far, than was thought: what is known of its log says where to go on.
+
+        Raises Fenced, MessageTooLarge and what else trying again would not change.
+        """
+        log = self.log(partition)
+        async with log.lock:
+            return await self._append(log, marked, source)
+
+    async def _append(self, log: TargetLog, marked: Marked, source: Source) -> bool:
+        in_doubt = False
+        while True:
+            before = log.marks.get(source)
+            place = log.place = log.place or await self._look(log.partition)
+            used = self.side.cluster
+            try:
+                channel = await used.channel(place.leader)
+                answer = await channel.request(
+                    self._request(log, marked, place), timeout_s=COMMIT_TIMEOUT_S + self.side.timeout_s
+                )
+                one = answer.partitions[0]
+                error = error_of(int(one.error_code), str(one.error_message)) if int(one.error_code) else None
+            except AWAY as lost:
+                # It may have been appended, and it may yet be, until the leader's epoch is over.
+                in_doubt = True
+                await self.side.trouble(lost, used)
+                await self._look_again(log, source)
+                if log.marks.get(source) != before:
+                    return False
+                continue
+            if error is None:
+                self.side.fine()
+                log.end = int(one.end_offset)
+                log.marks[source] = Mark(marked.last_offset, int(one.base_offset))
+                return True
+            if error.wire == EndMoved.wire:
+                log_end = log.end
+                await self._read_on(log, source)
+                now = log.marks.get(source)
+                if now != before:
+                    is_ours = in_doubt and now is not None and now.source <= marked.last_offset
+                    if now is not None and not is_ours:
+                        self._count_conflict(log, source, str(one.writer))
+                    return False
+                if log.end == log_end:
+                    await asyncio.sleep(PAUSE_S)  # what is in the way is not committed yet, or will never be
+                continue
+            if error.wire == InconsistentTopicId.wire:
+                raise InconsistentTopicId(
+                    f"topic {log.partition.topic} of the target was deleted and made again while it was copied to",
+                    hint="start again: it is then copied from the start",
+                )
+            if not error.retriable:
+                raise error
+            in_doubt = True
+            await self.side.trouble(error, used)
+            await self._look_again(log, source)
+            if log.marks.get(source) != before:
+                return False
+
+    def _request(self, log: TargetLog, marked: Marked, place: Place) -> Any:
+        return codec.request(
+            ApiKey.PRODUCE_AT,
+            0,
+            timeout_ms=int(COMMIT_TIMEOUT_S * 1000),
+            partitions=[
+                {
+                    "topic": log.partition.topic,
+                    "topic_id": place.topic_id,
+                    "partition_index": log.partition.partition,
+                    "leader_epoch": place.epoch,
+                    "expected_end": log.end,
+                    "writer": self.writer,
+                    "records": marked.records,
+                }
+            ],
+        )
+
+    async def _look_again(self, log: TargetLog, source: Source) -> None:
+        """Who leads now; under a new epoch, whether what was acknowledged is there."""
+        known = log.place
+        log.place = await self._look(log.partition)
+        if known is not None and log.place.epoch != known.epoch:
+            await self._verify(log, source)
+
+    async def _verify(self, log: TargetLog, source: Source) -> None:
+        start, end = await self._bounds(log.partition)
+        mark = log.marks.get(source)
+        if end >= log.end:
+            if mark is None or mark.here < start:
+                found, reached = await self._scan(log, max(start, log.end), end)
+                log.take(found)
+                log.end = max(end, reached)
+                return
+            found, reached = await self._scan(log, mark.here, end)
+            there = found.last.get(source)
+            if there is not None and there[0] >= mark.source:
+                log.take(found)
+                log.end = max(end, reached)
+                return
+        await self._lost(log, source)
+
+    async def _lost(self, log: TargetLog, source: Source) -> None:
+        """The target has lost what it had acknowledged: what is there is found out from nothing."""
+        log.losses += 1
+        self.side.note(
+            f"{log.partition} of the target has lost messages that it had acknowledged; they are copied again"
+        )
+        log.marks.clear()
+        log.end = -1
+        await self._find(log, source)
+
+    async def _read_on(self, log: TargetLog, source: Source) -> None:
+        """Take in what others have put behind the known end, as far as it is committed."""
+        start, end = await self._bounds(log.partition)
+        if end < log.end:
+            # Committed messages do not go away; a leader that is behind says so (rule R8). This one has lost some.
+            await self._lost(log, source)
+            return
+        try:
+            found, reached = await self._scan(log, max(start, log.end), end)
+        except OffsetOutOfRange:
+            await self._lost(log, source)
+            return
+        log.take(found)
+        log.end = max(end, reached)
+
+    def _count_conflict(self, log: TargetLog, source: Source, writer: str) -> None:
+        if writer == self.writer:
+            return
+        count = log.conflicts[writer] = log.conflicts.get(writer, 0) + 1
+        if not writer:
+            allowed = UNKNOWN_CONFLICTS_MAX
+        else:
+            allowed = OLDER_CONFLICTS_MAX if writer < self.writer else YOUNGER_CONFLICTS_MAX
+        if count >= allowed:
+            raise Fenced(
+                f"{said_of(writer)} copies {source} into {log.partition} of the target as well",
+                hint="one is enough; nothing was copied twice. The one that runs goes on",
+            )

@@ -1,0 +1,221 @@
+"""A range of one topic copied into another, of the same cluster or of another one; once, however often it is begun.
+
+Partitions, keys, headers, times and compression are kept; each message carries where it comes from. A replay that was
+interrupted is begun again by the same command: in each partition it goes on behind the last message of the range that
+the target has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from klog.errors import KlogError, Refused, UnknownTopicOrPartition, UsageError
+from klog.names import TopicPartition
+from klog.ops.positions import END, START, Position, Range
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.ops.copy import Copier, PartitionCopy, Target
+    from klog.ops.copy_pace import Pace
+    from klog.ops.copy_side import Side
+    from klog.ops.copy_source import Feed
+    from klog.ops.units import Rate
+
+PATIENCE_S = 120.0
+"""How long one side may be away before a replay gives up; it is begun again by the same command."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """``range`` None: from the start to the end there is when it begins. ``count``: at most so many messages.
+
+    ``rate`` or ``speed`` (a multiple of the pace at which they were written; 1.0 is as they were) or neither.
+    ``again``: copy the range also where the target has it already.
+    """
+
+    range: Range | None = None
+    partitions: tuple[int, ...] | None = None
+    count: int | None = None
+    rate: Rate | None = None
+    speed: float | None = None
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedRange:
+    """What was copied of one partition: offsets [from, to) of the source. ``bytes`` as they lie in the target."""
+
+    topic: str
+    partition: int
+    from_: int
+    to: int
+    messages: int
+    bytes: int
+    error: str | None = None
+    message: str | None = None
+
+
+async def replay(
+    source: Side,
+    target: Side,
+    topic: str,
+    into: str,
+    options: ReplayOptions,
+    *,
+    note: Callable[[str], None] = lambda text: None,
+    show: Callable[[list[ReplayedRange]], None] = lambda rows: None,
+) -> list[ReplayedRange]:
+    """Copy; a row a partition. ``show`` gets the rows a few times a second, and when it is cancelled.
+
+    Raises UsageError for options that exclude each other, Refused where a topic would be copied into itself,
+    UnknownTopicOrPartition, InvalidPartitions where the target has too few partitions.
+    """
+    from klog.ops.copy import Budget, Copier, PartitionCopy
+    from klog.ops.copy_source import SourceReader
+    from klog.ops.copy_topics import batch_bytes_max, matching_topic, open_target
+    from klog.record.source_mark import Source
+
+    if options.rate is not None and options.speed is not None:
+        raise UsageError("--rate and --speed both say how fast: choose")
+    if source.cluster_id == target.cluster_id and topic == into:
+        raise Refused(f"{topic} would be copied into itself, without an end", hint="name another topic")
+    ranges = await _ranges(source, topic, options, note)
+    await matching_topic(source.cluster, target.cluster, topic, into, note=note)
+    begun = await open_target(target, note)
+    failures: dict[int, KlogError] = {}
+    copies: dict[int, PartitionCopy] = {}
+
+    def lost(feed: Feed, begin: int, end: int) -> None:
+        note(f"{feed.partition}: {begin} to {end} was removed by retention before it was copied")
+
+    def failed(copy: PartitionCopy, error: KlogError) -> None:
+        failures[copy.source.partition] = error
+
+    reader = SourceReader(source, lost=lost)
+    copier = Copier(failed=failed)
+
+    def rows() -> list[ReplayedRange]:
+        return [_row(topic, copy, failures.get(number)) for number, copy in sorted(copies.items())]
+
+    try:
+        largest = await batch_bytes_max(target.cluster, into)
+        pace = await _pace(source.cluster, topic, ranges, options)
+        budget = Budget(options.count)
+        places = await asyncio.gather(
+            *(
+                _place(begun, source, topic, into, one, begin, end, options, note)
+                for one, (begin, end) in ranges.items()
+            )
+        )
+        for (one, begin), (_, end) in zip(places, ranges.values(), strict=True):
+            copies[one] = PartitionCopy(
+                reader,
+                begun,
+                Source(source.cluster_id, topic, one),
+                TopicPartition(into, one),
+                begin=begin,
+                end=end,
+                batch_bytes_max=largest,
+                pace=pace,
+                budget=budget,
+            )
+        for copy in copies.values():
+            copier.start(copy)
+        await _watch(copier, lambda: show(rows()), failures)
+    finally:
+        await copier.stop()
+        await reader.close()
+        await begun.close()
+        show(rows())
+    return rows()
+
+
+async def _watch(copier: Copier, show: Callable[[], None], failures: dict[int, KlogError]) -> None:
+    while copier.is_busy:
+        await copier.wait(0.5)
+        show()
+        if failures:
+            return
+
+
+async def _ranges(
+    source: Side, topic: str, options: ReplayOptions, note: Callable[[str], None]
+) -> dict[int, tuple[int, int]]:
+    """What is wanted of each partition, as offsets."""
+    from klog.ops.resolve import bounds, resolve
+
+    cluster = source.cluster
+    node = await cluster.topic(topic)
+    chosen = list(node.partitions) if options.partitions is None else list(options.partitions)
+    missing = [one for one in chosen if one not in node.partitions]
+    if missing:
+        count = len(node.partitions)
+        raise UnknownTopicOrPartition(
+            f"topic {topic!r} on {cluster} has {count} partitions (0 to {count - 1}), no partition {missing[0]}"
+        )
+    begin, end = options.range or Range(START, END)
+    within = await bounds(cluster, topic, chosen)
+    begins = await resolve(cluster, topic, chosen, begin, within)
+    ends = await resolve(cluster, topic, chosen, _or_end(end), within)
+    return {one: (begins[one], max(begins[one], ends[one])) for one in chosen}
+
+
+def _or_end(position: Position | None) -> Position:
+    return END if position is None else position
+
+
+async def _place(
+    target: Target,
+    source: Side,
+    topic: str,
+    into: str,
+    partition: int,
+    begin: int,
+    end: int,
+    options: ReplayOptions,
+    note: Callable[[str], None],
+) -> tuple[int, int]:
+    """The partition, and where to go on in it."""
+    from klog.ops.copy_target import AT_END
+    from klog.record.source_mark import Source
+
+    where = TopicPartition(into, partition)
+    origin = Source(source.cluster_id, topic, partition)
+    log = target.log(where)
+    log.limits[origin] = begin, end
+    await target.find(where, origin, below=AT_END if options.again else None)
+    at = log.next_of(origin, begin)
+    if at > begin:
+        known = f"{where} has {topic}-{partition} up to {at - 1}"
+        note(f"{known}: nothing is left of {begin} to {end}" if at >= end else f"{known}: going on from there")
+    return partition, at
+
+
+async def _pace(
+    cluster: Cluster, topic: str, ranges: dict[int, tuple[int, int]], options: ReplayOptions
+) -> Pace | None:
+    from klog.ops.copy_pace import AsWritten, AtRate
+    from klog.ops.resolve import timestamps
+
+    if options.rate is not None:
+        return AtRate(options.rate)
+    if options.speed is None:
+        return None
+    first = await timestamps(cluster, topic, {one: begin for one, (begin, end) in ranges.items() if begin < end})
+    return AsWritten(options.speed, min((time_ms for time_ms in first.values() if time_ms is not None), default=0))
+
+
+def _row(topic: str, copy: PartitionCopy, error: KlogError | None) -> ReplayedRange:
+    return ReplayedRange(
+        topic,
+        copy.source.partition,
+        copy.begin,
+        copy.position,
+        copy.messages,
+        copy.bytes,
+        None if error is None else error.code,
+        None if error is None else error.message,
+    )
