@@ -1,11 +1,13 @@
-"""``klog group``: groups of consumers, live and dead: who is in them, how far behind they are."""
+"""``klog group``: groups of consumers, live and dead: who is in them, how far behind they are, where they go on."""
 
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -14,17 +16,21 @@ from klog.cli.command import Noun
 from klog.cli.complete import remember_groups
 from klog.cli.flags import limit
 from klog.cli.invocation import Invocation, is_terminal
-from klog.cli.words import Group, OptionalGroups, Regex, TopicFlag
+from klog.cli.words import Group, OptionalGroups, Partitions, Regex, TopicFlag, all_partitions, position
 from klog.errors import KlogError, UsageError
 from klog.render import Format, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from klog.client.cluster import Cluster
+    from klog.coordination.zookeeper import ZooKeeper
     from klog.ops.group_lag import LagRow
+    from klog.ops.rewind import Plan
 
-group = Noun("group", "Groups of consumers: list, describe, lag, rewind, copy, delete.")
+group = Noun("group", "Consumer groups: members, lag, rewind, copy, delete.")
 
+CHANGES = "klog.ops.offset_changes:OffsetChange"
 WATCH_EVERY_S = 2.0
 LINES_KEPT = 4
 """Of a terminal's height: the header, what was left out, the sum, and the cursor's line."""
@@ -81,8 +87,8 @@ async def lag(
         bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C; in a pipe as JSON Lines.")
     ] = False,
     every: Annotated[
-        float, typer.Option("--every", metavar="DURATION", parser=limit, help="How often, with --watch.")
-    ] = WATCH_EVERY_S,
+        float | None, typer.Option("--every", metavar="DURATION", parser=limit, help="How often, with --watch (2s).")
+    ] = None,
 ) -> Report | None:
     """Show how far groups are behind: in messages (exact), in bytes, and in time.
 
@@ -104,8 +110,128 @@ async def lag(
     if not watch:
         rows, footer, notes = await look()
         return invocation.report(rows, footer=footer, notes=notes)
-    await _watch(invocation, look, every)
+    await _watch(invocation, look, every or WATCH_EVERY_S)
     return None
+
+
+@group.command("rewind", rows=CHANGES, asks=True)
+async def rewind(
+    invocation: Invocation,
+    name: Group,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="POSITION", help="start, end, 1000, +10, -10, @2026-02-01T10:00:00Z, @-1h."),
+    ] = None,
+    topics: TopicFlag = None,
+    partitions: Partitions = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also while members live: they are fenced, and have to join again.")
+    ] = False,
+    undo: Annotated[
+        Path | None, typer.Option("--undo", metavar="FILE", help="In place of --to: take back what wrote this file.")
+    ] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Also for a group that is not there yet; -t says for which topics.")
+    ] = False,
+) -> Report:
+    """Set where a group goes on reading: forward or back, in all topics it has committed in, or in those named.
+
+    Asks first, with a preview. Refused while members live; the check and the write are one step. What the log does not
+    have is moved to its start or its end, with a word about it. An undo file is written first.
+    """
+    from klog.ops import offset_changes
+    from klog.ops import rewind as rewinding
+
+    if (to is None) == (undo is None):
+        raise UsageError("where to? --to POSITION, or --undo FILE, and not both")
+    if undo is not None and (topics or partitions or create):
+        raise UsageError("an undo file says which partitions: -t, -p and --create do not go with it")
+    point = position(to, "--to") if to is not None else None
+    chosen = all_partitions(partitions)
+    cluster, session = await invocation.cluster(), await invocation.zookeeper()
+    if point is not None:
+        plan = await rewinding.plan_rewind(
+            cluster, session, name, point, topics=topics or (), partitions=chosen, create=create
+        )
+    else:
+        assert undo is not None
+        plan = await _plan_undo(cluster, session, name, undo)
+    hint = "stop them first, or --force: they are fenced, and have to join again"
+    members = await rewinding.members_of(session, name)
+    if members and not force:
+        await rewinding.refuse_members(session, [name], hint)
+    summary = offset_changes.in_words(plan.rows)
+    if not plan.changes:
+        return invocation.report(plan.rows, footer=summary, notes=tuple(plan.notes))
+    question = f"Rewind group {name}: {summary}"
+    if members:
+        question += f"; {rewinding.fencing_in_words(members)}"
+    _say(invocation, plan.notes)
+    invocation.confirm(question, invocation.report(plan.rows))
+    kept = write_undo(invocation, plan)
+    fenced = await rewinding.carry_out(session, plan, force=force, hint=hint)
+    notes = (f"fenced: {one}" for one in fenced)
+    return invocation.report(plan.rows, footer=summary, notes=(*notes, kept))
+
+
+@group.command("delete", rows=CHANGES, asks=True)
+async def delete(invocation: Invocation, name: Group) -> Report:
+    """Delete a group without members: what it has committed, and that it was there. Asks first."""
+    from klog.ops import rewind as rewinding
+
+    session = await invocation.zookeeper()
+    plan = await rewinding.plan_deletion(session, name)
+    await rewinding.refuse_members(session, [name])
+    question = f"Delete group {name}, with its offsets in {len(plan.rows)} partitions"
+    invocation.confirm(question, invocation.report(plan.rows))
+    kept = write_undo(invocation, plan) if plan.rows else ""
+    await rewinding.delete_group(session, name)
+    return invocation.report(plan.rows, footer=f"group {name} is deleted", notes=(kept,))
+
+
+@group.command("copy", rows=CHANGES)
+async def copy(
+    invocation: Invocation,
+    name: Group,
+    target: Annotated[str, typer.Argument(metavar="NEW-GROUP", help="The group that gets the same offsets.")],
+) -> Report:
+    """Give a new group the offsets of another, with their metadata; refused where it has any already."""
+    from klog.ops import rewind as rewinding
+
+    cluster, session = await invocation.cluster(), await invocation.zookeeper()
+    plan = await rewinding.plan_copy(cluster, session, name, target)
+    await rewinding.refuse_members(session, [target])
+    await rewinding.carry_out(session, plan)
+    return invocation.report(plan.rows, footer=f"group {target} goes on where {name} stands")
+
+
+def write_undo(invocation: Invocation, plan: Plan) -> str:
+    """The undo file is written; what tells where it is and how it is used."""
+    from klog.cli.target import klog_home
+    from klog.ops import rewind as rewinding
+
+    path = rewinding.undo_path(klog_home(), plan.group)
+    rewinding.write_undo(path, plan)
+    return f"the way back: klog group rewind {shlex.quote(plan.group)} --undo {shlex.quote(str(path))}"
+
+
+def _say(invocation: Invocation, notes: Sequence[str]) -> None:
+    for note in notes:
+        invocation.say(note)
+
+
+async def _plan_undo(cluster: Cluster, session: ZooKeeper, name: str, path: Path) -> Plan:
+    from klog.ops import offset_files
+    from klog.ops import rewind as rewinding
+
+    lines, bad = offset_files.read(path)
+    others = [one for one in offset_files.groups_in(lines) if one != name]
+    if others:
+        raise UsageError(f"{path} is of group {others[0]!r}, not of {name!r}")
+    plans, missing = await rewinding.plan_lines(cluster, session, lines)
+    if bad or missing or not plans:
+        raise UsageError(f"{path} cannot be taken back: {(*bad, *missing, 'it names no offsets')[0]}")
+    return plans[0]
 
 
 async def _watch(invocation: Invocation, look: Callable[[], Any], every_s: float) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
+from klog.cli.words import OptionalGroups
 
 zk = Noun("zk", "What stands in ZooKeeper: registries and raw znodes.")
 
@@ -28,6 +29,22 @@ async def topics(invocation: Invocation) -> list[Any]:
     from klog.ops import registries
 
     return await registries.list_topics(await invocation.zookeeper())
+
+
+@zk.command("groups", rows="klog.ops.registries:GroupEntry")
+async def groups(invocation: Invocation, names: OptionalGroups = None) -> list[Any]:
+    """Show the consumer registry, decoded: who holds each group, and which consumers live."""
+    from klog.ops import registries
+
+    return await registries.list_groups(await invocation.zookeeper(), names or ())
+
+
+@zk.command("owners", rows="klog.ops.registries:OwnerEntry")
+async def owners(invocation: Invocation, names: OptionalGroups = None) -> list[Any]:
+    """Show the ownership registry, decoded: which consumer of a group reads which partition."""
+    from klog.ops import registries
+
+    return await registries.list_owners(await invocation.zookeeper(), names or ())
 
 
 @zk.command("isr", rows="klog.ops.registries:IsrEntry")

@@ -351,7 +351,7 @@ def _groups(facts: Facts, metadata: Metadata, max_lag: int | None) -> Iterator[F
     for one in facts.groups:
         what = f"group {one.group}, partition {one.partition}"
         if one.partition.topic not in metadata.topics:
-            do = f"delete /consumers/{one.group}/offsets/{one.partition.topic}"
+            do = f"`klog group delete {one.group}`, or delete /consumers/{one.group}/offsets/{one.partition.topic}"
             yield Finding(WARNING, what, "no such topic", "a topic", do, "offset-without-topic")
         elif one.start is not None and one.offset < one.start:
             found = f"offset {one.offset} is below the log's start"
@@ -359,11 +359,12 @@ def _groups(facts: Facts, metadata: Metadata, max_lag: int | None) -> Iterator[F
             yield Finding(WARNING, what, found, f"{one.start} or later", do, "offset-below-start")
         elif one.end is not None and one.offset > one.end:
             found = f"offset {one.offset} is behind the log's end"
-            do = "see whether the topic was made again, then rewind the group"
+            do = f"see whether the topic was made again, then `klog group rewind {one.group} --to end`"
             yield Finding(WARNING, what, found, f"{one.end} at most", do, "offset-behind-end")
         elif max_lag is not None and one.lag is not None and one.lag > max_lag:
             found = f"lags by {one.lag:,} messages"
-            yield Finding(WARNING, what, found, f"at most {max_lag:,}", "look at its consumers", "lag")
+            do = f"look at its consumers: `klog group describe {one.group}`"
+            yield Finding(WARNING, what, found, f"at most {max_lag:,}", do, "lag")
 
 
 RULES: Final[dict[str, tuple[Rule, ...]]] = {

@@ -94,8 +94,8 @@ async def lag(
 ) -> list[LagRow]:
     """A row for each partition that these groups, or all, have committed in or own; by group, topic and partition.
 
-    NoSuchThing for a group, UnknownTopicOrPartition for a topic that is not there. A partition whose leader does not
-    answer is a failed row. ``times`` False leaves LAG-MS out, and saves a request a leader.
+    GroupIdNotFound for a group, UnknownTopicOrPartition for a topic that is not there. A partition whose leader does
+    not answer is a failed row. ``times`` False leaves LAG-MS out, and saves a request a leader.
     """
     positions, metadata = await asyncio.gather(
         asyncio.to_thread(read_positions, zookeeper, groups, topics), cluster.metadata(fresh=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from klog.coordination import committed, consumers, group_slots, group_states
 from klog.coordination.group_states import COORDINATOR, FREE, ZOOKEEPER, GroupState
-from klog.errors import NoSuchThing, PeerError
+from klog.errors import GroupIdNotFound, PeerError
 from klog.names import TopicPartition
 from klog.protocol.consumer_protocol import PROTOCOL_TYPE, assigned_partitions
 
@@ -115,7 +115,7 @@ async def list_groups(zookeeper: ZooKeeper, pattern: str | None = None, *, regex
 
 
 async def describe_group(zookeeper: ZooKeeper, group: str) -> tuple[GroupRow, list[MemberRow]]:
-    """A group and its members, a row a partition that they read; NoSuchThing where it is not there."""
+    """A group and its members, a row a partition that they read; GroupIdNotFound where it is not there."""
     return await asyncio.to_thread(_describe, zookeeper, group)
 
 
@@ -182,13 +182,13 @@ def names(zookeeper: ZooKeeper) -> list[str]:
 
 
 def check_known(zookeeper: ZooKeeper, wanted: Sequence[str]) -> None:
-    """NoSuchThing, naming all that are not there."""
+    """GroupIdNotFound, naming all that are not there."""
     known = names(zookeeper)
     missing = [one for one in dict.fromkeys(wanted) if one not in known]
     if not missing:
         return
     near = get_close_matches(missing[0], known, n=2)
-    raise NoSuchThing(
+    raise GroupIdNotFound(
         f"there is no group {' and no group '.join(map(repr, missing))} on ZooKeeper {zookeeper.address}",
         hint=f"did you mean {' or '.join(near)}?" if near else "`klog group list` shows those there are",
     )

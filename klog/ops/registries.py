@@ -7,12 +7,12 @@ no chroot is ever made: a session on a missing one is refused by `ZooKeeper.star
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from klog.coordination import brokers, controller, partition_states, paths, topics
+from klog.coordination import brokers, consumers, controller, group_states, partition_states, paths, topics
 from klog.errors import NoNode, UsageError
 
 if TYPE_CHECKING:
@@ -91,6 +91,42 @@ class ControllerEntry:
     broker: int
     epoch: int
     timestamp: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEntry:
+    """One ``/klog/groups/<g>``, which says who holds the group, or one ``/consumers/<g>/ids/<id>``, a live consumer.
+
+    `subscription`: topic, or filter, to the number of threads; `pattern` as 0.8 has it.
+    """
+
+    path: str
+    version: int
+    session: str | None
+    group: str
+    way: str | None
+    generation: int | None
+    members: int | None
+    consumer: str | None
+    pattern: str | None
+    subscription: Mapping[str, int] | None
+    timestamp: datetime | None
+    protocol: str | None = field(metadata={"wide": True})
+    assigned: bool | None = field(metadata={"wide": True})
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerEntry:
+    """One ``/consumers/<g>/owners/<t>/<p>``. `claim`: how often the partition was claimed, where consumers do that."""
+
+    path: str
+    version: int
+    session: str | None
+    group: str
+    topic: str
+    partition: int
+    owner: str
+    claim: int | None = field(metadata={"wide": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +264,91 @@ async def show_controller(zookeeper: ZooKeeper) -> list[ControllerEntry]:
         ControllerEntry(
             paths.CONTROLLER, term.version, _session(term.session), term.broker_id, term.epoch, _time(term.timestamp_ms)
         )
+    ]
+
+
+async def list_groups(zookeeper: ZooKeeper, wanted: Sequence[str] = ()) -> list[GroupEntry]:
+    """Who holds each group and which consumers live, of these groups or all; GroupIdNotFound."""
+    return await asyncio.to_thread(_groups, zookeeper, wanted)
+
+
+def _groups(zookeeper: ZooKeeper, wanted: Sequence[str]) -> list[GroupEntry]:
+    from klog.ops import groups
+
+    if wanted:
+        groups.check_known(zookeeper, wanted)
+    names = list(wanted) or groups.names(zookeeper)
+    states = group_states.read_many(zookeeper, names)
+    live = consumers.live(zookeeper, names)
+    rows = []
+    for name in names:
+        state = states[name]
+        if state.version >= 0:
+            rows.append(
+                GroupEntry(
+                    path=paths.group(name),
+                    version=state.version,
+                    session=None,
+                    group=name,
+                    way=state.way or None,
+                    generation=state.generation,
+                    members=len(state.members),
+                    consumer=None,
+                    pattern=None,
+                    subscription=None,
+                    timestamp=_time(state.modified_ms),
+                    protocol=state.protocol or state.protocol_type or None,
+                    assigned=state.is_assigned,
+                )
+            )
+        rows += [
+            GroupEntry(
+                path=paths.consumer_id(name, one.consumer_id),
+                version=0,
+                session=_session(one.session),
+                group=name,
+                way=None,
+                generation=None,
+                members=None,
+                consumer=one.consumer_id,
+                pattern=one.pattern,
+                subscription=one.subscription,
+                timestamp=_time(one.timestamp_ms),
+                protocol=None,
+                assigned=None,
+            )
+            for one in live[name]
+        ]
+    return rows
+
+
+async def list_owners(zookeeper: ZooKeeper, wanted: Sequence[str] = ()) -> list[OwnerEntry]:
+    """Which thread of which consumer owns which partition, of these groups or all; GroupIdNotFound."""
+    return await asyncio.to_thread(_owners, zookeeper, wanted)
+
+
+def _owners(zookeeper: ZooKeeper, wanted: Sequence[str]) -> list[OwnerEntry]:
+    from klog.ops import groups
+
+    if wanted:
+        groups.check_known(zookeeper, wanted)
+    names = list(wanted) or groups.names(zookeeper)
+    owned = [(name, one) for name, some in consumers.owners(zookeeper, names).items() for one in sorted(some)]
+    where = [paths.consumer_owner(name, *one) for name, one in owned]
+    nodes = zookeeper.get_many([*where, *(paths.claim(name, *one) for name, one in owned)])
+    return [
+        OwnerEntry(
+            path=path,
+            version=node.stat.version,
+            session=_session(node.stat.owner_session),
+            group=name,
+            topic=one.topic,
+            partition=one.partition,
+            owner=node.data.decode("utf-8", "replace"),
+            claim=claim.stat.version if claim is not None else None,
+        )
+        for (name, one), path, node, claim in zip(owned, where, nodes[: len(where)], nodes[len(where) :], strict=True)
+        if node is not None
     ]
 
 
