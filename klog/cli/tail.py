@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 from typing import Annotated, Any, Literal
 
@@ -14,6 +13,7 @@ from klog.cli.command import top_command
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.words import Partitions, Properties, Topics, all_partitions, position_range, settings
 from klog.errors import UsageError
+from klog.ops.units import parse_duration_ms
 from klog.render import Format
 
 LAST_ON_TERMINAL = 10
@@ -44,14 +44,29 @@ async def tail(
     form: Annotated[
         str | None,
         typer.Option(
-            "-f", "--format", metavar="FORMAT", help="How to write each message: %t %p %o %k %s %h %T %K %S, as kcat."
+            "-f",
+            "--format",
+            metavar="FORMAT",
+            help="How to write each message: %t %p %o %k %s %h %T %K %S as kcat, %v{hex}, %d{strftime[%T]}, %].",
         ),
     ] = None,
     grep: Annotated[
-        str | None, typer.Option("--grep", metavar="RE", help="Only values in which this is found.")
+        str | None, typer.Option("--grep", metavar="RE", help="Only messages in whose value this is found.")
+    ] = None,
+    grep_key: Annotated[
+        str | None, typer.Option("--grep-key", metavar="RE", help="Only messages in whose key this is found.")
     ] = None,
     merge: Annotated[
         Literal["time"] | None, typer.Option("--merge", metavar="time", help="Over partitions in the order of time.")
+    ] = None,
+    settle: Annotated[
+        int | None,
+        typer.Option(
+            "--settle",
+            metavar="DURATION",
+            parser=parse_duration_ms,
+            help="With --merge: how long what comes waits for what is earlier (500ms).",
+        ),
     ] = None,
     properties: Properties = None,
 ) -> None:
@@ -59,6 +74,11 @@ async def tail(
 
     Without a position: on a terminal the last 10, then what comes; in a pipe, what comes. `--output jsonl` writes whole
     messages, and `klog produce -i jsonl` takes them in again.
+
+    Regular expressions are searched in bytes; in null nothing is found. With `-n` it is the last N that are searched.
+
+    `--merge time` orders exactly what is there when it begins. What comes then waits `--settle` for messages of other
+    partitions that are earlier; one that comes later than that is shown late.
     """
     from klog.ops import tail as tailing
 
@@ -69,8 +89,8 @@ async def tail(
         )
     if offset is not None and last is not None:
         raise UsageError("-o says where to begin, and so does -n: choose")
-    if grep is not None:
-        _check_expression(grep)
+    if settle is not None and merge is None:
+        raise UsageError("--settle is for --merge time", hint="without it nothing waits")
     options = tailing.TailOptions(
         partitions=all_partitions(partitions),
         offset=position_range(offset, "-o") if offset is not None else None,
@@ -80,9 +100,12 @@ async def tail(
         output=_output(invocation.shared.output, form),
         format=form,
         grep=grep,
+        grep_key=grep_key,
         merge_by_time=merge == "time",
+        settle_s=tailing.SETTLE_S if settle is None else settle / 1000,
         librdkafka=settings(properties),
     )
+    tailing.check_options(options)
     cluster = await invocation.cluster()
     reading = asyncio.ensure_future(tailing.tail(cluster, topics, options, sys.stdout.buffer, note=invocation.say))
     try:
@@ -117,10 +140,3 @@ def _output(output: Format | None, form: str | None) -> Literal["value", "format
     if form is not None and output is not None:
         raise UsageError("-f and --output jsonl both say how messages are written: choose")
     return "format" if form is not None else "jsonl" if output is Format.JSONL else "value"
-
-
-def _check_expression(text: str) -> None:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise UsageError(f"--grep {text!r} is no regular expression: {error}") from None

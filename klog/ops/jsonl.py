@@ -12,10 +12,18 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
 from klog.errors import UsageError
+
+EPOCH_DIGITS = 15
+"""Milliseconds beyond the years that Python has are written as a number of at least so many digits."""
+
+TIMES_KEPT = 10_000
+"""Times whose text a `LineWriter` remembers: of what is read in order, more than are met at once."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -60,6 +68,59 @@ def to_line(topic: str, partition: int, offset: int, content: Content) -> str:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
 
 
+class LineWriter:
+    """Many messages as lines, the same ones that `to_line` gives, in a quarter of the time.
+
+    What a tail costs is what it does for each message. So nothing is made of a message but the texts of its parts,
+    which go into a template; those of its partition and of its time are remembered.
+    """
+
+    def __init__(self) -> None:
+        self._heads: dict[tuple[str, int], str] = {}
+        self._times: dict[int | None, str] = {}
+        self._seconds: dict[int, str] = {}
+
+    def lines(self, messages: Iterable[Any]) -> bytes:
+        """The lines of confluent-kafka's messages, a newline behind each."""
+        heads, times, lines = self._heads, self._times, list[str]()
+        for message in messages:
+            key, value, headers = message.key(), message.value(), message.headers()
+            place = message.topic(), message.partition()
+            timestamp_ms = timestamp_of(message)
+            key_text, key_encoding = ("null", "null") if key is None else _json(key)
+            text, encoding = ("null", "null") if value is None else _json(value)
+            lines.append(
+                f"{heads.get(place) or self._head(*place)}{message.offset()},"
+                f'"timestamp":{times.get(timestamp_ms) or self._time(timestamp_ms)},'
+                f'"key":{key_text},"value":{text},"headers":{_json_headers(headers) if headers else "[]"},'
+                f'"key_encoding":{key_encoding},"value_encoding":{encoding}}}'
+            )
+        lines.append("")
+        return "\n".join(lines).encode()
+
+    def _head(self, topic: str, partition: int) -> str:
+        head = f'{{"topic":{encode_basestring(topic)},"partition":{partition},"offset":'
+        self._heads[topic, partition] = head
+        return head
+
+    def _time(self, timestamp_ms: int | None) -> str:
+        if timestamp_ms is None:
+            return "null"
+        second, ms = divmod(timestamp_ms, 1000)
+        begun = self._seconds.get(second)
+        if begun is None:
+            text = rfc3339(timestamp_ms)
+            if not text.endswith("Z"):
+                return f'"{text}"'
+            if len(self._seconds) >= TIMES_KEPT:
+                self._seconds.clear()
+            begun = self._seconds[second] = text[:-4]
+        if len(self._times) >= TIMES_KEPT:
+            self._times.clear()
+        shown = self._times[timestamp_ms] = f'"{begun}{ms:03d}Z"'
+        return shown
+
+
 def from_line(line: bytes) -> Content:
     """The message of a line; UsageError says what is wrong with it."""
     try:
@@ -78,6 +139,28 @@ def from_line(line: bytes) -> Content:
         _headers(row.get("headers")),
         _timestamp(row.get("timestamp")),
     )
+
+
+def timestamp_of(message: Any) -> int | None:
+    """The timestamp of confluent-kafka's message in ms; None where it has none."""
+    kind, timestamp_ms = message.timestamp()
+    return timestamp_ms if kind and timestamp_ms >= 0 else None
+
+
+def _json(content: bytes) -> tuple[str, str]:
+    """Text and encoding of what is not null, as JSON."""
+    try:
+        return encode_basestring(content.decode()), '"utf-8"'
+    except UnicodeDecodeError:
+        return f'"{b64encode(content).decode()}"', '"base64"'
+
+
+def _json_headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
+    rows = []
+    for name, content in headers:
+        text, encoding = ("null", "null") if content is None else _json(content)
+        rows.append(f'{{"key":{encode_basestring(name)},"value":{text},"encoding":{encoding}}}')
+    return f"[{','.join(rows)}]"
 
 
 def _text(content: bytes | None) -> tuple[str | None, str | None]:
@@ -125,6 +208,8 @@ def _timestamp(value: Any) -> int | None:
         return None
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
         return value
+    if isinstance(value, str) and len(value) >= EPOCH_DIGITS and value.isascii() and value.isdigit():
+        return int(value)
     try:
         moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):

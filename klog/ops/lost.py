@@ -161,7 +161,7 @@ async def show(
     form: str | None = None,
 ) -> tuple[int, int]:
     """Write the messages of stretches as tail does; how many, and how many bytes were no messages."""
-    from klog.ops.reader import Shower
+    from klog.ops.shower import Shower
     from klog.ops.tail import TailOptions
 
     shower = Shower(TailOptions(output=output, format=form))

@@ -1,18 +1,16 @@
 """The thread that reads: from librdkafka's queue to a stream of bytes.
 
-Strategy: one wait for a message, then whatever else is there, in runs of up to ten thousand that are written by one
-call: a message that comes alone is shown at once, and a backlog passes at librdkafka's pace. A Reader belongs to the
-thread that runs `run`.
+Strategy: one wait for a message, then whatever else is there, in runs of some hundred that are written by one call: a
+message that comes alone is shown at once, and a backlog passes at librdkafka's pace. A Reader belongs to the thread
+that runs `run`.
 """
 
 from __future__ import annotations
 
 import heapq
-import re
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
@@ -20,56 +18,25 @@ from confluent_kafka import TopicPartition as Assigned
 
 from klog.errors import KlogError, TimedOut, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
-from klog.ops.formats import compile_format, headers_of, timestamp_of
-from klog.ops.jsonl import Content, to_line
+from klog.ops.jsonl import timestamp_of
 from klog.ops.sender import silent_logger
+from klog.ops.shower import Message, Shower
+from klog.ops.time_merge import Place, TimeMerge
 
 if TYPE_CHECKING:
     from klog.ops.tail import Span, TailOptions, TailSummary
 
-RUN_MESSAGES = 10_000
+RUN_MESSAGES = 500
+"""Taken at once. With runs of some thousand, the memory of each is given back to the system and asked for again, which
+costs more than all else (seen: twice the CPU with ten thousand)."""
+
 WAIT_S = 0.1
 """How long one wait for a message lasts: the time in which a stop is noticed."""
 
 DELETION_MS = 5000
 """How long a topic may be missing from the brokers' answers before it is taken for deleted."""
 
-MERGE_BUFFER_MESSAGES = 20_000
-"""What one partition may be ahead of the others while messages are put in the order of time."""
-
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
-
-Message = Any
-"""confluent-kafka's, which has no types."""
-
-
-class Shower:
-    """From messages to the bytes that show them, as the options say."""
-
-    def __init__(self, options: TailOptions) -> None:
-        """Raises UsageError for a format or a regular expression that is none."""
-        self._grep = None
-        if options.grep is not None:
-            try:
-                self._grep = re.compile(options.grep.encode())
-            except re.error as error:
-                raise UsageError(f"--grep {options.grep!r} is no regular expression: {error}") from None
-        if options.format is not None:
-            self._show: Callable[[list[Message]], bytes] = _formatted(compile_format(options.format))
-        elif options.output == "jsonl":
-            self._show = _json_lines
-        else:
-            self._show = _values
-
-    def wanted(self, messages: list[Message]) -> list[Message]:
-        """Those whose value has what is searched for."""
-        if self._grep is None:
-            return messages
-        search = self._grep.search
-        return [message for message in messages if search(message.value() or b"")]
-
-    def show(self, messages: list[Message]) -> bytes:
-        return self._show(messages)
 
 
 class Reader:
@@ -89,7 +56,7 @@ class Reader:
         timeout_s: float,
     ) -> None:
         """``follow``: go on behind the ends of the spans. Raises UsageError for options that make no sense."""
-        self._shower = Shower(options)
+        self._shower = Shower(options, self._watermark)
         self._options = options
         self._spans = spans
         self._sink = sink
@@ -98,13 +65,15 @@ class Reader:
         self._stop = stop
         self._note = note
         self._timeout_s = timeout_s
-        self._ends: dict[tuple[str, int], int] = {}
-        self._open: set[tuple[str, int]] = set()
+        self._ends: dict[Place, int] = {}
+        self._open: set[Place] = set()
         """Partitions whose end was not reached yet."""
+        self._paused: set[Place] = set()
         self._messages = 0
         self._bytes = 0
         self._trouble: str | None = None
         self._gone: str | None = None
+        self._merge = TimeMerge((one.topic, one.partition) for one in spans) if options.merge_by_time else None
         try:
             self._consumer = Consumer(self._settings(bootstrap))
         except KafkaException as error:
@@ -161,8 +130,8 @@ class Reader:
         self._assign({key: span.begin for key, span in wanted.items()})
         if self._options.last is not None:
             self._show_last(self._options.last)
-        elif self._options.merge_by_time:
-            self._show_merged()
+        elif self._merge is not None:
+            self._merge_to_the_ends(self._merge)
         else:
             while self._open and not self._is_done:
                 self._write(self._next_run())
@@ -185,31 +154,18 @@ class Reader:
                 self._note(f"{self._earlier} earlier: -o start")
         self._write([row[-1] for row in sorted(newest)])
 
-    def _show_merged(self) -> None:
-        """All messages in the order of time: of what the partitions have next, the earliest."""
-        waiting: dict[tuple[str, int], deque[Message]] = {key: deque() for key in self._open}
-        paused: set[tuple[str, int]] = set()
-        while not self._is_done and (self._open or any(waiting.values())):
-            for message in self._next_run() if self._open else ():
-                waiting[message.topic(), message.partition()].append(message)
-            for key, buffer in waiting.items():
-                if len(buffer) > MERGE_BUFFER_MESSAGES and key not in paused:
-                    self._consumer.pause([Assigned(*key)])
-                    paused.add(key)
-            heads = [_by_time(buffer[0]) for buffer in waiting.values() if buffer]
-            heapq.heapify(heads)
-            ordered = []
-            while heads and all(waiting[key] for key in self._open):
-                message = heapq.heappop(heads)[-1]
-                buffer = waiting[message.topic(), message.partition()]
-                ordered.append(buffer.popleft())
-                if buffer:
-                    heapq.heappush(heads, _by_time(buffer[0]))
-            self._write(ordered)
-            starved = [key for key in paused if len(waiting[key]) < MERGE_BUFFER_MESSAGES // 2]
+    def _merge_to_the_ends(self, merge: TimeMerge) -> None:
+        """All messages in the order of time; a partition that is far ahead of the others waits for them."""
+        held: set[Place] = set()
+        while not self._is_done and (self._open or merge):
+            merge.add(self._next_run() if self._open else ())
+            self._write(merge.ready(self._open))
+            crowded, starved = merge.crowded() - held, merge.starved(held)
+            if crowded:
+                self._pause(crowded)
             if starved:
-                self._consumer.resume([Assigned(*key) for key in starved])
-                paused.difference_update(starved)
+                self._resume(starved)
+            held = (held | crowded) - starved
 
     # --- What comes ---
 
@@ -221,50 +177,83 @@ class Reader:
                 for one, span in self._spans.items()
             }
         )
+        if self._merge is not None:
+            self._merge_on(self._merge, self._options.settle_s)
         while not self._is_done:
             self._write(self._next_run())
 
+    def _merge_on(self, merge: TimeMerge, settle_s: float) -> None:
+        """What comes, each message after it has waited for earlier ones of other partitions."""
+        while not self._is_done:
+            oldest = merge.oldest_arrival
+            wait_s = WAIT_S if oldest is None else min(max(oldest + settle_s - time.monotonic(), 0.0), WAIT_S)
+            if merge.is_full:
+                self._stop.wait(wait_s)  # librdkafka's own queue fills up then, and fetching stops
+            else:
+                merge.add(self._next_run(wait_s), time.monotonic())
+            self._write(merge.settled(time.monotonic() - settle_s))
+
     # --- librdkafka ---
 
-    def _assign(self, offsets: Mapping[tuple[str, int], int]) -> None:
+    def _assign(self, offsets: Mapping[Place, int]) -> None:
         self._assigned = offsets
+        self._resume(self._paused)  # librdkafka keeps a pause across assignments
         self._consumer.assign([Assigned(topic, partition, offset) for (topic, partition), offset in offsets.items()])
         self._last_heard = time.monotonic()
 
-    def _next_run(self) -> list[Message]:
+    def _pause(self, places: Collection[Place]) -> None:
+        self._consumer.pause([Assigned(*place) for place in places])
+        self._paused.update(places)
+
+    def _resume(self, places: Collection[Place]) -> None:
+        self._consumer.resume([Assigned(*place) for place in places])
+        self._paused.difference_update(list(places))
+
+    def _next_run(self, wait_s: float = WAIT_S) -> list[Message]:
         """What has come, without what lies behind the ends; empty after a while of nothing."""
-        first = self._consumer.poll(WAIT_S)
+        first = self._consumer.poll(wait_s)
         if self._gone is not None:
             raise UnknownTopicOrPartition(f"the topic was deleted: {self._gone}")
         if first is None:
-            waited_s = time.monotonic() - self._last_heard
-            if self._open and waited_s > self._timeout_s:
-                missing = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self._open)[:5])
-                raise TimedOut(
-                    f"nothing came for {self._timeout_s:g} s, and the end of {missing} was not reached"
-                    + (f" ({self._trouble})" if self._trouble else "")
-                )
+            self._check_patience()
             return []
         self._last_heard = time.monotonic()
-        run = [first, *self._consumer.consume(RUN_MESSAGES - 1, 0)]
-        ends = self._ends
-        if not ends:
-            return [message for message in run if message.error() is None or self._heard(message)]
-        kept = []
-        for message in run:
-            if message.error() is not None:
-                self._heard(message)
-                continue
-            key = (message.topic(), message.partition())
-            left = ends.get(key, 0) - message.offset()
-            if left > 0:
-                kept.append(message)
-            if left <= 1:
-                self._open.discard(key)
-        return kept
+        taken = [first, *self._consumer.consume(RUN_MESSAGES - 1, 0)]
+        run = [message for message in taken if message.error() is None]
+        if len(run) < len(taken):
+            for message in taken:
+                if message.error() is not None:
+                    self._heard(message)
+        return self._before_the_ends(run) if self._ends and run else run
 
-    def _heard(self, message: Message) -> bool:
-        """Deal with what is no message; always False."""
+    def _check_patience(self) -> None:
+        waited_s = time.monotonic() - self._last_heard
+        if self._open and waited_s > self._timeout_s:
+            missing = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self._open)[:5])
+            raise TimedOut(
+                f"nothing came for {self._timeout_s:g} s, and the end of {missing} was not reached"
+                + (f" ({self._trouble})" if self._trouble else "")
+            )
+
+    def _before_the_ends(self, run: list[Message]) -> list[Message]:
+        """A run without what lies behind the ends; partitions whose end it reaches are open no longer.
+
+        The last message of each partition in the run says whether any of them has to be looked at one by one.
+        """
+        ends, beyond = self._ends, []
+        for place, offset in {(one.topic(), one.partition()): one.offset() for one in run}.items():
+            end = ends.get(place, 0)
+            if offset >= end - 1:
+                self._open.discard(place)
+                if offset >= end:
+                    beyond.append(place)
+        if not beyond:
+            return run
+        self._pause(beyond)
+        return [one for one in run if one.offset() < ends.get((one.topic(), one.partition()), 0)]
+
+    def _heard(self, message: Message) -> None:
+        """Deal with what is no message."""
         error, key = message.error(), (message.topic(), message.partition())
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
@@ -278,7 +267,6 @@ class Reader:
             self._gone = f"{key[0]}-{key[1]}: {error.str()}"
         elif not error.retriable():
             raise KlogError(f"{key[0]}-{key[1]}: {error.str()}")
-        return False
 
     def _go_on_at_the_start(self, topic: str, partition: int) -> None:
         """Assign all partitions anew, this one at its start: a partition in error takes no seek."""
@@ -300,6 +288,11 @@ class Reader:
             self._trouble = text
             self._note(f"{text} (trying again)")
 
+    def _watermark(self, topic: str, partition: int) -> int:
+        """The high watermark as the last fetch has told it; -1 where none has."""
+        marks = self._consumer.get_watermark_offsets(Assigned(topic, partition), cached=True)
+        return max(int(marks[1]), -1) if marks else -1
+
     # --- The sink ---
 
     def _write(self, messages: list[Message]) -> None:
@@ -318,23 +311,3 @@ class Reader:
 def _by_time(message: Message) -> tuple[int, str, int, int, Message]:
     """Ordered by time, then by place: no two are equal, so the message itself is never compared."""
     return timestamp_of(message) or 0, message.topic(), message.partition(), message.offset(), message
-
-
-def _values(messages: list[Message]) -> bytes:
-    """A newline after each; null is an empty line."""
-    values = [message.value() or b"" for message in messages]
-    values.append(b"")
-    return b"\n".join(values)
-
-
-def _json_lines(messages: list[Message]) -> bytes:
-    lines = []
-    for message in messages:
-        content = Content(message.key(), message.value(), headers_of(message), timestamp_of(message))
-        lines.append(to_line(message.topic(), message.partition(), message.offset(), content))
-    lines.append("")
-    return "\n".join(lines).encode()
-
-
-def _formatted(show: Callable[[Message], bytes]) -> Callable[[list[Message]], bytes]:
-    return lambda messages: b"".join(map(show, messages))

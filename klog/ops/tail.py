@@ -23,13 +23,20 @@ PARTITIONS_MAX = 100_000
 """More than any cluster has; bounds what ``0-99999999`` would make."""
 
 
+SETTLE_S = 0.5
+"""How long, while following in the order of time, a message waits for earlier ones of other partitions: longer than a
+producer usually lingers and a fetch usually takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class TailOptions:
     """What to show and how.
 
     ``offset`` None: what comes from now on. ``last`` (-n): the last N over all partitions, by time, then what comes
     (unless ``until_end``). ``count`` (-c) stops after N messages. ``until_end`` (-e) stops at the end there was at the
-    start, as does a range with an end. ``format`` is kcat's (see `klog.ops.formats`); ``grep`` is searched in values.
+    start, as does a range with an end. ``format`` is kcat's (see `klog.ops.formats`); ``grep`` is searched in values,
+    ``grep_key`` in keys. ``merge_by_time``: over partitions in the order of time; what comes waits ``settle_s``
+    for what is earlier.
     """
 
     partitions: tuple[int, ...] | None = None
@@ -40,7 +47,9 @@ class TailOptions:
     output: Literal["value", "format", "jsonl"] = "value"
     format: str | None = None
     grep: str | None = None
+    grep_key: str | None = None
     merge_by_time: bool = False
+    settle_s: float = SETTLE_S
     librdkafka: dict[str, str] = field(default_factory=dict)
 
 
@@ -80,8 +89,7 @@ async def tail(
     """
     from klog.ops.reader import Reader
 
-    if options.last is not None and options.offset is not None:
-        raise UsageError("-n says where to begin, and so does -o: one of them")
+    check_options(options)
     begin, end, follow = _reach(options)
     spans = await _spans(cluster, topics, options.partitions, begin, end, note)
     earlier = await _count_before(cluster, spans) if options.last is not None else None
@@ -107,6 +115,15 @@ async def tail(
             await asyncio.wait([work])
         if not work.cancelled():
             work.exception()  # seen: where tail itself was cancelled, nobody else asks, and asyncio would complain
+
+
+def check_options(options: TailOptions) -> None:
+    """UsageError where they contradict each other, or where a format or a regular expression is none."""
+    from klog.ops.shower import Shower
+
+    if options.last is not None and options.offset is not None:
+        raise UsageError("-n says where to begin, and so does -o: one of them")
+    Shower(options)
 
 
 async def _spans(

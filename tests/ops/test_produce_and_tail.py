@@ -302,7 +302,7 @@ def test_the_order_of_time_over_all_partitions(
     broker: RunningBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = filled(broker, topic, count=500)
-    monkeypatch.setattr("klog.ops.reader.MERGE_BUFFER_MESSAGES", 20)
+    monkeypatch.setattr("klog.ops.time_merge.MEMORY_BYTES", 3 * 20 * 400)
     shown, _, _ = read(broker.bootstrap, topic, offset=all_of(), merge_by_time=True)
     assert shown.split() == messages
 
