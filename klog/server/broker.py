@@ -59,6 +59,7 @@ from klog.server.descriptors import share_out
 from klog.server.dispatch import Dispatcher
 from klog.server.events import Events
 from klog.server.forward import CLIENT_ID_PREFIX
+from klog.server.groups.coordinator import Coordinator
 from klog.server.image import ClusterImage, apply
 from klog.server.listening import Listening, server_of
 from klog.server.log_care import LogCare
@@ -168,6 +169,7 @@ class Broker:
             self._reassignment_throttle = ReassignmentThrottle(self.broker_id, self.replicas.fetchers.throttle)
             self.office = Office(self)
             self.controller = Controller(self)
+            self.groups = Coordinator(self)
             self.auto_creation = AutoCreation(self)
             self.reports = Reports(self)
             self._listen()
@@ -258,6 +260,8 @@ class Broker:
 
     async def _abandon_start(self) -> None:
         await self._stop_telling()
+        if hasattr(self, "groups"):
+            self.groups.close()
         if hasattr(self, "server"):
             self.server.close()
         if hasattr(self, "flusher"):
@@ -308,6 +312,8 @@ class Broker:
         if self.image.brokers != brokers_before:
             self.replicas.brokers_changed()
         self._reassignment_throttle.take(update)
+        if update.slots:
+            self.groups.slots_changed()
 
     def told_replicas(self) -> None:
         """The controller has said what every replica of this broker is to do."""
@@ -380,6 +386,7 @@ class Broker:
             self.fenced = NotLeader("the broker's ZooKeeper session has expired; it is registering again")
             self.tell("session-expired")
             self.office.leave()
+            self.groups.suspend()
             self.replicas.suspend(self.fenced)
             self._lost_session = True
         elif self._lost_session:
@@ -417,6 +424,7 @@ class Broker:
         self._watchdog.stop()
         await self.care.stop()
         await self._stop_telling()
+        self.groups.close()
         await self.dispatcher.drain(DRAIN_S)
         for name in list(self.partitions):
             self.partitions[name].finish()

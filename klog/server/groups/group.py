@@ -6,8 +6,8 @@ requests that wait, and at most one write of the group's node at a time. What de
 
 Rules
     * A generation is written before any JoinGroup of it is answered, an assignment before any SyncGroup is (rule G2).
-      While a write is under way nobody is taken in and nobody is given up: such events wait until it has ended, and
-      the time that it took is given to the members. Members that say they live are answered meanwhile.
+      While a write is under way nobody is taken in and nobody is given up: such events wait until it has ended.
+      Members that say they live are answered meanwhile.
     * A generation that was written is the group's, whether or not its members could be told.
     * A generation number only goes up.
     * A request that waits is answered: by the write, by the rebalance's end, at its time-out, or because the write is
@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from klog.coordination.group_states import COORDINATOR, GroupState
 from klog.errors import (
@@ -38,77 +38,17 @@ from klog.errors import (
     UnknownMemberId,
 )
 from klog.server.groups import machine, members
+from klog.server.groups.acts import Act, Answer, Joined, Left, Limits, Made, Refused, Result, Synced, Write, Writing
 from klog.server.groups.machine import Answers, Event, Phase
-from klog.server.groups.members import NEVER_S, Join, Member, common_protocols, select_protocol
+from klog.server.groups.members import NEVER_S, Join, Member, Pending, common_protocols, select_protocol
+from klog.server.groups.roster import Roster
 
+PENDING_S = 3.0
+"""How long a rebalance waits for who has been given an id and was told to come again with it. Clients take
+milliseconds; Kafka waits for its session's time, and one that has died meanwhile holds everybody up."""
 NEW_MEMBER_S = 300.0
 """After that a new member's join is answered, though the rebalance goes on: whoever asked may be long gone, and cannot
 be heard of before it has its id. Kafka's number."""
-
-
-class Limits(NamedTuple):
-    """Settings of the broker."""
-
-    session_min_ms: int = 6000
-    session_max_ms: int = 1_800_000
-    initial_delay_s: float = 0.0
-    members_max: int = 2**31 - 1
-
-
-class Joined(NamedTuple):
-    """``members`` (id, instance id, metadata) is for the leader alone; the others get none."""
-
-    generation: int
-    protocol_type: str
-    protocol: str
-    leader: str
-    member_id: str
-    members: tuple[tuple[str, str | None, bytes], ...] = ()
-
-
-class Synced(NamedTuple):
-    protocol_type: str
-    protocol: str
-    assignment: bytes
-
-
-class Refused(NamedTuple):
-    """``member_id`` is what a join without one is told to come back with."""
-
-    error: KlogError
-    member_id: str = ""
-
-
-class Left(NamedTuple):
-    """An error, or None, for each that was to leave, in their order."""
-
-    errors: tuple[KlogError | None, ...]
-
-
-class Answer(NamedTuple):
-    """``to`` is what the request came with."""
-
-    to: Any
-    what: Joined | Synced | Left | Refused
-
-
-class Write(NamedTuple):
-    """Put this in place of the state at its version; then say `written`, `write_in_doubt` or `replaced`."""
-
-    state: GroupState
-
-
-Act = Answer | Write
-
-
-@dataclass(slots=True)
-class _Writing:
-    state: GroupState
-    then: Callable[[float], None]
-    began_s: float
-    answers: list[Answer]
-    """What is to be said once it is written."""
-    is_in_doubt: bool = False
 
 
 class Group:
@@ -118,11 +58,11 @@ class Group:
         self.name = state.group
         self.limits = limits
         self.phase = Phase.EMPTY
-        self.members: dict[str, Member] = {}
-        self.pending: dict[str, float] = {}
-        """Ids that were given out and have not joined yet (KIP-394): until when they are waited for."""
+        self.members = Roster(state.group)
+        self.pending: dict[str, Pending] = {}
+        """Ids that were given out and have not joined yet (KIP-394)."""
         self._acts: list[Act] = []
-        self._writing: _Writing | None = None
+        self._writing: Writing | None = None
         self._later: deque[tuple[Callable[..., None], Any, tuple[Any, ...]]] = deque()
         self._join_until_s = NEVER_S
         """When a rebalance no longer waits for those that have not joined."""
@@ -138,20 +78,20 @@ class Group:
         self.generation = max(self.generation, state.generation)
         self.protocol_type = state.protocol_type
         self.protocol = state.protocol
-        self.leader = state.leader
-        self._static: dict[str, str] = {}
-        self.members = {}
+        self.members.clear()
         if state.way != COORDINATOR:
-            self.protocol_type = self.protocol = self.leader = ""
+            self.protocol_type = self.protocol = ""
             return
         for one in state.members:
-            self._add(members.restored(one, state.protocol, now_s))
+            self.members.add(members.restored(one, state.protocol, now_s))
         if self.members:
+            if state.leader in self.members:
+                self.members.leader = state.leader
             self.phase = Phase.STABLE if state.is_assigned else Phase.COMPLETING
-            for member in self.members.values():
+            for member in self.members:
                 member.has_synced = state.is_assigned
             if not state.is_assigned:
-                self._sync_until_s = now_s + self._rebalance_timeout_s
+                self._sync_until_s = now_s + self.members.rebalance_timeout_s
 
     # --- what is asked ------------------------------------------------------------------------------------------------
 
@@ -165,10 +105,10 @@ class Group:
         """When `tick` is to be called at the latest."""
         if self._writing is not None:
             return NEVER_S
-        soonest = min((member.deadline_s for member in self.members.values()), default=NEVER_S)
-        soonest = min(soonest, min(self.pending.values(), default=NEVER_S))
+        soonest = min(self.members.deadline_s, *(one.until_s for one in self.pending.values()), NEVER_S)
         if self.phase is Phase.PREPARING:
-            return min(soonest, self._gather_until_s, self._join_until_s)
+            awaited = (one.awaited_until_s for one in self.pending.values())
+            return min(soonest, self._gather_until_s, self._join_until_s, *awaited)
         return min(soonest, self._sync_until_s)
 
     def refuses_commit(
@@ -206,6 +146,10 @@ class Group:
         """A LeaveGroup request of (member id, instance id): answered with `Left`."""
         return self._event(self._leave, to, (tuple(leaving),), now_s)
 
+    def make_node(self, to: Any, now_s: float) -> list[Act]:
+        """Be known to the registry before anybody is a member: commits are fenced by the group's node. `Made`."""
+        return self._event(self._make_node, to, (), now_s)
+
     def tick(self, now_s: float) -> list[Act]:
         """Time has passed."""
         if self._writing is None:
@@ -218,10 +162,6 @@ class Group:
         assert writing is not None, "nothing was to be written"
         self._writing = None
         self.state = writing.state.written
-        # Nobody could be given up meanwhile, and nobody shall be for the time that the registry took.
-        took_s = now_s - writing.began_s
-        for member in self.members.values():
-            member.deadline_s += took_s
         writing.then(now_s)
         self._acts += writing.answers
         self._go_on(now_s)
@@ -237,11 +177,20 @@ class Group:
         self._refuse_all(_away(), now_s)
         return self._done()
 
+    def write_failed(self, error: KlogError, now_s: float) -> list[Act]:
+        """It cannot be written as it is (it is too large): the group stays as it was."""
+        assert self._writing is not None, "nothing is being written"
+        self._refuse_all(Refused(error), now_s)
+        self._writing = None
+        if self.phase is Phase.PREPARING:
+            self._join_until_s = now_s + self.members.rebalance_timeout_s
+        return self._done()
+
     def replaced(self, state: GroupState, now_s: float) -> list[Act]:
         """Somebody else has written the group's node, which now says this: its members are whom it names."""
+        self._refuse_all(Refused(UnknownMemberId("the group was changed by another's hand: join again")), now_s)
         self._writing = None
         self.pending.clear()
-        self._refuse_all(Refused(UnknownMemberId("the group was changed by another's hand: join again")), now_s)
         self._join_until_s = self._sync_until_s = self._gather_until_s = NEVER_S
         self.phase = Phase.EMPTY
         self._take(state, now_s)
@@ -249,8 +198,8 @@ class Group:
 
     def resign(self, error: KlogError) -> list[Act]:
         """The group is no longer ours: whoever waits is told."""
-        self._writing = None
         self._refuse_all(Refused(error), 0.0)
+        self._writing = None
         self.phase = Phase.DEAD
         self.members.clear()
         self.pending.clear()
@@ -294,16 +243,15 @@ class Group:
                 f"a session of {join.session_timeout_ms} ms; allowed are {self.limits.session_min_ms} "
                 f"(group.min.session.timeout.ms) to {self.limits.session_max_ms} (group.max.session.timeout.ms)"
             )
-        replaced = None
-        if not join.member_id and join.instance_id is not None:
-            replaced = self._static.get(join.instance_id)
+        replaced = self.members.predecessor(join)
         self._check_room(join, replaced)
         self._check_protocols(join, replaced)
         if not join.member_id:
             if replaced is not None:
-                self._replace_static(self.members[replaced], join, to, now_s)
+                self._replace_static(replaced, join, to, now_s)
             elif join.instance_id is None and join.must_ask_twice:
-                self.pending[join.new_id] = now_s + join.session_timeout_ms / 1000
+                session_s = join.session_timeout_ms / 1000
+                self.pending[join.new_id] = Pending(now_s + min(session_s, PENDING_S), now_s + session_s)
                 raise MemberIdRequired("come again with the id that is given here")
             else:
                 self._enter(join, join.new_id, to, now_s)
@@ -311,12 +259,12 @@ class Group:
             del self.pending[join.member_id]
             self._enter(join, join.member_id, to, now_s)
         else:
-            self._join_again(self._member(join.member_id, join.instance_id), join, to, now_s)
+            self._join_again(self.members.find(join.member_id, join.instance_id), join, to, now_s)
 
-    def _check_room(self, join: Join, replaced: str | None) -> None:
+    def _check_room(self, join: Join, replaced: Member | None) -> None:
         """A group over its size, as after the setting was lowered, loses those that join last."""
-        known = self.members.get(replaced or join.member_id)
-        others = [one for one in self.members.values() if one is not known]
+        known = self.members.get(join.member_id) or replaced
+        others = [one for one in self.members if one is not known]
         if self.phase is Phase.PREPARING:
             others = [one for one in others if one.joining is not None]
             is_in = known is not None and known.joining is not None
@@ -330,9 +278,9 @@ class Group:
                 f"group {self.name!r} has {len(others)} members; group.max.size is {self.limits.members_max}"
             )
 
-    def _check_protocols(self, join: Join, replaced: str | None) -> None:
+    def _check_protocols(self, join: Join, replaced: Member | None) -> None:
         """All members of a group have a protocol in common; to that of a group without others anybody may come."""
-        others = [one for one in self.members.values() if one.member_id not in (join.member_id, replaced)]
+        others = [one for one in self.members if one.member_id != join.member_id and one is not replaced]
         names = {name for name, _ in join.protocols}
         if not join.protocol_type or not names:
             raise InconsistentGroupProtocol("a member names a protocol type and at least one protocol")
@@ -345,8 +293,8 @@ class Group:
     def _enter(self, join: Join, member_id: str, to: Any, now_s: float) -> None:
         member = members.member_of(join, member_id)
         if not self.members:
-            self.leader, self.protocol_type = member_id, join.protocol_type
-        self._add(member)
+            self.protocol_type = join.protocol_type
+        self.members.add(member)
         self._await_rebalance(member, to, now_s)
         self._came_more = True
         self._rebalance(now_s)
@@ -354,7 +302,7 @@ class Group:
     def _join_again(self, member: Member, join: Join, to: Any, now_s: float) -> None:
         is_settled = (self.phase is Phase.COMPLETING or self.phase is Phase.STABLE) and not (
             # A leader that joins again wants the partitions given out anew: of a topic that has got more, say.
-            self.phase is Phase.STABLE and member.member_id == self.leader
+            self.phase is Phase.STABLE and member.member_id == self.members.leader
         )
         if is_settled and member.wants(join.protocols):  # its answer was lost, or its coordinator
             member.takes(join)
@@ -376,20 +324,13 @@ class Group:
         is_stable = self.phase is Phase.STABLE
         new = members.member_of(join, join.new_id)
         new.assignment, new.is_new, new.has_synced = old.assignment, old.is_new, old.has_synced
-        # In its predecessor's place: whoever lists the members finds them in the same order.
-        self.members = {
-            (new if one is old else one).member_id: new if one is old else one for one in self.members.values()
-        }
-        assert join.instance_id is not None
-        self._static[join.instance_id] = new.member_id
-        leader = self.leader
-        if leader == old.member_id:
-            self.leader = new.member_id
+        leader = self.members.leader
+        self.members.replace(old, new)
         self._heard(new, now_s)
-        if is_stable and select_protocol(list(self.members.values())) == self.protocol:
+        if is_stable and select_protocol(list(self.members)) == self.protocol:
             # It is told the old leader's id, so that it does not take itself for one: in a stable group nobody would
             # take its assignment.
-            answer = replace_leader(self._joined(new), leader)
+            answer = self._joined(new)._replace(leader=leader, members=())
             self._write(self._next_state(is_assigned=True), lambda _: None, [Answer(to, answer)], now_s)
             return
         self._await_rebalance(new, to, now_s)
@@ -401,21 +342,24 @@ class Group:
         member.joining = to
         member.deadline_s = now_s + NEW_MEMBER_S if member.is_new else NEVER_S
 
-    # --- a rebalance --------------------------------------------------------------------------------------------------
+    def _make_node(self, to: Any, now_s: float) -> None:
+        if self.state.version >= 0:
+            self._answer(to, Made())
+        else:
+            state = replace(self.state, generation=self.generation)
+            self._write(state, lambda _: None, [Answer(to, Made())], now_s)
 
-    @property
-    def _rebalance_timeout_s(self) -> float:
-        return max((member.rebalance_timeout_s for member in self.members.values()), default=0.0)
+    # --- a rebalance --------------------------------------------------------------------------------------------------
 
     def _rebalance(self, now_s: float) -> None:
         """Have all members join again; nothing new if that is under way."""
         if self.phase is Phase.PREPARING:
             return
         if self.phase is Phase.COMPLETING:
-            for member in self.members.values():
+            for member in self.members:
                 self._answer_sync(member, Refused(RebalanceInProgress("another member has come or gone"), ""), now_s)
         self._sync_until_s = NEVER_S
-        self._join_until_s = now_s + self._rebalance_timeout_s
+        self._join_until_s = now_s + self.members.rebalance_timeout_s
         self._gather_until_s = NEVER_S
         if self.phase is Phase.EMPTY and self.limits.initial_delay_s:
             self._gather_until_s = now_s + self.limits.initial_delay_s
@@ -423,29 +367,31 @@ class Group:
         self.phase = machine.after(self.phase, Event.CHANGED)
 
     def _complete_if_all_are_there(self, now_s: float) -> None:
-        if self.phase is not Phase.PREPARING or self._writing is not None or self.pending:
+        if self.phase is not Phase.PREPARING or self._writing is not None:
             return
-        gathers = self._gather_until_s < NEVER_S and bool(self.members)
-        if not gathers and all(member.joining is not None for member in self.members.values()):
+        waits = self._gather_until_s < NEVER_S or any(
+            now_s < one.awaited_until_s < NEVER_S for one in self.pending.values()
+        )
+        if not (self.members and waits) and all(member.joining is not None for member in self.members):
             self._complete(now_s)
 
     def _complete(self, now_s: float) -> None:
         """Begin a generation of those that have joined, and of the static ones that have not and live."""
         self._gather_until_s = NEVER_S
-        for member in list(self.members.values()):
+        for member in self.members:
             if member.joining is None and member.instance_id is None:
                 self._drop(member)
         if not self.members:
-            self.protocol = self.leader = ""
+            self.protocol = ""
             self._write(self._next_state(self.generation + 1), self._emptied, [], now_s)
             return
-        if self.leader not in self.members or self.members[self.leader].joining is None:
-            joined = next((one for one in self.members.values() if one.joining is not None), None)
+        if self.members[self.members.leader].joining is None:
+            joined = next((one for one in self.members if one.joining is not None), None)
             if joined is None:  # static members alone, and none of them here: they come back, or their sessions end
-                self._join_until_s = now_s + self._rebalance_timeout_s
+                self._join_until_s = now_s + self.members.rebalance_timeout_s
                 return
-            self.leader = joined.member_id
-        self.protocol = select_protocol(list(self.members.values()))
+            self.members.leader = joined.member_id
+        self.protocol = select_protocol(list(self.members))
         self._write(self._next_state(self.generation + 1), self._begun, [], now_s)
 
     def _begun(self, now_s: float) -> None:
@@ -453,8 +399,8 @@ class Group:
         self.generation = self.state.generation
         self.phase = machine.after(self.phase, Event.GENERATION)
         self._join_until_s = NEVER_S
-        self._sync_until_s = now_s + self._rebalance_timeout_s
-        for member in self.members.values():
+        self._sync_until_s = now_s + self.members.rebalance_timeout_s
+        for member in self.members:
             # A static member that has not come back is waited for by its session alone.
             member.has_synced, member.assignment = member.joining is None, b""
             if member.joining is not None:
@@ -470,11 +416,9 @@ class Group:
 
     def _joined(self, member: Member) -> Joined:
         listed: tuple[tuple[str, str | None, bytes], ...] = ()
-        if member.member_id == self.leader:
-            listed = tuple(
-                (one.member_id, one.instance_id, one.metadata(self.protocol)) for one in self.members.values()
-            )
-        return Joined(self.generation, self.protocol_type, self.protocol, self.leader, member.member_id, listed)
+        if member.member_id == self.members.leader:
+            listed = tuple((one.member_id, one.instance_id, one.metadata(self.protocol)) for one in self.members)
+        return Joined(self.generation, self.protocol_type, self.protocol, self.members.leader, member.member_id, listed)
 
     # --- sync ---------------------------------------------------------------------------------------------------------
 
@@ -507,7 +451,7 @@ class Group:
         member.syncing = to
         member.deadline_s = NEVER_S
         self._all_synced()
-        if member_id == self.leader:
+        if member_id == self.members.leader:
             state = self._next_state(is_assigned=True, assignments=assignments)
             self._write(state, self._assigned, [], now_s)
 
@@ -529,7 +473,7 @@ class Group:
         return Synced(self.protocol_type, self.protocol, member.assignment)
 
     def _all_synced(self) -> None:
-        if all(member.has_synced for member in self.members.values()):
+        if all(member.has_synced for member in self.members):
             self._sync_until_s = NEVER_S
 
     # --- members come and go ------------------------------------------------------------------------------------------
@@ -552,14 +496,14 @@ class Group:
 
     def _leave_one(self, member_id: str, instance_id: str | None, now_s: float) -> None:
         if not member_id:  # by an operator, who knows the names of static members alone
-            found = None if instance_id is None else self._static.get(instance_id)
+            found = self.members.static(instance_id)
             if found is None:
                 raise UnknownMemberId(f"group {self.name!r} has no static member {instance_id!r}")
-            self._remove(self.members[found], now_s)
+            self._remove(found, now_s)
         elif member_id in self.pending:
             del self.pending[member_id]
         else:
-            self._remove(self._member(member_id, instance_id), now_s)
+            self._remove(self.members.find(member_id, instance_id), now_s)
 
     def _remove(self, member: Member, now_s: float) -> None:
         """Without it, and a new generation without it if it was part of one."""
@@ -571,29 +515,22 @@ class Group:
         for waiting in (member.joining, member.syncing):
             if waiting is not None:  # whoever asked is to ask again, as somebody new
                 self._answer(waiting, Refused(UnknownMemberId("the member was given up"), member.member_id))
-        del self.members[member.member_id]
-        if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
-            del self._static[member.instance_id]
-        if self.leader == member.member_id:
-            self.leader = next(iter(self.members), "")
-
-    def _add(self, member: Member) -> None:
-        self.members[member.member_id] = member
-        if member.instance_id is not None:
-            self._static[member.instance_id] = member.member_id
+        self.members.remove(member)
 
     def _tick(self, now_s: float) -> None:
-        for member_id, until_s in list(self.pending.items()):
-            if until_s <= now_s:
+        for member_id, pending in list(self.pending.items()):
+            if pending.until_s <= now_s:
                 del self.pending[member_id]
-        for member in list(self.members.values()):
+            elif pending.awaited_until_s <= now_s:
+                self.pending[member_id] = pending._replace(awaited_until_s=NEVER_S)
+        for member in self.members:
             if member.deadline_s <= now_s:
                 self._remove(member, now_s)
         if self.phase is Phase.PREPARING:
             self._tick_preparing(now_s)
         elif self._sync_until_s <= now_s:
             self._sync_until_s = NEVER_S
-            for member in list(self.members.values()):
+            for member in self.members:
                 if not member.has_synced:  # it has joined and then fallen silent
                     self._drop(member)
             self._rebalance(now_s)
@@ -611,19 +548,6 @@ class Group:
 
     # --- below --------------------------------------------------------------------------------------------------------
 
-    def _member(self, member_id: str, instance_id: str | None) -> Member:
-        """The member that a request says it comes from. Raises UnknownMemberId, FencedInstanceId."""
-        if instance_id is not None:
-            known = self._static.get(instance_id)
-            if known is None:
-                raise UnknownMemberId(f"group {self.name!r} has no static member {instance_id!r}")
-            if known != member_id:
-                raise FencedInstanceId(f"static member {instance_id!r} of group {self.name!r} is another process now")
-        try:
-            return self.members[member_id]
-        except KeyError:
-            raise UnknownMemberId(f"group {self.name!r} has no member {member_id!r}") from None
-
     def _answer_of(
         self, answers: Answers, member_id: str, instance_id: str | None, generation: int, now_s: float
     ) -> KlogError | None:
@@ -631,7 +555,7 @@ class Group:
         if self.phase is Phase.DEAD:
             return CoordinatorNotAvailable(f"group {self.name!r} is gone")
         try:
-            member = self._member(member_id, instance_id)
+            member = self.members.find(member_id, instance_id)
         except KlogError as error:
             return error
         if generation != self.generation:
@@ -657,25 +581,25 @@ class Group:
             generation=self.generation if generation is None else generation,
             protocol_type=self.protocol_type,
             protocol=self.protocol,
-            leader=self.leader,
+            leader=self.members.leader,
             members=tuple(
                 one.state(self.protocol, one.assignment if kept else (assignments or {}).get(one.member_id, b""))
-                for one in self.members.values()
+                for one in self.members
             ),
             is_assigned=is_assigned,
         )
 
     def _write(self, state: GroupState, then: Callable[[float], None], answers: list[Answer], now_s: float) -> None:
         assert self._writing is None, "one write at a time"
-        self._writing = _Writing(state, then, now_s, answers)
+        self._writing = Writing(state, then, answers)
         self._acts.append(Write(state))
 
-    def _answer(self, to: Any, what: Joined | Synced | Left | Refused) -> None:
+    def _answer(self, to: Any, what: Result) -> None:
         self._acts.append(Answer(to, what))
 
     def _refuse_all(self, refused: Refused, now_s: float) -> None:
         """Everybody that waits."""
-        for member in self.members.values():
+        for member in self.members:
             for waiting in (member.joining, member.syncing):
                 if waiting is not None:
                     self._answer(waiting, refused)
@@ -688,11 +612,6 @@ class Group:
         for _, to, _ in self._later:
             self._answer(to, refused)
         self._later.clear()
-
-
-def replace_leader(joined: Joined, leader: str) -> Joined:
-    """The answer of one that is not to take itself for the leader."""
-    return joined._replace(leader=leader, members=())
 
 
 def _away() -> Refused:

@@ -31,6 +31,13 @@ class Join(NamedTuple):
     must_ask_twice: bool = False
 
 
+class Pending(NamedTuple):
+    """An id that was given out. ``awaited_until_s``: how long a rebalance waits for it; NEVER_S once it does not."""
+
+    awaited_until_s: float
+    until_s: float
+
+
 @dataclass(slots=True)
 class Member:
     """One member. ``joining`` and ``syncing`` are whom to answer while such a request of it waits, else None.

@@ -1,0 +1,118 @@
+"""Offsets that groups commit: checked, written with many others' in one multi, acknowledged when ZooKeeper has them.
+
+A commit is fenced by its slot and by its group's node: not one of a member that the group has given up, or that was
+overtaken by a rewind, is written. ZooKeeper away: it is tried until its time is over (``offsets.commit.timeout.ms``),
+then refused, though it may be written later; never acknowledged without being written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from klog.coordination import committed
+from klog.coordination.committed import CommittedOffset, OffsetWriter
+from klog.errors import CoordinatorNotAvailable, GroupIsHeld, InvalidTopic, KlogError, SessionLost, UnknownMemberId
+from klog.names import TopicPartition, check_topic_name
+from klog.server.groups.writer import GroupChanged, GroupWrite
+
+if TYPE_CHECKING:
+    from klog.server.groups.coordinator import Coordinator, KeptGroup
+
+AGAIN_S = 0.1
+"""After ZooKeeper has not answered."""
+
+
+class Committer(NamedTuple):
+    """Whom a commit comes from; generation -1 without id: nobody's, of a group that has no members."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+
+
+class Commits:
+    """Event loop only."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._offsets = OffsetWriter(coordinator.zookeeper)
+
+    async def commit(
+        self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> KlogError | None:
+        """None once they are written, all of them; else why none of them may be."""
+        try:
+            async with asyncio.timeout(self._coordinator.wait_s):
+                return await self._commit(name, committer, offsets)
+        except TimeoutError:
+            return CoordinatorNotAvailable("ZooKeeper did not take the commit in time")
+
+    async def fetch(
+        self, wanted: Mapping[str, Sequence[TopicPartition] | None]
+    ) -> dict[str, dict[TopicPartition, CommittedOffset] | KlogError]:
+        """What each group has committed, in these partitions or (None) in all; or why it cannot be said."""
+        found: dict[str, dict[TopicPartition, CommittedOffset] | KlogError] = {}
+        asked: dict[str, list[TopicPartition] | None] = {}
+        for name, partitions in wanted.items():
+            try:
+                self._coordinator.holder(name)
+            except KlogError as error:
+                found[name] = error
+            else:
+                asked[name] = None if partitions is None else [one for one in partitions if _may_be(one)]
+        if asked:
+            try:
+                found |= await self._coordinator.ask_zookeeper(committed.read_many, self._coordinator.zookeeper, asked)
+            except KlogError as error:
+                found |= dict.fromkeys(asked, error)
+        return found
+
+    async def _commit(
+        self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> KlogError | None:
+        coordinator = self._coordinator
+        while True:
+            try:
+                kept = await coordinator.kept(name)
+                group = kept.group
+                error = group.refuses_commit(*committer, coordinator.now_s)
+                if error is not None:
+                    return error
+                if committer.generation < 0:
+                    await coordinator.check_way(kept)
+                    if group.state.version < 0:
+                        await coordinator.make_node(kept)
+                        continue
+                await self._write(kept, offsets)
+                return None
+            except GroupIsHeld as error:
+                return UnknownMemberId(error.message)
+            except GroupChanged:
+                await coordinator.look_again(kept)
+            except SessionLost:
+                await asyncio.sleep(AGAIN_S)
+            except KlogError as error:
+                return error
+
+    async def _write(self, kept: KeptGroup, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        state = kept.group.state
+        await self._coordinator.writer.write(
+            GroupWrite(
+                kept.holder,
+                state.group,
+                state.version,
+                lambda: (state.fence, *self._offsets.operations(state.group, offsets)),
+                self._offsets.landed,
+                lambda: self._offsets.forget(state.group),
+            )
+        )
+
+
+def _may_be(partition: TopicPartition) -> bool:
+    """Whether there can be such a partition: what cannot has no node, and must not be made part of a path."""
+    try:
+        return bool(check_topic_name(partition.topic)) and partition.partition >= 0
+    except InvalidTopic:
+        return False

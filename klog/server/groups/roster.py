@@ -1,0 +1,96 @@
+"""Who is in a group: its members in the order in which they came, static ones also by their instance id (KIP-345)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klog.errors import FencedInstanceId, UnknownMemberId
+from klog.server.groups.members import NEVER_S, Join, Member
+
+
+class Roster:
+    """``leader`` is the id of the member that shares out, "" without members."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._members: dict[str, Member] = {}
+        self._static: dict[str, str] = {}
+        self.leader = ""
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(list(self._members.values()))
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._members
+
+    def __getitem__(self, member_id: str) -> Member:
+        return self._members[member_id]
+
+    def get(self, member_id: str) -> Member | None:
+        """None where there is no such member."""
+        return self._members.get(member_id)
+
+    def find(self, member_id: str, instance_id: str | None) -> Member:
+        """The member that a request says it comes from. Raises UnknownMemberId, FencedInstanceId."""
+        if instance_id is not None:
+            known = self._static.get(instance_id)
+            if known is None:
+                raise UnknownMemberId(f"group {self._group!r} has no static member {instance_id!r}")
+            if known != member_id:
+                raise FencedInstanceId(f"static member {instance_id!r} of group {self._group!r} is another process now")
+        if member_id not in self._members:
+            raise UnknownMemberId(f"group {self._group!r} has no member {member_id!r}")
+        return self._members[member_id]
+
+    def static(self, instance_id: str | None) -> Member | None:
+        """The member under this instance id."""
+        known = None if instance_id is None else self._static.get(instance_id)
+        return None if known is None else self._members[known]
+
+    def predecessor(self, join: Join) -> Member | None:
+        """Whom this join comes in place of: the static member whose id it does not know."""
+        return None if join.member_id else self.static(join.instance_id)
+
+    def add(self, member: Member) -> None:
+        """The first one leads."""
+        self._members[member.member_id] = member
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member.member_id
+        if not self.leader:
+            self.leader = member.member_id
+
+    def remove(self, member: Member) -> None:
+        """Where it led the next one does."""
+        del self._members[member.member_id]
+        if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
+            del self._static[member.instance_id]
+        if self.leader == member.member_id:
+            self.leader = next(iter(self._members), "")
+
+    def replace(self, old: Member, new: Member) -> None:
+        """In its place: whoever lists the members finds them in the same order. Where it led the new one does."""
+        assert new.instance_id is not None, "only static members are replaced"
+        self._members = {
+            (new if one is old else one).member_id: new if one is old else one for one in self._members.values()
+        }
+        self._static[new.instance_id] = new.member_id
+        if self.leader == old.member_id:
+            self.leader = new.member_id
+
+    def clear(self) -> None:
+        self._members.clear()
+        self._static.clear()
+        self.leader = ""
+
+    @property
+    def rebalance_timeout_s(self) -> float:
+        """The longest that any of them takes to join again."""
+        return max((member.rebalance_timeout_s for member in self._members.values()), default=0.0)
+
+    @property
+    def deadline_s(self) -> float:
+        """When the first of them is given up unless it is heard of."""
+        return min((member.deadline_s for member in self._members.values()), default=NEVER_S)

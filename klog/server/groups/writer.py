@@ -1,0 +1,206 @@
+"""What coordinators write to ZooKeeper: many groups' writes in one multi, each behind its own fences.
+
+Strategy (group commit): while one multi is under way, what else is to be written gathers, and goes with the next. A
+round trip and a flush of ZooKeeper's are then shared by all that came within the same few milliseconds.
+
+Every write stands behind two fences: its slot's (rule G1: nobody but the slot's holder writes) and its group's (nobody
+has changed the group since). A multi that a fence fails is sent again, a write at a time, so that each fails for its
+own reasons only. What was not written for a reason is looked at again and told as it is now:
+
+    NotCoordinator   another broker holds the slot
+    GroupChanged     the group's node says something else than was known; with what it says
+    SessionLost      ZooKeeper does not answer: whether it is written is not known (rule Z2)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from klog.coordination import group_states, paths
+from klog.coordination.group_slots import SlotHolder
+from klog.coordination.group_states import GroupState
+from klog.coordination.zookeeper import (
+    MULTI_BYTES_MAX,
+    Create,
+    Operation,
+    SetData,
+    ZooKeeper,
+    size_bytes,
+)
+from klog.errors import BadVersion, KlogError, NodeExists, NoNode, NotCoordinator
+
+log = logging.getLogger(__name__)
+
+OPERATIONS_MAX = 2000
+"""In one multi: a few ms of ZooKeeper's time, in which all others wait."""
+TRIES = 3
+"""Of one write: folders and nodes that another makes or removes at the same moment cost another try."""
+
+
+class GroupChanged(KlogError):
+    """The group's node is not at the version that was known."""
+
+    wire = 15
+    code = "GROUP_CHANGED"
+    retriable = True
+
+    def __init__(self, state: GroupState) -> None:
+        super().__init__(f"group {state.group!r} was changed by another's hand: it is at version {state.version} now")
+        self.state = state
+
+
+@dataclass(slots=True, eq=False)
+class GroupWrite:
+    """One group's write. ``prepare`` and what it returns run in the writer's thread.
+
+    ``expected`` is the version of the group's node that the write rests on; ``operations`` must fail or hold a check
+    when it is at another.
+    """
+
+    slot: SlotHolder
+    group: str
+    expected: int
+    prepare: Callable[[], Sequence[Operation]]
+    landed: Callable[[Sequence[Operation]], None] = lambda _: None
+    forget: Callable[[], None] = lambda: None
+    """Called when something that was thought to be there is not, or the other way round."""
+    in_doubt: Sequence[Operation] = ()
+    """What was sent before, without an answer."""
+    done: asyncio.Future[None] = field(default_factory=asyncio.Future)
+
+
+class GroupWriter:
+    """`write` on the event loop; ZooKeeper is asked in one thread of ``executor`` at a time."""
+
+    def __init__(self, zookeeper: ZooKeeper, executor: Executor) -> None:
+        self._zookeeper = zookeeper
+        self._executor = executor
+        self._queue: list[GroupWrite] = []
+        self._draining: asyncio.Task[None] | None = None
+
+    def write(self, write: GroupWrite) -> asyncio.Future[None]:
+        """Done once ZooKeeper has it; raises NotCoordinator, GroupChanged, SessionLost or another KlogError."""
+        self._queue.append(write)
+        if self._draining is None or self._draining.done():
+            self._draining = asyncio.ensure_future(self._drain())
+        return write.done
+
+    def close(self) -> None:
+        """Nothing more is begun; what waits is told."""
+        queue, self._queue = self._queue, []
+        for write in queue:
+            if not write.done.done():
+                write.done.set_exception(NotCoordinator("the broker is shutting down"))
+
+    async def _drain(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._queue:
+            batch, self._queue = self._queue, []
+            try:
+                outcomes = await loop.run_in_executor(self._executor, self._send_all, batch)
+            except Exception as error:  # the executor is shut down, or it is our fault: nobody is left waiting
+                outcomes = [error if isinstance(error, KlogError) else KlogError(str(error))] * len(batch)
+                if not isinstance(error, KlogError):
+                    log.exception("writes of %d groups failed: our fault", len(batch))
+            for write, outcome in zip(batch, outcomes, strict=True):
+                if write.done.done():
+                    continue
+                if outcome is None:
+                    write.done.set_result(None)
+                else:
+                    write.done.set_exception(outcome)
+
+    # --- in the thread ------------------------------------------------------------------------------------------------
+
+    def _send_all(self, batch: Sequence[GroupWrite]) -> list[KlogError | None]:
+        outcomes: dict[GroupWrite, KlogError | None] = {}
+        part: list[tuple[GroupWrite, Sequence[Operation]]] = []
+        filled_bytes = filled = 0
+        for write in batch:
+            try:
+                operations = write.prepare()
+            except KlogError as error:
+                outcomes[write] = error
+                continue
+            size = sum(size_bytes(one, self._zookeeper.address.chroot) for one in (write.slot.fence, *operations))
+            if part and (filled_bytes + size > MULTI_BYTES_MAX or filled + len(operations) > OPERATIONS_MAX):
+                outcomes |= self._send(part)
+                part, filled_bytes, filled = [], 0, 0
+            part.append((write, operations))
+            filled_bytes, filled = filled_bytes + size, filled + len(operations) + 1
+        if part:
+            outcomes |= self._send(part)
+        return [outcomes[write] for write in batch]
+
+    def _send(self, part: Sequence[tuple[GroupWrite, Sequence[Operation]]]) -> dict[GroupWrite, KlogError | None]:
+        """Together if that works, else each alone."""
+        if len(part) == 1:
+            write, operations = part[0]
+            return {write: self._send_one(write, operations)}
+        fences = {write.slot.fence: None for write, _ in part}  # a dict for its order
+        everything = [one for _, operations in part for one in operations]
+        try:
+            self._zookeeper.commit([*fences, *everything], lambda: self._stands(everything))
+        except (BadVersion, NodeExists, NoNode):
+            return {write: self._send_one(write, operations) for write, operations in part}
+        except KlogError as error:
+            for write, operations in part:
+                write.in_doubt = operations
+            return {write: error for write, _ in part}
+        for write, operations in part:
+            write.landed(operations)
+        return {write: None for write, _ in part}
+
+    def _send_one(self, write: GroupWrite, operations: Sequence[Operation]) -> KlogError | None:
+        error: KlogError | None = None
+        for _ in range(TRIES):
+            sent = operations
+            try:
+                self._zookeeper.commit([write.slot.fence, *sent], lambda sent=sent: self._stands(sent))  # type: ignore[misc]
+                write.landed(sent)
+                return None
+            except (BadVersion, NodeExists, NoNode) as failed:
+                error = failed
+            except KlogError as failed:
+                write.in_doubt = sent
+                return failed
+            try:
+                verdict, why = self._judge(write)
+                if verdict is not _Verdict.UNFENCED:
+                    return why
+                write.forget()
+                operations = write.prepare()
+            except KlogError as failed:
+                return failed
+        return error
+
+    def _judge(self, write: GroupWrite) -> tuple[_Verdict, KlogError | None]:
+        """Whether a fence has failed, and which, or an earlier try has succeeded after all."""
+        slot = self._zookeeper.find(paths.group_slot(write.slot.slot))
+        if slot is None or slot.stat.version != write.slot.version:
+            return _Verdict.FENCED, NotCoordinator(f"another broker coordinates group {write.group!r}")
+        if write.in_doubt and self._stands(write.in_doubt):
+            write.landed(write.in_doubt)
+            return _Verdict.LANDED, None
+        state = group_states.read(self._zookeeper, write.group)
+        if state.version == write.expected:
+            return _Verdict.UNFENCED, None
+        return _Verdict.FENCED, GroupChanged(state)
+
+    def _stands(self, operations: Sequence[Operation]) -> bool:
+        """Every node holds what we wrote: our own success, whose answer was lost (rule Z2)."""
+        written = {one.path: one.data for one in operations if isinstance(one, SetData | Create)}
+        nodes = self._zookeeper.get_many(list(written))
+        return all(node is not None and node.data == data for data, node in zip(written.values(), nodes, strict=True))
+
+
+class _Verdict(Enum):
+    FENCED = auto()
+    LANDED = auto()
+    UNFENCED = auto()
+    """Neither: what was written, not where it may be, was at fault."""

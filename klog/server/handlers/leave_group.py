@@ -1,0 +1,52 @@
+"""LeaveGroup: v0-5.
+
+Behaviour
+    Members leave, and the others share out what they had. Who leaves last is answered when it is written that nobody is
+    left.
+
+Version notes
+    v3 names several members, static ones also by their instance id alone, for operators (KIP-345). v4 is flexible.
+    v5 says why (KIP-800), which is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from klog.protocol.apis import ApiKey
+from klog.server.dispatch import Request, handles
+from klog.server.groups.acts import Refused
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+log = logging.getLogger(__name__)
+
+REASON_CHARS_MAX = 255
+
+
+@handles(ApiKey.LEAVE_GROUP, 0, 5)
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    entity = request.entity
+    if request.head.version < 3:
+        leaving = [(entity.member_id, None)]
+    else:
+        leaving = [(one.member_id, one.group_instance_id) for one in entity.members]
+        for one in entity.members:
+            if getattr(one, "reason", None):
+                shown = one.reason[:REASON_CHARS_MAX]
+                log.info("group %r: %s leaves: %s", entity.group_id, one.member_id or one.group_instance_id, shown)
+    left = await broker.groups.leave(entity.group_id, leaving)
+    if isinstance(left, Refused):
+        return {"error_code": left.error.wire, "members": []}
+    codes = [0 if error is None else error.wire for error in left.errors]
+    if request.head.version < 3:
+        return {"error_code": codes[0]}
+    return {
+        "error_code": 0,
+        "members": [
+            {"member_id": member_id, "group_instance_id": instance_id, "error_code": code}
+            for (member_id, instance_id), code in zip(leaving, codes, strict=True)
+        ],
+    }

@@ -1,0 +1,65 @@
+"""OffsetCommit: v2-8.
+
+Behaviour
+    Acknowledged when ZooKeeper has all of it. A partition that there is not gets UNKNOWN_TOPIC_OR_PARTITION, metadata
+    above ``offset.metadata.max.bytes`` OFFSET_METADATA_TOO_LARGE; the others are written together or not at all.
+    Without a member (generation -1) only a group in which nobody lives may be written.
+
+Version notes
+    Up to v4 there is a retention time: offsets stay until they are deleted, so it is not looked at. v6 has the leader
+    epoch (KIP-320), v7 static members (KIP-345). v8 is flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from klog.coordination.committed import CommittedOffset
+from klog.errors import OffsetMetadataTooLarge, UnknownTopicOrPartition
+from klog.names import TopicPartition
+from klog.protocol.apis import ApiKey
+from klog.server.dispatch import Request, handles
+from klog.server.groups.commits import Committer
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+
+@handles(ApiKey.OFFSET_COMMIT, 2, 8)
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    entity = request.entity
+    metadata_bytes_max = broker.config.integer("offset.metadata.max.bytes")
+    codes: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    for topic in entity.topics:
+        known = broker.image.topics.get(topic.name)
+        for one in topic.partitions:
+            partition = TopicPartition(topic.name, one.partition_index)
+            metadata = one.committed_metadata or ""
+            if known is None or partition.partition not in known.partitions:
+                codes[partition] = UnknownTopicOrPartition.wire
+            elif len(metadata.encode()) > metadata_bytes_max:
+                codes[partition] = OffsetMetadataTooLarge.wire
+            else:
+                leader_epoch = getattr(one, "committed_leader_epoch", -1)
+                offsets[partition] = CommittedOffset(one.committed_offset, leader_epoch, metadata)
+    committer = Committer(
+        entity.member_id, getattr(entity, "group_instance_id", None), entity.generation_id_or_member_epoch
+    )
+    error = await broker.groups.commits.commit(entity.group_id, committer, offsets)
+    code = 0 if error is None else error.wire
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": one.partition_index,
+                        "error_code": codes.get(TopicPartition(topic.name, one.partition_index), code),
+                    }
+                    for one in topic.partitions
+                ],
+            }
+            for topic in entity.topics
+        ]
+    }

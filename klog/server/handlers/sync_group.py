@@ -1,0 +1,41 @@
+"""SyncGroup: v0-5.
+
+Behaviour
+    A member asks what it is to read; the generation's leader says it for all. Answered when the assignment is written.
+
+Version notes
+    v3 has static members (KIP-345). v4 is flexible. v5 says the protocol's type and name, which must be the group's
+    (KIP-559).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from klog.protocol.apis import ApiKey
+from klog.server.dispatch import Request, handles
+from klog.server.groups.acts import Refused
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+
+@handles(ApiKey.SYNC_GROUP, 0, 5)
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    entity = request.entity
+    synced = await broker.groups.sync(
+        entity.group_id,
+        entity.member_id,
+        getattr(entity, "group_instance_id", None),
+        entity.generation_id,
+        (getattr(entity, "protocol_type", None), getattr(entity, "protocol_name", None)),
+        {one.member_id: bytes(one.assignment) for one in entity.assignments},
+    )
+    if isinstance(synced, Refused):
+        return {"error_code": synced.error.wire, "protocol_type": None, "protocol_name": None, "assignment": b""}
+    return {
+        "error_code": 0,
+        "protocol_type": synced.protocol_type,
+        "protocol_name": synced.protocol,
+        "assignment": synced.assignment,
+    }
