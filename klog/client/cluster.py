@@ -180,7 +180,7 @@ class Cluster:
 
     # --- Requests to whom they concern ---
 
-    async def to_any(self, key: ApiKey, highest: int, lowest: int = 0, **fields: Any) -> Any:
+    async def to_any(self, key: ApiKey, highest: int, lowest: int = 0, /, **fields: Any) -> Any:
         """Ask whichever broker is connected; one that has gone is replaced by another of those named at the start."""
         try:
             return await self._ask(self._any, key, highest, lowest, None, fields)

@@ -1,0 +1,117 @@
+"""``klog mirror``: topics of one or many clusters copied into another, for as long as it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import Annotated, Any, Literal
+
+import typer
+
+from klog.cli import flags
+from klog.cli.command import top_command
+from klog.cli.invocation import Invocation, is_terminal
+from klog.errors import UsageError
+from klog.render import Format, Report, render
+
+LIVE_EVERY_S = 1.0
+ROWS_EVERY_S = 5.0
+"""In a pipe: rows that have changed."""
+
+
+@top_command("mirror", rows="klog.ops.mirror:MirrorRow", connects=False, own_interrupt=True)
+async def mirror(
+    invocation: Invocation,
+    sources: Annotated[
+        list[str],
+        typer.Option("--source", metavar="HOST:PORT,...", help="A cluster to copy from, by its brokers."),
+    ],
+    target: Annotated[str, typer.Option("--target", metavar="HOST:PORT,...", help="The cluster to copy into.")],
+    topics: Annotated[
+        list[str], typer.Option("--topic", metavar="RE", help="Topics, by a regular expression for the whole name.")
+    ],
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", metavar="RE", help="Topics to leave out of these.")
+    ] = None,
+    begin: Annotated[
+        Literal["start", "end"],
+        typer.Option("--from", metavar="start|end", help="Where to begin with what was never copied."),
+    ] = "start",
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="NAME", help="Whose commits say how far it is; mirror-ID of the target."),
+    ] = None,
+    once: Annotated[bool, typer.Option("-e", "--once", help="Stop at the ends there are at the start.")] = False,
+    offsets: Annotated[
+        bool, typer.Option("--offsets", help="Only show which offset of a source is which of the target.")
+    ] = False,
+    timeout: flags.Timeout = None,
+) -> Report | int | None:
+    """Copy topics of one or many clusters into another, each message once, until it is stopped.
+
+    Topics are made with as many partitions as they have; keys, headers, times and partitions are kept, and each message
+    says in the header klog.source where it comes from. Started again, it goes on behind the last message in the target.
+    On a terminal a live table, in a pipe JSON Lines. A target that is no klog gets messages at least once.
+    """
+    from klog.ops import mirror as mirroring
+    from klog.ops.copy_side import Side
+
+    if invocation.shared.output in (Format.JSON, Format.YAML) and not (once or offsets):
+        raise UsageError(f"--output {invocation.shared.output.value} is one report, and this goes on", hint="-o jsonl")
+    options = mirroring.MirrorOptions(
+        topics=topics, exclude=exclude or (), from_end=begin == "end", group=group, once=once
+    )
+
+    async def side(address: str, role: str) -> Side:
+        one = await Side(address, role, timeout_s=timeout or flags.DEFAULT_TIMEOUT_S, note=invocation.say).open()
+        invocation.closing.push_async_callback(one.close)
+        return one
+
+    into = await side(target, "target")
+    whence = [await side(one, "source") for one in sources]
+    if offsets:
+        rows = await mirroring.mirrored_offsets(whence, into, options)
+        return Report(invocation.command, mirroring.MirroredOffset, rows)
+    running = mirroring.Mirror(whence, into, options, note=invocation.say)
+    screen = _Screen(invocation)
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        await running.run(screen, every_s=LIVE_EVERY_S if screen.is_live else ROWS_EVERY_S)
+    except asyncio.CancelledError:
+        invocation.say("stopped; a start goes on from here")
+    return screen.last()
+
+
+class _Screen:
+    """Shows rows while it runs: a table that stays in its place, or lines for another program."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        self._invocation = invocation
+        chosen = invocation.shared.output
+        on_terminal = is_terminal(sys.stdout)
+        self.is_live = on_terminal and chosen in (None, Format.TABLE, Format.WIDE)
+        self._streams = chosen is Format.JSONL or (chosen is None and not on_terminal)
+        self._shown: dict[Any, Any] = {}
+        self._rows: list[Any] = []
+
+    def __call__(self, rows: list[Any]) -> None:
+        self._rows = rows
+        if self.is_live:
+            sys.stdout.write("\x1b[H\x1b[J")
+            self._invocation.show(self._invocation.report(rows))
+        elif self._streams:
+            self._lines([row for row in rows if self._shown.get((row.source, row.topic, row.partition)) != row])
+
+    def _lines(self, rows: list[Any]) -> None:
+        self._shown.update(((row.source, row.topic, row.partition), row) for row in rows)
+        render(self._invocation.report(rows), Format.JSONL, sys.stdout)
+        sys.stdout.flush()
+
+    def last(self) -> Report | None:
+        """What is still to be shown at the end."""
+        messages = sum(row.messages for row in self._rows)
+        self._invocation.say(f"{messages:,} messages copied")
+        return None if self.is_live or self._streams else self._invocation.report(self._rows)
