@@ -18,39 +18,36 @@ BATCH_BYTES_MAX = 1_048_588
 
 
 async def matching_topic(
-    source: Cluster,
     target: Cluster,
     topic: str,
-    into: str,
+    wanted: int,
     *,
     may_grow: bool = False,
     note: Callable[[str], None] = lambda text: None,
-) -> int:
-    """Have the target's topic, made with as many partitions where it is missing; how many the source's has.
+) -> None:
+    """Have the target's topic with as many partitions as the source's has; it is made where it is missing.
 
-    Where the target's has fewer it is InvalidPartitions with what to do, or, with ``may_grow``, it is given them.
+    Where it has fewer that is InvalidPartitions with what to do, or, with ``may_grow``, it is given them.
     """
     from klog.ops.topics import alter_topic, create_topic
 
-    wanted = len((await source.topic(topic, fresh=True)).partitions)
     try:
-        there = len((await target.topic(into, fresh=True)).partitions)
+        there = len((await target.topic(topic, fresh=True)).partitions)
     except UnknownTopicOrPartition:
-        made = await create_topic(target, into, partitions=wanted, if_not_exists=True)
+        made = await create_topic(target, topic, partitions=wanted, if_not_exists=True)
         there = made.partitions
         if made.created:
-            note(f"made topic {into} with {wanted} partitions in the target")
+            note(f"made topic {topic} with {wanted} partitions in the target")
     if there >= wanted:
-        return wanted
+        return
     if not may_grow:
         raise InvalidPartitions(
-            f"topic {into} of the target has {there} partitions, and {topic} of the source has {wanted}:"
+            f"topic {topic} of the target has {there} partitions, and the source has {wanted}:"
             " each is copied into the one of the same number",
-            hint=f"klog topic alter {into} -p {wanted} -B {target.bootstrap}",
+            hint=f"klog topic alter {topic} -p {wanted} -B {target.bootstrap}",
         )
-    await alter_topic(target, into, wanted)
-    note(f"topic {into} of the target has {wanted} partitions now, as in the source")
-    return wanted
+    await alter_topic(target, topic, wanted)
+    note(f"topic {topic} of the target has {wanted} partitions now, as in the source")
 
 
 async def batch_bytes_max(cluster: Cluster, topic: str) -> int:

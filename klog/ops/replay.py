@@ -83,7 +83,8 @@ async def replay(
     if source.cluster_id == target.cluster_id and topic == into:
         raise Refused(f"{topic} would be copied into itself, without an end", hint="name another topic")
     ranges = await _ranges(source, topic, options, note)
-    await matching_topic(source.cluster, target.cluster, topic, into, note=note)
+    partitions = len((await source.cluster.topic(topic)).partitions)
+    await matching_topic(target.cluster, into, partitions, note=note)
     begun = await open_target(target, note)
     failures: dict[int, KlogError] = {}
     copies: dict[int, PartitionCopy] = {}
