@@ -289,7 +289,11 @@ def shared_three(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFa
     """The brokers behind `three`."""
     chroot = f"{zookeeper.address}/three-{secrets.token_hex(4)}"
     running = RunningCluster(
-        tmp_path_factory.mktemp("three"), chroot, default__replication__factor="3", min__insync__replicas="2"
+        tmp_path_factory.mktemp("three"),
+        chroot,
+        default__replication__factor="3",
+        min__insync__replicas="2",
+        group__min__session__timeout__ms="1000",
     )
     try:
         yield running.start()

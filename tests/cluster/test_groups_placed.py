@@ -103,19 +103,6 @@ def test_a_broker_that_shuts_down_gives_them_away_before_it_goes(three: RunningC
     wait_until_spread(three, 1, 2, 3)
 
 
-def test_a_broker_that_hangs_keeps_them_until_its_session_ends(three: RunningCluster) -> None:
-    """It may be working on, unseen; when it wakes, it knows that it holds nothing, and gets its share anew."""
-    wait_until_spread(three, 1, 2, 3)
-    hung = next(one for one in three.brokers if one != three.controller())
-    others = [one for one in three.brokers if one != hung]
-    incarnation = stored(three)[next(slot for slot, one in stored(three).items() if one.broker_id == hung)].incarnation
-    three.pause(hung)
-    wait_until_spread(three, *others)
-    three.cont(hung)
-    wait_until_spread(three, 1, 2, 3)
-    assert incarnation not in {one.incarnation for one in stored(three).values()}
-
-
 def test_a_broker_alone_that_starts_again_coordinates_every_group_when_it_is_ready(
     make_cluster: Callable[..., RunningCluster],
 ) -> None:

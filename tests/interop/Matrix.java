@@ -6,6 +6,7 @@
 //   consume TOPIC KIND AT COUNT PAUSE             KIND: start, end, time, offset; with PAUSE "there" is said once the
 //                                                 place is known, and reading begins when a line has come;
 //                                                 answers "record OFFSET VALUE"..., "position POSITION END"
+//   group TOPIC GROUP COUNT                       joins, reads, commits and leaves; answers "record OFFSET VALUE"...
 //   create TOPIC PARTITIONS [NAME=VALUE]...
 //   delete TOPIC
 
@@ -43,6 +44,7 @@ public class Matrix {
                 switch (words[1]) {
                     case "produce" -> produce(words);
                     case "consume" -> consume(words);
+                    case "group" -> group(words);
                     case "create" -> create(words);
                     case "delete" -> delete(words);
                     default -> throw new IllegalArgumentException(line);
@@ -121,6 +123,30 @@ public class Matrix {
             }
             long end = consumer.endOffsets(List.of(partition)).get(partition);
             say("position " + consumer.position(partition) + " " + end);
+        }
+    }
+
+    static void group(String[] words) throws Exception {
+        int count = Integer.parseInt(words[4]);
+        Properties settings = settings(words[0]);
+        settings.put("group.id", words[3]);
+        settings.put("enable.auto.commit", "false");
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("max.poll.records", String.valueOf(count));
+        try (var consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            consumer.subscribe(List.of(words[2]));
+            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_S);
+            int read = 0;
+            while (read < count) {
+                if (System.nanoTime() > deadline) {
+                    throw new IllegalStateException(read + " of " + count + " records");
+                }
+                for (ConsumerRecord<byte[], byte[]> one : consumer.poll(Duration.ofMillis(500))) {
+                    say("record " + one.offset() + " " + Base64.getEncoder().encodeToString(one.value()));
+                    read++;
+                }
+            }
+            consumer.commitSync();
         }
     }
 

@@ -75,6 +75,33 @@ class AioKafka:
 
         return asyncio.run(run())
 
+    def consume_in_group(self, bootstrap: str, topic: str, group: str, count: int) -> list[tuple[int, bytes]]:
+        async def run() -> list[tuple[int, bytes]]:
+            consumer = AIOKafkaConsumer(
+                topic,
+                bootstrap_servers=bootstrap,
+                group_id=group,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+            )
+            await consumer.start()
+            try:
+                records: list[tuple[int, bytes]] = []
+
+                async def read() -> None:
+                    while len(records) < count:
+                        got = await consumer.getmany(timeout_ms=500, max_records=count - len(records))
+                        for some in got.values():
+                            records.extend((one.offset, one.value) for one in some)
+
+                await asyncio.wait_for(read(), PATIENCE_S)
+                await consumer.commit()
+                return records
+            finally:
+                await consumer.stop()
+
+        return asyncio.run(run())
+
     def create_topic(self, bootstrap: str, topic: str, partitions: int, settings: dict[str, str]) -> None:
         new = NewTopic(topic, partitions, 1, topic_configs=settings)
         answer = self._administer(bootstrap, lambda admin: admin.create_topics([new]))

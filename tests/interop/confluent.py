@@ -88,6 +88,34 @@ class ConfluentKafka:
         finally:
             consumer.close()
 
+    def consume_in_group(self, bootstrap: str, topic: str, group: str, count: int) -> list[tuple[int, bytes]]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        try:
+            consumer.subscribe([topic])
+            records: list[tuple[int, bytes]] = []
+            deadline = time.monotonic() + PATIENCE_S
+            while len(records) < count:
+                assert time.monotonic() < deadline, f"{len(records)} of {count} records"
+                message = consumer.poll(1.0)
+                if message is None:
+                    continue
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                records.append((message.offset(), message.value()))
+                consumer.store_offsets(message)
+            consumer.commit(asynchronous=False)
+            return records
+        finally:
+            consumer.close()
+
     @staticmethod
     def _may_reach_end(records: list[tuple[int, bytes]], end: int, when_there: object) -> bool:
         return when_there is None and (not records or records[-1][0] == end - 1)

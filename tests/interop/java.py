@@ -89,6 +89,10 @@ class JavaClient:
         records = [(int(offset), b64decode(value)) for _, offset, value in lines]
         return Consumed(records, int(position), int(end))
 
+    def consume_in_group(self, bootstrap: str, topic: str, group: str, count: int) -> list[tuple[int, bytes]]:
+        self._tell([f"{bootstrap} group {topic} {group} {count}"])
+        return [(int(offset), b64decode(value)) for _, offset, value in self._answer()]
+
     def create_topic(self, bootstrap: str, topic: str, partitions: int, settings: dict[str, str]) -> None:
         given = " ".join(f"{name}={value}" for name, value in settings.items())
         self._tell([f"{bootstrap} create {topic} {partitions} {given}"])

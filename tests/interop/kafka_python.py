@@ -64,6 +64,26 @@ class KafkaPython:
         finally:
             consumer.close()
 
+    def consume_in_group(self, bootstrap: str, topic: str, group: str, count: int) -> list[tuple[int, bytes]]:
+        consumer = KafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+        )
+        try:
+            records: list[tuple[int, bytes]] = []
+            deadline = time.monotonic() + PATIENCE_S
+            while len(records) < count:
+                assert time.monotonic() < deadline, f"{len(records)} of {count} records"
+                for some in consumer.poll(500, max_records=count - len(records)).values():
+                    records += [(one.offset, one.value) for one in some]
+            consumer.commit()
+            return records
+        finally:
+            consumer.close()
+
     def create_topic(self, bootstrap: str, topic: str, partitions: int, settings: dict[str, str]) -> None:
         admin = KafkaAdminClient(bootstrap_servers=bootstrap)
         try:

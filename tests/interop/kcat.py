@@ -70,6 +70,14 @@ class Kcat:
             return Consumed(records, records[-1][0] + 1, end)
         return Consumed(records, int(reached[-1]), end)
 
+    def consume_in_group(self, bootstrap: str, topic: str, group: str, count: int) -> list[tuple[int, bytes]]:
+        """It commits what it has printed when it ends."""
+        settings = ("-X", "auto.offset.reset=earliest", "-X", "enable.auto.commit=true")
+        output = self._run(
+            *("-b", bootstrap, *settings, "-f", "%o %s\\n", "-u", "-c", str(count), "-G", group, topic),
+        )
+        return [(int(offset), value) for offset, value in (line.split(b" ", 1) for line in output.splitlines())]
+
     def _end(self, bootstrap: str, topic: str) -> int:
         answer = self._run("-Q", "-b", bootstrap, "-t", f"{topic}:0:-1")
         return int(answer.decode().split("offset ")[1])

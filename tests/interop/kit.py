@@ -1,7 +1,7 @@
-"""What every stock client is asked to do, whoever wrote it: produce, consume by assignment, make and delete topics.
+"""What every stock client is asked to do: produce, consume by assignment and in a group, make and delete topics.
 
 A client's module has a class with these methods; `test_matrix.py` runs all of them through the same tests. Everything
-is about partition 0 of a topic; groups are no part of it.
+is about partition 0 of a topic.
 """
 
 from __future__ import annotations
@@ -63,6 +63,10 @@ class Client(Protocol):
 
         ``when_there`` is called once the place is known to the client and before anything is read.
         """
+        ...
+
+    def consume_in_group(self, bootstrap: str, topic: str, group: str, count: int) -> list[tuple[int, bytes]]:
+        """Join the group, read ``count`` records from where it stands (at first the start), commit them, and leave."""
         ...
 
     def create_topic(self, bootstrap: str, topic: str, partitions: int, settings: dict[str, str]) -> None: ...

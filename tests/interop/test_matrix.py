@@ -181,6 +181,26 @@ def test_consume_from_the_end(broker: RunningBroker, topic: str, client: Client)
     assert read.position == read.end == new[0] + 1
 
 
+def test_consume_in_a_group(broker: RunningBroker, topic: str, client: Client) -> None:
+    """The second time it goes on where the first has committed; what is committed is there for anybody to see."""
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(10), values(10)])
+    everything = client.consume(broker.bootstrap, topic, Where(From.START), 20).records
+    group = f"group-of-{topic}"
+    for first, last in ((0, 8), (8, 20)):
+        read = client.consume_in_group(broker.bootstrap, topic, group, last - first)
+        assert read == everything[first:last]
+        assert committed_offset(broker.bootstrap, group, topic) == read[-1][0] + 1
+
+
+def committed_offset(bootstrap: str, group: str, topic: str) -> int:
+    wanted = [{"name": topic, "partition_indexes": [0]}]
+    answer = ask(bootstrap, ApiKey.OFFSET_FETCH, 5, group_id=group, topics=wanted)
+    assert error(answer) == 0
+    offset: int = answer.topics[0].partitions[0].committed_offset
+    return offset
+
+
 # --- Topics ---
 
 

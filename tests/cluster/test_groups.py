@@ -1,0 +1,126 @@
+"""Groups of stock clients on three brokers, while members and coordinators are killed and hang."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from klog.protocol.apis import ApiKey
+from tests.cluster.group_watch import SESSION_MS, group_of
+from tests.cluster.load import load
+from tests.cluster_fixture import RunningCluster
+
+Record = Callable[[str, object], None]
+PARTITIONS = 6
+LONG_SESSION_MS = 20_000
+FAR_BELOW_IT_S = 10.0
+
+
+def coordinator(cluster: RunningCluster, group: str) -> int:
+    """-1: nobody."""
+    answer = cluster.ask(cluster.answering[0], ApiKey.FIND_COORDINATOR, 1, key=group, key_type=0)
+    return int(answer.node_id)
+
+
+def test_three_clients_in_one_group_while_everybody_dies(
+    three: RunningCluster, topic: str, record_property: Record
+) -> None:
+    """confluent-kafka, kafka-python and aiokafka share a topic; coordinator and members are killed, hang, and leave."""
+    three.create(topic, PARTITIONS)
+    with load(three.bootstrap, topic, PARTITIONS) as running, group_of(three, topic, PARTITIONS) as group:
+        first = group.member("confluent")
+        group.wait_settled(first)
+        group.wait_for_commits()
+        record_property("s_to_first_record", round(first.first_record_s, 3))
+        second = group.member("kafka-python")
+        group.wait_settled(first, second)
+        third = group.member("aiokafka")
+        group.wait_settled(first, second, third)
+        group.wait_for_commits()
+
+        # The coordinator dies, and comes back: nobody loses a partition, and commits go on.
+        generation, victim = group.generation, coordinator(three, group.name)
+        three.kill(victim)
+        record_property("s_until_commits_go_on", round(group.wait_for_commits(), 3))
+        three.start(victim)
+        group.wait_for_commits()
+        assert group.generation == generation, f"nobody came or went\n{group.story()}"
+
+        # A member dies, and another hangs.
+        second.kill()
+        record_property(
+            "s_member_killed_beyond_session", round(group.wait_settled(first, third) - SESSION_MS / 1000, 3)
+        )
+        third.pause()
+        group.wait_settled(first)
+        third.cont()
+        group.wait_settled(first, third)
+
+        # One leaves in order: nobody waits for its session.
+        begun = time.monotonic()
+        first.leave()
+        group.wait_settled(third)
+        record_property("s_member_leaves", round(time.monotonic() - begun, 3))
+        running.stop()
+        group.wait_until_read(running)
+        group.judge(running)
+
+
+def test_cooperative_members_keep_what_they_have_while_others_come_and_die(
+    three: RunningCluster, topic: str, record_property: Record
+) -> None:
+    """The coordinator dies together with a member, in the middle of the rebalance that another member's coming is."""
+    three.create(topic, PARTITIONS)
+    with (
+        load(three.bootstrap, topic, PARTITIONS) as running,
+        group_of(three, topic, PARTITIONS, strategy="cooperative-sticky") as group,
+    ):
+        first = group.member()
+        group.wait_settled(first)
+        second = group.member()
+        group.wait_settled(first, second)
+        kept = first.owned[1]
+        assert all(kept <= set(one["partitions"]) for one in first.said("owner") if one["partitions"])
+        record_property("s_second_joins", round(second.said("owner")[-1]["at"] - second.said("subscribed")[0]["at"], 3))
+        group.wait_for_commits()
+        third = group.member()
+        group.wait_until(lambda: third.said("subscribed"), "the third begins to join")
+        victim = coordinator(three, group.name)
+        three.kill(victim)
+        second.kill()
+        group.wait_settled(first, third)
+        three.start(victim)
+        group.wait_for_commits()
+        running.stop()
+        group.wait_until_read(running)
+        group.judge(running)
+
+
+def test_a_static_member_has_its_partitions_again_and_an_older_one_of_its_name_is_fenced(
+    three: RunningCluster, topic: str
+) -> None:
+    """Killed and started within its session, also while the coordinator dies: nobody else notices."""
+    three.create(topic, PARTITIONS)
+    with (
+        load(three.bootstrap, topic, PARTITIONS) as running,
+        group_of(three, topic, PARTITIONS, session_ms=LONG_SESSION_MS) as group,
+    ):
+        one, two = group.member(instance="one"), group.member(instance="two")
+        group.wait_settled(one, two)
+        group.wait_for_commits()
+        before = two.owned
+        two.kill()
+        victim = coordinator(three, group.name)
+        three.kill(victim)
+        again = group.member(instance="two")
+        assert group.wait_settled(one, again) < FAR_BELOW_IT_S
+        assert again.owned == before, "another generation, or other partitions"
+        group.wait_for_commits()
+        three.start(victim)
+        usurper = group.member(instance="two")
+        group.wait_settled(one, usurper)
+        group.wait_until(lambda: again.said("fatal"), "the older one knows that it is fenced")
+        group.wait_for_commits()
+        running.stop()
+        group.wait_until_read(running)
+        group.judge(running, in_place_of={usurper.name: again.name, again.name: two.name})
