@@ -61,6 +61,12 @@ class Office:
         if not self._closed:
             self._broker.spawn(self._look_until_known())
 
+    def begin_again(self) -> None:
+        """This broker is the controller, and does not know any more what is written: its term begins anew."""
+        if self._term is not None:
+            self._term = None
+            self.look_again()
+
     def leave(self) -> None:
         """Take no part any more: the session is over, or the broker stops."""
         self._stop_attending()

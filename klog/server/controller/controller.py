@@ -17,7 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from klog.coordination import brokers, group_slots, partition_states, topics
@@ -26,7 +26,7 @@ from klog.coordination.brokers import Registration
 from klog.coordination.controller import ControllerTerm
 from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.coordination.zookeeper import Check
-from klog.errors import BadVersion, KlogError, NodeExists, NoNode, NotController, StaleBrokerEpoch
+from klog.errors import BadVersion, KlogError, NodeExists, NoNode, NotController, SessionLost, StaleBrokerEpoch
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from klog.server.broker import Broker
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 SETTLE_TRIES = 10
 AGAIN_S = 0.5
@@ -217,7 +218,7 @@ class Controller:
             before = {name: context.states.get(name) for name in decided}
             began_s = time.perf_counter()
             try:
-                written = await asyncio.to_thread(self._write, decided, before)
+                written = await self.writing(self._write, decided, before)
             except (BadVersion, NodeExists, NoNode):
                 await asyncio.to_thread(self.check_term)
                 context.take_states(await asyncio.to_thread(partition_states.read_many, self._zookeeper, left))
@@ -242,6 +243,21 @@ class Controller:
         if again:
             written |= partition_states.write_many(self._zookeeper, again, self.fence)
         return written
+
+    async def writing(self, write: Callable[..., _T], *arguments: Any) -> _T:
+        """What an act writes, in a thread. Raises what ``write`` does.
+
+        When it cannot be found out whether it is written (rule Z2: ZooKeeper is away for longer than anybody waits),
+        whoever asked is told of the error, and what may stand there must be known all the same, and gone on with: the
+        term begins anew, from what is written, as that of a next controller would.
+        """
+        try:
+            return await asyncio.to_thread(write, *arguments)
+        except SessionLost:
+            if self._term is not None:
+                log.warning("what was written last is not known: all is read again when ZooKeeper answers")
+                self._broker.office.begin_again()
+            raise
 
     def check_term(self) -> None:
         """In a thread: NotController once another has been elected."""

@@ -319,7 +319,7 @@ class Reassigner:
                 known[name.topic] = reassignment.with_entry(known[name.topic], name.partition, entry)
 
     async def _write(self, topic: str, entries: Mapping[int, Entry]) -> None:
-        self._controller.context.topics[topic] = await asyncio.to_thread(self._write_entries, topic, entries)
+        self._controller.context.topics[topic] = await self._controller.writing(self._write_entries, topic, entries)
 
     def _write_entries(self, topic: str, entries: Mapping[int, Entry]) -> topics.Topic:
         """In a thread. What else has changed in the topic's node (a tool has added partitions) is kept."""

@@ -110,7 +110,7 @@ class TopicActs:
             shown = {number: PartitionImage(NO_LEADER, -1, tuple(ids), ()) for number, ids in assignment.items()}
             if validate_only:
                 return TopicImage(name, uuid.UUID(int=0), shown, dict(overrides))
-            made, first_epoch = await asyncio.to_thread(self._make, name, assignment, overrides)
+            made, first_epoch = await controller.writing(self._make, name, assignment, overrides)
             context.topics[name] = made
             context.overrides[name] = dict(overrides)
             context.first_epochs[name] = first_epoch
@@ -174,7 +174,7 @@ class TopicActs:
             self._check_assignment(there, added)
             if validate_only:
                 return
-            grown = await asyncio.to_thread(self._grow, name, added)
+            grown = await controller.writing(self._grow, name, added)
             context.topics[name] = grown
             self._broker.tell("partitions-added", topic=name, partitions=total)
             controller.tell_metadata(topics_whole=[name])
@@ -211,7 +211,7 @@ class TopicActs:
             self._check_flush_rule(config, max(map(len, topic.partitions.values()), default=1))
             if validate_only:
                 return
-            await asyncio.to_thread(self._write_overrides, name, overrides)
+            await controller.writing(self._write_overrides, name, overrides)
             controller.context.overrides[name] = overrides
             self._broker.tell("settings-changed", topic=name, settings=overrides)
             controller.tell_metadata(topics_whole=[name])
@@ -244,7 +244,7 @@ class TopicActs:
         async with controller.acting:
             controller.require()
             self._topic(name)
-            await asyncio.to_thread(topics.mark_for_deletion, self._zookeeper, name, controller.fence)
+            await controller.writing(topics.mark_for_deletion, self._zookeeper, name, controller.fence)
             controller.context.deleting.add(name)
             self._broker.tell("topic-deleted", topic=name)
             controller.tell_metadata(gone={name: controller.context.topics[name].topic_id})
@@ -327,7 +327,7 @@ class TopicActs:
             if not controller.active or name not in controller.context.deleting:
                 return
             try:
-                await asyncio.to_thread(self._remove_nodes, name)
+                await controller.writing(self._remove_nodes, name)
             except KlogError as error:
                 log.error("topic %s is not deleted yet: %s", name, error.message)
                 return
