@@ -150,7 +150,6 @@ class MessageStream(Iterator[Message]):
                 return self._deliver()
             elif self._source is not None and self._next:
                 self._fill()
-                continue  # what was found is delivered although the time is over
             else:
                 self._changed.wait(WAIT_S if deadline is None else min(WAIT_S, max(0.001, deadline - time.monotonic())))
             if deadline is not None and time.monotonic() >= deadline and not self._run:

@@ -1,0 +1,419 @@
+"""The paper's consumer against a real ZooKeeper and a real broker: streams, offsets, settings, who may use a group."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import klog
+from klog.client.consumer import Consumer
+from klog.coordination import committed, consumers, group_states, paths
+from klog.coordination.group_states import COORDINATOR, ZOOKEEPER, GroupState, MemberState
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import (
+    CannotConnect,
+    ConsumerTimeout,
+    GroupIsHeld,
+    InvalidConfig,
+    NoNode,
+    NotOwned,
+    OffsetOutOfRange,
+    Refused,
+    UsageError,
+)
+from klog.names import TopicPartition
+from klog.ops.topics import alter_topic
+from tests.broker_fixture import RunningBroker
+from tests.client.stream_readers import Reading, drain, wait_until
+from tests.ops.verbs import make_topic, run, send
+
+SOON_MS = 1500
+"""Long enough for what is there to come on a busy machine, short enough to wait for what is not."""
+
+
+@pytest.fixture
+def make_consumer(broker: RunningBroker, topic: str) -> Iterator[Callable[..., Consumer]]:
+    """Consumers of a group of the test's own, from the smallest offset on; all are shut down."""
+    made: list[Consumer] = []
+
+    def make(group: str = f"g-{topic}", **settings: Any) -> Consumer:
+        made.append(Consumer(broker.zookeeper, group, **{"auto_offset_reset": "smallest", **settings}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.shutdown()
+
+
+@pytest.fixture
+def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        yield session
+
+
+def numbered(count: int, begin: int = 0) -> bytes:
+    return b"".join(b"%d\n" % number for number in range(begin, begin + count))
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_as_it_is_read(broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]) -> None:
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, b"k:v\n", key_delimiter=b":", headers=[("h", b"1")])
+    message = next(make_consumer().create_message_streams(topic)[0])
+    assert (message.topic, message.partition, message.offset) == (topic, 0, 0)
+    assert (message.key, message.value, message.headers) == (b"k", b"v", (("h", b"1"),))
+    assert message.timestamp is not None and message.timestamp > 0
+    assert message.payload() == b"v"
+
+
+def test_streams_share_the_partitions_evenly_and_go_on_when_more_comes(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]
+) -> None:
+    make_topic(broker.bootstrap, topic, 5)
+    streams = make_consumer().create_message_streams({topic: 2})[topic]
+    assert [len(stream.partitions) for stream in streams] == [3, 2]
+    reading = Reading(streams)
+    for begin in (0, 500):
+        for partition in range(5):
+            send(broker.bootstrap, topic, numbered(100, begin + partition * 100), partition=partition)
+        values = reading.wait_for(begin + 500)
+    assert sorted(map(int, values)) == list(range(1000))
+    places = [(message.partition, message.offset) for message in reading.messages]
+    for partition in range(5):
+        offsets = [offset for one, offset in places if one == partition]
+        assert offsets == sorted(offsets), "the order within a partition"
+
+
+def test_a_stream_without_a_partition_waits_and_shutdown_ends_it(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]
+) -> None:
+    make_topic(broker.bootstrap, topic)
+    consumer = make_consumer()
+    reading = Reading(consumer.create_message_streams(topic, 3))
+    send(broker.bootstrap, topic, b"one\n")
+    assert reading.wait_for(1) == [b"one"]
+    consumer.shutdown()
+    reading.join()
+    assert not reading.errors
+    consumer.shutdown()  # once more does no harm
+
+
+def test_nothing_within_the_timeout(broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]) -> None:
+    make_topic(broker.bootstrap, topic)
+    reads, idle = make_consumer(consumer_timeout_ms=50).create_message_streams(topic, 2)
+    with pytest.raises(ConsumerTimeout, match=f"within 0.05 s.*{topic}-0"):
+        next(reads)
+    with pytest.raises(ConsumerTimeout, match="no partition"):
+        next(idle)
+    send(broker.bootstrap, topic, b"one\n")
+    wait_until(lambda: [message.value for message in drain(reads)] == [b"one"], "the stream goes on after a time-out")
+
+
+def test_largest_begins_at_the_end_and_misses_nothing_from_then_on(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]
+) -> None:
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, b"before\n")
+    first = make_consumer(auto_offset_reset="largest", consumer_timeout_ms=SOON_MS)
+    (stream,) = first.create_message_streams(topic)
+    first.shutdown()  # before anything was read
+    assert list(stream) == []
+    send(broker.bootstrap, topic, b"after\n")
+    again = make_consumer(auto_offset_reset="latest", consumer_timeout_ms=SOON_MS)
+    assert [message.value for message in drain(again.create_message_streams(topic)[0])] == [b"after"]
+
+
+def test_a_filter_sees_topics_that_come_later_from_their_start(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]
+) -> None:
+    make_topic(broker.bootstrap, f"{topic}-a")
+    consumer = make_consumer(auto_offset_reset="largest")
+    reading = Reading(consumer.create_message_streams_by_filter(whitelist=f"{topic}-(a|b)"))
+    for name in ("b", "c"):
+        make_topic(broker.bootstrap, f"{topic}-{name}")
+        send(broker.bootstrap, f"{topic}-{name}", name.encode() + b"\n")
+    send(broker.bootstrap, f"{topic}-a", b"a\n")
+    assert sorted(reading.wait_for(2)) == [b"a", b"b"]
+    assert {one.topic for one in consumer.partitions} == {f"{topic}-a", f"{topic}-b"}
+
+
+def test_a_topic_that_is_not_there_is_waited_for_and_more_partitions_are_read(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]
+) -> None:
+    consumer = make_consumer(auto_offset_reset="largest")
+    reading = Reading(consumer.create_message_streams(topic, 2))
+    assert consumer.partitions == []
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, b"one\n")
+    reading.wait_for(1)
+    run(broker.bootstrap, lambda cluster: alter_topic(cluster, topic, 3))
+    send(broker.bootstrap, topic, b"two\n", partition=2)
+    assert reading.wait_for(2) == [b"one", b"two"]
+
+
+# --- offsets ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_group_goes_on_where_it_stopped(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer], registry: ZooKeeper
+) -> None:
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, numbered(10))
+    with make_consumer() as consumer:
+        (stream,) = consumer.create_message_streams(topic)
+        assert [next(stream).value for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+    with pytest.raises(RuntimeError), make_consumer() as consumer:
+        (stream,) = consumer.create_message_streams(topic)
+        assert [next(stream).value for _ in range(2)] == [b"4", b"5"]
+        raise RuntimeError("5 could not be done")
+    found = committed.read(registry, f"g-{topic}")[TopicPartition(topic, 0)]
+    assert registry.get(paths.consumer_offset(f"g-{topic}", topic, 0)).data == str(found.offset).encode()
+    (stream,) = make_consumer(consumer_timeout_ms=SOON_MS).create_message_streams(topic)
+    assert [message.value for message in drain(stream)] == [b"5", b"6", b"7", b"8", b"9"]
+
+
+def test_a_second_consumer_takes_its_share_over_and_nothing_is_repeated(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]
+) -> None:
+    make_topic(broker.bootstrap, topic, 4)
+    first = make_consumer(auto_commit_interval_ms=3_600_000)
+    readings = [Reading(first.create_message_streams(topic, 1))]
+
+    def more(begin: int) -> None:
+        for partition in range(4):
+            send(broker.bootstrap, topic, numbered(50, begin + partition * 50), partition=partition)
+
+    def wait_for(count: int) -> None:
+        wait_until(lambda: sum(len(one.messages) for one in readings) >= count, f"{count} messages")
+
+    more(0)
+    wait_for(200)
+    second = make_consumer(auto_commit_interval_ms=3_600_000)
+    readings.append(Reading(second.create_message_streams(topic, 1)))
+    wait_until(lambda: (len(first.partitions), len(second.partitions)) == (2, 2), "each owns half")
+    more(200)
+    wait_for(400)
+    first.shutdown()
+    wait_until(lambda: len(second.partitions) == 4, "all are the second's")
+    more(400)
+    wait_for(600)
+    values = [int(value) for one in readings for value in one.values]
+    assert sorted(values) == list(range(600)), "each once"
+    assert readings[1].messages
+
+
+def test_offsets_that_the_user_commits(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer], registry: ZooKeeper
+) -> None:
+    """An indexer commits the smallest offset that it has not flushed."""
+    make_topic(broker.bootstrap, topic, 2)
+    send(broker.bootstrap, topic, numbered(10), partition=0)
+    one, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+
+    def stands() -> dict[TopicPartition, int]:
+        return {name: found.offset for name, found in committed.read(registry, f"g-{topic}").items()}
+
+    consumer = make_consumer(auto_commit_enable=False)
+    with pytest.raises(Refused, match="no streams yet"):
+        consumer.commit_offsets()
+    (stream,) = consumer.create_message_streams(topic)
+    messages = [next(stream) for _ in range(5)]
+    assert stands() == {}
+    consumer.commit_offsets()
+    assert messages[4].offset is not None and stands()[one] == messages[4].offset + 1
+    consumer.commit_offsets({(topic, 0): messages[2].offset, (topic, 1): 0})
+    assert stands() == {one: messages[2].offset, other: 0}
+    with pytest.raises(NotOwned, match="other-0"):
+        consumer.commit_offsets({("other", 0): 7, (topic, 0): 0})
+    with pytest.raises(UsageError, match="'end' is no offset"):
+        consumer.commit_offsets({(topic, 0): "end"})  # type: ignore[dict-item]
+    consumer.shutdown()
+    assert stands() == {one: messages[2].offset, other: 0}
+    with pytest.raises(Refused, match="shut down"):
+        consumer.commit_offsets()
+    (stream,) = make_consumer(consumer_timeout_ms=SOON_MS).create_message_streams(topic)
+    assert [message.value for message in drain(stream)] == [b"%d" % n for n in range(2, 10)]
+
+
+def test_commits_come_by_themselves_and_leave_out_what_is_in_hand(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer], registry: ZooKeeper
+) -> None:
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, numbered(10))
+    (stream,) = make_consumer(auto_commit_interval_ms=20).create_message_streams(topic)
+    offsets = [next(stream).offset for _ in range(5)]
+
+    def stands() -> int:
+        return committed.read(registry, f"g-{topic}")[TopicPartition(topic, 0)].offset
+
+    wait_until(lambda: stands() == offsets[4], "what is done is committed")
+    next(stream)
+    wait_until(lambda: stands() == offsets[4] + 1, "and then the next")
+
+
+def test_seek(broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]) -> None:
+    make_topic(broker.bootstrap, topic, 2)
+    send(broker.bootstrap, topic, numbered(10), partition=0)
+    consumer = make_consumer(consumer_timeout_ms=SOON_MS)
+    (stream,) = consumer.create_message_streams(topic)
+    offsets = [message.offset for message in drain(stream)]
+    assert len(offsets) == 10
+    consumer.seek(topic, 0, offsets[7])  # type: ignore[arg-type]
+    assert [message.offset for message in drain(stream)] == offsets[7:]
+    consumer.seek(topic, 0, "earliest")
+    assert next(stream).offset == offsets[0]
+    consumer.seek(topic, 0, "largest")
+    send(broker.bootstrap, topic, b"new\n", partition=0)
+    assert next(stream).value == b"new"
+    with pytest.raises(OffsetOutOfRange, match="offsets 0 to"):
+        consumer.seek(topic, 0, 1_000_000)
+    with pytest.raises(UsageError, match="'middle' is no offset"):
+        consumer.seek(topic, 0, "middle")
+    with pytest.raises(NotOwned):
+        consumer.seek(topic, 2, 0)
+
+
+# --- the registry, and who may use a group ----------------------------------------------------------------------------
+
+
+def test_what_stands_in_the_registry(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer], registry: ZooKeeper
+) -> None:
+    group = f"g-{topic}"
+    make_topic(broker.bootstrap, topic, 2)
+    consumer = make_consumer(consumer_id="indexer")
+    consumer.create_message_streams({topic: 2})
+    assert consumer.consumer_id.startswith(f"{group}_indexer-")
+    (entry,) = consumers.members(registry, group)
+    assert (entry.consumer_id, entry.subscription, entry.pattern) == (consumer.consumer_id, {topic: 2}, "static")
+    owners = consumers.owners(registry, [group])[group]
+    assert owners == {TopicPartition(topic, n): f"{consumer.consumer_id}-{n}" for n in range(2)}
+    for number in range(2):
+        owner = registry.get(paths.consumer_owner(group, topic, number))
+        claim = registry.get(paths.claim(group, topic, number))
+        assert owner.stat.created_zxid == claim.stat.modified_zxid, "made in one step"
+        assert claim.stat.version == 1
+    assert group_states.read(registry, group).way == ZOOKEEPER
+    consumer.shutdown()
+    assert consumers.members(registry, group) == []
+    assert consumers.owners(registry, [group])[group] == {}
+
+    with make_consumer() as listening:
+        listening.create_message_streams_by_filter(blacklist=f"(?!{topic}).*", streams=2)
+        (entry,) = consumers.members(registry, group)
+        assert (entry.subscription, entry.pattern) == ({f"(?!{topic}).*": 2}, "black_list")
+        assert registry.get(paths.claim(group, topic, 0)).stat.version == 2
+
+
+def test_a_group_is_used_one_way_at_a_time(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer], registry: ZooKeeper
+) -> None:
+    group = f"g-{topic}"
+    members = tuple(MemberState(f"m-{n}", None, f"client-{n}", "/10.0.0.7", 6000, 6000) for n in range(7))
+    held = group_states.write(registry, GroupState(group, COORDINATOR, 3, members=members))
+    with pytest.raises(GroupIsHeld, match=r"7 members .*client-0 on /10\.0\.0\.7.*and 2 more; one group"):
+        make_consumer().create_message_streams(topic)
+    assert consumers.members(registry, group) == []
+    group_states.write(registry, GroupState(group, COORDINATOR, 4, version=held.version))  # they have left
+    make_consumer().create_message_streams(topic)
+    taken = group_states.read(registry, group)
+    assert (taken.way, taken.generation) == (ZOOKEEPER, 5)
+
+
+# --- wrong use --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"auto_offset_rest": "smallest"}, "unknown setting auto.offset.rest"),
+        ({"nonsense": 1, "more_nonsense": 2}, "unknown settings nonsense, more.nonsense"),
+        ({"auto_offset_reset": "middle"}, "auto.offset.reset=middle: expected .*smallest"),
+        ({"consumer_timeout_ms": "soon"}, "consumer.timeout.ms=soon: expected a whole number"),
+        ({"auto_commit_enable": "perhaps"}, "auto.commit.enable=perhaps: expected true or false"),
+        ({"enable_auto_commit": True, "auto_commit_enable": True}, "the same setting"),
+        ({"offsets_storage": "kafka"}, "offsets.storage=kafka: expected .*zookeeper"),
+        ({"partition_assignment_strategy": "roundrobin"}, "expected .*range"),
+        ({"bootstrap_servers": "h:1"}, "no setting bootstrap.servers"),
+        ({"group_id": "g"}, "no setting group.id"),
+        ({"security_protocol": "none such"}, "security.protocol"),
+    ],
+)
+def test_wrong_settings(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidConfig, match=says):
+        Consumer("127.0.0.1:2181", "g", **settings)
+
+
+def test_a_wrong_name_is_told_what_was_perhaps_meant() -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        Consumer("127.0.0.1:2181", auto_offset_rest="smallest")
+    assert caught.value.hint == "did you mean auto.offset.reset?"
+
+
+def test_todays_names_and_those_of_0_7() -> None:
+    old = Consumer("h:1", autooffset_reset="smallest", fetch_size=1000, zk_sessiontimeout_ms=4000)._settings
+    now = Consumer(
+        "h:1", auto_offset_reset="earliest", max_partition_fetch_bytes=1000, session_timeout_ms=4000
+    )._settings
+    assert old == now
+    assert (old.session_timeout_ms, old.librdkafka["fetch.message.max.bytes"], old.from_smallest) == (4000, 1000, True)
+    assert Consumer("h:1", socket_keepalive_enable=True)._settings.librdkafka["socket.keepalive.enable"] == "true"
+
+
+def test_wrong_use(broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]) -> None:
+    with pytest.raises(UsageError, match="no HOST:PORT"):
+        Consumer("host:port")
+    with pytest.raises(UsageError, match="group"):
+        Consumer("h:1", "")
+    with pytest.raises(CannotConnect, match="did not answer within"):
+        Consumer("127.0.0.1:1", zookeeper_connection_timeout_ms=100).create_message_streams("t")
+    with pytest.raises(NoNode, match="no chroot /nowhere"):
+        Consumer(broker.zookeeper.partition("/")[0] + "/nowhere").create_message_streams("t")
+    consumer = make_consumer()
+    consumer.create_message_streams(topic)
+    with pytest.raises(Refused, match="once"):
+        consumer.create_message_streams(topic)
+    consumer.shutdown()
+    with pytest.raises(Refused, match="was shut down"):
+        consumer.create_message_streams(topic)
+
+
+def test_two_threads_may_read_while_a_third_commits(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]
+) -> None:
+    make_topic(broker.bootstrap, topic, 2)
+    consumer = make_consumer(auto_commit_interval_ms=5)
+    reading = Reading(consumer.create_message_streams(topic, 2))
+    stop = threading.Event()
+
+    def commit() -> None:
+        while not stop.is_set():
+            consumer.commit_offsets()
+
+    committer = threading.Thread(target=commit)
+    committer.start()
+    for partition in range(2):
+        send(broker.bootstrap, topic, numbered(5000, partition * 5000), partition=partition)
+    values = reading.wait_for(10_000)
+    stop.set()
+    committer.join()
+    assert sorted(map(int, values)) == list(range(10_000))
+
+
+def test_importing_klog_loads_no_library() -> None:
+    code = (
+        "import sys, klog; klog.errors; klog.Message(b'x');"
+        "print([name for name in ('kazoo', 'confluent_kafka', 'pyspark', 'typer', 'kio') if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "[]"
+    assert klog.Consumer is Consumer
+    assert "Consumer" in dir(klog)
