@@ -64,6 +64,10 @@ async def produce(
         units.Rate | None,
         typer.Option("--rate", metavar="RATE", parser=units.parse_rate, help="At most 500/s (messages) or 20MB/s."),
     ] = None,
+    audit: Annotated[
+        bool,
+        typer.Option("--audit", help="Stamp each message with host and time; publish counts for `klog audit`."),
+    ] = False,
     properties: Properties = None,
 ) -> int:
     """Write messages to a topic, from stdin or files.
@@ -86,6 +90,7 @@ async def produce(
         compression=compression,
         batch_messages=batch_messages,
         rate=rate,
+        audit=audit,
         librdkafka=settings(properties),
     )
     cluster = await invocation.cluster()

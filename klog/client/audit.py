@@ -41,11 +41,7 @@ COUNTS_MAX: Final = 1000
 KEPT_WINDOWS: Final = 3
 """For how many windows after its end a finished one is remembered: late messages with old timestamps are rare."""
 
-TOPIC_SETTINGS: Final = {
-    "retention.ms": str(30 * 24 * 3_600_000),
-    # So that a publication has two times, its producer's and the broker's: clocks that are apart are seen.
-    "message.timestamp.type": "LogAppendTime",
-}
+TOPIC_SETTINGS: Final = {"retention.ms": str(30 * 24 * 3_600_000)}
 
 
 class Stamp(NamedTuple):
@@ -118,8 +114,9 @@ class Publication:
 class _Window:
     count: Count
     under_way: int = 0
-    published: tuple[int, int, bool] = (0, 0, False)
-    """What the last acknowledged publication said."""
+    told: tuple[int, int, bool] = (0, 0, False)
+    """What the last publication said, and of those the last acknowledged one."""
+    known: tuple[int, int, bool] = (0, 0, False)
 
     @property
     def state(self) -> tuple[int, int, bool]:
@@ -174,7 +171,7 @@ class Auditor:
             for window in self._windows.values():
                 is_over = closing or window.count.start_ms + settings.window_ms <= now_ms
                 window.count.final = is_over and window.under_way == 0
-                if window.state != window.published and (is_time or window.count.final):
+                if window.state != window.told and (is_time or window.count.final):
                     changed.append(window)
             if not changed:
                 self._forget(now_ms)
@@ -192,23 +189,27 @@ class Auditor:
                     Publication(self.producer, host, self._sequence, now_ms, window_ms, closing, counts)
                 )
                 for one in changed[at : at + COUNTS_MAX]:
-                    one.published = one.state
+                    one.told = one.state
             return publications
 
-    def unpublished(self, publication: Publication) -> None:
-        """It failed for good: what it said is still to be told."""
+    def published(self, publication: Publication, *, failed: bool = False) -> None:
+        """A publication was acknowledged, or failed for good: then what it said is still to be told."""
         with self._lock:
             for count in publication.counts:
                 window = self._windows.get((count.topic, count.start_ms))
-                if window is not None:
-                    window.published = (-1, -1, False)
+                if window is None or window.count.part != count.part:
+                    continue
+                if failed:
+                    window.told = (-1, -1, False)
+                else:
+                    window.known = count.messages, count.unknown, count.final
 
     def _forget(self, now_ms: int) -> None:
         """Windows that were told for the last time; called with the lock held."""
         oldest_ms = now_ms - (KEPT_WINDOWS + 1) * self.settings.window_ms
         for key in [one for one in self._windows if one[1] < oldest_ms]:
             window = self._windows[key]
-            if window.under_way == 0 and window.state == window.published:
+            if window.under_way == 0 and window.state == window.known:
                 del self._windows[key]
 
 

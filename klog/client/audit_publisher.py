@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S: Final = 0.2
 """Whether anything is due; a look costs some microseconds."""
 CREATION_S: Final = 10.0
+CREATION_EVERY_S: Final = 30.0
+"""Where the topic cannot be made: the producer's thread is held up for it no more often."""
 
 _ADMIN_PREFIXES: Final = ("bootstrap.servers", "client.id", "security.", "sasl.", "ssl.", "socket.", "broker.address")
 
@@ -30,6 +32,7 @@ class AuditPublisher:
         self._auditor = auditor
         self._settings = {name: value for name, value in settings.items() if name.startswith(_ADMIN_PREFIXES)}
         self._topic_is_there = False
+        self._create_at = 0.0
         self._look_at = 0.0
 
     def tick(self) -> None:
@@ -44,8 +47,9 @@ class AuditPublisher:
         self._publish(self._auditor.due(closing=True))
 
     def _publish(self, publications: list[Publication]) -> None:
-        if publications and not self._topic_is_there:
+        if publications and not self._topic_is_there and time.monotonic() >= self._create_at:
             self._topic_is_there = ensure_audit_topic(self._settings, self._auditor.settings.topic)
+            self._create_at = time.monotonic() + CREATION_EVERY_S
         for one in publications:
             try:
                 self._rdkafka.produce(
@@ -60,10 +64,12 @@ class AuditPublisher:
     def _answered(self, error: KafkaError | None, publication: Publication) -> None:
         if error is not None:
             self._failed(publication, error.str())
+        else:
+            self._auditor.published(publication)
 
     def _failed(self, publication: Publication, reason: str) -> None:
         log.warning("counts for the audit could not be published, and are tried again: %s", reason)
-        self._auditor.unpublished(publication)
+        self._auditor.published(publication, failed=True)
 
 
 def ensure_audit_topic(settings: Mapping[str, Any], topic: str) -> bool:

@@ -140,6 +140,13 @@ async def stop_broker(cluster: Cluster, broker_id: int, *, wait_s: float = 30.0)
     return BrokerStopped(broker_id, node.host, node.port, stopped=True)
 
 
+async def clock_ms(cluster: Cluster) -> int | None:
+    """The time by the brokers' clocks, the latest of them, in ms; None where no klog broker answers."""
+    brokers = await cluster.brokers()
+    answers = await asyncio.gather(*(_describe_self(cluster, one.broker_id) for one in brokers))
+    return max((int(one.now_ms) for one in answers if one is not None and not isinstance(one, str)), default=None)
+
+
 def _node(cluster: Cluster, metadata: Metadata, broker_id: int) -> BrokerNode:
     node = metadata.brokers.get(broker_id)
     if node is None:

@@ -35,6 +35,7 @@ class ProduceOptions:
     """How input becomes messages and how they are sent.
 
     ``key_delimiter`` (-K) splits each line into key and value; ``key`` (-k) is the key of all; ``empty_is_null`` is -Z.
+    ``audit``: stamp every message and publish how many were sent, for `klog audit`.
     ``librdkafka`` are further settings of the client by its own names (-X).
     """
 
@@ -48,6 +49,7 @@ class ProduceOptions:
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     batch_messages: int | None = None
     rate: Rate | None = None
+    audit: bool = False
     librdkafka: dict[str, str] = field(default_factory=dict)
 
 

@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from klog.client.audit import Auditor, with_stamp
+from klog.client.audit_publisher import AuditPublisher
+from klog.client.producer_settings import AuditSettings, own_host
+from klog.client.send_errors import error_from, may_be_in_the_log
 from klog.errors import KlogError, UsageError
 from klog.ops.input_messages import Splitter, lines, wholes
 from klog.ops.jsonl import Content, from_line
@@ -68,10 +72,13 @@ class Sender:
         self._pace = _Pace(options.rate.per_second, options.rate.what == "bytes") if options.rate else None
         self._has_keys = options.input == "jsonl" or options.key is not None or options.key_delimiter is not None
         self._stop = threading.Event()
+        settings = self._settings(bootstrap, timeout_s)
         try:
-            self._producer = Producer(self._settings(bootstrap, timeout_s))
+            self._producer = Producer(settings)
         except KafkaException as error:
             raise UsageError(f"librdkafka refuses its settings: {error.args[0].str()}") from None
+        self._auditor = Auditor(AuditSettings(own_host())) if options.audit else None
+        self._publisher = AuditPublisher(self._producer, self._auditor, settings) if self._auditor else None
 
     @property
     def acknowledged(self) -> int:
@@ -115,25 +122,36 @@ class Sender:
         # without), so it gets a moment for itself.
         self._producer.poll(HEAD_START_S)
         try:
-            plain = self._options.input == "lines" and self._splitter.is_plain and self._pace is None
+            options = self._options
+            plain = options.input == "lines" and self._splitter.is_plain and not (self._pace or options.audit)
             for source in sources:
                 if plain:
                     self._send_lines(source)
                 else:
                     self._send_messages(source)
-            while not stop.is_set() and self._producer.flush(0.1):
-                pass
+            self._flush()
         except (KlogError, OSError) as error:
             self._fail(str(error))
-            while not stop.is_set() and self._producer.flush(0.1):
-                pass
+            self._flush()
         finally:
             if stop.is_set():
                 self._give_up()
 
+    def _flush(self) -> None:
+        """Wait until all of it is answered, and publish the audit's counts."""
+        while not self._stop.is_set() and self._producer.flush(0.1):
+            pass
+        if self._publisher is not None and not self._stop.is_set():
+            self._publisher.close()
+            while not self._stop.is_set() and self._producer.flush(0.1):
+                pass
+
     def _give_up(self) -> None:
         """Drop what was not sent yet; what is under way gets a moment to be answered."""
         self._producer.purge(in_queue=True, in_flight=False, blocking=False)
+        if self._publisher is not None:
+            self._producer.poll(0.05)
+            self._publisher.close()
         self._producer.flush(0.3)
 
     def _send_lines(self, source: BinaryIO) -> None:
@@ -159,7 +177,7 @@ class Sender:
                 return
             self._send(message)
             if self.read % POLL_EVERY == 0:
-                self._producer.poll(0)
+                self._idle()
 
     def _messages(self, source: BinaryIO) -> Iterator[Content]:
         """The messages of one source; a line that is none is a failure of its own, and the next goes on."""
@@ -187,6 +205,7 @@ class Sender:
             extra["headers"] = content.headers
         if content.timestamp_ms is not None:
             extra["timestamp"] = content.timestamp_ms
+        unsent = self._stamp(self._auditor, content, extra) if self._auditor is not None else None
         if self._pace is not None:
             self._pace.wait(len(content.value or b"") + len(content.key or b""), self._producer.poll, self._stop)
         while not self._stop.is_set():
@@ -195,6 +214,8 @@ class Sender:
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
+                if unsent is not None:
+                    unsent()
                 if error.args[0].fatal():
                     raise KlogError(f"the producer cannot go on: {error.args[0].str()}") from None
                 self._fail(error.args[0].str())
@@ -202,10 +223,30 @@ class Sender:
             else:
                 self.read += 1
                 return
+        if unsent is not None:
+            unsent()
+
+    def _stamp(self, auditor: Auditor, content: Content, extra: dict[str, Any]) -> Callable[[], None]:
+        """Host and time into a header; the message counts in the audit when its fate is known.
+
+        Gives back what is to be called where the message is not handed over after all.
+        """
+        extra["timestamp"], stamp, window = auditor.stamp(self._topic, content.timestamp_ms)
+        extra["headers"] = with_stamp(content.headers, stamp)
+
+        def delivered(error: Any, message: Any) -> None:
+            failed = None if error is None else error_from(error, self._topic)
+            auditor.settle(window, failed, maybe=error is not None and may_be_in_the_log(error))
+            self._delivered(error, message)
+
+        extra["on_delivery"] = delivered
+        return lambda: auditor.settle(window, KlogError("not sent"))
 
     def _idle(self) -> bool:
         """While no input comes: hear what was acknowledged; True when it is time to stop."""
         self._producer.poll(0)
+        if self._publisher is not None:
+            self._publisher.tick()
         return self._stop.is_set()
 
     def _fail(self, reason: str) -> None:

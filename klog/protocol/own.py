@@ -208,7 +208,7 @@ class DescribeSelfRequest(_Request):
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeSelfResponse(_Response):
-    """``incarnation`` is the czxid of the broker's registration, -1 while it has none."""
+    """``incarnation`` is the czxid of the broker's registration, -1 while it has none; ``now_ms`` is its clock."""
 
     __api_key__: ClassVar[i16] = i16(DESCRIBE_SELF)
     error_code: ErrorCode = _of("error_code")
@@ -217,6 +217,7 @@ class DescribeSelfResponse(_Response):
     cluster_id: str = _of("string")
     zookeeper: str = _of("string")
     started_at_ms: i64 = _of("int64")
+    now_ms: i64 = _of("int64")
     state: str = _of("string")
     version: str = _of("string")
     leaders: i32 = _of("int32")

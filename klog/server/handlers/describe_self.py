@@ -1,7 +1,8 @@
-"""DescribeSelf (klog's own, 10004): who this broker is, since when, and which ZooKeeper it uses."""
+"""DescribeSelf (klog's own, 10004): who this broker is, since when, its clock, and which ZooKeeper it uses."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import klog
@@ -21,6 +22,7 @@ def handle(broker: Broker, request: Request) -> dict[str, Any]:
         "cluster_id": broker.image.cluster_id,
         "zookeeper": broker.zookeeper_connect,
         "started_at_ms": broker.started_at_ms,
+        "now_ms": time.time_ns() // 1_000_000,
         "state": broker.state.value,
         "version": klog.__version__,
         "leaders": len(broker.partitions),

@@ -1,0 +1,138 @@
+"""``klog audit``: what producers say they sent, held against what each tier has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from klog.cli.command import Noun
+from klog.cli.flags import duration
+from klog.cli.invocation import Invocation
+from klog.cli.words import OptionalTopics, position_range
+from klog.errors import UsageError
+from klog.render import Report
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+
+audit = Noun("audit", "What producers sent, held against what each cluster has.")
+
+Window = Annotated[
+    float | None,
+    typer.Option("--window", metavar="DURATION", parser=duration, help="Windows of this length; the producers' own."),
+]
+AuditTopic = Annotated[str, typer.Option("--audit-topic", metavar="TOPIC", help="Where counts are published.")]
+
+
+@audit.command("run", rows="klog.ops.audit:AuditRow")
+async def run(
+    invocation: Invocation,
+    topics: OptionalTopics = None,
+    tier: Annotated[
+        str, typer.Option("--tier", metavar="NAME", help="What this cluster is called in reports.")
+    ] = "live",
+    publish_to: Annotated[
+        str | None,
+        typer.Option("--publish-to", metavar="HOST:PORT,...", help="The producers' cluster, where it is another."),
+    ] = None,
+    no_publish: Annotated[bool, typer.Option("--no-publish", help="Show the counts, and tell nobody.")] = False,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Count everything again, not only what is new.")
+    ] = False,
+    window: Window = None,
+    audit_topic: AuditTopic = "klog.audit",
+) -> Report:
+    """Count what a cluster holds by reading it, a row a window and host, and publish the counts for `audit report`.
+
+    It goes on where the last run of this tier ended. Without a topic: all those that producers count.
+    """
+    from klog.ops import audit_run
+
+    if no_publish and publish_to is not None:
+        raise UsageError("--no-publish and --publish-to: choose")
+    options = audit_run.RunOptions(
+        topics or (),
+        tier=tier,
+        anew=from_start or no_publish,
+        publish=not no_publish,
+        window_ms=_window_ms(window),
+        audit_topic=audit_topic,
+    )
+    cluster = await invocation.cluster()
+    home = None if publish_to is None else await _other(invocation, publish_to, "--publish-to")
+    done = await audit_run.run(cluster, options, publish_to=home, note=invocation.say)
+    told = "" if no_publish else f", published in {audit_topic}"
+    return invocation.report(done.rows, footer=f"{done.read:,} messages read{told}")
+
+
+@audit.command("report", rows="klog.ops.audit:AuditRow")
+async def report(
+    invocation: Invocation,
+    topics: OptionalTopics = None,
+    mirror: Annotated[
+        str | None, typer.Option("--mirror", metavar="HOST:PORT,...", help="A cluster that has copies of the topics.")
+    ] = None,
+    export: Annotated[str | None, typer.Option("--export", metavar="ROOT", help="An export of the topics.")] = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Read the stamps of every window, not only where brokers' counts differ."),
+    ] = False,
+    from_times: Annotated[
+        str | None, typer.Option("--from", metavar="RANGE", help="Windows that begin in it: @-1d, @-2d:@-1d.")
+    ] = None,
+    grace: Annotated[
+        float | None,
+        typer.Option("--grace", metavar="DURATION", parser=duration, help="How long a window is left alone (1m)."),
+    ] = None,
+    only_gaps: Annotated[bool, typer.Option("--only-gaps", help="Only the windows that differ.")] = False,
+    window: Window = None,
+    audit_topic: AuditTopic = "klog.audit",
+) -> Report:
+    """Compare what producers say they sent with what the cluster, a mirror and an export have. Exit 1 on a gap.
+
+    Brokers count first, without reading; where that differs, the stamps are read and tell lost messages, doubled ones
+    and hosts. Windows that are open, or that a producer has not finished, are said so.
+    """
+    from klog.ops import audit as auditing
+    from klog.render.values import rfc3339
+
+    options = auditing.ReportOptions(
+        topics or (),
+        exact=exact,
+        times=None if from_times is None else position_range(from_times, "--from"),
+        grace_ms=auditing.GRACE_MS if grace is None else round(grace * 1000),
+        window_ms=_window_ms(window),
+        only_gaps=only_gaps,
+        audit_topic=audit_topic,
+    )
+    cluster = await invocation.cluster()
+    other = None if mirror is None else await _other(invocation, mirror, "--mirror")
+    found = await auditing.report(cluster, options, mirror=other, export=export, note=invocation.detail)
+    notes = [f"clocks: {said}" for said in found.clocks]
+    notes += [
+        f"{row.topic}, {row.tier}, {rfc3339(row.window)}: {row.note}" for row in found.rows if row.is_gap and row.note
+    ]
+    if found.strange:
+        notes.append(f"{found.strange} messages of {audit_topic} are none of the audit's")
+    unjudged = f", {found.unjudged} not judged (open, unfinished or expired)" if found.unjudged else ""
+    gaps = f"{found.gaps} differ" if found.gaps else "no difference"
+    footer = f"{found.windows} windows judged: {gaps}{unjudged}"
+    return invocation.report(found.rows, notes=tuple(notes), footer=footer, failed=found.gaps > 0)
+
+
+def _window_ms(window: float | None) -> int | None:
+    if window is None:
+        return None
+    if window <= 0:
+        raise UsageError("--window: a time above 0 is wanted")
+    return round(window * 1000)
+
+
+async def _other(invocation: Invocation, bootstrap: str, flag: str) -> Cluster:
+    """A second cluster, closed when the command ends."""
+    from klog.client.cluster import Cluster
+
+    cluster = await Cluster.connect(bootstrap, source=flag, timeout_s=invocation.timeout_s)
+    invocation.closing.push_async_callback(cluster.close)
+    return cluster

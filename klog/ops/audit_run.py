@@ -1,0 +1,184 @@
+"""Counting what a tier holds, by reading it: from where the run before ended up to the end there is now."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from klog.client.audit import TOPIC, VERSION
+from klog.errors import NoSuchThing, UnknownTopicOrPartition
+from klog.names import TopicPartition
+from klog.ops.audit import LIVE, AuditRow, moment
+from klog.ops.audit_compare import State
+from klog.ops.audit_ledger import COUNTED, Ledger, read_ledger
+from klog.ops.audit_tally import Tally, Window
+from klog.ops.audit_tiers import STAMPS
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+
+ROWS_MAX: Final = 500
+"""Windows and producers in one message of the audit topic: with 200 ranges of numbers each, below a megabyte."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """``tier`` is the name that the counts get; ``anew``: count from the logs' starts, and replace what was counted."""
+
+    topics: Sequence[str] = ()
+    tier: str = LIVE
+    anew: bool = False
+    publish: bool = True
+    window_ms: int | None = None
+    audit_topic: str = TOPIC
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRun:
+    """``read`` messages; ``rows`` a window and host."""
+
+    rows: list[AuditRow]
+    read: int
+
+
+async def run(
+    cluster: Cluster,
+    options: RunOptions,
+    *,
+    publish_to: Cluster | None = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> AuditRun:
+    """Count what is new on ``cluster``, and publish it in the audit topic of ``publish_to`` (the same one if None).
+
+    Without topics: those that producers have published counts of. NoSuchThing where there is none;
+    UnknownTopicOrPartition for a named topic that is not there.
+    """
+    home = publish_to or cluster
+    ledger = await read_ledger(home, options.audit_topic, window_ms=options.window_ms)
+    topics = list(options.topics) or sorted({window.topic for window in ledger.produced})
+    if not topics:
+        raise NoSuchThing(
+            f"no producer has published anything in {options.audit_topic} on {home}: which topics are to be counted?",
+            hint="name them; producers take part by klog.Producer(..., audit=True) or `klog produce --audit`",
+        )
+    total = Tally(ledger.window_ms)
+    read = 0
+    for topic in topics:
+        try:
+            spans, counted_ms, is_anew = await _spans(cluster, topic, ledger, options)
+        except UnknownTopicOrPartition:
+            if options.topics:
+                raise
+            note(f"{topic} is not there on {cluster}")
+            continue
+        tally = Tally(ledger.window_ms)
+        read += await _count(cluster, topic, spans, tally)
+        total.update(tally)
+        if options.publish:
+            await publish(home, options, topic, spans, counted_ms, tally, anew=is_anew)
+    return AuditRun(_rows(total, options.tier), read)
+
+
+async def _spans(
+    cluster: Cluster, topic: str, ledger: Ledger, options: RunOptions
+) -> tuple[dict[int, tuple[int, int]], int, bool]:
+    """What is new of each partition, when that was asked, and whether it replaces what was counted before."""
+    from klog.ops.resolve import bounds
+
+    node = await cluster.topic(topic)
+    counted_ms = round(time.time() * 1000)
+    within = await bounds(cluster, topic, list(node.partitions))
+    known = None if options.anew else ledger.counted.get((options.tier, topic))
+    ends = {} if known is None else known.ends
+    is_another = any(one not in within or end > within[one].end for one, end in ends.items())
+    if is_another:
+        ends = {}  # the topic was made anew, or its log was cut: what was counted is of another one
+    spans = {one: (ends.get(one, span.start), span.end) for one, span in within.items()}
+    return spans, counted_ms, options.anew or is_another
+
+
+async def _count(cluster: Cluster, topic: str, spans: dict[int, tuple[int, int]], tally: Tally) -> int:
+    """Read all of it into the tally; how many messages there were."""
+    from klog.ops.audit_reading import read_ranges
+
+    def take(message: Any) -> None:
+        tally.add(message.topic(), message.timestamp()[1], message.headers())
+
+    await read_ranges(cluster, {TopicPartition(topic, one): span for one, span in spans.items()}, take)
+    return sum(found.messages for _, _, found in tally)
+
+
+async def publish(
+    home: Cluster,
+    options: RunOptions,
+    topic: str,
+    spans: dict[int, tuple[int, int]],
+    counted_ms: int,
+    tally: Tally,
+    *,
+    anew: bool,
+) -> None:
+    """Tell what was counted, also where nothing was new: the tier is known up to then."""
+    windows = tally.to_json(topic)
+    parts = [windows[at : at + ROWS_MAX] for at in range(0, len(windows), ROWS_MAX)] or [[]]
+    head: dict[str, Any] = {
+        "version": VERSION,
+        "kind": COUNTED,
+        "tier": options.tier,
+        "cluster": await home.cluster_id(),
+        "run": uuid.uuid4().hex,
+        "parts": len(parts),
+        "counted_ms": counted_ms,
+        "window_ms": tally.window_ms,
+        "topic": topic,
+        "anew": anew,
+        "partitions": {str(one): span for one, span in spans.items()},
+    }
+    messages = [json.dumps({**head, "part": i, "windows": part}).encode() for i, part in enumerate(parts)]
+    await asyncio.to_thread(_send, home.bootstrap, options.audit_topic, f"{options.tier}/{topic}".encode(), messages)
+
+
+def _send(bootstrap: str, audit_topic: str, key: bytes, messages: list[bytes]) -> None:
+    from klog.client.audit_publisher import ensure_audit_topic
+    from klog.client.producer import Producer
+
+    ensure_audit_topic({"bootstrap.servers": bootstrap}, audit_topic)
+    with Producer(bootstrap_servers=bootstrap, client_id="klog-audit") as producer:
+        producer.send(audit_topic, messages, key=key)
+
+
+def _rows(tally: Tally, tier: str) -> list[AuditRow]:
+    """A row a window and host; messages without a stamp have none."""
+    counts: dict[tuple[Window, str], list[int]] = {}
+    for window, origin, found in tally:
+        count = counts.setdefault((window, origin.host), [0, 0])
+        count[0] += found.messages
+        count[1] += found.doubled
+    return [
+        AuditRow(
+            window.topic,
+            moment(window.start_ms),
+            tier,
+            messages,
+            None,
+            None,
+            State.COUNTED.value,
+            (host,) if host else (),
+            STAMPS,
+            tally.window_ms,
+            "; ".join(_notes(host, doubled)) or None,
+        )
+        for (window, host), (messages, doubled) in sorted(counts.items())
+    ]
+
+
+def _notes(host: str, doubled: int) -> Iterator[str]:
+    if not host:
+        yield "without a stamp"
+    if doubled:
+        yield f"{doubled} are there already"
