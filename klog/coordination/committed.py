@@ -137,17 +137,20 @@ def delete(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition], fen
 
     A node that another deletes at the same moment fails the multi with NoNode: read again and decide.
     """
+    doomed = ends(zookeeper, group, gone)
+    zookeeper.commit(
+        [*fence, *doomed], lambda: all(node is None for node in zookeeper.get_many([one.path for one in doomed]))
+    )
+
+
+def ends(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition]) -> list[Delete]:
+    """The operations that take away what a group has committed in these partitions, as far as it is there now."""
     where = [
         path
         for partition in gone
         for path in (paths.consumer_offset(group, *partition), paths.commit_note(group, *partition))
     ]
-    nodes = zookeeper.get_many(where)
-    doomed = [path for path, node in zip(where, nodes, strict=True) if node is not None]
-    zookeeper.commit(
-        [*fence, *(Delete(path) for path in doomed)],
-        lambda: all(node is None for node in zookeeper.get_many(doomed)),
-    )
+    return [Delete(path) for path, node in zip(where, zookeeper.get_many(where), strict=True) if node is not None]
 
 
 def forget_topic(zookeeper: ZooKeeper, topic: str) -> None:

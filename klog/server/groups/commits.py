@@ -96,6 +96,29 @@ class Commits:
             except KlogError as error:
                 return error
 
+    async def delete(self, kept: KeptGroup, partitions: Sequence[TopicPartition]) -> None:
+        """Take these away, fenced as a commit is. Raises what it is refused with."""
+        if not partitions:
+            return
+        if kept.group.state.version < 0:
+            await self._coordinator.make_node(kept)
+        state, zookeeper = kept.group.state, self._coordinator.zookeeper
+        write = GroupWrite(
+            kept.holder,
+            state.group,
+            state.version,
+            lambda: (state.fence, *committed.ends(zookeeper, state.group, partitions)),
+            lambda _: self._offsets.forget(state.group),
+        )
+        try:
+            async with asyncio.timeout(self._coordinator.wait_s):
+                await self._coordinator.writer.write(write)
+        except GroupChanged as error:
+            await self._coordinator.look_again(kept)
+            raise CoordinatorNotAvailable(error.message) from error
+        except (SessionLost, TimeoutError) as error:
+            raise CoordinatorNotAvailable("ZooKeeper does not answer") from error
+
     async def _write(self, kept: KeptGroup, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         state = kept.group.state
         await self._coordinator.writer.write(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from klog.coordination import consumers, group_states
 from klog.coordination.group_slots import SlotHolder, slot_of
-from klog.coordination.group_states import COORDINATOR, ZOOKEEPER, GroupState
+from klog.coordination.group_states import COORDINATOR, GroupState
 from klog.coordination.session import SessionState
 from klog.errors import (
     CoordinatorNotAvailable,
@@ -37,6 +37,7 @@ from klog.server.groups.commits import Commits
 from klog.server.groups.group import Group
 from klog.server.groups.machine import Phase
 from klog.server.groups.members import NEVER_S, Join
+from klog.server.groups.operators import Operators
 from klog.server.groups.writer import GroupChanged, GroupWrite, GroupWriter
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ T = TypeVar("T")
 
 READERS = 4
 """Threads that ask ZooKeeper for groups; more would only wait for its one connection."""
+IDLE_S = 600.0
+"""A group without members that nobody asks for is forgotten; ZooKeeper has it."""
 LOOK_AGAIN_S = 0.1
 """While ZooKeeper is away."""
 AGAIN_S = 0.5
@@ -62,6 +65,8 @@ class KeptGroup:
     holder: SlotHolder
     timer: asyncio.TimerHandle | None = None
     armed_s: float = NEVER_S
+    used_s: float = 0.0
+    """When it was asked for last."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no write of the group's node is under way."""
 
@@ -84,6 +89,7 @@ class Coordinator:
         self._writers = ThreadPoolExecutor(1, "groups-write", initializer=_leave_signals_alone)
         self.writer = GroupWriter(broker.zookeeper, self._writers)
         self.commits = Commits(self)
+        self.operators = Operators(self)
         self._groups: dict[str, KeptGroup] = {}
         self._loading: dict[str, asyncio.Task[KeptGroup]] = {}
         self._held: dict[int, SlotHolder] = {}
@@ -151,6 +157,7 @@ class Coordinator:
         holder = self.holder(name)
         found = self._groups.get(name)
         if found is not None:
+            found.used_s = self.now_s
             return found
         loading = self._loading.get(name)
         if loading is None:
@@ -168,7 +175,7 @@ class Coordinator:
             del self._loading[name]
 
     def _keep(self, state: GroupState, holder: SlotHolder) -> KeptGroup:
-        kept = KeptGroup(Group(state, self.limits, self.now_s), holder)
+        kept = KeptGroup(Group(state, self.limits, self.now_s), holder, used_s=self.now_s)
         kept.settled.set()
         self._groups[state.group] = kept
         self._arm(kept)
@@ -181,6 +188,20 @@ class Coordinator:
             kept.timer.cancel()
         self._answer(kept.group.resign(NotCoordinator(f"another broker coordinates group {name!r} now")))
         kept.settled.set()
+
+    def find(self, name: str) -> KeptGroup | None:
+        """The group if it is known here."""
+        return self._groups.get(name)
+
+    def forget(self, kept: KeptGroup) -> None:
+        """Nobody is in it and nobody needs it: it is read again when it is asked for."""
+        if kept.group.is_idle and self.is_kept(kept):
+            self._let_go(kept.group.name)
+
+    @property
+    def slots(self) -> set[int]:
+        """Those that are ours."""
+        return set(self._held)
 
     def is_kept(self, kept: KeptGroup) -> bool:
         """Whether the group is still ours."""
@@ -253,10 +274,11 @@ class Coordinator:
     def replaced(self, kept: KeptGroup, state: GroupState) -> None:
         """Somebody else has written the group's node."""
         group = kept.group
-        log.warning(
-            "group %r was changed by another's hand (version %d, expected %d): %d members are to join again",
-            *(group.name, state.version, group.state.version, len(group.members)),
-        )
+        if group.members:
+            log.warning(
+                "group %r was changed by another's hand (version %d, expected %d): %d members are to join again",
+                *(group.name, state.version, group.state.version, len(group.members)),
+            )
         self.act(kept, group.replaced(state, self.now_s))
 
     async def look_again(self, kept: KeptGroup) -> None:
@@ -271,7 +293,7 @@ class Coordinator:
     async def check_way(self, kept: KeptGroup) -> None:
         """Raises GroupIsHeld while consumers that coordinate through ZooKeeper live in a group without members."""
         state = kept.group.state
-        if state.way != ZOOKEEPER:
+        if state.way == COORDINATOR:
             return
         live = (await self.ask_zookeeper(consumers.live, self.zookeeper, [state.group]))[state.group]
         if live:
@@ -285,6 +307,8 @@ class Coordinator:
     # --- doing what was decided ---------------------------------------------------------------------------------------
 
     async def _wait(self, kept: KeptGroup, event: Callable[[asyncio.Future[Result]], list[Act]]) -> Result:
+        if not self.is_kept(kept):
+            return Refused(NotCoordinator(f"another broker coordinates group {kept.group.name!r} now"))
         answer: asyncio.Future[Result] = self.broker.loop.create_future()
         self.act(kept, event(answer))
         return await answer
@@ -362,6 +386,8 @@ class Coordinator:
     def _arm(self, kept: KeptGroup) -> None:
         """Be called at the group's next deadline. One that has moved away is looked at when the timer fires."""
         deadline_s = kept.group.deadline_s
+        if kept.group.is_idle:
+            deadline_s = self.now_s + IDLE_S
         if deadline_s >= kept.armed_s:
             return
         if kept.timer is not None:
@@ -372,6 +398,9 @@ class Coordinator:
     def _tick(self, kept: KeptGroup) -> None:
         kept.timer, kept.armed_s = None, NEVER_S
         if not self.is_kept(kept):
+            return
+        if kept.group.is_idle and self.now_s - kept.used_s >= IDLE_S:
+            self._let_go(kept.group.name)
             return
         before = {member.member_id for member in kept.group.members}
         acts = kept.group.tick(self.now_s)

@@ -40,7 +40,7 @@ from klog.errors import (
 from klog.server.groups import machine, members
 from klog.server.groups.acts import Act, Answer, Joined, Left, Limits, Made, Refused, Result, Synced, Write, Writing
 from klog.server.groups.machine import Answers, Event, Phase
-from klog.server.groups.members import NEVER_S, Join, Member, Pending, common_protocols, select_protocol
+from klog.server.groups.members import NEVER_S, Join, Member, Pending, select_protocol
 from klog.server.groups.roster import Roster
 
 PENDING_S = 3.0
@@ -99,6 +99,11 @@ class Group:
     def is_writing(self) -> bool:
         """Whether a write of the group's node is under way."""
         return self._writing is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is in it, is about to be, or waits for anything."""
+        return self.phase is Phase.EMPTY and self._writing is None and not self.pending
 
     @property
     def deadline_s(self) -> float:
@@ -245,7 +250,7 @@ class Group:
             )
         replaced = self.members.predecessor(join)
         self._check_room(join, replaced)
-        self._check_protocols(join, replaced)
+        self.members.check_protocols(join, replaced, self.protocol_type)
         if not join.member_id:
             if replaced is not None:
                 self._replace_static(replaced, join, to, now_s)
@@ -264,30 +269,12 @@ class Group:
     def _check_room(self, join: Join, replaced: Member | None) -> None:
         """A group over its size, as after the setting was lowered, loses those that join last."""
         known = self.members.get(join.member_id) or replaced
-        others = [one for one in self.members if one is not known]
-        if self.phase is Phase.PREPARING:
-            others = [one for one in others if one.joining is not None]
-            is_in = known is not None and known.joining is not None
-        else:
-            is_in = known is not None
-        if not is_in and len(others) >= self.limits.members_max:
+        if not self.members.has_room(known, self.limits.members_max, of_joined=self.phase is Phase.PREPARING):
             if known is not None:
                 self._drop(known)
             self.pending.pop(join.member_id, None)
             raise GroupMaxSizeReached(
-                f"group {self.name!r} has {len(others)} members; group.max.size is {self.limits.members_max}"
-            )
-
-    def _check_protocols(self, join: Join, replaced: Member | None) -> None:
-        """All members of a group have a protocol in common; to that of a group without others anybody may come."""
-        others = [one for one in self.members if one.member_id != join.member_id and one is not replaced]
-        names = {name for name, _ in join.protocols}
-        if not join.protocol_type or not names:
-            raise InconsistentGroupProtocol("a member names a protocol type and at least one protocol")
-        if others and (join.protocol_type != self.protocol_type or not names & common_protocols(others)):
-            raise InconsistentGroupProtocol(
-                f"group {self.name!r} ({self.protocol_type}) agrees on {sorted(common_protocols(others))}; "
-                f"offered are {sorted(names)} ({join.protocol_type})"
+                f"group {self.name!r} has {len(self.members)} members; group.max.size is {self.limits.members_max}"
             )
 
     def _enter(self, join: Join, member_id: str, to: Any, now_s: float) -> None:

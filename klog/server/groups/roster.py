@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from klog.errors import FencedInstanceId, UnknownMemberId
-from klog.server.groups.members import NEVER_S, Join, Member
+from klog.errors import FencedInstanceId, InconsistentGroupProtocol, UnknownMemberId
+from klog.server.groups.members import NEVER_S, Join, Member, common_protocols
 
 
 class Roster:
@@ -84,6 +84,24 @@ class Roster:
         self._members.clear()
         self._static.clear()
         self.leader = ""
+
+    def has_room(self, known: Member | None, members_max: int, *, of_joined: bool) -> bool:
+        """Whether this member, or a new one, may come; ``of_joined``: only those that have joined by now count."""
+        if known is not None and (known.joining is not None or not of_joined):
+            return True
+        return sum(1 for one in self if one is not known and (one.joining is not None or not of_joined)) < members_max
+
+    def check_protocols(self, join: Join, replaced: Member | None, protocol_type: str) -> None:
+        """InconsistentGroupProtocol unless all have a protocol in common; where nobody else is, anybody may come."""
+        others = [one for one in self if one.member_id != join.member_id and one is not replaced]
+        names = {name for name, _ in join.protocols}
+        if not join.protocol_type or not names:
+            raise InconsistentGroupProtocol("a member names a protocol type and at least one protocol")
+        if others and (join.protocol_type != protocol_type or not names & common_protocols(others)):
+            raise InconsistentGroupProtocol(
+                f"group {self._group!r} ({protocol_type}) agrees on {sorted(common_protocols(others))}; "
+                f"offered are {sorted(names)} ({join.protocol_type})"
+            )
 
     @property
     def rebalance_timeout_s(self) -> float:

@@ -26,9 +26,9 @@ from klog.coordination.group_slots import SlotHolder
 from klog.coordination.group_states import GroupState
 from klog.coordination.zookeeper import (
     MULTI_BYTES_MAX,
-    Create,
+    Check,
+    Delete,
     Operation,
-    SetData,
     ZooKeeper,
     size_bytes,
 )
@@ -194,9 +194,13 @@ class GroupWriter:
 
     def _stands(self, operations: Sequence[Operation]) -> bool:
         """Every node holds what we wrote: our own success, whose answer was lost (rule Z2)."""
-        written = {one.path: one.data for one in operations if isinstance(one, SetData | Create)}
+        written: dict[str, bytes | None] = {}
+        for one in operations:
+            if not isinstance(one, Check):
+                written[one.path] = None if isinstance(one, Delete) else one.data
         nodes = self._zookeeper.get_many(list(written))
-        return all(node is not None and node.data == data for data, node in zip(written.values(), nodes, strict=True))
+        found = [None if node is None else node.data for node in nodes]
+        return bool(written) and found == list(written.values())
 
 
 class _Verdict(Enum):
