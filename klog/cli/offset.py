@@ -97,12 +97,10 @@ async def import_(
         raise Refused(
             f"{file} has {len(bad)} bad lines, nothing is written:{listed}", hint="--skip-bad writes the others"
         )
-    for one in bad:
-        invocation.say(f"skipped {one}")
     if not plans:
-        raise Refused(f"{file} holds no offsets")
+        raise Refused(f"{file} holds no offsets" + (": all of its lines are bad" if bad else ""))
     await rewinding.refuse_members(session, [plan.group for plan in plans])
-    for note in (note for plan in plans for note in plan.notes):
+    for note in (*(f"skipped {one}" for one in bad), *(note for plan in plans for note in plan.notes)):
         invocation.say(note)
     rows = [row for plan in plans for row in plan.rows]
     changed = [row for row in rows if row.prior != row.new]

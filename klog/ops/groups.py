@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from klog.coordination import committed, consumers, group_slots, group_states
 from klog.coordination.group_states import COORDINATOR, FREE, ZOOKEEPER, GroupState
 from klog.errors import GroupIdNotFound, PeerError
 from klog.names import TopicPartition
+from klog.ops.topics import name_matcher
 from klog.protocol.consumer_protocol import PROTOCOL_TYPE, assigned_partitions
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Group:
 
 async def list_groups(zookeeper: ZooKeeper, pattern: str | None = None, *, regex: bool = False) -> list[GroupRow]:
     """Every group, or those whose name matches (as file names do, or a regular expression for the whole name)."""
-    return await asyncio.to_thread(_list, zookeeper, pattern, regex)
+    return await asyncio.to_thread(_list, zookeeper, name_matcher(pattern, regex))
 
 
 async def describe_group(zookeeper: ZooKeeper, group: str) -> tuple[GroupRow, list[MemberRow]]:
@@ -119,9 +119,8 @@ async def describe_group(zookeeper: ZooKeeper, group: str) -> tuple[GroupRow, li
     return await asyncio.to_thread(_describe, zookeeper, group)
 
 
-def _list(zookeeper: ZooKeeper, pattern: str | None, regex: bool) -> list[GroupRow]:
-    wanted = [one for one in names(zookeeper) if pattern is None or _matches(one, pattern, regex)]
-    return _rows(zookeeper, read_many(zookeeper, wanted))
+def _list(zookeeper: ZooKeeper, matches: Callable[[str], object]) -> list[GroupRow]:
+    return _rows(zookeeper, read_many(zookeeper, [one for one in names(zookeeper) if matches(one)]))
 
 
 def _describe(zookeeper: ZooKeeper, group: str) -> tuple[GroupRow, list[MemberRow]]:
@@ -164,10 +163,6 @@ def _rows(zookeeper: ZooKeeper, groups: Mapping[str, Group]) -> list[GroupRow]:
             )
         )
     return rows
-
-
-def _matches(name: str, pattern: str, regex: bool) -> bool:
-    return re.fullmatch(pattern, name) is not None if regex else fnmatchcase(name, pattern)
 
 
 # --- What the registry says; in threads -------------------------------------------------------------------------------

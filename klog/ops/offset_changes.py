@@ -28,7 +28,7 @@ from klog.coordination.zookeeper import (
     batches,
     size_bytes,
 )
-from klog.errors import BadVersion, KlogError, NodeExists, NonEmptyGroup, NoNode, Refused
+from klog.errors import BadVersion, NodeExists, NonEmptyGroup, NoNode, Refused, SessionLost
 from klog.names import TopicPartition
 from klog.ops import groups
 from klog.ops.groups import Group, Member
@@ -118,10 +118,10 @@ def write(
                     hint="stop its consumers first",
                 ) from error
             continue
-        except KlogError as error:
-            if len(todo) < len(wanted):
-                error.message = f"{error.message}; {_so_far(wanted, todo)}"
-            raise
+        except (NonEmptyGroup, SessionLost) as error:
+            if len(todo) == len(wanted):
+                raise
+            raise type(error)(f"{error.message}; {_so_far(wanted, todo)}", hint=error.hint) from error
         writer.landed(operations)
         for name in done:
             del todo[name]

@@ -86,7 +86,7 @@ class TopicSetting:
 
 async def list_topics(cluster: Cluster, pattern: str | None = None, *, regex: bool = False) -> list[TopicSummary]:
     """All topics by name, or those that match: a shell pattern, or with ``regex`` an anchored regular expression."""
-    matches = _matcher(pattern, regex)
+    matches = name_matcher(pattern, regex)
     topics = [topic for topic in (await cluster.metadata()).topics.values() if matches(topic.name)]
     found = await extents(cluster, topics)
     return [
@@ -340,7 +340,8 @@ async def _until_led(cluster: Cluster, name: str, partitions: int = 1) -> TopicN
         pause_s = min(pause_s * 2, 0.2)
 
 
-def _matcher(pattern: str | None, regex: bool) -> Any:
+def name_matcher(pattern: str | None, regex: bool) -> Any:
+    """Whether a name matches, as file names do or as a regular expression for all of it; UsageError for a bad one."""
     if pattern is None:
         return lambda name: True
     try:

@@ -1,0 +1,355 @@
+"""`klog group`, `klog offset export` and `import`, `klog zk groups` and `owners`, as a person or a script uses them."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from klog.coordination import committed, paths
+from klog.coordination.committed import CommittedOffset
+from klog.coordination.zookeeper import ZooKeeper
+from klog.names import TopicPartition
+from tests.broker_fixture import RunningBroker
+from tests.cli.process import on_terminal, started
+from tests.cli.runner import Ran, klog
+from tests.ops.group_registry import commit, enter, join, member, registry_of
+
+
+@pytest.fixture
+def at(broker: RunningBroker) -> list[str]:
+    return ["-B", broker.bootstrap]
+
+
+@pytest.fixture
+def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
+    with registry_of(broker.zookeeper) as session:
+        yield session
+
+
+@pytest.fixture
+def group(at: list[str], registry: ZooKeeper, topic: str) -> str:
+    """A group that has read 4 of 30 messages of two partitions, all of them in the first."""
+    assert klog("topic", "create", topic, "-p", "2", *at).code == 0
+    assert klog("produce", topic, "-p", "0", *at, input="".join(f"m{number}\n" for number in range(30))).code == 0
+    commit(registry, f"{topic}-g", {TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 0})
+    return f"{topic}-g"
+
+
+def offsets(registry: ZooKeeper, group: str) -> dict[int, int]:
+    return {name.partition: one.offset for name, one in committed.read(registry, group).items()}
+
+
+def undo_file(ran: Ran) -> str:
+    found = re.search(r"--undo (\S+)", ran.stderr)
+    assert found is not None, ran.stderr
+    return found[1]
+
+
+# --- looking ---
+
+
+def test_groups_and_members_of_both_ways(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
+    names = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    stock, streams = f"{topic}-stock", f"{topic}-streams"
+    join(registry, stock, member("m-1", *names), member("m-2", instance="i-2"))
+    consumer_id = enter(registry, streams, topic, names[1])
+    rows = {row["group"]: row for row in klog("group", "list", f"{topic}-*", "-o", "json", *at).rows}
+    shown = {name: (row["state"], row["protocol"], row["members"]) for name, row in rows.items()}
+    assert shown == {
+        group: ("Empty", None, 0),
+        stock: ("Stable", "range", 2),
+        streams: ("Stable", "zookeeper", 1),
+    }
+    assert rows[stock]["coordinator"] == 1 and rows[streams]["coordinator"] is None
+    assert rows[group]["topics"] == [topic] and rows[group]["partitions"] == 2
+    table = klog("groups", "ls", "-r", f"{topic}-.*", *at).stdout.splitlines()
+    assert table[0].split() == ["GROUP", "STATE", "PROTOCOL", "COORDINATOR", "MEMBERS"]
+    described = klog("group", "describe", stock, "-o", "json", *at).rows
+    assert [(row["member"], row["client"], row["host"], row["partition"]) for row in described] == [
+        ("m-1", "the-client", "/10.0.0.7", 0),
+        ("m-1", "the-client", "/10.0.0.7", 1),
+        ("m-2", "the-client", "/10.0.0.7", None),
+    ]
+    (row,) = klog("group", "describe", streams, "-o", "json", *at).rows
+    assert (row["member"], row["host"], row["topic"], row["partition"]) == (consumer_id, "host-of-it", topic, 1)
+    said = klog("group", "describe", stock, *at).stderr
+    assert "Stable, 2 members, protocol range, generation 1, coordinated by broker 1" in said
+    registered = klog("zk", "groups", stock, streams, "-o", "json", *at).rows
+    assert [(row["path"], row["way"], row["members"], row["consumer"]) for row in registered] == [
+        (paths.group(stock), "coordinator", 2, None),
+        (paths.group(streams), "zookeeper", 0, None),
+        (paths.consumer_id(streams, consumer_id), None, None, consumer_id),
+    ]
+    assert registered[-1]["session"].startswith("0x") and registered[-1]["subscription"] == {topic: 1}
+    (owner,) = klog("zk", "owners", streams, "-o", "json", *at).rows
+    assert (owner["topic"], owner["partition"], owner["owner"]) == (topic, 1, f"{consumer_id}-0")
+    assert owner["session"] == registered[-1]["session"]
+
+
+def test_the_lag_of_a_group(at: list[str], topic: str, group: str) -> None:
+    ran = klog("group", "lag", group, "-o", "json", *at)
+    assert ran.code == 0, ran.stderr
+    assert [(row["partition"], row["current_offset"], row["lag"]) for row in ran.rows] == [(0, 4, 26), (1, 0, 0)]
+    assert list(ran.rows[0])[:10] == [
+        *("group", "topic", "partition", "current_offset", "log_start_offset", "log_end_offset"),
+        *("lag", "lag_bytes", "lag_ms", "owner"),
+    ]
+    table = klog("group", "lag", group, *at)
+    assert table.stdout.splitlines()[0].split()[:10] == [
+        *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-START-OFFSET", "LOG-END-OFFSET"),
+        *("LAG", "LAG-BYTES", "LAG-MS", "OWNER"),
+    ]
+    assert "1 group, 2 partitions; lag: 26 messages" in table.stderr
+    assert [row["lag"] for row in klog("group", "lag", group, "--only-lagging", "-o", "json", *at).rows] == [26]
+    assert [row["lag"] for row in klog("group", "lag", group, "--sort", "lag", "-o", "json", *at).rows] == [26, 0]
+    (total,) = klog("group", "lag", group, "--total", "-o", "json", *at).rows
+    assert (total["group"], total["topic"], total["partition"], total["lag"]) == (group, None, None, 26)
+    assert klog("group", "lag", group, "-t", topic, "-o", "json", *at).rows[0]["lag"] == 26
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (["group", "describe", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
+        (["group", "lag", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
+        (["group", "lag", "-t", "no-such-topic"], 1, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (["group", "lag", "--sort", "worst"], 2, "USAGE"),
+        (["group", "lag", "--watch", "-o", "json"], 2, "USAGE"),
+        (["group", "lag", "--watch", "--every", "0s"], 2, "USAGE"),
+        (["group", "list", "-r"], 2, "USAGE"),
+        (["group", "list", "-r", "("], 2, "USAGE"),
+        (["group", "rewind", "no-such-group", "--to", "start"], 1, "GROUP_ID_NOT_FOUND"),
+        (["group", "rewind", "g"], 2, "USAGE"),
+        (["group", "rewind", "g", "--to", "start", "--undo", "f"], 2, "USAGE"),
+        (["group", "rewind", "g", "--undo", "f", "-t", "t"], 2, "USAGE"),
+        (["group", "rewind", "g", "--undo", "/no/such/file"], 1, "NOT_FOUND"),
+        (["group", "rewind", "g", "--to", "1:5"], 2, "USAGE"),
+        (["group", "rewind", "g", "--to", "yesterday"], 2, "USAGE"),
+        (["group", "rewind", "g", "--to", "start", "-p", "0"], 2, "USAGE"),
+        (["group", "delete", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
+        (["group", "copy", "no-such-group", "other"], 1, "GROUP_ID_NOT_FOUND"),
+        (["offset", "export", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
+        (["offset", "export", "g", "--format", "xml"], 2, "USAGE"),
+        (["offset", "import", "/no/such/file"], 1, "NOT_FOUND"),
+        (["zk", "owners", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
+        (["zk", "groups", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
+    ],
+)
+def test_wrong_input_is_one_error_with_its_code(at: list[str], words: list[str], code: int, error: str) -> None:
+    ran = klog(*words, *at) if "json" in words else klog(*words, "-o", "json", *at)
+    assert (ran.code, ran.stdout, ran.error["code"]) == (code, "", error)
+
+
+def test_a_near_name_is_offered(at: list[str], group: str) -> None:
+    assert group in klog("group", "lag", group[:-1] + "h", *at).stderr
+
+
+def test_zookeeper_away(at: list[str], dead_address: str) -> None:
+    for words in (["group", "list"], ["group", "lag"], ["group", "rewind", "g", "--to", "start", "-y"]):
+        ran = klog(*words, "-z", dead_address, "-o", "json")
+        assert (ran.code, ran.error["code"]) == (1, "CANNOT_CONNECT")
+        assert dead_address in ran.error["message"]
+
+
+# --- watching ---
+
+
+def test_watched_in_a_pipe_it_is_rows_again_and_again(at: list[str], group: str) -> None:
+    with started("group", "lag", group, "--watch", "--every", "100ms", *at) as process:
+        assert process.stdout is not None
+        rows = [json.loads(process.stdout.readline()) for _ in range(6)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    assert [(row["partition"], row["lag"]) for row in rows] == [(0, 26), (1, 0)] * 3
+    assert len({row["time"] for row in rows}) == 3
+
+
+def test_watched_on_a_terminal_it_is_a_live_table(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
+    with on_terminal("group", "lag", group, "--watch", "--every", "100ms", *at) as (process, terminal):
+        terminal.wait_for("lag: 26 messages")
+        commit(registry, group, {TopicPartition(topic, 0): 29})
+        shown = terminal.wait_for("lag: 1 messages")
+        assert "\x1b[H\x1b[J" in shown and "LOG-END-OFFSET" in shown
+        terminal.type("\x03")
+        assert process.wait(20) == 130
+
+
+# --- rewinding ---
+
+
+def test_a_rewind_is_shown_asked_about_done_and_taken_back(
+    at: list[str], registry: ZooKeeper, topic: str, group: str
+) -> None:
+    rewind = ["group", "rewind", group, "--to", "end", "-t", topic, "-p", "0"]
+    asked = klog(*rewind, "-o", "json", *at)
+    assert (asked.code, asked.error["code"]) == (2, "NEEDS_ANSWER")
+    assert "26 messages will be passed over" in asked.error["message"] and at[1] in asked.error["message"]
+    dry = klog(*rewind, "--dry-run", "-o", "json", *at)
+    end = dry.rows[0]["new"]
+    assert dry.code == 0
+    assert dry.rows == [
+        {
+            "group": group,
+            "topic": topic,
+            "partition": 0,
+            "prior": 4,
+            "new": end,
+            "delta": end - 4,
+            "messages": 26,
+            "note": None,
+        }
+    ]
+    assert offsets(registry, group) == {0: 4, 1: 0}
+    with on_terminal(*rewind, *at) as (process, terminal):
+        shown = terminal.wait_for("[y/N] ")
+        assert "PRIOR" in shown and "DELTA" in shown and group in shown
+        terminal.type("n\n")
+        assert process.wait(20) == 1
+    assert offsets(registry, group) == {0: 4, 1: 0}
+    done = klog(*rewind, "-y", *at)
+    assert done.code == 0, done.stderr
+    assert offsets(registry, group) == {0: end, 1: 0}
+    back = klog("group", "rewind", group, "--undo", undo_file(done), "-y", *at)
+    assert back.code == 0, back.stderr
+    assert offsets(registry, group) == {0: 4, 1: 0}
+    again = klog("group", "rewind", group, "--undo", undo_file(back), "-y", *at)
+    assert again.code == 0 and offsets(registry, group)[0] == end
+    other = klog("group", "rewind", "other", "--undo", undo_file(done), "-y", "-o", "json", *at)
+    assert other.code == 2 and group in other.error["message"]
+    nothing = klog("group", "rewind", group, "--to", "end", *at)
+    assert nothing.code == 0 and "0 of 2 partitions change" in nothing.stderr, "there is nothing to be asked about"
+
+
+def test_past_the_end_is_the_end_with_a_word(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
+    ran = klog("group", "rewind", group, "--to", "123456789", "-y", *at)
+    assert ran.code == 0
+    assert f"{topic}-0: offset 123456789 lies behind the log's end; set to that, " in ran.stderr
+    assert f"{topic}-1: offset 123456789 lies behind the log's end; set to that, 0" in ran.stderr
+    assert klog("group", "lag", group, "--only-lagging", "-o", "json", *at).rows == []
+    assert klog("check", "groups", "--max-lag", "0", "-o", "json", *at).stdout.count(f'"group {group},') == 0
+
+
+@pytest.mark.parametrize("way", ["stock", "streams"])
+def test_live_members_are_named_and_fenced_by_force(
+    at: list[str], registry: ZooKeeper, topic: str, group: str, way: str
+) -> None:
+    name = TopicPartition(topic, 0)
+    if way == "stock":
+        join(registry, group, member("m-1", name))
+        who = "m-1 (client the-client, host 10.0.0.7)"
+    else:
+        who = f"{enter(registry, group, topic, name)} (host host-of-it)"
+    for words in (["rewind", group, "--to", "start", "-y"], ["rewind", group, "--to", "start", "--dry-run"]):
+        ran = klog("group", *words, "-o", "json", *at)
+        assert (ran.code, ran.error["code"]) == (1, "NON_EMPTY_GROUP")
+        assert who in ran.error["message"] and "--force" in ran.error["hint"]
+    assert klog("group", "delete", group, "-y", "-o", "json", *at).error["code"] == "NON_EMPTY_GROUP"
+    assert offsets(registry, group) == {0: 4, 1: 0}
+    asked = klog("group", "rewind", group, "--to", "start", "--force", "-o", "json", *at)
+    assert asked.code == 2 and f"1 live member will be fenced: {who}" in asked.error["message"]
+    forced = klog("group", "rewind", group, "--to", "start", "--force", "-y", *at)
+    assert forced.code == 0 and f"fenced: {who}" in forced.stderr
+    assert offsets(registry, group) == {0: 0, 1: 0}
+    assert klog("group", "list", group, "-o", "json", *at).rows[0]["state"] == "Empty"
+
+
+def test_a_group_that_is_not_there_yet(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
+    new = f"{topic}-new"
+    assert klog("group", "rewind", new, "--to", "start", "-t", topic, "-y", *at).code == 1
+    made = klog("group", "rewind", new, "--to", "+5", "-t", topic, "--create", "-y", *at)
+    assert made.code == 0, made.stderr
+    (zero,) = (row for row in klog("group", "lag", new, "-o", "json", *at).rows if row["partition"] == 0)
+    assert zero["lag"] == 25
+
+
+def test_a_groups_end_and_its_way_back(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
+    registry.set(paths.consumer_offset(group, topic, 1), b"0")
+    preview = klog("group", "delete", group, "--dry-run", "-o", "json", *at)
+    assert [(row["partition"], row["prior"], row["new"]) for row in preview.rows] == [(0, 4, None), (1, 0, None)]
+    assert klog("group", "delete", group, *at).code == 2
+    gone = klog("group", "rm", group, "-y", *at)
+    assert gone.code == 0, gone.stderr
+    assert klog("group", "lag", group, *at).code == 1
+    assert registry.exists(f"/consumers/{group}") is None
+    back = klog("group", "rewind", group, "--undo", undo_file(gone), "-y", *at)
+    assert back.code == 0, back.stderr
+    assert offsets(registry, group) == {0: 4, 1: 0}
+
+
+def test_a_copy(at: list[str], registry: ZooKeeper, group: str) -> None:
+    copied = klog("group", "copy", group, f"{group}-2", *at)
+    assert copied.code == 0, copied.stderr
+    assert offsets(registry, f"{group}-2") == offsets(registry, group)
+    again = klog("group", "copy", group, f"{group}-2", "-o", "json", *at)
+    assert again.code == 1 and again.error["code"] == "REFUSED"
+
+
+# --- files ---
+
+
+@pytest.mark.parametrize("form", ["zk", "csv", "json"])
+def test_offsets_to_a_file_and_back(
+    at: list[str], registry: ZooKeeper, topic: str, group: str, form: str, tmp_path: Path
+) -> None:
+    commit(registry, group, {TopicPartition(topic, 0): CommittedOffset(4, 0, "a note")})
+    file = tmp_path / "offsets"
+    written = klog("offset", "export", group, file, "--format", form, *at)
+    assert written.code == 0 and written.stdout == "", written.stderr
+    assert klog("offset", "export", group, "--format", form, *at).stdout == file.read_text()
+    if form == "zk":
+        assert file.read_text() == f"/consumers/{group}/offsets/{topic}/0:4\n/consumers/{group}/offsets/{topic}/1:0\n"
+    same = klog("offset", "import", file, *at)
+    assert same.code == 0 and "nothing to do" in same.stderr
+    assert klog("group", "rewind", group, "--to", "end", "-y", *at).code == 0
+    asked = klog("offset", "import", file, "-o", "json", *at)
+    assert asked.code == 2 and "26 messages will be read again" in asked.error["message"]
+    ran = klog("offset", "import", file, "-y", "-o", "json", *at)
+    assert ran.code == 0, ran.stderr
+    assert [(row["partition"], row["new"], row["messages"]) for row in ran.rows] == [(0, 4, -26)]
+    found = committed.read(registry, group)[TopicPartition(topic, 0)]
+    assert (found.offset, found.metadata) == (4, "a note" if form == "json" else "")
+
+
+def test_bad_lines_are_all_named_and_nothing_is_written(
+    at: list[str], registry: ZooKeeper, topic: str, group: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "offsets"
+    file.write_text(
+        f"/consumers/{group}/offsets/{topic}/0:9\n"
+        f"/consumers/{group}/offsets/{topic}/7:1\n"
+        "rubbish\n"
+        f"/consumers/{group}/offsets/{topic}-no/0:1\n"
+        f"/consumers/{group}/offsets/{topic}/1-1:0\n"
+    )
+    ran = klog("offset", "import", file, "-y", "-o", "json", *at)
+    assert (ran.code, ran.error["code"]) == (1, "REFUSED")
+    message = ran.error["message"]
+    assert "3 bad lines" in message and [f"line {number}:" in message for number in range(1, 6)] == [
+        *(False, True, True, True, False),
+    ]
+    assert "--skip-bad" in ran.error["hint"]
+    assert offsets(registry, group) == {0: 4, 1: 0}
+    skipped = klog("offset", "import", file, "-y", "--skip-bad", *at)
+    assert skipped.code == 0 and skipped.stderr.count("skipped line") == 3
+    assert offsets(registry, group) == {0: 9, 1: 0}
+    join(registry, group, member("m-1"))
+    held = klog("offset", "import", file, "-y", "--skip-bad", "-o", "json", *at)
+    assert held.code == 1 and held.error["code"] == "NON_EMPTY_GROUP"
+
+
+def test_the_short_form_of_kafka_names_no_group(
+    at: list[str], registry: ZooKeeper, topic: str, group: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_text(f"{topic},0,7\n")
+    assert klog("offset", "import", file, "-y", *at).code == 1
+    assert klog("offset", "import", file, "-g", group, "-y", *at).code == 0
+    assert offsets(registry, group)[0] == 7
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    assert klog("offset", "import", empty, "-y", *at).code == 1
