@@ -32,7 +32,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--systems", default=",".join(SYSTEMS), help=f"of {', '.join(SYSTEMS)}, klog-no-flush, kafka-3.9-flush"
     )
-    parser.add_argument("--only", action="append", default=[], metavar="PART", help="workloads whose name has PART")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="PART",
+        help=f"workloads whose name has PART; with --cluster: {', '.join(cluster_run.PARTS)}",
+    )
     parser.add_argument("--restart-gb", type=float, default=2.0, help="of log to restart on after kill -9; 0: none")
     parser.add_argument("--restart-rounds", type=int, default=2)
     parser.add_argument("--start-rounds", type=int, default=3, help="0: leave it out")
@@ -63,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         record = RunRecord(date, machine.describe(Path(folder)), rounds=given.rounds, sizes=asdict(sizes), kind=kind)
         if given.cluster:
             names = [name for name in CLUSTERS if name in given.systems.split(",")]
-            cluster_run.run(record, Path(folder), sizes, given.rounds, given.fault_rounds, names)
+            parts = [one for one in cluster_run.PARTS if not given.only or one in given.only]
+            cluster_run.run(record, Path(folder), sizes, given.rounds, given.fault_rounds, names, parts)
             return finish(record, given, began)
         bench = Bench(record, Path(folder), sizes, given.rounds)
         try:

@@ -26,6 +26,9 @@ CONTROLLER_KILLED = "controller killed with -9, longest wait for an ack"
 ALL_KILLED = "all three killed with -9, processes started to first ack"
 LED_AGAIN = "many partitions, factor 3: a broker killed, all led again"
 ROLLING = "many partitions, factor 3: rolling restart of three"
+MOVING = "producers while another topic is moved with a throttle"
+SCRAPE = "many partitions, factor 3: one broker's /metrics"
+UP = "klog up --brokers 3, process start to first ack"
 
 
 def three(workload: str) -> str:
@@ -105,4 +108,5 @@ BARS = (
     Bar(LED_AGAIN, "seconds", None, 3.0, 1.0, at_least=False, of=KLOG_3),
     Bar(ROLLING, "seconds", None, 30.0, 10.0, at_least=False, of=KLOG_3),
     Bar(ROLLING, "failed_requests", None, 0, 0, at_least=False, of=KLOG_3),
+    Bar(MOVING, "slowed_of_throttle", None, 1.0, 0.0, at_least=False, of=KLOG_3),
 )

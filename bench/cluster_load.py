@@ -10,6 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Self
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -36,7 +37,7 @@ def await_ack(bootstrap: str, topic: str, timeout_s: float) -> None:
     errors: list[KafkaError | None] = []
     producer.produce(topic, b"first", partition=0, on_delivery=lambda error, _: errors.append(error))
     producer.flush(timeout_s)
-    if errors != [None]:
+    if not errors or errors[0] is not None:  # a KafkaError is not to be compared with None: its C code cannot
         raise TimeoutError(f"{topic}: nothing acknowledged within {timeout_s:.0f} s: {errors or 'no answer'}")
 
 
@@ -54,7 +55,7 @@ class Outcome:
 
 
 class SteadyLoad:
-    """Between `start` and `finish`; `mark` begins the measurement, once the load runs evenly."""
+    """A context manager: the load ends with it. `mark` begins the measurement, once the load runs evenly; `finish`."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, **QUICK})
@@ -62,10 +63,25 @@ class SteadyLoad:
         self._partitions = partitions
         self._last_s: dict[int, float] = {}
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="steady load")
+        self._thread = threading.Thread(target=self._run, name="steady load", daemon=True)
         self.outcome = Outcome()
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _start(self) -> None:
         """Returns when every partition has acknowledged something."""
         self._thread.start()
         deadline = time.monotonic() + 60
@@ -88,8 +104,7 @@ class SteadyLoad:
 
     def finish(self, timeout_s: float = 60.0) -> Outcome:
         """Stop sending, wait for what is under way."""
-        self._ending.set()
-        self._thread.join()
+        self._end()
         left = self._producer.flush(timeout_s)
         if left:
             self.outcome.failed.append(f"{left} messages were not acknowledged within {timeout_s:.0f} s")

@@ -11,23 +11,37 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench import wire
+from bench import cluster_klog, wire
 from bench import workloads as w
 from bench.bars import (
     ALL_KILLED,
     CONTROLLER_KILLED,
+    KLOG_3,
     LEADER_KILLED,
     LEADER_PAUSED,
     LED_AGAIN,
+    MOVING,
     ROLLING,
+    SCRAPE,
     THREE_LOADED,
     THREE_STARTED,
+    UP,
     three,
 )
 from bench.cluster_load import Outcome, SteadyLoad, await_ack
 from bench.cluster_systems import BROKERS, Cluster, KafkaCluster, KlogCluster
+from bench.cluster_topics import (
+    HEAL_TIMEOUT_S,
+    LOOK_S,
+    admin_of,
+    await_in_sync,
+    bootstrap_of,
+    controller_of,
+    port_of_leader,
+)
+from bench.commands import CommandFailed
 from bench.maven import PeerMissing
 from bench.processes import StartFailed, cpu_seconds, peak_resident_bytes, resident_bytes
 from bench.produce import ProduceFailed, Shape, produce
@@ -42,13 +56,14 @@ SHAPES = (
 )
 PARTITIONS = 6
 TOPIC_TIMEOUT_S = 60.0
-HEAL_TIMEOUT_S = 90.0
-LOOK_S = 0.02
+ACT_TIMEOUT_S = 900.0
+"""For one figure of one system, whatever it waits for: what hangs is given up, and the rest is measured."""
 SUPERVISED_EVERY_S = 3.0
 EVEN_S = 1.0
 FAILURES = (
     ProduceFailed,
     StartFailed,
+    CommandFailed,
     KafkaException,
     wire.NoAnswer,
     wire.Refused,
@@ -117,10 +132,13 @@ class ClusterBench:
 
     @contextlib.contextmanager
     def _noted(self, what: str, system: Cluster) -> Iterator[None]:
+        """Whatever goes wrong is said, in the results too, and the rest is measured, on brokers that all run."""
         try:
-            yield
-        except FAILURES as error:
-            self._note(f"{what}: {system.name}: {error}")
+            with at_most(ACT_TIMEOUT_S):
+                yield
+        except Exception as error:
+            self._note(f"{what}: {system.name}: {error!r}")
+            _start_missing(system)
 
     # --- Produce ---
 
@@ -132,7 +150,7 @@ class ClusterBench:
                     with self._noted(name, system), self._topic(system, 1) as topic:
                         os.sync()
                         cpu = cpu_seconds(system.broker_pids())
-                        load = produce(_port_of_leader(system, topic), topic, shape, self._sizes.seconds)
+                        load = produce(port_of_leader(system, topic), topic, shape, self._sizes.seconds)
                         cpu = cpu_seconds(system.broker_pids()) - cpu
                         figures = {
                             "messages_per_s": load.messages / load.seconds,
@@ -162,29 +180,29 @@ class ClusterBench:
 
     def _leader_killed(self, system: Cluster) -> float:
         with self._topic(system, PARTITIONS) as topic:
-            victim = next(one for one in range(BROKERS) if one + 1 != _controller(system))
+            victim = next(one for one in range(BROKERS) if one + 1 != controller_of(system))
             outcome = self._under_load(system, topic, lambda: system.broker(victim).kill())
             system.start_broker(victim)
-            _await_in_sync(system, topic)
+            await_in_sync(system, topic)
             return self._worst(LEADER_KILLED, system, outcome)
 
     def _controller_killed(self, system: Cluster) -> float:
         with self._topic(system, PARTITIONS) as topic:
-            victim = _controller(system) - 1
+            victim = controller_of(system) - 1
             outcome = self._under_load(system, topic, lambda: system.broker(victim).kill())
             system.start_broker(victim)
-            _await_in_sync(system, topic)
+            await_in_sync(system, topic)
             return self._worst(CONTROLLER_KILLED, system, outcome)
 
     def _leader_paused(self, system: Cluster) -> float:
         with self._topic(system, PARTITIONS) as topic:
-            victim = next(one for one in range(BROKERS) if one + 1 != _controller(system))
+            victim = next(one for one in range(BROKERS) if one + 1 != controller_of(system))
             pid = system.broker(victim).pid
             try:
                 outcome = self._under_load(system, topic, lambda: os.kill(pid, signal.SIGSTOP))
             finally:
                 os.kill(pid, signal.SIGCONT)
-            _await_in_sync(system, topic)
+            await_in_sync(system, topic)
             return self._worst(LEADER_PAUSED, system, outcome)
 
     def _worst(self, what: str, system: Cluster, outcome: Outcome) -> float:
@@ -194,18 +212,17 @@ class ClusterBench:
 
     def _under_load(self, system: Cluster, topic: str, act: Callable[[], None]) -> Outcome:
         """The load's outcome when ``act`` has been done and every partition acknowledges again."""
-        load = SteadyLoad(_bootstrap(system), topic, PARTITIONS)
-        load.start()
-        time.sleep(EVEN_S)
-        load.mark()
-        act()
-        load.await_all_again(HEAL_TIMEOUT_S)
-        time.sleep(EVEN_S)
-        return load.finish()
+        with SteadyLoad(bootstrap_of(system), topic, PARTITIONS) as load:
+            time.sleep(EVEN_S)
+            load.mark()
+            act()
+            load.await_all_again(HEAL_TIMEOUT_S)
+            time.sleep(EVEN_S)
+            return load.finish()
 
     def _all_killed(self, system: Cluster) -> float:
         with self._topic(system, 1) as topic:
-            produce(_port_of_leader(system, topic), topic, Shape(50), 0.5)
+            produce(port_of_leader(system, topic), topic, Shape(50), 0.5)
             for number in range(BROKERS):
                 system.broker(number).kill()
             began = time.perf_counter()
@@ -213,37 +230,53 @@ class ClusterBench:
                 system.start_broker(number)
             _await_ack_with_supervisor(system, topic)
             seconds = time.perf_counter() - began
-            _await_in_sync(system, topic)
+            await_in_sync(system, topic)
             return seconds
 
     def many_partitions(self) -> None:
         """A broker of a thousand partitions' replicas killed; then each broker stopped and started under load."""
         for system in list(self._systems):
             with self._noted(LED_AGAIN, system), self._topic(system, self._sizes.partitions) as topic:
-                _await_in_sync(system, topic)
-                victim = next(one for one in range(BROKERS) if one + 1 != _controller(system))
+                await_in_sync(system, topic)
+                victim = next(one for one in range(BROKERS) if one + 1 != controller_of(system))
                 seconds = _led_again(system, topic, victim)
                 self.record.add(LED_AGAIN, system.name, {"seconds": seconds})
                 say(f"{LED_AGAIN}: {system.name}: {seconds:.2f} s")
                 system.start_broker(victim)
-                _await_in_sync(system, topic)
+                await_in_sync(system, topic)
                 with self._noted(ROLLING, system):
                     self._rolling(system, topic)
 
     def _rolling(self, system: Cluster, topic: str) -> None:
-        load = SteadyLoad(_bootstrap(system), topic, PARTITIONS)
-        load.start()
-        load.mark()
-        began = time.perf_counter()
-        for number in range(BROKERS):
-            system.broker(number).stop()
-            system.start_broker(number)
-            _await_in_sync(system, topic)
-        seconds = time.perf_counter() - began
-        outcome = load.finish()
+        with SteadyLoad(bootstrap_of(system), topic, PARTITIONS) as load:
+            load.mark()
+            began = time.perf_counter()
+            for number in range(BROKERS):
+                system.broker(number).stop()
+                system.start_broker(number)
+                await_in_sync(system, topic)
+            seconds = time.perf_counter() - began
+            outcome = load.finish()
         figures = {"seconds": seconds, "failed_requests": float(len(outcome.failed)), "longest_wait_s": outcome.worst_s}
         self.record.add(ROLLING, system.name, figures)
         say(f"{ROLLING}: {system.name}: {seconds:.1f} s, {len(outcome.failed)} refused, {outcome.acknowledged} acked")
+
+    # --- klog alone ---
+
+    def alone(self, rounds: int, parts: Sequence[str]) -> None:
+        """What has no peer: throttled moves, the scrape of many partitions' metrics, `klog up`."""
+        acts: dict[str, tuple[str, int, Callable[[RunRecord, Path, Sizes, int], None]]] = {
+            "moving": (MOVING, self._rounds, cluster_klog.moving),
+            "scrape": (SCRAPE, rounds, cluster_klog.scrape),
+            "up": (UP, rounds, cluster_klog.up),
+        }
+        for part, (what, times, act) in acts.items():
+            if part in parts:
+                try:
+                    with at_most(ACT_TIMEOUT_S):
+                        act(self.record, self._folder, self._sizes, times)
+                except Exception as error:
+                    self._note(f"{what}: {KLOG_3}: {error!r}")
 
     # --- Topics ---
 
@@ -252,36 +285,18 @@ class ClusterBench:
         """A fresh topic of factor 3, deleted afterwards."""
         self._topics += 1
         name = f"bench-{self._topics}"
-        admin = _admin(system)
+        admin = admin_of(system)
         topic = NewTopic(name, partitions, BROKERS)
         admin.create_topics([topic], operation_timeout=TOPIC_TIMEOUT_S)[name].result(TOPIC_TIMEOUT_S)
-        _await_in_sync(system, name)
+        await_in_sync(system, name)
         try:
             yield name
         finally:
-            with contextlib.suppress(KafkaException):
-                admin.delete_topics([name], operation_timeout=TOPIC_TIMEOUT_S)[name].result(TOPIC_TIMEOUT_S)
-
-
-def _bootstrap(system: Cluster) -> str:
-    return ",".join(f"127.0.0.1:{port}" for port in system.ports)
-
-
-def _admin(system: Cluster) -> AdminClient:
-    return AdminClient({"bootstrap.servers": _bootstrap(system), "log_level": 0})
-
-
-def _metadata(system: Cluster, topic: str | None = None) -> ClusterMetadata:
-    return _admin(system).list_topics(topic, timeout=10)
-
-
-def _controller(system: Cluster) -> int:
-    return int(_metadata(system).controller_id)
-
-
-def _port_of_leader(system: Cluster, topic: str) -> int:
-    leader: int = _metadata(system, topic).topics[topic].partitions[0].leader
-    return system.ports[leader - 1]
+            # By another client: this one may know of brokers that have died since, and wait for them. And what was
+            # measured stands, whether its topic goes or not.
+            again = admin_of(system)
+            with contextlib.suppress(KafkaException, TimeoutError):
+                again.delete_topics([name], operation_timeout=TOPIC_TIMEOUT_S)[name].result(TOPIC_TIMEOUT_S)
 
 
 def _await_ack_with_supervisor(system: Cluster, topic: str) -> None:
@@ -292,34 +307,18 @@ def _await_ack_with_supervisor(system: Cluster, topic: str) -> None:
     deadline = time.monotonic() + HEAL_TIMEOUT_S
     while True:
         try:
-            await_ack(_bootstrap(system), topic, SUPERVISED_EVERY_S)
+            await_ack(bootstrap_of(system), topic, SUPERVISED_EVERY_S)
             return
         except TimeoutError:
             if time.monotonic() > deadline:
                 raise
-        for number in range(BROKERS):
-            if not system.broker(number).running:
-                system.start_broker(number)
+        _start_missing(system)
 
 
-def _await_in_sync(system: Cluster, topic: str) -> None:
-    """Until every broker says that each partition of the topic has a leader, and all its replicas in sync."""
-    deadline = time.monotonic() + HEAL_TIMEOUT_S
-    while not all(_says_in_sync(port, topic) for port in system.ports):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{topic}: not all replicas are in sync after {HEAL_TIMEOUT_S:.0f} s")
-        time.sleep(LOOK_S)
-
-
-def _says_in_sync(port: int, topic: str) -> bool:
-    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
-    try:
-        found = admin.list_topics(topic, timeout=5)
-    except KafkaException:
-        return False
-    partitions = found.topics[topic].partitions
-    whole = all(one.leader > 0 and len(one.isrs) == BROKERS for one in partitions.values())
-    return bool(partitions) and whole and len(found.brokers) == BROKERS
+def _start_missing(system: Cluster) -> None:
+    for number in range(BROKERS):
+        if not system.broker(number).running:
+            system.start_broker(number)
 
 
 def _led_again(system: Cluster, topic: str, victim: int) -> float:
@@ -339,15 +338,49 @@ def _led_again(system: Cluster, topic: str, victim: int) -> float:
         time.sleep(LOOK_S)
 
 
-def run(record: RunRecord, folder: Path, sizes: Sizes, rounds: int, fault_rounds: int, names: Sequence[str]) -> None:
-    """All of it, into the record."""
+@contextlib.contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """TimeoutError in the main thread when the time is over. One within another goes by its own, which is as long."""
+
+    def over(_signal: int, _frame: object) -> None:
+        raise TimeoutError(f"given up after {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    left_s, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left_s)
+        signal.signal(signal.SIGALRM, before)
+
+
+PARTS = ("produce", "faults", "many", "moving", "scrape", "up")
+"""By name, for a run of some of them; the last three are klog's alone, each on a cluster of its own."""
+
+
+def run(
+    record: RunRecord,
+    folder: Path,
+    sizes: Sizes,
+    rounds: int,
+    fault_rounds: int,
+    names: Sequence[str],
+    parts: Sequence[str] = PARTS,
+) -> None:
+    """These parts of it, into the record."""
     bench = ClusterBench(record, folder, sizes, rounds)
     try:
-        bench.start(names)
-        bench.produce()
-        bench.faults(fault_rounds)
-        if sizes.partitions:
+        if {"produce", "faults", "many"} & set(parts):
+            bench.start(names)
+        if "produce" in parts:
+            bench.produce()
+        if "faults" in parts:
+            bench.faults(fault_rounds)
+        if "many" in parts and sizes.partitions:
             bench.many_partitions()
+        bench.close()
+        if "klog" in names:
+            bench.alone(fault_rounds, parts)
     except KeyboardInterrupt:
         record.notes.append("the run was interrupted: what is missing was not measured")
     finally:

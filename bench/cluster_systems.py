@@ -82,9 +82,10 @@ class _Brokers:
 class KlogCluster(_Brokers):
     """Brokers by `klog broker start`, ZooKeeper by `klog zookeeper start`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, metrics: bool = False) -> None:
         super().__init__("klog x 3", folder)
         self.version = klog_version()
+        self.metrics_ports = [free_port() for _ in range(BROKERS)] if metrics else []
         self._zookeeper_port = free_port()
         self._environment = environment(folder)
 
@@ -100,6 +101,7 @@ class KlogCluster(_Brokers):
             *("--dir", f"{self.folder}/data-{number + 1}", "--listen", f"127.0.0.1:{self.ports[number]}"),
             *("-z", f"127.0.0.1:{self._zookeeper_port}/klog"),
             *(part for name, value in SETTINGS.items() for part in ("-X", f"{name}={value}")),
+            *(("--metrics-port", str(self.metrics_ports[number])) if self.metrics_ports else ()),
         ]
         log = self.folder / f"broker-{number + 1}.log"
         self._running[number] = Process(f"{self.name}: broker {number + 1}", command, log, self._environment)

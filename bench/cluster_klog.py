@@ -1,0 +1,184 @@
+"""What is measured of klog's clusters alone: a throttled move under load, a scrape of many partitions, `klog up`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import socket
+import statistics
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from confluent_kafka.admin import NewTopic
+
+from bench.bars import KLOG_3, MOVING, SCRAPE, UP
+from bench.cluster_load import await_ack
+from bench.cluster_systems import BROKERS, KlogCluster
+from bench.cluster_topics import HEAL_TIMEOUT_S, LOOK_S, admin_of, await_in_sync, bootstrap_of, port_of_leader
+from bench.commands import klog_seconds
+from bench.klog_system import environment
+from bench.peers import START_TIMEOUT_S
+from bench.processes import Process, free_port
+from bench.produce import Shape, fill, produce
+from bench.run import say
+from bench.run_record import RunRecord
+from bench.workloads import FILL_MESSAGES, Sizes
+
+THROTTLE_BYTES_S = 20_000_000
+PHASES = 3
+"""Times `Sizes.seconds` for which producers run undisturbed, and as long while a topic is moved."""
+HEADROOM_S = 6.0
+"""For so much longer than the producers run there is something to move."""
+SCRAPES = 7
+TOPIC_TIMEOUT_S = 120.0
+
+
+@contextlib.contextmanager
+def _cluster(record: RunRecord, folder: Path, *, metrics: bool = False) -> Iterator[KlogCluster]:
+    system = KlogCluster(folder, metrics=metrics)
+    try:
+        system.start()
+        record.versions.setdefault(system.name, system.version)
+        record.options.setdefault(system.name, system.options)
+        yield system
+    finally:
+        system.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- A throttled move -------------------------------------------------------------------------------------------------
+
+
+def moving(record: RunRecord, folder: Path, sizes: Sizes, rounds: int) -> None:
+    """Producers before, while and after a replica of another topic is copied to a broker that they write to too.
+
+    The bar: what they lose is no more than what the throttle lets the copy have.
+    """
+    with _cluster(record, folder / "moving") as system:
+        for number in range(-1 if rounds > 1 else 0, rounds):  # one before the first does not count
+            figures = _moved_under_load(system, folder, number + 1, PHASES * sizes.seconds)
+            if number >= 0:
+                record.add(MOVING, KLOG_3, figures)
+                say(f"{MOVING}: {figures}")
+
+
+def _moved_under_load(system: KlogCluster, folder: Path, number: int, seconds: float) -> dict[str, float]:
+    moved, load = f"moved-{number}", f"load-{number}"
+    admin = admin_of(system)
+    wanted = [
+        NewTopic(moved, 1, replica_assignment=[[1, 2]]),
+        NewTopic(load, 1, replica_assignment=[[1, 2, 3]]),
+    ]
+    for one in admin.create_topics(wanted, operation_timeout=TOPIC_TIMEOUT_S).values():
+        one.result(TOPIC_TIMEOUT_S)
+    await_in_sync(system, load)
+    fill(system.ports[0], moved, FILL_MESSAGES, 200, int(THROTTLE_BYTES_S * (seconds + HEADROOM_S)))
+    port = port_of_leader(system, load)
+
+    def rate() -> float:
+        done = produce(port, load, Shape(None), seconds)
+        return done.value_bytes / done.seconds / 1e6
+
+    before = rate()
+    plan = folder / "moving" / f"{moved}.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": moved, "partition": 0, "replicas": [1, 3]}]}))
+    throttle = ("--throttle", f"{THROTTLE_BYTES_S / 1e6:g}MB/s")
+    at = ("-B", bootstrap_of(system))
+    klog_seconds(system.folder, "reassign", "execute", str(plan), *throttle, "-y", *at)
+    target = folder / "moving" / "data-3" / f"{moved}-0"
+    _await(target.exists, f"{target} is there")
+    began, bytes_then = time.perf_counter(), _bytes(target)
+    meanwhile = rate()
+    moved_s, moved_bytes = time.perf_counter() - began, _bytes(target) - bytes_then
+    source = folder / "moving" / "data-1" / f"{moved}-0"
+    if _bytes(target) >= _bytes(source):
+        raise TimeoutError(f"{moved}: all of it was moved before the producers had ended: nothing is told by this")
+    klog_seconds(system.folder, "reassign", "cancel", str(plan), "-y", *at)
+    after = rate()
+    for one in admin.delete_topics([moved, load], operation_timeout=TOPIC_TIMEOUT_S).values():
+        one.result(TOPIC_TIMEOUT_S)
+    undisturbed = statistics.mean((before, after))
+    return {
+        "undisturbed_megabytes_per_s": undisturbed,
+        "meanwhile_megabytes_per_s": meanwhile,
+        "throttle_megabytes_per_s": THROTTLE_BYTES_S / 1e6,
+        "moved_megabytes_per_s": moved_bytes / moved_s / 1e6,
+        "slowed_of_throttle": (undisturbed - meanwhile) / (THROTTLE_BYTES_S / 1e6),
+    }
+
+
+def _bytes(partition: Path) -> int:
+    """Of the segments of a replica."""
+    return sum(one.stat().st_size for one in partition.glob("*.log"))
+
+
+def _await(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + HEAL_TIMEOUT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not so after {HEAL_TIMEOUT_S:.0f} s: {what}")
+        time.sleep(LOOK_S)
+
+
+# --- Metrics ----------------------------------------------------------------------------------------------------------
+
+
+def scrape(record: RunRecord, folder: Path, sizes: Sizes, rounds: int) -> None:
+    """One broker's metrics read over HTTP, with a thousand partitions on each of three brokers."""
+    with _cluster(record, folder / "scrape", metrics=True) as system:
+        topic = NewTopic("many", sizes.partitions, BROKERS)
+        admin = admin_of(system)
+        admin.create_topics([topic], operation_timeout=TOPIC_TIMEOUT_S)["many"].result(TOPIC_TIMEOUT_S)
+        await_in_sync(system, "many")
+        for number in range(-1, max(rounds, SCRAPES)):
+            for port in system.metrics_ports:
+                began = time.perf_counter()
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+                    body = answer.read()
+                took_ms = 1000 * (time.perf_counter() - began)
+                if number >= 0:
+                    record.add(SCRAPE, KLOG_3, {"scrape_ms": took_ms, "scrape_kilobytes": len(body) / 1000})
+        say(f"{SCRAPE}: {record.median(SCRAPE, KLOG_3, 'scrape_ms'):.1f} ms")
+
+
+# --- klog up ----------------------------------------------------------------------------------------------------------
+
+
+def up(record: RunRecord, folder: Path, sizes: Sizes, rounds: int) -> None:
+    """`klog up --brokers 3` on an empty folder, to the first message that all in-sync replicas have."""
+    for number in range(rounds):
+        home = folder / f"up-{number}"
+        home.mkdir(parents=True)
+        port = _free_ports(BROKERS)
+        command = [
+            *(sys.executable, "-m", "klog", "up", "--dir", f"{home}/local"),
+            *("--brokers", str(BROKERS), "--port", str(port)),
+        ]
+        began = time.perf_counter()
+        process = Process("klog up --brokers 3", command, home / "up.log", environment(home))
+        try:
+            bootstrap = ",".join(f"127.0.0.1:{port + one}" for one in range(BROKERS))
+            await_ack(bootstrap, "first", START_TIMEOUT_S)
+            seconds = time.perf_counter() - began
+        finally:
+            process.stop()
+        record.add(UP, KLOG_3, {"seconds": seconds})
+        say(f"{UP}: {seconds:.2f} s")
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _free_ports(count: int) -> int:
+    """The first of so many ports in a row that nobody listens at."""
+    while True:
+        first = free_port()
+        if first + count < 65_536 and all(map(_is_free, range(first, first + count))):
+            return first
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
