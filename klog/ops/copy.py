@@ -74,7 +74,7 @@ class PartitionCopy:
         self.end = end
         self.position = begin
         """Everything of the source below it stands, committed, in the target below `target_end`."""
-        self.target_end = target.log(into).end
+        self.target_end = target.log(into).ends[source]
         self.messages = 0
         self.bytes = 0
         self.is_done = False
@@ -147,7 +147,7 @@ class PartitionCopy:
         sent, task = self._sent, self._under_way
         as_thought = await asyncio.shield(task)
         self._under_way = None
-        self.target_end = self._log.end
+        self.target_end = self._log.ends[self.source]
         if as_thought:
             self.messages += sent.messages
             self.bytes += len(sent.records)

@@ -73,20 +73,19 @@ class PlainTarget:
     async def find(self, partition: TopicPartition, source: Source, *, below: int | None = None) -> None:
         """As `ExactTarget.find`."""
         log = self.log(partition)
-        async with log.lock:
-            start = await self._offset(partition, asks.EARLIEST)
-            end = await self._offset(partition, asks.LATEST)
-            if below == AT_END:
-                pass
-            elif below is not None and below <= end:
-                log.take(await self._scan(log, max(start, below), end))
-            else:
-                high = end
-                while high > start and source not in log.marks:
-                    low = max(start, high - SCAN_MESSAGES)
-                    log.take(await self._scan(log, low, high))
-                    high = low
-            log.end = end
+        start = await self._offset(partition, asks.EARLIEST)
+        end = await self._offset(partition, asks.LATEST)
+        if below == AT_END:
+            pass
+        elif below is not None and below <= end:
+            log.take(await self._scan(log, max(start, below), end))
+        else:
+            high = end
+            while high > start and source not in log.marks:
+                low = max(start, high - SCAN_MESSAGES)
+                log.take(await self._scan(log, low, high))
+                high = low
+        log.ends[source] = end
 
     async def _offset(self, partition: TopicPartition, which: int) -> int:
         async def ask(cluster: Cluster) -> int:
@@ -120,15 +119,14 @@ class PlainTarget:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         receipt = _Receipt(loop, done, marked.messages)
-        async with log.lock:
-            for position, _ in walk(marked.records):
-                for record in decode_batch(marked.records, position):
-                    await self._send(partition, record, receipt)
-            await done
-            if receipt.error is not None:
-                raise KlogError(f"{partition} of the target: {receipt.error.str()}")
-            log.end = receipt.last_offset + 1
-            log.marks[source] = Mark(marked.last_offset, receipt.first_offset)
+        for position, _ in walk(marked.records):
+            for record in decode_batch(marked.records, position):
+                await self._send(partition, record, receipt)
+        await done
+        if receipt.error is not None:
+            raise KlogError(f"{partition} of the target: {receipt.error.str()}")
+        log.ends[source] = receipt.last_offset + 1
+        log.marks[source] = Mark(marked.last_offset, receipt.first_offset)
         return True
 
     async def _send(self, partition: TopicPartition, record: Any, receipt: _Receipt) -> None:

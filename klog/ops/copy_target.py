@@ -2,16 +2,16 @@
 
 Theory
     Every copied message says in a header which offset of which source it is (`klog.record.source_mark`), and ProduceAt
-    appends only where the target's log ends at the offset that is expected. So whoever has read everything that is
-    committed, and appends at the end of that, knows that nothing it has not seen stands before its append: neither
+    appends only where nothing of that source stands behind the end that its writer has seen. So whoever has read
+    everything that is committed, and appends, knows that nothing it has not seen stands before its append: neither
     another's copy of the same messages nor its own, sent earlier and not answered.
 
-    `TargetLog` is what is known of one target partition: its end, and for each source the last message there. An
-    append moves both. When the answer says END_MOVED, what stands behind the known end is read, and with it how far
-    the source is copied now. That settles, too, what became of an append whose answer was lost: it is simply made
-    again. An answer under another leader epoch than the one before is a reason to look whether what was acknowledged
-    is still there (it is, unless an unclean election took it: then the place is looked for anew, and it is copied
-    again).
+    `TargetLog` is what is known of one target partition: for each source its last message there, and how far the log
+    was searched for them. An append moves both. When the answer says END_MOVED, what stands behind is read, and with
+    it how far the source is copied now. That settles, too, what became of an append whose answer was lost: it is simply
+    made again. An answer under another leader epoch than the one before is a reason to look whether what was
+    acknowledged is still there (it is, unless an unclean election took it: then the place is looked for anew, and it is
+    copied again).
 
 Two copiers of one source
     cannot double anything, but they would take turns for ever. A writer's name begins with the time at which it
@@ -84,13 +84,12 @@ class Place(NamedTuple):
 
 
 class TargetLog:
-    """What is known of one target partition; shared by all that copy into it, one append at a time (``lock``)."""
+    """What is known of one target partition; shared by all that copy into it, each with a source of its own."""
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
-        self.lock = asyncio.Lock()
-        self.end = -1
-        """The offset behind the last record that was seen there; -1: nothing was looked at yet."""
+        self.ends: dict[Source, int] = {}
+        """Below which offset nothing of a source is there but what is known."""
         self.marks: dict[Source, Mark] = {}
         self.place: Place | None = None
         self.conflicts: dict[str, int] = {}
@@ -154,9 +153,7 @@ class ExactTarget:
         """Look for the last message of a source, and for the log's end. ``below``: what is behind this offset of the
         target is all that is to be read (what is below is known otherwise); AT_END: nothing is.
         """
-        log = self.log(partition)
-        async with log.lock:
-            await self._find(log, source, below)
+        await self._find(self.log(partition), source, below)
 
     async def _find(self, log: TargetLog, source: Source, below: int | None = None) -> None:
         log.place = await self._look(log.partition)
@@ -174,7 +171,7 @@ class ExactTarget:
                 log.take(found)
                 end = max(end, reached)
                 high = low
-        log.end = max(log.end, end)
+        log.ends[source] = end
 
     async def _scan(self, log: TargetLog, begin: int, end: int) -> tuple[SourceMarks, int]:
         """What lies from ``begin`` up to ``end``, and behind as far as the last run has it; and the offset reached."""
@@ -242,10 +239,6 @@ class ExactTarget:
         Raises Fenced, MessageTooLarge and what else trying again would not change.
         """
         log = self.log(partition)
-        async with log.lock:
-            return await self._append(log, marked, source)
-
-    async def _append(self, log: TargetLog, marked: Marked, source: Source) -> bool:
         in_doubt = False
         while True:
             before = log.marks.get(source)
@@ -254,7 +247,7 @@ class ExactTarget:
             try:
                 channel = await used.channel(place.leader)
                 answer = await channel.request(
-                    self._request(log, marked, place), timeout_s=COMMIT_TIMEOUT_S + self.side.timeout_s
+                    self._request(log, marked, place, source), timeout_s=COMMIT_TIMEOUT_S + self.side.timeout_s
                 )
                 one = answer.partitions[0]
                 error = error_of(int(one.error_code), str(one.error_message)) if int(one.error_code) else None
@@ -268,11 +261,11 @@ class ExactTarget:
                 continue
             if error is None:
                 self.side.fine()
-                log.end = int(one.end_offset)
+                log.ends[source] = int(one.end_offset)
                 log.marks[source] = Mark(marked.last_offset, int(one.base_offset))
                 return True
             if error.wire == EndMoved.wire:
-                log_end = log.end
+                before_end = log.ends[source]
                 await self._read_on(log, source)
                 now = log.marks.get(source)
                 if now != before:
@@ -280,7 +273,7 @@ class ExactTarget:
                     if now is not None and not is_ours:
                         self._count_conflict(log, source, str(one.writer))
                     return False
-                if log.end == log_end:
+                if log.ends[source] == before_end:
                     await asyncio.sleep(PAUSE_S)  # what is in the way is not committed yet, or will never be
                 continue
             if error.wire == InconsistentTopicId.wire:
@@ -296,7 +289,7 @@ class ExactTarget:
             if log.marks.get(source) != before:
                 return False
 
-    def _request(self, log: TargetLog, marked: Marked, place: Place) -> Any:
+    def _request(self, log: TargetLog, marked: Marked, place: Place, source: Source) -> Any:
         return codec.request(
             ApiKey.PRODUCE_AT,
             0,
@@ -307,7 +300,8 @@ class ExactTarget:
                     "topic_id": place.topic_id,
                     "partition_index": log.partition.partition,
                     "leader_epoch": place.epoch,
-                    "expected_end": log.end,
+                    "expected_end": log.ends[source],
+                    "source": str(source),
                     "writer": self.writer,
                     "records": marked.records,
                 }
@@ -324,17 +318,17 @@ class ExactTarget:
     async def _verify(self, log: TargetLog, source: Source) -> None:
         start, end = await self._bounds(log.partition)
         mark = log.marks.get(source)
-        if end >= log.end:
+        if end >= log.ends[source]:
             if mark is None or mark.here < start:
-                found, reached = await self._scan(log, max(start, log.end), end)
+                found, reached = await self._scan(log, max(start, log.ends[source]), end)
                 log.take(found)
-                log.end = max(end, reached)
+                log.ends[source] = max(end, reached)
                 return
             found, reached = await self._scan(log, mark.here, end)
             there = found.last.get(source)
             if there is not None and there[0] >= mark.source:
                 log.take(found)
-                log.end = max(end, reached)
+                log.ends[source] = max(end, reached)
                 return
         await self._lost(log, source)
 
@@ -344,24 +338,23 @@ class ExactTarget:
         self.side.note(
             f"{log.partition} of the target has lost messages that it had acknowledged; they are copied again"
         )
-        log.marks.clear()
-        log.end = -1
+        log.marks.pop(source, None)
         await self._find(log, source)
 
     async def _read_on(self, log: TargetLog, source: Source) -> None:
         """Take in what others have put behind the known end, as far as it is committed."""
         start, end = await self._bounds(log.partition)
-        if end < log.end:
+        if end < log.ends[source]:
             # Committed messages do not go away; a leader that is behind says so (rule R8). This one has lost some.
             await self._lost(log, source)
             return
         try:
-            found, reached = await self._scan(log, max(start, log.end), end)
+            found, reached = await self._scan(log, max(start, log.ends[source]), end)
         except OffsetOutOfRange:
             await self._lost(log, source)
             return
         log.take(found)
-        log.end = max(end, reached)
+        log.ends[source] = max(end, reached)
 
     def _count_conflict(self, log: TargetLog, source: Source, writer: str) -> None:
         if writer == self.writer:

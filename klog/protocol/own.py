@@ -425,7 +425,9 @@ class MessageTimesResponse(_Response):
 class ProduceAtPartition(_Request):
     """``expected_end``: the offset of the last record in the leader's log + 1, committed or not.
 
-    ``writer`` names who appends, for the next one that finds the end moved. ``topic_id`` None: not asked.
+    ``source``: whose messages these are; where it is not "", what was appended behind the expected end for other
+    sources, or by Produce, is not in the way. ``writer`` names who appends, for the next one that finds the end moved.
+    ``topic_id`` None: not asked.
     """
 
     __api_key__: ClassVar[i16] = i16(PRODUCE_AT)
@@ -434,6 +436,7 @@ class ProduceAtPartition(_Request):
     partition_index: i32 = _of("int32")
     leader_epoch: i32 = _of("int32")
     expected_end: i64 = _of("int64")
+    source: str = _of("string")
     writer: str = _of("string")
     records: bytes = _of("bytes")
 
@@ -450,7 +453,7 @@ class ProducedAt(_Response):
     """One answer an append, in the order asked: the offsets of its first record, and of its last one + 1.
 
     With an error ``base_offset`` is -1, ``end_offset`` the log's end as it is now (-1 where this broker does not lead
-    it), and ``writer`` whoever appended last in this way under this leader, "" where nobody did.
+    it), and ``writer`` whoever appended for this source last under this leader, "" where nobody did.
     """
 
     __api_key__: ClassVar[i16] = i16(PRODUCE_AT)

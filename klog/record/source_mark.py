@@ -178,7 +178,8 @@ class Marker:
             made = []
             for begin in range(0, count, each):
                 end = min(begin + each, count)
-                like = header._replace(max_timestamp_ms=header.base_timestamp_ms + max(times[begin:end]))
+                newest_ms = header.base_timestamp_ms + max(times[begin:end]) if times else header.max_timestamp_ms
+                like = header._replace(max_timestamp_ms=newest_ms)
                 made.append(_batch(b"".join(pieces[3 * begin : 3 * end]), like, end - begin))
             largest = max(map(len, made))
             if largest <= self._batch_bytes_max:

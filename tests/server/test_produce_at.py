@@ -44,6 +44,7 @@ def one(
     *,
     partition: int = 0,
     topic_id: UUID | None = None,
+    source: str = "",
     writer: str = "me",
 ) -> dict[str, Any]:
     return {
@@ -52,6 +53,7 @@ def one(
         "partition_index": partition,
         "leader_epoch": epoch,
         "expected_end": end,
+        "source": source,
         "writer": writer,
         "records": bytes(encode_batch(rows or values(3))),
     }
@@ -147,6 +149,26 @@ def test_bad_records_are_refused(broker: RunningBroker, topic: str) -> None:
     assert error(bad) == 2
     assert error(empty) == 87
     assert offsets(broker.bootstrap, topic) == (0, 0)
+
+
+def test_a_source_is_in_its_own_way_alone(broker: RunningBroker, topic: str) -> None:
+    """What others append meanwhile does not keep a copier from its work; what is its own source's does."""
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(2)])
+    epoch, _ = facts(broker.bootstrap, topic)
+    (early,) = produce_at(broker.bootstrap, one(topic, 0, epoch, source="a"))
+    assert error(early) == EndMoved.wire  # of what was there before the leader knows nothing
+    seen = early.end_offset
+    produce(broker.bootstrap, topic, [values(2)])
+    (of_a,) = produce_at(broker.bootstrap, one(topic, seen, epoch, source="a", writer="first"))
+    (of_b,) = produce_at(broker.bootstrap, one(topic, seen, epoch, source="b", writer="second"))
+    (strict,) = produce_at(broker.bootstrap, one(topic, seen, epoch))
+    assert [error(answer) for answer in (of_a, of_b, strict)] == [0, 0, EndMoved.wire]
+    (again,) = produce_at(broker.bootstrap, one(topic, seen, epoch, source="a", writer="third"))
+    assert (error(again), again.writer, again.end_offset) == (EndMoved.wire, "first", of_b.end_offset)
+    for wrong in (of_a.end_offset - 1, of_b.end_offset + 1):
+        assert error(produce_at(broker.bootstrap, one(topic, wrong, epoch, source="a"))[0]) == EndMoved.wire
+    assert error(produce_at(broker.bootstrap, one(topic, of_a.end_offset, epoch, source="a"))[0]) == 0
 
 
 def test_stock_clients_do_not_see_it(broker: RunningBroker) -> None:

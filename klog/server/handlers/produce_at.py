@@ -4,8 +4,12 @@ Behaviour
     The end that counts is that of the leader's log, committed or not: what another has appended and nobody has
     committed yet is in the way, or it could be committed in between. A writer that has read all that is committed, and
     finds the end there, has therefore seen everything that will ever stand before what it appends. Where the end is
-    another one the answer is END_MOVED (OFFSET_OUT_OF_RANGE on the wire) with the end there is and who appended last in
-    this way.
+    another one the answer is END_MOVED (OFFSET_OUT_OF_RANGE on the wire) with the end there is and who moved it.
+
+    Copiers name the source whose messages they append, and are in the way of the same source alone: else a busy
+    producer, or a second source, would keep them from ever finding the end where they have seen it. The leader
+    remembers for each source where its last append ended, and an append is made where that is not behind the expected
+    end. Of what was there before it began to remember it knows nothing: an expected end below that is not good enough.
 
     The leader's epoch must be the one that the writer knows, and so must the topic's id, where one is given: a topic
     that was deleted and made again may well end at the same offset.
@@ -39,8 +43,40 @@ from klog.server.dispatch import Request, handles
 if TYPE_CHECKING:
     from klog.server.broker import Broker
 
-_WRITERS: WeakKeyDictionary[Partition, str] = WeakKeyDictionary()
-"""Who appended last in this way under each leader; forgotten with the leader's epoch."""
+SOURCES_MAX = 1000
+"""Remembered a partition; the one that was silent for longest is forgotten first."""
+
+
+class _Sources:
+    """What one leader remembers of the appends it has made in this way."""
+
+    def __init__(self, end: int) -> None:
+        self.floor = end
+        """Of what was appended below it nothing is known."""
+        self._last: dict[str, tuple[int, str]] = {}
+
+    def check(self, asked: Any, end: int) -> None:
+        """EndMoved unless the writer has seen all that could be its own."""
+        expected = asked.expected_end
+        if expected == end:
+            return
+        last, _ = self._last.get(asked.source, (-1, ""))
+        if not asked.source or not max(self.floor, last) <= expected <= end:
+            raise EndMoved(f"{asked.topic}-{asked.partition_index} ends at {end}, not at {expected}")
+
+    def appended(self, source: str, end: int, writer: str) -> None:
+        self._last.pop(source, None)
+        self._last[source] = end, writer
+        if len(self._last) > SOURCES_MAX:
+            forgotten, _ = self._last.pop(next(iter(self._last)))
+            self.floor = max(self.floor, forgotten)
+
+    def writer(self, source: str) -> str:
+        return self._last.get(source, (-1, ""))[1]
+
+
+_SOURCES: WeakKeyDictionary[Partition, _Sources] = WeakKeyDictionary()
+"""A `Partition` is one leader in one epoch, and what is remembered goes with it."""
 
 
 @handles(ApiKey.PRODUCE_AT, 0, 0)
@@ -110,10 +146,11 @@ def _append(broker: Broker, asked: Any) -> _Answer:
             )
         partition.check_epoch(asked.leader_epoch)
         _check_topic_id(broker, asked)
-        answer.writer = _WRITERS.get(partition, "")
-        end = partition.log.end
-        if end.offset != asked.expected_end:
-            raise EndMoved(f"{partition.topic_partition} ends at {end.offset}, not at {asked.expected_end}")
+        sources = _SOURCES.get(partition)
+        if sources is None:
+            sources = _SOURCES[partition] = _Sources(partition.log.end.offset)
+        answer.writer = sources.writer(asked.source)
+        sources.check(asked, partition.log.end.offset)
         try:
             partition.check_in_sync()
             result = partition.append(memoryview(bytearray(asked.records)))
@@ -126,7 +163,8 @@ def _append(broker: Broker, asked: Any) -> _Answer:
             broker.replicas.look_at_disks()
         answer.error = error
         return answer
-    _WRITERS[partition] = answer.writer = asked.writer
+    answer.writer = asked.writer
+    sources.appended(asked.source, result.end.offset, asked.writer)
     answer.base_offset, answer.end_offset = result.base_offset, result.end.offset
     numbers = traffic.topics.get(asked.topic) or traffic.of(asked.topic)
     numbers.produces += 1

@@ -1,0 +1,311 @@
+"""Copies within a cluster: what is kept, where it goes on, how fast it goes, and others who write beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from klog.errors import InvalidPartitions, KlogError, MessageTooLarge, Refused, UnknownTopicOrPartition, UsageError
+from klog.names import TopicPartition
+from klog.ops.copy import Copier, PartitionCopy, Target
+from klog.ops.copy_plain import PlainTarget
+from klog.ops.copy_side import Side
+from klog.ops.copy_source import SourceReader
+from klog.ops.copy_target import ExactTarget, Fenced, writer_name
+from klog.ops.positions import parse_range
+from klog.ops.replay import ReplayedRange, ReplayOptions, replay
+from klog.ops.units import parse_rate
+from klog.record.codec import Codec
+from klog.record.records import Record, encode_batch
+from klog.record.source_mark import Source, source_of
+from tests.broker_fixture import RunningBroker
+from tests.ops.copies import everything, unmarked, values, with_sides, without_offsets
+from tests.server import asking
+from tests.server.asking import FIRST_MS, create, produce
+
+
+def replayed(bootstrap: str, topic: str, into: str, **options: Any) -> list[ReplayedRange]:
+    return with_sides(lambda one, other: replay(one, other, topic, into, ReplayOptions(**options)), bootstrap)
+
+
+def batches(count: int, each: int, *, first: int = 0) -> list[list[Record]]:
+    """Numbered messages."""
+    return [
+        [
+            Record(i, FIRST_MS + first + batch * each + i, None, b"%06d" % (first + batch * each + i))
+            for i in range(each)
+        ]
+        for batch in range(count)
+    ]
+
+
+def test_keys_headers_times_and_compression_are_kept(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic, 2)
+    rows = [
+        Record(0, FIRST_MS, b"key", b"value", (("trace", b"1"), ("trace", None))),
+        Record(1, FIRST_MS + 70_000, None, b"x" * 300),
+        Record(2, FIRST_MS + 5, b"", None, (("klog.source", b"elsewhere/t/0/5"),)),
+    ]
+
+    async def send(channel: Any) -> None:
+        for partition, codec in ((0, Codec.ZSTD), (1, Codec.LZ4), (1, Codec.NONE)):
+            request = asking.produce_request(topic, bytes(encode_batch(rows, codec=codec)), partition)
+            assert asking.error((await channel.request(request)).responses[0].partition_responses[0]) == 0
+
+    asking.with_channel(broker.bootstrap, send)
+    result = replayed(broker.bootstrap, topic, f"{topic}-copy")
+    assert [(row.partition, row.messages) for row in result] == [(0, 3), (1, 6)]
+    before, after = everything(broker.bootstrap, topic), everything(broker.bootstrap, f"{topic}-copy")
+    cluster_id = with_sides(_cluster_id, broker.bootstrap)
+    for partition, rows_there in after.items():
+        assert without_offsets([row._replace(headers=row.headers[:-1]) for row in rows_there]) == without_offsets(
+            before[partition]
+        )
+        assert [source_of(row) for row in rows_there] == [
+            (Source(cluster_id, topic, partition), row.offset) for row in before[partition]
+        ]
+
+
+async def _cluster_id(side: Side, _: Side) -> str:
+    return side.cluster_id
+
+
+def test_a_range_and_what_is_left_of_it(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    bases = produce(broker.bootstrap, topic, batches(4, 10))
+    into = f"{topic}-copy"
+    begin, end = bases[1] + 3, bases[3] + 4
+    wanted = [b"%06d" % i for i in range(13, 34)]
+    (row,) = replayed(broker.bootstrap, topic, into, range=parse_range(f"{begin}:{end}"), count=5)
+    assert (row.from_, row.messages) == (begin, 5)
+    assert values(everything(broker.bootstrap, into)[0]) == wanted[:5]
+    (row,) = replayed(broker.bootstrap, topic, into, range=parse_range(f"{begin}:{end}"))
+    assert (row.from_, row.to, row.messages) == (begin + 5, end, 16)
+    assert values(everything(broker.bootstrap, into)[0]) == wanted
+    # An earlier range, although the target ends with a later one; and once more on purpose.
+    first_five = parse_range(f"{bases[0]}:{bases[0] + 5}")
+    assert replayed(broker.bootstrap, topic, into, range=first_five)[0].messages == 5
+    assert replayed(broker.bootstrap, topic, into, range=first_five)[0].messages == 0
+    assert replayed(broker.bootstrap, topic, into, range=first_five, again=True)[0].messages == 5
+    assert values(everything(broker.bootstrap, into)[0]) == wanted + 2 * [b"%06d" % i for i in range(5)]
+
+
+def test_as_slow_as_told(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, batches(2, 100))
+    began = time.monotonic()
+    (row,) = replayed(broker.bootstrap, topic, f"{topic}-rate", rate=parse_rate("400/s"))
+    assert row.messages == 200
+    assert time.monotonic() - began > 0.3
+    began = time.monotonic()  # they were written a millisecond apart
+    (row,) = replayed(broker.bootstrap, topic, f"{topic}-speed", speed=0.5)
+    assert row.messages == 200
+    assert time.monotonic() - began > 0.25
+    for into in (f"{topic}-rate", f"{topic}-speed"):
+        assert values(everything(broker.bootstrap, into)[0]) == [b"%06d" % i for i in range(200)]
+
+
+def test_what_cannot_be_replayed(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic, 3)
+    create(broker.bootstrap, f"{topic}-small", 2)
+    with pytest.raises(InvalidPartitions, match="has 2 partitions, and the source has 3") as few:
+        replayed(broker.bootstrap, topic, f"{topic}-small")
+    assert "klog topic alter" in str(few.value.hint)
+    with pytest.raises(Refused, match="into itself"):
+        replayed(broker.bootstrap, topic, topic)
+    with pytest.raises(UnknownTopicOrPartition):
+        replayed(broker.bootstrap, f"{topic}-none", topic)
+    with pytest.raises(UnknownTopicOrPartition, match="no partition 7"):
+        replayed(broker.bootstrap, topic, f"{topic}-copy", partitions=(7,))
+    with pytest.raises(UsageError):
+        replayed(broker.bootstrap, topic, f"{topic}-copy", speed=1.0, rate=parse_rate("1/s"))
+
+
+def test_batches_that_the_target_does_not_take_are_cut(broker: RunningBroker, topic: str) -> None:
+    into = f"{topic}-copy"
+    create(broker.bootstrap, topic)
+    create(broker.bootstrap, into, max_message_bytes="2000")
+    produce(broker.bootstrap, topic, batches(2, 100))
+    assert replayed(broker.bootstrap, topic, into)[0].messages == 200
+    assert values(everything(broker.bootstrap, into)[0]) == [b"%06d" % i for i in range(200)]
+    produce(broker.bootstrap, topic, [[Record(0, FIRST_MS, None, b"x" * 3000)]])
+    (row,) = replayed(broker.bootstrap, topic, into)
+    assert (row.error, row.messages) == (MessageTooLarge.code, 0), row
+    assert "the target takes 2000" in str(row.message)
+
+
+class Running:
+    """One partition copied by a writer of its own."""
+
+    def __init__(self, side: Side, target: Target, source: Source, into: TopicPartition, end: int) -> None:
+        self.failure: KlogError | None = None
+        self._reader = SourceReader(side, lost=lambda *_: None)
+        self._copier = Copier(failed=self._failed)
+        self.copy = PartitionCopy(self._reader, target, source, into, begin=0, end=end, batch_bytes_max=1_000_000)
+
+    def _failed(self, _: PartitionCopy, error: KlogError) -> None:
+        self.failure = error
+
+    async def run(self) -> None:
+        self._copier.start(self.copy)
+        while self._copier.is_busy:
+            await self._copier.wait(0.05)
+        await self._copier.stop()
+        await self._reader.close()
+
+
+def end_of(bootstrap: str, topic: str) -> int:
+    return asking.offsets(bootstrap, topic)[1]
+
+
+def test_producers_that_write_beside_it(broker: RunningBroker, topic: str) -> None:
+    into = f"{topic}-copy"
+    for name in (topic, into):
+        create(broker.bootstrap, name)
+    produce(broker.bootstrap, topic, batches(300, 5))
+    end = end_of(broker.bootstrap, topic)
+
+    async def work(one: Side, other: Side) -> int:
+        target = ExactTarget(other)
+        where = TopicPartition(into, 0)
+        source = Source(one.cluster_id, topic, 0)
+        await target.find(where, source)
+        running = asyncio.create_task(Running(one, target, source, where, end).run())
+        written = 0
+        async with asyncio.timeout(60):
+            while not running.done():  # without a pause, which must not keep the copier from its work
+                batch = bytes(encode_batch([Record(0, FIRST_MS, None, b"other")]))
+                channel = await other.cluster.channel(broker.broker_id)
+                await channel.request(asking.produce_request(into, batch))
+                written += 1
+        await running
+        return written
+
+    written = with_sides(work, broker.bootstrap)
+    found = values(everything(broker.bootstrap, into)[0])
+    assert [value for value in found if value != b"other"] == [b"%06d" % i for i in range(1500)]
+    assert found.count(b"other") == written > 0
+
+
+def test_of_two_copiers_the_younger_gives_up(broker: RunningBroker, topic: str) -> None:
+    into = f"{topic}-copy"
+    for name in (topic, into):
+        create(broker.bootstrap, name)
+    produce(broker.bootstrap, topic, batches(200, 3))
+    end = end_of(broker.bootstrap, topic)
+
+    async def work(one: Side, other: Side) -> list[Running]:
+        source, where = Source(one.cluster_id, topic, 0), TopicPartition(into, 0)
+        both = []
+        for age in (1, 2):
+            target = ExactTarget(other, writer=writer_name(age))
+            await target.find(where, source)
+            one_run = Running(one, target, source, where, end)
+            one_run.copy._pace = _Slowly()
+            both.append(one_run)
+        await asyncio.gather(*(running.run() for running in both))
+        return both
+
+    older, younger = with_sides(work, broker.bootstrap)
+    assert older.failure is None
+    assert older.copy.is_done
+    assert isinstance(younger.failure, Fenced)
+    assert values(everything(broker.bootstrap, into)[0]) == [b"%06d" % i for i in range(600)]
+
+
+class _Slowly:
+    """A message at a time, so that both come to append."""
+
+    async def allowance(self, run: memoryview, position: int) -> int:
+        await asyncio.sleep(0)
+        return 1
+
+    def copied(self, messages: int, size: int) -> None: ...
+
+
+def test_two_sources_into_one_partition(broker: RunningBroker, topic: str) -> None:
+    """Sources that share a target within one process do not get in each other's way."""
+    into, second = f"{topic}-copy", f"{topic}-2"
+    for name in (topic, second, into):
+        create(broker.bootstrap, name)
+    produce(broker.bootstrap, topic, batches(50, 4))
+    produce(broker.bootstrap, second, batches(50, 4, first=1000))
+
+    async def work(one: Side, other: Side) -> None:
+        target, where = ExactTarget(other), TopicPartition(into, 0)
+        runs = []
+        for name in (topic, second):
+            source = Source(one.cluster_id, name, 0)
+            await target.find(where, source)
+            runs.append(Running(one, target, source, where, end_of_many[name]))
+        await asyncio.gather(*(running.run() for running in runs))
+        assert all(running.failure is None for running in runs)
+        assert target.log(where).conflicts == {}
+
+    end_of_many = {name: end_of(broker.bootstrap, name) for name in (topic, second)}
+    with_sides(work, broker.bootstrap)
+    found = [int(value or b"") for value in values(everything(broker.bootstrap, into)[0])]
+    assert [number for number in found if number < 1000] == list(range(200))
+    assert [number for number in found if number >= 1000] == list(range(1000, 1200))
+
+
+def test_a_target_without_the_conditional_append(broker: RunningBroker, topic: str) -> None:
+    """As into plain Kafka: whole, in order, and found again by the headers."""
+    into = f"{topic}-copy"
+    for name in (topic, into):
+        create(broker.bootstrap, name)
+    produce(broker.bootstrap, topic, batches(20, 10))
+    end = end_of(broker.bootstrap, topic)
+
+    async def work(one: Side, other: Side) -> int:
+        source, where = Source(one.cluster_id, topic, 0), TopicPartition(into, 0)
+        target = PlainTarget(other)
+        try:
+            await target.find(where, source)
+            running = Running(one, target, source, where, end)
+            await running.run()
+            assert running.failure is None
+        finally:
+            await target.close()
+        return target.log(where).next_of(source, 0)
+
+    assert with_sides(work, broker.bootstrap) == end
+    assert values(everything(broker.bootstrap, into)[0]) == [b"%06d" % i for i in range(200)]
+
+    async def look(one: Side, other: Side) -> int:
+        source, where = Source(one.cluster_id, topic, 0), TopicPartition(into, 0)
+        target = ExactTarget(other)
+        await target.find(where, source)
+        return target.log(where).next_of(source, 0)
+
+    assert with_sides(look, broker.bootstrap) == end
+    assert without_offsets(unmarked(everything(broker.bootstrap, into)[0])) == without_offsets(
+        everything(broker.bootstrap, topic)[0]
+    )
+
+
+def test_a_source_that_has_lost_its_beginning(broker: RunningBroker, topic: str) -> None:
+    """What was removed before it was copied is told, and the rest is copied."""
+    create(broker.bootstrap, topic)
+    bases = produce(broker.bootstrap, topic, batches(3, 10))
+    told: list[tuple[int, int]] = []
+
+    async def work(one: Side, other: Side) -> None:
+        reader = SourceReader(one, lost=lambda feed, begin, end: told.append((begin, end)))
+        feed = reader.add(TopicPartition(topic, 0), 0)
+        run = await feed.next()
+        assert run.after > 0
+        await reader.close()
+
+    asking.ask(
+        broker.bootstrap,
+        asking.ApiKey.DELETE_RECORDS,
+        1,
+        timeout=5000,
+        topics=[{"name": topic, "partitions": [{"partition_index": 0, "offset": bases[1]}]}],
+    )
+    with_sides(work, broker.bootstrap)
+    assert told == [(0, bases[1])]
