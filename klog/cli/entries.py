@@ -44,7 +44,6 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("verify", "klog.cli.verify", "verify", "Prove that all replicas hold the same bytes.", TOOLS),
     Entry("lost", "klog.cli.lost", "lost", "What truncation and recovery have set aside.", TOOLS),
     Entry("mirror", "klog.cli.mirror", "mirror", "Copy topics of clusters into another, as they grow.", TOOLS),
-    Entry("mirror", "klog.cli.mirror", "mirror", "Copy topics of clusters into another, as they grow.", TOOLS),
     Entry("export", "klog.cli.export", "export", "Messages to Parquet files, with Spark.", TOOLS, ("exports",)),
     Entry("audit", "klog.cli.audit", "audit", "What producers sent, held against what each cluster has.", TOOLS),
     Entry("log", "klog.cli.log", "log", "Segment files and state-change logs; no broker needed.", TOOLS, ("logs",)),
