@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klog.client.bootstrap import parse_bootstrap
-from klog.errors import UsageError
+from klog.errors import InvalidConfig, UsageError
 
 AUDIT_WINDOW_MS: Final = 600_000
 
@@ -86,7 +86,7 @@ class ProducerSettings:
 def read_settings(
     given: Mapping[str, Any], *, is_async: bool, audit: bool, partitioner: str | None
 ) -> ProducerSettings:
-    """From the keywords of a producer. UsageError, naming the setting, for a value or a name that cannot be.
+    """From the keywords of a producer. InvalidConfig, naming the setting, for a value or a name that cannot be.
 
     Defaults: ``acks`` all, idempotent, as `klog produce` (0.8's own, 0, waited for nobody). Sync sends at once. Async
     has 0.8's buffer: ``queue.buffering.max.ms`` 5000, ``batch.num.messages`` 200, ``queue.buffering.max.messages``
@@ -122,7 +122,7 @@ def read_settings(
         rdkafka["enable.idempotence"] = acks in ("all", "-1") and str(rdkafka.get("retries", "1")) != "0"
     age_ms = _number(rdkafka["metadata.max.age.ms"], "metadata.max.age.ms", 0)
     answer_s = _number(rdkafka.get("request.timeout.ms"), "request.timeout.ms", 10_000) / 1000
-    audited = _audit_settings(rdkafka, audit)
+    audited = audit_settings(rdkafka, audit)
     return ProducerSettings(
         is_async,
         None if enqueue_ms < 0 else enqueue_ms / 1000,
@@ -139,21 +139,24 @@ def _by_todays_names(given: Mapping[str, Any]) -> dict[str, Any]:
     for keyword, value in given.items():
         name = keyword.replace("_", ".")
         if name in NO_USE or keyword in NO_USE:
-            raise UsageError(f"a producer has no setting {name}", hint=NO_USE.get(name) or NO_USE[keyword])
+            raise InvalidConfig(f"a producer has no setting {name}", hint=NO_USE.get(name) or NO_USE[keyword])
         meant = ALIASES.get(name, name)
         if meant in found:
-            raise UsageError(f"{called[meant]} and {name} are the same setting; give one of them")
+            raise InvalidConfig(f"{called[meant]} and {name} are the same setting; give one of them")
         called[meant] = name
         found[meant] = str(value).lower() if isinstance(value, bool) else value
     if "bootstrap.servers" in found:
         servers = found["bootstrap.servers"]
         found["bootstrap.servers"] = servers if isinstance(servers, str) else ",".join(servers)
-        parse_bootstrap(found["bootstrap.servers"], f"the producer's {called['bootstrap.servers']}")
+        try:
+            parse_bootstrap(found["bootstrap.servers"], f"the producer's {called['bootstrap.servers']}")
+        except UsageError as error:
+            raise InvalidConfig(error.message, hint=error.hint) from None
     return found
 
 
-def _audit_settings(rdkafka: dict[str, Any], audit: bool) -> AuditSettings | None:
-    """Takes ``audit.*`` out of the settings."""
+def audit_settings(rdkafka: dict[str, Any], audit: bool) -> AuditSettings | None:
+    """Takes ``audit.*`` out of the settings; None without `audit`. InvalidConfig for what cannot be."""
     host = rdkafka.pop("audit.host", None)
     window_ms = _number(rdkafka.pop("audit.window.ms", None), "audit.window.ms", AUDIT_WINDOW_MS)
     publish_ms = _number(rdkafka.pop("audit.publish.ms", None), "audit.publish.ms", 60_000)
@@ -161,7 +164,7 @@ def _audit_settings(rdkafka: dict[str, Any], audit: bool) -> AuditSettings | Non
     if not audit:
         return None
     if window_ms <= 0 or publish_ms <= 0:
-        raise UsageError("audit.window.ms and audit.publish.ms are above 0")
+        raise InvalidConfig("audit.window.ms and audit.publish.ms are above 0")
     return AuditSettings(check_host(str(host)) if host else own_host(), window_ms, publish_ms, topic)
 
 
@@ -173,9 +176,9 @@ def own_host() -> str:
 
 
 def check_host(host: str) -> str:
-    """The name itself; UsageError where a stamp cannot hold it."""
+    """The name itself; InvalidConfig where a stamp cannot hold it."""
     if not host or host != "".join(host.split()):
-        raise UsageError(f"audit.host {host!r}: a name without spaces is wanted")
+        raise InvalidConfig(f"audit.host {host!r}: a name without spaces is wanted")
     return host
 
 
@@ -185,11 +188,11 @@ def _number(value: Any, name: str, default: int) -> int:
     try:
         return int(value)
     except (TypeError, ValueError):
-        raise UsageError(f"{name}={value!r}: a whole number is wanted") from None
+        raise InvalidConfig(f"{name}={value!r}: a whole number is wanted") from None
 
 
 def _boolean(value: Any, name: str) -> bool:
     text = str(value).lower()
     if text not in ("true", "false"):
-        raise UsageError(f"{name}={value!r}: true or false is wanted")
+        raise InvalidConfig(f"{name}={value!r}: true or false is wanted")
     return text == "true"

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from klog.client.audit import Auditor, with_stamp
 from klog.client.audit_publisher import AuditPublisher
-from klog.client.producer_settings import AuditSettings, own_host
+from klog.client.producer_settings import audit_settings
 from klog.client.send_errors import error_from, may_be_in_the_log
 from klog.errors import KlogError, UsageError
 from klog.ops.input_messages import Splitter, lines, wholes
@@ -73,11 +73,12 @@ class Sender:
         self._has_keys = options.input == "jsonl" or options.key is not None or options.key_delimiter is not None
         self._stop = threading.Event()
         settings = self._settings(bootstrap, timeout_s)
+        audit = audit_settings(settings, options.audit)
         try:
             self._producer = Producer(settings)
         except KafkaException as error:
             raise UsageError(f"librdkafka refuses its settings: {error.args[0].str()}") from None
-        self._auditor = Auditor(AuditSettings(own_host())) if options.audit else None
+        self._auditor = Auditor(audit) if audit else None
         self._publisher = AuditPublisher(self._producer, self._auditor, settings) if self._auditor else None
 
     @property
