@@ -10,13 +10,15 @@ on stdout what happens to it, a JSON object a line, each with the machine's mono
     {"is": "refused", "why": ".."}                              a commit
     {"is": "fatal", "why": ".."}                                it can go on no more, and ends
 
-SIGTERM: it leaves the group in order.
+SIGTERM: it leaves the group in order. SIGUSR1: it stops (SIGSTOP) when it has next read something and before it commits
+that, so that with SIGCONT a commit goes out that is as old as its sleep was long.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import struct
 import sys
@@ -38,8 +40,10 @@ class Member:
         self.strategy: str = settings["strategy"]
         self.instance: str | None = settings["instance"]
         self.is_stopping = False
+        self._is_to_hang = False
         self._owned: tuple[int, list[int]] = (-1, [])
         signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGUSR1, self._hang)
 
     @property
     def heartbeat_ms(self) -> int:
@@ -47,6 +51,9 @@ class Member:
 
     def _stop(self, number: int, frame: object) -> None:
         self.is_stopping = True
+
+    def _hang(self, number: int, frame: object) -> None:
+        self._is_to_hang = True
 
     def tell(self, what: str, **facts: Any) -> None:
         line = json.dumps({"is": what, "at": time.monotonic(), **facts})
@@ -62,6 +69,9 @@ class Member:
     def has_read(self, offsets: dict[int, list[int]]) -> dict[int, int]:
         """Partition -> what to commit."""
         self.tell("read", offsets=offsets)
+        if self._is_to_hang:
+            self._is_to_hang = False
+            os.kill(os.getpid(), signal.SIGSTOP)
         return {partition: some[-1] + 1 for partition, some in offsets.items()}
 
 
@@ -122,7 +132,7 @@ def kafka_python(member: Member) -> None:
         CooperativeStickyAssignor,
     )
     from kafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-untyped]
-    from kafka.errors import KafkaError  # type: ignore[import-untyped]
+    from kafka.errors import KafkaError, UnknownBrokerIdError  # type: ignore[import-untyped]
     from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
 
     assignors = {"range": RangePartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
@@ -152,7 +162,10 @@ def kafka_python(member: Member) -> None:
     member.tell("subscribed")
     consumer.subscribe([member.topic], listener=Listener())
     while not member.is_stopping:
-        found = consumer.poll(POLL_MS)
+        try:
+            found = consumer.poll(POLL_MS)
+        except UnknownBrokerIdError:
+            continue  # it raises this where a leader has just died, and goes on when asked again
         if not found:
             continue
         offsets = {one.partition: [record.offset for record in some] for one, some in found.items()}

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import psutil
+
 from klog.coordination import committed
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
@@ -35,8 +37,6 @@ class MemberProcess:
     def __init__(self, name: str, settings: dict[str, Any]) -> None:
         self.name = name
         self.events: list[dict[str, Any]] = []
-        self.is_paused = False
-        self.begun = time.monotonic()
         command = [sys.executable, "-m", "tests.cluster.group_member", json.dumps(settings)]
         self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -68,13 +68,17 @@ class MemberProcess:
         found = self.said("owner")
         return (found[-1]["generation"], frozenset(found[-1]["partitions"])) if found else (-1, frozenset())
 
-    def pause(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-        self.is_paused = True
+    def hang(self) -> None:
+        """It stops, with something read that it has not committed."""
+        self.process.send_signal(signal.SIGUSR1)
+        status = psutil.Process(self.process.pid).status
+        deadline = time.monotonic() + WAIT_S
+        while status() != psutil.STATUS_STOPPED:
+            assert time.monotonic() < deadline, f"{self.name} reads nothing"
+            time.sleep(LOOK_EVERY_S)
 
-    def cont(self) -> None:
+    def wake(self) -> None:
         self.process.send_signal(signal.SIGCONT)
-        self.is_paused = False
 
     def kill(self) -> None:
         """kill -9: it does not leave."""

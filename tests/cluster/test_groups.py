@@ -46,14 +46,15 @@ def test_three_clients_in_one_group_while_everybody_dies(
         group.wait_for_commits()
         assert group.generation == generation, f"nobody came or went\n{group.story()}"
 
-        # A member dies, and another hangs.
+        # A member dies, and another hangs, with a commit to make that has been overtaken when it wakes.
         second.kill()
         record_property(
             "s_member_killed_beyond_session", round(group.wait_settled(first, third) - SESSION_MS / 1000, 3)
         )
-        third.pause()
+        third.hang()
         group.wait_settled(first)
-        third.cont()
+        group.wait_for_commits()
+        third.wake()
         group.wait_settled(first, third)
 
         # One leaves in order: nobody waits for its session.
