@@ -1,4 +1,4 @@
-"""``scripts/tour-cluster``: the walk through a cluster's life, as a person runs it."""
+"""The tours in ``scripts/``: walks through a cluster's life, and its consumers', as a person runs them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+SHOWN = {
+    "tour-cluster": ("$ kill -9", "0 doubled", "$ klog verify replicas", "$ klog broker stop 1"),
+    "tour-consumers": ("by two streams", "the way back", "windows judged: no difference", "1 differ"),
+}
 
 
 @pytest.mark.timeout(240)
-def test_the_tour_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tour", SHOWN)
+def test_the_tour_ends_well_and_leaves_nothing(tour: str, tmp_path: Path) -> None:
     ran = subprocess.run(
-        [ROOT / "scripts" / "tour-cluster"],
+        [ROOT / "scripts" / tour],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -23,6 +28,6 @@ def test_the_tour_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout
-    for shown in ("$ kill -9", "0 doubled", "$ klog verify replicas", "$ klog broker stop 1"):
+    for shown in SHOWN[tour]:
         assert shown in ran.stdout, ran.stdout
     assert list(tmp_path.iterdir()) == []
