@@ -17,7 +17,7 @@ from klog.cli.complete import remember_groups
 from klog.cli.flags import limit
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.words import Group, OptionalGroups, Partitions, Regex, TopicFlag, all_partitions, position
-from klog.errors import KlogError, UsageError
+from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, UsageError
 from klog.render import Format, Report
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ async def list_groups(
 
     if regex and pattern is None:
         raise UsageError("--regex needs a PATTERN")
-    rows = await groups.list_groups(await invocation.zookeeper(), pattern, regex=regex)
+    session = await invocation.zookeeper()
+    rows = await groups.list_groups(session, pattern, regex=regex, phases=await _phases(invocation))
     if pattern is None:
         remember_groups(invocation.target, [row.group for row in rows])
     return rows
@@ -58,7 +59,8 @@ async def describe(invocation: Invocation, name: Group) -> Report:
     """Show a group's members: a row a partition that one reads."""
     from klog.ops import groups
 
-    found, rows = await groups.describe_group(await invocation.zookeeper(), name)
+    session = await invocation.zookeeper()
+    found, rows = await groups.describe_group(session, name, phases=await _phases(invocation))
     by = f"broker {found.coordinator}" if found.coordinator is not None else "no broker"
     words = [
         f"group {found.group}: {found.state}",
@@ -68,6 +70,16 @@ async def describe(invocation: Invocation, name: Group) -> Report:
         f"offsets in {found.partitions} partitions of {len(found.topics)} topics: `klog group lag {found.group}`",
     ]
     return invocation.report(rows, footer=", ".join(words))
+
+
+async def _phases(invocation: Invocation) -> dict[str, str]:
+    """What coordinators say of their groups; nothing where no broker can be asked: ZooKeeper knows the rest."""
+    from klog.ops import groups
+
+    try:
+        return await groups.phases(await invocation.cluster())
+    except (BrokerNotAvailable, CannotConnect):
+        return {}
 
 
 @group.command("lag", rows="klog.ops.group_lag:LagRow")
@@ -169,7 +181,7 @@ async def rewind(
     _say(invocation, plan.notes)
     invocation.confirm(question, invocation.report(plan.rows))
     kept = write_undo(invocation, plan)
-    fenced = await rewinding.carry_out(session, plan, force=force, hint=hint)
+    fenced = await rewinding.carry_out(cluster, session, plan, force=force, hint=hint)
     notes = (f"fenced: {one}" for one in fenced)
     return invocation.report(plan.rows, footer=summary, notes=(*notes, kept))
 
@@ -179,13 +191,13 @@ async def delete(invocation: Invocation, name: Group) -> Report:
     """Delete a group without members: what it has committed, and that it was there. Asks first."""
     from klog.ops import rewind as rewinding
 
-    session = await invocation.zookeeper()
+    cluster, session = await invocation.cluster(), await invocation.zookeeper()
     plan = await rewinding.plan_deletion(session, name)
     await rewinding.refuse_members(session, [name])
     question = f"Delete group {name}, with its offsets in {len(plan.rows)} partitions"
     invocation.confirm(question, invocation.report(plan.rows))
     kept = write_undo(invocation, plan) if plan.rows else ""
-    await rewinding.delete_group(session, name)
+    await rewinding.delete_group(cluster, session, name)
     return invocation.report(plan.rows, footer=f"group {name} is deleted", notes=(kept,))
 
 
@@ -201,7 +213,7 @@ async def copy(
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
     plan = await rewinding.plan_copy(cluster, session, name, target)
     await rewinding.refuse_members(session, [target])
-    await rewinding.carry_out(session, plan)
+    await rewinding.carry_out(cluster, session, plan)
     return invocation.report(plan.rows, footer=f"group {target} goes on where {name} stands")
 
 

@@ -113,5 +113,5 @@ async def import_(
     kept = []
     for plan in plans:
         kept.append(write_undo(invocation, plan))
-        await rewinding.carry_out(session, plan)
+        await rewinding.carry_out(cluster, session, plan)
     return invocation.report(changed, footer=summary, notes=tuple(kept))

@@ -123,14 +123,14 @@ async def lag(
 
 def read_positions(zookeeper: ZooKeeper, wanted: Sequence[str] = (), topics: Collection[str] = ()) -> Positions:
     """Where these groups, or all, stand: what they have committed, and own, in these topics, or all. In a thread."""
-    from klog.coordination import committed, consumers
+    from klog.coordination import committed
     from klog.ops import groups
 
     if wanted:
         groups.check_known(zookeeper, wanted)
     names = list(dict.fromkeys(wanted)) or groups.names(zookeeper)
     offsets = committed.read_many(zookeeper, dict.fromkeys(names))
-    owners = consumers.owners(zookeeper, names)
+    owners = {name: group.readers for name, group in groups.read_many(zookeeper, names).items()}
     return {
         group: {
             name: Position(offsets[group].get(name), owners[group].get(name))

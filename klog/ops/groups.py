@@ -12,16 +12,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from klog.coordination import committed, consumers, group_slots, group_states
 from klog.coordination.group_states import COORDINATOR, FREE, ZOOKEEPER, GroupState
-from klog.errors import GroupIdNotFound, PeerError
+from klog.errors import GroupIdNotFound, KlogError, PeerError
 from klog.names import TopicPartition
 from klog.ops.topics import name_matcher
+from klog.protocol.apis import ApiKey
 from klog.protocol.consumer_protocol import PROTOCOL_TYPE, assigned_partitions
 
 if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
     from klog.coordination.consumers import ConsumerEntry
     from klog.coordination.zookeeper import ZooKeeper
 
@@ -92,6 +94,13 @@ class Group:
         return self.state.group
 
     @property
+    def readers(self) -> Mapping[TopicPartition, str]:
+        """Who reads what: members of the brokers' protocol as they were told, other consumers as their nodes say."""
+        if self.state.way == COORDINATOR:
+            return {name: one.member_id for one in self.members for name in one.partitions}
+        return self.owners
+
+    @property
     def phase(self) -> str:
         """The state, in the protocol's words."""
         if not self.members:
@@ -109,21 +118,43 @@ class Group:
 # --- The verbs --------------------------------------------------------------------------------------------------------
 
 
-async def list_groups(zookeeper: ZooKeeper, pattern: str | None = None, *, regex: bool = False) -> list[GroupRow]:
+Phases = Mapping[str, str]
+"""Group -> what its coordinator says it is doing; of others, the registry says as much as it knows."""
+
+
+async def phases(cluster: Cluster) -> dict[str, str]:
+    """What every broker says of the groups that it coordinates; one that does not answer says nothing."""
+
+    async def ask(broker: int) -> list[Any]:
+        try:
+            answer = await cluster.to_broker(broker, ApiKey.LIST_GROUPS, 4, 4, states_filter=[])
+        except KlogError:
+            return []
+        return list(answer.groups)
+
+    answers = await asyncio.gather(*(ask(one.broker_id) for one in await cluster.brokers()))
+    return {str(one.group_id): str(one.group_state) for listed in answers for one in listed}
+
+
+async def list_groups(
+    zookeeper: ZooKeeper, pattern: str | None = None, *, regex: bool = False, phases: Phases | None = None
+) -> list[GroupRow]:
     """Every group, or those whose name matches (as file names do, or a regular expression for the whole name)."""
-    return await asyncio.to_thread(_list, zookeeper, name_matcher(pattern, regex))
+    return await asyncio.to_thread(_list, zookeeper, name_matcher(pattern, regex), phases or {})
 
 
-async def describe_group(zookeeper: ZooKeeper, group: str) -> tuple[GroupRow, list[MemberRow]]:
+async def describe_group(
+    zookeeper: ZooKeeper, group: str, *, phases: Phases | None = None
+) -> tuple[GroupRow, list[MemberRow]]:
     """A group and its members, a row a partition that they read; GroupIdNotFound where it is not there."""
-    return await asyncio.to_thread(_describe, zookeeper, group)
+    return await asyncio.to_thread(_describe, zookeeper, group, phases or {})
 
 
-def _list(zookeeper: ZooKeeper, matches: Callable[[str], object]) -> list[GroupRow]:
-    return _rows(zookeeper, read_many(zookeeper, [one for one in names(zookeeper) if matches(one)]))
+def _list(zookeeper: ZooKeeper, matches: Callable[[str], object], phases: Phases) -> list[GroupRow]:
+    return _rows(zookeeper, read_many(zookeeper, [one for one in names(zookeeper) if matches(one)]), phases)
 
 
-def _describe(zookeeper: ZooKeeper, group: str) -> tuple[GroupRow, list[MemberRow]]:
+def _describe(zookeeper: ZooKeeper, group: str, phases: Phases) -> tuple[GroupRow, list[MemberRow]]:
     check_known(zookeeper, [group])
     found = read_many(zookeeper, [group])
     rows = [
@@ -140,10 +171,10 @@ def _describe(zookeeper: ZooKeeper, group: str) -> tuple[GroupRow, list[MemberRo
         for one in found[group].members
         for partition in (one.partitions or (None,))
     ]
-    return _rows(zookeeper, found)[0], rows
+    return _rows(zookeeper, found, phases)[0], rows
 
 
-def _rows(zookeeper: ZooKeeper, groups: Mapping[str, Group]) -> list[GroupRow]:
+def _rows(zookeeper: ZooKeeper, groups: Mapping[str, Group], phases: Phases) -> list[GroupRow]:
     slots = group_slots.read_all(zookeeper) if any(one.state.way == COORDINATOR for one in groups.values()) else {}
     offsets = committed.names(zookeeper, list(groups))
     rows = []
@@ -153,7 +184,7 @@ def _rows(zookeeper: ZooKeeper, groups: Mapping[str, Group]) -> list[GroupRow]:
         rows.append(
             GroupRow(
                 name,
-                group.phase,
+                phases.get(name, group.phase) if by_broker else group.phase,
                 group.protocol,
                 holder.broker_id if holder is not None else None,
                 len(group.members),

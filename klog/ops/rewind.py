@@ -24,13 +24,15 @@ from klog.ops.offset_changes import OffsetChange
 from klog.ops.offset_files import BadLine, OffsetLine
 from klog.ops.positions import Anchor, Position
 from klog.ops.resolve import Bounds, bounds, resolve
+from klog.protocol.apis import ApiKey
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
     from klog.ops.groups import Member
 
-Offsets = Mapping[TopicPartition, CommittedOffset | None]
+REASON = "fenced by klog group rewind --force"
+"""Told to the coordinator, which logs it (KIP-800)."""
 
 
 @dataclass(slots=True)
@@ -202,9 +204,29 @@ async def members_of(zookeeper: ZooKeeper, group: str) -> tuple[Member, ...]:
     return (await asyncio.to_thread(groups.read, zookeeper, group)).members
 
 
-async def carry_out(zookeeper: ZooKeeper, plan: Plan, *, force: bool = False, hint: str | None = None) -> list[Member]:
+async def carry_out(
+    cluster: Cluster, zookeeper: ZooKeeper, plan: Plan, *, force: bool = False, hint: str | None = None
+) -> list[Member]:
     """Write what changes, fenced; the members that were fenced for it. NonEmptyGroup where there are, without force."""
-    return await asyncio.to_thread(offset_changes.write, zookeeper, plan.group, plan.changes, force=force, hint=hint)
+    fenced = await asyncio.to_thread(offset_changes.write, zookeeper, plan.group, plan.changes, force=force, hint=hint)
+    coordinated = [one for one in fenced if one.client_id is not None]
+    if coordinated:
+        await _send_away(cluster, plan.group, coordinated)
+    return fenced
+
+
+async def _send_away(cluster: Cluster, group: str, members: Sequence[Member]) -> None:
+    """Have the coordinator look at the group again, whose members then join anew at once.
+
+    They are fenced already, and learn it at their next commit at the latest; but one that reads nothing commits
+    nothing. So whoever cannot be asked here is no error.
+    """
+    try:
+        found = await cluster.to_any(ApiKey.FIND_COORDINATOR, 3, 1, key=group, key_type=0)
+        leaving = [{"member_id": one.member_id, "group_instance_id": None, "reason": REASON} for one in members]
+        await cluster.to_broker(int(found.node_id), ApiKey.LEAVE_GROUP, 5, 3, group_id=group, members=leaving)
+    except KlogError:
+        pass
 
 
 def undo_path(home: Path, group: str) -> Path:
@@ -223,9 +245,17 @@ def write_undo(path: Path, plan: Plan) -> None:
     unfinished.replace(path)
 
 
-async def delete_group(zookeeper: ZooKeeper, group: str) -> None:
+async def delete_group(cluster: Cluster, zookeeper: ZooKeeper, group: str) -> None:
     """Take away all that a group without members has left: what it committed, and who held it. NonEmptyGroup else."""
     await asyncio.to_thread(offset_changes.delete, zookeeper, group)
+    try:
+        # A coordinator that still remembers the group would have its next member join twice.
+        found = await cluster.to_any(ApiKey.FIND_COORDINATOR, 3, 1, key=group, key_type=0)
+        await cluster.to_broker(
+            int(found.node_id), ApiKey.DESCRIBE_GROUPS, 5, 0, groups=[group], include_authorized_operations=False
+        )
+    except KlogError:
+        pass
 
 
 # --- What is shown ----------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def planned(broker: RunningBroker, registry: ZooKeeper, group: str, to: str, **o
 
 def carried_out(broker: RunningBroker, registry: ZooKeeper, plan: Plan) -> None:
     async def act(cluster: Cluster) -> None:
-        await rewind.carry_out(registry, plan)
+        await rewind.carry_out(cluster, registry, plan)
 
     run(broker.bootstrap, act)
 
