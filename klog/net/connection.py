@@ -183,6 +183,8 @@ class Connection:
         """What the client calls itself (KIP-511), once it has said so."""
         self.session: Session | None = None
         """What a handler keeps for as long as the connection lasts (ReplicaFetch)."""
+        self.held: Callable[[], object] | None = None
+        """Called when the next request comes, for an answer that is held back until then would hold up what follows."""
         self.last_active_s = loop.time()
         """When the peer last sent something or took something."""
         self._loop = loop
@@ -308,6 +310,9 @@ class Connection:
         return size
 
     def _hand_on(self, frame: memoryview) -> None:
+        if self.held is not None:
+            held, self.held = self.held, None
+            held()
         reply = Reply(self)
         self._replies.append(reply)
         self._on_frame(self, frame, reply)

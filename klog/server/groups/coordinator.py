@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,12 +35,14 @@ from klog.errors import (
 from klog.server.groups.acts import Act, Answer, Joined, Left, Limits, Made, Refused, Result, Synced
 from klog.server.groups.commits import Commits
 from klog.server.groups.group import Group
+from klog.server.groups.held import Held, HeldHeartbeats, may_be_held
 from klog.server.groups.machine import Phase
 from klog.server.groups.members import NEVER_S, Join
 from klog.server.groups.operators import Operators
 from klog.server.groups.writer import GroupChanged, GroupWrite, GroupWriter
 
 if TYPE_CHECKING:
+    from klog.net.connection import Connection
     from klog.server.broker import Broker
 
 log = logging.getLogger(__name__)
@@ -67,6 +69,7 @@ class KeptGroup:
     armed_s: float = NEVER_S
     used_s: float = 0.0
     """When it was asked for last."""
+    held: HeldHeartbeats = field(default_factory=HeldHeartbeats)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no write of the group's node is under way."""
 
@@ -186,7 +189,9 @@ class Coordinator:
         kept = self._groups.pop(name)
         if kept.timer is not None:
             kept.timer.cancel()
-        self._answer(kept.group.resign(NotCoordinator(f"another broker coordinates group {name!r} now")))
+        gone = NotCoordinator(f"another broker coordinates group {name!r} now")
+        self._answer(kept.group.resign(gone))
+        kept.held.tell_all(gone)
         kept.settled.set()
 
     def find(self, name: str) -> KeptGroup | None:
@@ -256,8 +261,27 @@ class Coordinator:
         assert isinstance(result, Left | Refused)
         return result
 
-    async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> KlogError | None:
-        """A Heartbeat request: what the member is told."""
+    def heartbeat(
+        self, name: str, member_id: str, instance_id: str | None, generation: int, connection: Connection | None
+    ) -> KlogError | Awaitable[KlogError | None] | None:
+        """A Heartbeat request: what the member is told, now or, if nothing happens before, some time later."""
+        try:
+            self.holder(name)
+        except KlogError as error:
+            return error
+        kept = self._groups.get(name)
+        if kept is None:
+            return self._first_heartbeat(name, member_id, instance_id, generation)
+        refused = kept.group.heartbeat(member_id, instance_id, generation, self.now_s)
+        if refused is not None or connection is None or not may_be_held(connection):
+            return refused
+        session_s = kept.group.members[member_id].session_timeout_s
+        return kept.held.hold(Held(member_id, instance_id, generation), connection, session_s)
+
+    async def _first_heartbeat(
+        self, name: str, member_id: str, instance_id: str | None, generation: int
+    ) -> KlogError | None:
+        """Of a group that has to be read."""
         try:
             kept = await self.kept(name)
         except KlogError as error:
@@ -320,6 +344,8 @@ class Coordinator:
             self.broker.spawn(self._write(kept, act))
         if not kept.group.is_writing:
             kept.settled.set()
+        if kept.held:
+            kept.held.group_has_changed(kept.group)
         self._arm(kept)
 
     def _answer(self, acts: list[Act]) -> list[GroupState]:

@@ -128,6 +128,10 @@ class Group:
         """A member says that it lives; what it is told."""
         return self._answer_of(machine.HEARTBEAT, member_id, instance_id, generation, now_s)
 
+    def answer_held(self, member_id: str, instance_id: str | None, generation: int) -> KlogError | None:
+        """What a heartbeat that came some time ago is to be told now."""
+        return self._answer_of(machine.HEARTBEAT, member_id, instance_id, generation, None)
+
     # --- events -------------------------------------------------------------------------------------------------------
 
     def join(self, join: Join, to: Any, now_s: float) -> list[Act]:
@@ -536,9 +540,9 @@ class Group:
     # --- below --------------------------------------------------------------------------------------------------------
 
     def _answer_of(
-        self, answers: Answers, member_id: str, instance_id: str | None, generation: int, now_s: float
+        self, answers: Answers, member_id: str, instance_id: str | None, generation: int, now_s: float | None
     ) -> KlogError | None:
-        """What a request of a member in a generation gets by the phase; it lives."""
+        """What a request of a member in a generation gets by the phase; it lives, if it has come now."""
         if self.phase is Phase.DEAD:
             return CoordinatorNotAvailable(f"group {self.name!r} is gone")
         try:
@@ -549,7 +553,8 @@ class Group:
             return IllegalGeneration(
                 f"group {self.name!r} is in generation {self.generation}, the request in {generation}"
             )
-        self._heard(member, now_s)
+        if now_s is not None:
+            self._heard(member, now_s)
         refusal = answers[self.phase]
         return None if refusal is None else refusal(f"group {self.name!r} is {self.phase.value}")
 
