@@ -23,6 +23,11 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether there can be a topic of this name, and it can be part of a path."""
+    return 0 < len(name) <= TOPIC_NAME_CHARS_MAX and name not in (".", "..") and _LEGAL.fullmatch(name) is not None
+
+
 def check_topic_name(name: str) -> str:
     """The name itself if it is legal; InvalidTopic with the reason otherwise."""
     if not name:

@@ -40,16 +40,19 @@ class ConsumerEntry:
     pattern: str = STATIC
     timestamp_ms: int = 0
     session: int = 0
+    is_member: bool = False
+    """Of the brokers' protocol: its coordinator has put it there, for ZooKeeper-era tools to see."""
 
 
 def encode(entry: ConsumerEntry) -> bytes:
-    """As 0.8 writes it."""
+    """As 0.8 writes it; ``"member":true`` behind it for a member of the brokers' protocol."""
     return entries.encode(
         {
             "version": 1,
             "subscription": dict(entry.subscription),
             "pattern": entry.pattern,
             "timestamp": str(entry.timestamp_ms or time.time_ns() // 1_000_000),
+            **({"member": True} if entry.is_member else {}),
         }
     )
 
@@ -124,8 +127,11 @@ def _held(state: GroupState) -> str:
     )
 
 
-def live(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, list[ConsumerEntry]]:
-    """The consumers of each of these groups that have an entry, by id; two rounds for all of them."""
+def live(zookeeper: ZooKeeper, groups: Sequence[str], *, of_members: bool = False) -> dict[str, list[ConsumerEntry]]:
+    """The consumers of each of these groups that have an entry, by id; two rounds for all of them.
+
+    Members of the brokers' protocol only with `of_members`: whether they live, their coordinator knows.
+    """
     folders = [paths.consumer_ids(group) for group in groups]
     where = [
         (group, node, f"{folder}/{node}")
@@ -135,7 +141,9 @@ def live(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, list[Consumer
     found: dict[str, list[ConsumerEntry]] = {group: [] for group in groups}
     for (group, name, path), node in zip(where, zookeeper.get_many([path for _, _, path in where]), strict=True):
         if node is not None:  # it has left between the two reads
-            found[group].append(_decode(path, paths.group_name(name), node))
+            entry = _decode(path, paths.group_name(name), node)
+            if of_members or not entry.is_member:
+                found[group].append(entry)
     return found
 
 
@@ -171,4 +179,5 @@ def _decode(path: str, consumer_id: str, node: ZNode) -> ConsumerEntry:
         entry.text("pattern", STATIC),
         entry.integer("timestamp", 0),
         node.stat.owner_session,
+        entry.flag("member"),
     )

@@ -152,7 +152,7 @@ class NodeData:
 
 @dataclass(frozen=True, slots=True)
 class NodeStat:
-    """zkCli's stat under its own names; `holder` is whose session an ephemeral node is, where a broker's is."""
+    """zkCli's stat under its own names; `holder`: whose session an ephemeral node is, of brokers and consumers."""
 
     path: str
     c_zxid: int
@@ -279,7 +279,7 @@ def _groups(zookeeper: ZooKeeper, wanted: Sequence[str]) -> list[GroupEntry]:
         groups.check_known(zookeeper, wanted)
     names = list(wanted) or groups.names(zookeeper)
     states = group_states.read_many(zookeeper, names)
-    live = consumers.live(zookeeper, names)
+    live = consumers.live(zookeeper, names, of_members=True)
     rows = []
     for name in names:
         state = states[name]
@@ -462,6 +462,12 @@ def _holder(zookeeper: ZooKeeper, stat: Stat) -> str | None:
     for entry in brokers.live(zookeeper):
         if entry.session == stat.owner_session:
             return f"broker {entry.broker.broker_id} ({entry.broker.host}:{entry.broker.port})"
+    from klog.ops import groups
+
+    for group, live in consumers.live(zookeeper, groups.names(zookeeper)).items():
+        for one in live:
+            if one.session == stat.owner_session:
+                return f"consumer {one.consumer_id} of group {group}"
     return None
 
 

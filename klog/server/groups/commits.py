@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from klog.coordination import committed
 from klog.coordination.committed import CommittedOffset, OffsetWriter
-from klog.errors import CoordinatorNotAvailable, GroupIsHeld, InvalidTopic, KlogError, SessionLost, UnknownMemberId
-from klog.names import TopicPartition, check_topic_name
+from klog.errors import CoordinatorNotAvailable, GroupIsHeld, KlogError, SessionLost, UnknownMemberId
+from klog.names import TopicPartition, is_topic_name
 from klog.server.groups.writer import GroupChanged, GroupWrite
 
 if TYPE_CHECKING:
@@ -61,7 +61,11 @@ class Commits:
             except KlogError as error:
                 found[name] = error
             else:
-                asked[name] = None if partitions is None else [one for one in partitions if _may_be(one)]
+                asked[name] = (
+                    None
+                    if partitions is None
+                    else [one for one in partitions if is_topic_name(one.topic) and one.partition >= 0]
+                )
         if asked:
             try:
                 found |= await self._coordinator.ask_zookeeper(committed.read_many, self._coordinator.zookeeper, asked)
@@ -135,7 +139,4 @@ class Commits:
 
 def _may_be(partition: TopicPartition) -> bool:
     """Whether there can be such a partition: what cannot has no node, and must not be made part of a path."""
-    try:
-        return bool(check_topic_name(partition.topic)) and partition.partition >= 0
-    except InvalidTopic:
-        return False
+    return is_topic_name(partition.topic) and partition.partition >= 0

@@ -39,6 +39,7 @@ from klog.server.groups.held import Held, HeldHeartbeats, may_be_held
 from klog.server.groups.machine import Phase
 from klog.server.groups.members import NEVER_S, Join
 from klog.server.groups.operators import Operators
+from klog.server.groups.shown import Shown
 from klog.server.groups.writer import GroupChanged, GroupWrite, GroupWriter
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Coordinator:
         self.writer = GroupWriter(broker.zookeeper, self._writers)
         self.commits = Commits(self)
         self.operators = Operators(self)
+        self.shown = Shown(self)
         self._groups: dict[str, KeptGroup] = {}
         self._loading: dict[str, asyncio.Task[KeptGroup]] = {}
         self._held: dict[int, SlotHolder] = {}
@@ -134,7 +136,7 @@ class Coordinator:
         for state in states:
             if state.group not in self._groups and state.group not in self._loading:
                 try:
-                    self._keep(state, self.holder(state.group))
+                    self.shown.show(self._keep(state, self.holder(state.group)))
                 except NotCoordinator:
                     continue
         if states:
@@ -173,7 +175,11 @@ class Coordinator:
             state = await self.ask_zookeeper(group_states.read, self.zookeeper, name)
             if self.holder(name) != holder:
                 raise NotCoordinator(f"the slot of group {name!r} has changed hands")
-            return self._groups.get(name) or self._keep(state, holder)
+            if name not in self._groups:
+                kept = self._keep(state, holder)
+                if state.members:
+                    self.shown.show(kept)
+            return self._groups[name]
         finally:
             del self._loading[name]
 
@@ -304,6 +310,7 @@ class Coordinator:
                 *(group.name, state.version, group.state.version, len(group.members)),
             )
         self.act(kept, group.replaced(state, self.now_s))
+        self.shown.show(kept)
 
     async def look_again(self, kept: KeptGroup) -> None:
         """A write has found another version of the group's node than it knew: our own next one, or another's."""
@@ -317,8 +324,6 @@ class Coordinator:
     async def check_way(self, kept: KeptGroup) -> None:
         """Raises GroupIsHeld while consumers that coordinate through ZooKeeper live in a group without members."""
         state = kept.group.state
-        if state.way == COORDINATOR:
-            return
         live = (await self.ask_zookeeper(consumers.live, self.zookeeper, [state.group]))[state.group]
         if live:
             named = ", ".join(one.consumer_id for one in live[:5]) + (" ..." if len(live) > 5 else "")
@@ -392,6 +397,7 @@ class Coordinator:
                 if self.is_kept(kept):
                     self._say(state)
                     self.act(kept, group.written(self.now_s))
+                    self.shown.show(kept)
             return
 
     def _lost(self, kept: KeptGroup) -> None:
