@@ -20,9 +20,21 @@ PAUSE_S = 0.1
 """Between attempts: short beside an election, long beside a round trip."""
 TELL_AFTER_S = 3.0
 """Trouble that is over sooner (an election) is not worth a word."""
+RENEW_AFTER_S = 2.0
+"""One broker that is away is left alone; where nothing has worked for so long, everything is connected to anew."""
 
 AWAY = (CannotConnect, TimedOut, BrokerNotAvailable)
 """What says that a broker is not there; another one may be."""
+
+
+def check_cancelled() -> None:
+    """CancelledError where this task was cancelled and went on all the same; for loops that would go on for ever.
+
+    `asyncio.wait_for` (Python 3.11) swallows a cancellation that comes in the moment in which its result does.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 class Side:
@@ -95,6 +107,7 @@ class Side:
         """What ``act`` returns; tried again where that may help. The last error once patience is over."""
         deadline = asyncio.get_running_loop().time() + self.patience_s
         while True:
+            check_cancelled()
             used = self.cluster
             try:
                 found = await act(used)
@@ -107,15 +120,15 @@ class Side:
                 return found
 
     async def trouble(self, error: KlogError, used: Cluster) -> None:
-        """Wait a moment after something that may pass; a cluster whose brokers are away is connected to anew."""
+        """Wait a moment after something that may pass; where no broker answers, connect to others."""
         now = self._now()
-        if self._in_trouble_since is None:
-            self._in_trouble_since = now
-        if now - self._in_trouble_since > TELL_AFTER_S and not self._has_told:
+        since = self._in_trouble_since = now if self._in_trouble_since is None else self._in_trouble_since
+        if now - since > TELL_AFTER_S and not self._has_told:
             self._has_told = True
             self.note(f"the {self.role} {self.bootstrap} cannot be used ({error.message}); trying on")
         await asyncio.sleep(PAUSE_S)
-        if isinstance(error, AWAY):
+        is_silent = isinstance(error, TimedOut)  # the connection is there, and nobody at its end
+        if is_silent or (isinstance(error, AWAY) and now - since > RENEW_AFTER_S):
             try:
                 await self.renew(used)
             except CannotConnect:

@@ -43,13 +43,15 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.ops.copy_fetch import Fetched, fetch
-from klog.ops.copy_side import AWAY, PAUSE_S, Side
+from klog.ops.copy_side import AWAY, PAUSE_S, Side, check_cancelled
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.source_mark import Marked, Source, SourceMarks
 
-COMMIT_TIMEOUT_S = 10.0
+COMMIT_TIMEOUT_S = 5.0
 """How long a leader may wait for its followers before it says that it does not know."""
+ANSWER_GRACE_S = 2.0
+"""How much longer it is waited for; then somebody else may lead."""
 
 SCAN_BYTES = 4 * 1024 * 1024
 """Of the target's log, at once, while the last message of a source is looked for from the end backwards."""
@@ -178,6 +180,7 @@ class ExactTarget:
         found = SourceMarks(log.limits)
         at = begin
         while at < end:
+            check_cancelled()
             fetched = await self._fetch(log.partition, at)
             if fetched.after < 0:
                 if fetched.high_watermark <= at:
@@ -241,13 +244,14 @@ class ExactTarget:
         log = self.log(partition)
         in_doubt = False
         while True:
+            check_cancelled()
             before = log.marks.get(source)
             place = log.place = log.place or await self._look(log.partition)
             used = self.side.cluster
             try:
                 channel = await used.channel(place.leader)
                 answer = await channel.request(
-                    self._request(log, marked, place, source), timeout_s=COMMIT_TIMEOUT_S + self.side.timeout_s
+                    self._request(log, marked, place, source), timeout_s=COMMIT_TIMEOUT_S + ANSWER_GRACE_S
                 )
                 one = answer.partitions[0]
                 error = error_of(int(one.error_code), str(one.error_message)) if int(one.error_code) else None
@@ -277,10 +281,7 @@ class ExactTarget:
                     await asyncio.sleep(PAUSE_S)  # what is in the way is not committed yet, or will never be
                 continue
             if error.wire == InconsistentTopicId.wire:
-                raise InconsistentTopicId(
-                    f"topic {log.partition.topic} of the target was deleted and made again while it was copied to",
-                    hint="start again: it is then copied from the start",
-                )
+                raise _made_again(log)
             if not error.retriable:
                 raise error
             in_doubt = True
@@ -312,6 +313,8 @@ class ExactTarget:
         """Who leads now; under a new epoch, whether what was acknowledged is there."""
         known = log.place
         log.place = await self._look(log.partition)
+        if known is not None and log.place.topic_id != known.topic_id:
+            raise _made_again(log)
         if known is not None and log.place.epoch != known.epoch:
             await self._verify(log, source)
 
@@ -369,3 +372,10 @@ class ExactTarget:
                 f"{said_of(writer)} copies {source} into {log.partition} of the target as well",
                 hint="one is enough; nothing was copied twice. The one that runs goes on",
             )
+
+
+def _made_again(log: TargetLog) -> InconsistentTopicId:
+    return InconsistentTopicId(
+        f"topic {log.partition.topic} of the target was deleted and made again while it was copied to",
+        hint="start again: it is then copied from the start",
+    )

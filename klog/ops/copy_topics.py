@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from klog.errors import InvalidPartitions, UnknownTopicOrPartition
+from klog.errors import InconsistentTopicId, InvalidPartitions, UnknownTopicOrPartition
+from klog.names import TopicPartition
+from klog.ops.resolve import bounds
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.ops.copy import Target
     from klog.ops.copy_side import Side
+    from klog.ops.copy_target import Mark
 
 BATCH_BYTES_MAX = 1_048_588
 """Kafka's default of ``max.message.bytes``, where it cannot be asked for."""
@@ -58,6 +61,30 @@ async def batch_bytes_max(cluster: Cluster, topic: str) -> int:
         if one.name == "max.message.bytes" and one.value is not None:
             return int(one.value)
     return BATCH_BYTES_MAX
+
+
+async def check_same_log(source: Side, target: Side, of: TopicPartition, into: TopicPartition, mark: Mark) -> None:
+    """InconsistentTopicId where the last copied message is not the one at its offset in the source: that topic was
+    deleted and made again, and its offsets say nothing about what was copied of the old one.
+    """
+    from klog.ops.copy_fetch import record_at
+
+    original = await source.patiently(lambda cluster: record_at(cluster, of, mark.source))
+    copied = await target.patiently(lambda cluster: record_at(cluster, into, mark.here))
+    if original is None:
+        (within,) = (await source.patiently(lambda cluster: bounds(cluster, of.topic, [of.partition]))).values()
+        if mark.source < within.end:
+            return  # retention took it
+    elif copied is None or (original.key, original.value) == (copied.key, copied.value):
+        return
+    raise made_again(source, of.topic)
+
+
+def made_again(source: Side, topic: str) -> InconsistentTopicId:
+    return InconsistentTopicId(
+        f"topic {topic} of {source.bootstrap} was deleted and made again since it was copied: its offsets begin anew",
+        hint="copy it into another topic, or delete the target's",
+    )
 
 
 async def open_target(side: Side, note: Callable[[str], None]) -> Target:

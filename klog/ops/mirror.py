@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from klog.client import asks
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
-from klog.errors import InconsistentTopicId, KlogError, UnknownTopicOrPartition, UsageError
+from klog.errors import KlogError, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
 from klog.ops.copy import Copier, PartitionCopy, Target
-from klog.ops.copy_side import Side
+from klog.ops.copy_side import Side, check_cancelled
 from klog.ops.copy_source import Feed, SourceReader
-from klog.ops.copy_topics import batch_bytes_max, matching_topic, open_target
+from klog.ops.copy_topics import batch_bytes_max, check_same_log, made_again, matching_topic, open_target
 from klog.ops.mirror_commits import Commits, Position, open_commits
 from klog.record.source_mark import Source
 
@@ -138,6 +138,7 @@ class Mirror:
                         await asyncio.wait_for(self._ended.wait(), wait_s)
                     except TimeoutError:
                         pass
+                check_cancelled()
                 if loop.time() >= shown_at + every_s:
                     shown_at = loop.time()
                     show(self.rows(rates))
@@ -230,6 +231,7 @@ class _Leg:
 
     async def _look_on(self) -> None:
         while True:
+            check_cancelled()
             await asyncio.sleep(LOOK_EVERY_S)
             await self.look(first=False)
 
@@ -240,7 +242,7 @@ class _Leg:
         for topic in topics:
             known = self._topic_ids.setdefault(topic.name, topic.topic_id or "")
             if known != (topic.topic_id or ""):
-                raise _made_again(self._name, topic.name)
+                raise made_again(self._side, topic.name)
         new = [
             topic
             for topic in topics
@@ -290,9 +292,12 @@ class _Leg:
             and committed.topic_id == self._target_ids[one.topic]
         )
         if committed is not None and is_ours and committed.of not in ("", self._topic_ids[one.topic]):
-            raise _made_again(self._name, one.topic)
+            raise made_again(self._side, one.topic)
         floor = committed.offset if committed is not None and is_ours else -1
         await self._target.find(one, source, below=committed.end if committed is not None and is_ours else None)
+        mark = log.marks.get(source)
+        if mark is not None and not is_ours:
+            await check_same_log(self._asking, self._mirror.target_side, one, one, mark)
         begin = log.next_of(source, floor)
         if begin < 0:
             begin = within[1] if first and self._mirror.options.from_end else within[0]
@@ -302,6 +307,7 @@ class _Leg:
 
     async def _commit_on(self) -> None:
         while True:
+            check_cancelled()
             await asyncio.sleep(COMMIT_EVERY_S)
             try:
                 await self._commit()
@@ -336,6 +342,7 @@ class _Leg:
     async def _count_on(self) -> None:
         """How many messages are to go, exactly."""
         while True:
+            check_cancelled()
             behind = {}
             for one, copy in self._copies.items():
                 if copy.high_watermark >= 0 and copy.position >= copy.high_watermark:
@@ -411,13 +418,6 @@ class _Rates:
         before_s, before = self._seen.get(what, (self._began, 0))
         self._seen[what] = now, messages
         return round((messages - before) / (now - before_s)) if now > before_s else 0
-
-
-def _made_again(source: str, topic: str) -> InconsistentTopicId:
-    return InconsistentTopicId(
-        f"topic {topic} of {source} was deleted and made again since it was copied: its offsets begin anew",
-        hint="delete it in the target as well, or leave it out with --exclude",
-    )
 
 
 async def _bounds(cluster: Cluster, topic: str, partitions: list[TopicPartition]) -> dict[int, tuple[int, int]]:

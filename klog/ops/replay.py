@@ -107,7 +107,7 @@ async def replay(
         budget = Budget(options.count)
         places = await asyncio.gather(
             *(
-                _place(begun, source, topic, into, one, begin, end, options, note)
+                _place(begun, source, target, topic, into, one, begin, end, options, note)
                 for one, (begin, end) in ranges.items()
             )
         )
@@ -169,8 +169,9 @@ def _or_end(position: Position | None) -> Position:
 
 
 async def _place(
-    target: Target,
+    begun: Target,
     source: Side,
+    target: Side,
     topic: str,
     into: str,
     partition: int,
@@ -181,13 +182,17 @@ async def _place(
 ) -> tuple[int, int]:
     """The partition, and where to go on in it."""
     from klog.ops.copy_target import AT_END
+    from klog.ops.copy_topics import check_same_log
     from klog.record.source_mark import Source
 
     where = TopicPartition(into, partition)
     origin = Source(source.cluster_id, topic, partition)
-    log = target.log(where)
+    log = begun.log(where)
     log.limits[origin] = begin, end
-    await target.find(where, origin, below=AT_END if options.again else None)
+    await begun.find(where, origin, below=AT_END if options.again else None)
+    mark = log.marks.get(origin)
+    if mark is not None:
+        await check_same_log(source, target, TopicPartition(topic, partition), where, mark)
     at = log.next_of(origin, begin)
     if at > begin:
         known = f"{where} has {topic}-{partition} up to {at - 1}"

@@ -18,10 +18,12 @@ from klog.ops.copy_target import ExactTarget, Fenced, writer_name
 from klog.ops.positions import parse_range
 from klog.ops.replay import ReplayedRange, ReplayOptions, replay
 from klog.ops.units import parse_rate
+from klog.protocol.apis import ApiKey
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
 from klog.record.source_mark import Source, source_of
 from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog
 from tests.ops.copies import everything, unmarked, values, with_sides, without_offsets
 from tests.server import asking
 from tests.server.asking import FIRST_MS, create, produce
@@ -135,6 +137,24 @@ def test_batches_that_the_target_does_not_take_are_cut(broker: RunningBroker, to
     (row,) = replayed(broker.bootstrap, topic, into)
     assert (row.error, row.messages) == (MessageTooLarge.code, 0), row
     assert "the target takes 2000" in str(row.message)
+
+
+def test_the_command(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, batches(3, 10))
+    target = ("-B", broker.bootstrap)
+    ran = klog(*target, "replay", topic, f"{topic}-copy", "-c", "12", "-o", "json")
+    assert ran.code == 0, ran.stderr
+    assert [(row["partition"], row["from"], row["messages"]) for row in ran.rows] == [(0, 0, 12)]
+    ran = klog(*target, "replay", topic, f"{topic}-copy")
+    assert ran.code == 0, ran.stderr
+    assert "going on from there" in ran.stderr
+    assert "18 messages copied" in ran.stderr
+    assert values(everything(broker.bootstrap, f"{topic}-copy")[0]) == [b"%06d" % i for i in range(30)]
+    for words in (("--speed", "fast"), ("--speed", "0"), ("--rate", "5"), ("--speed", "1x", "--rate", "5/s")):
+        assert klog(*target, "replay", topic, f"{topic}-other", *words).code == 2, words
+    assert klog(*target, "replay", topic, topic).code == 1
+    assert klog(*target, "replay", topic, f"{topic}-copy", "--to-bootstrap-server", "127.0.0.1:1").code == 1
 
 
 class Running:
@@ -302,7 +322,7 @@ def test_a_source_that_has_lost_its_beginning(broker: RunningBroker, topic: str)
 
     asking.ask(
         broker.bootstrap,
-        asking.ApiKey.DELETE_RECORDS,
+        ApiKey.DELETE_RECORDS,
         1,
         timeout=5000,
         topics=[{"name": topic, "partitions": [{"partition_index": 0, "offset": bases[1]}]}],

@@ -1,0 +1,362 @@
+"""Mirrors between real clusters: every message once and in order, whoever dies; topics, commits, and who is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klog.client.blocking import BlockingChannel
+from klog.coordination import committed
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import InconsistentTopicId, InvalidPartitions, UsageError
+from klog.names import TopicPartition
+from klog.ops import mirror as mirroring
+from klog.ops.copy_side import Side
+from klog.ops.mirror import Mirror, MirroredOffset, MirrorOptions, MirrorRow, mirrored_offsets
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.record.records import Record
+from tests.broker_fixture import ROOT, RunningBroker
+from tests.cluster.load import Load
+from tests.cluster_fixture import RunningCluster
+from tests.ops.copies import everything, values
+from tests.server.asking import FIRST_MS, ask, create, error, produce
+
+ENDS_WITHIN_S = 60.0
+
+
+class MirrorProcess:
+    """`klog mirror` as a person runs it."""
+
+    def __init__(self, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "klog", "mirror", *words],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def end(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=ENDS_WITHIN_S)
+        return self.process.returncode, out, err
+
+
+@contextmanager
+def mirror_process(*words: str) -> Iterator[MirrorProcess]:
+    one = MirrorProcess(*words)
+    try:
+        yield one
+    finally:
+        if one.process.poll() is None:
+            one.kill()
+
+
+def flags(source: str, target: str, topic: str, *more: str) -> tuple[str, ...]:
+    return ("--source", source, "--target", target, "--topic", topic, "--timeout", "5s", *more)
+
+
+def mirrored(
+    source: str | list[str], target: str, work: Callable[[Mirror], Awaitable[Any]] | None = None, **options: Any
+) -> list[MirrorRow]:
+    """A mirror in this process: with `once`, or until ``work`` is done."""
+
+    async def run() -> list[MirrorRow]:
+        into = await Side(target, "target").open()
+        whence = [await Side(one, "source").open() for one in ([source] if isinstance(source, str) else source)]
+        shown: list[list[MirrorRow]] = [[]]
+        try:
+            mirror = Mirror(whence, into, MirrorOptions(**options))
+            running = asyncio.create_task(mirror.run(shown.append, every_s=0.1))
+            if work is not None:
+                try:
+                    async with asyncio.timeout(ENDS_WITHIN_S):
+                        await work(mirror)
+                finally:
+                    running.cancel()
+                    await asyncio.gather(running, return_exceptions=True)
+            else:
+                async with asyncio.timeout(ENDS_WITHIN_S):
+                    await running
+        finally:
+            for side in (into, *whence):
+                await side.close()
+        return shown[-1]
+
+    return asyncio.run(run())
+
+
+def numbered(count: int, first: int = 0) -> list[list[Record]]:
+    """Batches of ten."""
+    return [
+        [Record(i, FIRST_MS + i, None, b"%06d" % (first + ten + i)) for i in range(10)] for ten in range(0, count, 10)
+    ]
+
+
+def judge(source: str, target: str, topic: str) -> int:
+    """What the source has is in the target, once and in order; how many."""
+    before, after = everything(source, topic), everything(target, topic)
+    assert before.keys() == after.keys()
+    for partition, rows in before.items():
+        wanted, found = values(rows), values(after[partition])
+        assert len(found) == len(wanted), f"partition {partition}: {len(found)} of {len(wanted)}"
+        assert found == wanted, f"partition {partition}"
+    return sum(map(len, before.values()))
+
+
+@pytest.fixture
+def source(make_broker: Callable[..., RunningBroker]) -> RunningBroker:
+    """A cluster of one broker, which may die and come back."""
+    return make_broker().start()
+
+
+def test_whoever_dies_each_message_once(source: RunningBroker, three: RunningCluster, topic: str) -> None:
+    """The mirror, the source's broker and leaders of the target are killed at random moments."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    partitions = 2
+    create(source.bootstrap, topic, partitions)
+    load = Load(source.bootstrap, topic, partitions)
+    words = flags(source.bootstrap, three.bootstrap, topic)
+    try:
+        for round_ in range(3):
+            with mirror_process(*words) as running:
+                time.sleep(1.5 + chance.random())
+                if round_ == 0:
+                    leader = three.leader_of(topic, chance.randrange(partitions))
+                    if leader > 0:
+                        three.kill(leader)
+                elif round_ == 1:
+                    source.send(signal.SIGKILL)
+                    source.kill()
+                    source.start()
+                time.sleep(chance.random())
+                assert running.process.poll() is None, running.end()
+                running.kill()
+            three.heal()
+    finally:
+        load.stop()
+    with mirror_process(*words, "--once") as last:
+        code, _, said = last.end()
+    assert code == 0, said
+    assert judge(source.bootstrap, three.bootstrap, topic) > 1000
+
+
+def test_two_at_once(
+    source: RunningBroker, make_broker: Callable[..., RunningBroker], topic: str, tmp_path: Path
+) -> None:
+    """The younger one ends and says who is at work; nothing is doubled."""
+    target = make_broker(2, chroot=f"{source.zookeeper}-target", folder=tmp_path / "target").start()
+    create(source.bootstrap, topic)
+    load = Load(source.bootstrap, topic)
+    words = flags(source.bootstrap, target.bootstrap, topic)
+    try:
+        with mirror_process(*words) as older:
+            deadline = time.monotonic() + ENDS_WITHIN_S
+            while not _messages(target.bootstrap, topic):
+                assert time.monotonic() < deadline, older.end()
+                time.sleep(0.05)
+            with mirror_process(*words) as younger:
+                code, _, said = younger.end()
+            assert code == 1
+            assert f"process {older.process.pid} on " in said
+            assert "copies" in said
+            assert older.process.poll() is None
+            load.stop()
+            older.process.send_signal(signal.SIGINT)
+            code, out, said = older.end()
+            assert code == 0, said
+            assert "stopped" in said
+            rows = [json.loads(line) for line in out.splitlines()]
+            assert rows[-1]["topic"] == topic
+    finally:
+        load.stop()
+    with mirror_process(*words, "-e") as last:
+        assert last.end()[0] == 0
+    assert judge(source.bootstrap, target.bootstrap, topic) > 0
+
+
+def _messages(bootstrap: str, topic: str) -> int:
+    host, _, port = bootstrap.rpartition(":")
+    channel = BlockingChannel.connect(host, int(port))
+    try:
+        asked = {"partition_index": 0, "from_offset": -2, "to_offset": -1}
+        answer = channel.request(codec.request(ApiKey.COUNT_MESSAGES, 0, topics=[{"name": topic, "ranges": [asked]}]))
+        return int(answer.topics[0].ranges[0].messages)
+    finally:
+        channel.close()
+
+
+@pytest.fixture(scope="module")
+def pair(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBroker, RunningBroker]]:
+    """Two clusters of one broker each, for tests that kill nobody."""
+    folder = tmp_path_factory.mktemp("pair")
+    both = [
+        RunningBroker(folder / name, f"{zookeeper.address}/{folder.name}-{name}", auto__create__topics__enable="false")
+        for name in ("source", "target")
+    ]
+    try:
+        for one in both:
+            one.start()
+        yield both[0], both[1]
+    finally:
+        for one in both:
+            one.end()
+
+
+def test_topics_by_pattern_and_where_it_is_committed(pair: tuple[RunningBroker, RunningBroker], topic: str) -> None:
+    source, target = pair
+    for name, partitions in ((f"{topic}.a", 3), (f"{topic}.b", 1), (f"{topic}.not", 1)):
+        create(source.bootstrap, name, partitions)
+        produce(source.bootstrap, name, numbered(20))
+    wanted: dict[str, Any] = {"topics": [rf"{topic}\..*"], "exclude": [r".*\.not"], "group": topic}
+    rows = mirrored(source.bootstrap, target.bootstrap, once=True, **wanted)
+    assert [(row.topic, row.partition, row.messages, row.lag) for row in rows] == [
+        (f"{topic}.a", 0, 20, 0),
+        (f"{topic}.a", 1, 0, 0),
+        (f"{topic}.a", 2, 0, 0),
+        (f"{topic}.b", 0, 20, 0),
+    ]
+    for name in (f"{topic}.a", f"{topic}.b"):
+        judge(source.bootstrap, target.bootstrap, name)
+    answer = ask(target.bootstrap, ApiKey.METADATA, 7, topics=None, allow_auto_topic_creation=False)
+    assert f"{topic}.not" not in {one.name for one in answer.topics}
+    # The commits of the group, and what they say of the target.
+    end = _end(source.bootstrap, f"{topic}.b")
+    with ZooKeeper(source.zookeeper) as session:
+        session.start()
+        there = committed.read(session, topic)
+    assert there[TopicPartition(f"{topic}.b", 0)].offset == end
+    mapped = _offsets(source.bootstrap, target.bootstrap, **wanted)
+    assert mapped[-1] == MirroredOffset(source.bootstrap, f"{topic}.b", 0, end, _end(target.bootstrap, f"{topic}.b"))
+
+
+def _end(bootstrap: str, topic: str) -> int:
+    return everything(bootstrap, topic)[0][-1].offset + 1
+
+
+def _offsets(source: str, target: str, **options: Any) -> list[MirroredOffset]:
+    async def run() -> list[MirroredOffset]:
+        one, other = await Side(source, "source").open(), await Side(target, "target").open()
+        try:
+            return await mirrored_offsets([one], other, MirrorOptions(**options))
+        finally:
+            await one.close()
+            await other.close()
+
+    return asyncio.run(run())
+
+
+def test_a_target_that_has_removed_what_was_copied(pair: tuple[RunningBroker, RunningBroker], topic: str) -> None:
+    """Its headers are gone; the commit in the source says how far it was."""
+    source, target = pair
+    create(source.bootstrap, topic)
+    produce(source.bootstrap, topic, numbered(20))
+    mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
+    partitions = [{"partition_index": 0, "offset": -1}]
+    answer = ask(
+        target.bootstrap,
+        ApiKey.DELETE_RECORDS,
+        1,
+        timeout=5000,
+        topics=[{"name": topic, "partitions": partitions}],
+    )
+    assert error(answer.topics[0].partitions[0]) == 0
+    produce(source.bootstrap, topic, numbered(10, first=20))
+    (row,) = mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
+    assert row.messages == 10
+    assert values(everything(target.bootstrap, topic)[0]) == [b"%06d" % i for i in range(20, 30)]
+
+
+def test_topics_and_partitions_that_come_later(
+    pair: tuple[RunningBroker, RunningBroker], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = pair
+    monkeypatch.setattr(mirroring, "LOOK_EVERY_S", 0.2)
+    create(source.bootstrap, topic)
+
+    async def work(mirror: Mirror) -> None:
+        await asyncio.to_thread(_grow)
+        while True:
+            if sum(row.messages for row in mirror.rows(None)) == 30:
+                return
+            await asyncio.sleep(0.05)
+
+    def _grow() -> None:
+        create(source.bootstrap, f"{topic}-late", 2)
+        answer = ask(
+            source.bootstrap,
+            ApiKey.CREATE_PARTITIONS,
+            3,
+            topics=[{"name": topic, "count": 2, "assignments": None}],
+            timeout=5000,
+            validate_only=False,
+        )
+        assert error(answer.results[0]) == 0
+        _eventually(lambda: produce(source.bootstrap, topic, numbered(10), 1))
+        produce(source.bootstrap, f"{topic}-late", numbered(20), 1)
+
+    mirrored(source.bootstrap, target.bootstrap, work, topics=[f"{topic}.*"])
+    for name in (topic, f"{topic}-late"):
+        judge(source.bootstrap, target.bootstrap, name)
+
+
+def _eventually(act: Callable[[], object]) -> None:
+    """A partition that was made a moment ago may have no leader yet."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            act()
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+def test_who_is_refused(pair: tuple[RunningBroker, RunningBroker], topic: str) -> None:
+    source, target = pair
+    create(source.bootstrap, topic, 3)
+    create(target.bootstrap, topic, 2)
+    with pytest.raises(InvalidPartitions, match="has 2 partitions, and the source has 3") as few:
+        mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
+    assert few.value.hint == f"klog topic alter {topic} -p 3 -B {target.bootstrap}"
+    with pytest.raises(UsageError, match="own cluster"):
+        mirrored(source.bootstrap, source.bootstrap, once=True, topics=[topic])
+    with pytest.raises(UsageError, match="one cluster"):
+        mirrored([source.bootstrap, source.bootstrap], target.bootstrap, once=True, topics=[topic])
+    with pytest.raises(UsageError, match="no regular expression"):
+        mirrored(source.bootstrap, target.bootstrap, once=True, topics=["("])
+
+
+def test_a_source_topic_that_was_made_again(pair: tuple[RunningBroker, RunningBroker], topic: str) -> None:
+    """Its offsets begin anew: what the target has says nothing about them."""
+    source, target = pair
+    create(source.bootstrap, topic)
+    produce(source.bootstrap, topic, numbered(20))
+    mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
+    ask(source.bootstrap, ApiKey.DELETE_TOPICS, 4, topic_names=[topic], timeout=5000)
+    _eventually(lambda: create(source.bootstrap, topic))
+    with pytest.raises(InconsistentTopicId, match="made again"):  # whether or not its commits went with it
+        mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
+    produce(source.bootstrap, topic, numbered(50, first=50))
+    with pytest.raises(InconsistentTopicId, match="made again"):
+        mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
