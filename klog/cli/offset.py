@@ -58,13 +58,13 @@ async def export(
     if form is not None and invocation.shared.output is not None and form != "json":
         raise UsageError(f"-o json and --format {form} say different things: choose")
     by_name: dict[str, Literal["zk", "json", "csv"]] = {".zk": "zk", ".csv": "csv"}
-    plan = await rewinding.plan_deletion(await invocation.zookeeper(), name)
-    text = offset_files.text_of(name, plan.before, form or by_name.get(file.suffix if file else "", "json"))
+    known = await rewinding.committed_by(await invocation.zookeeper(), name)
+    text = offset_files.text_of(name, known, form or by_name.get(file.suffix if file else "", "json"))
     if file is None:
         sys.stdout.write(text)
         return
     file.write_text(text, "utf-8")
-    invocation.say(f"{len(plan.before)} offsets of group {name} written to {file}")
+    invocation.say(f"{len(known)} offsets of group {name} written to {file}")
 
 
 @offset.command("import", rows="klog.ops.offset_changes:OffsetChange", asks=True)

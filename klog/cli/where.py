@@ -9,6 +9,7 @@ import typer
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
 from klog.cli.words import Topic
+from klog.errors import KlogError
 from klog.render import Report
 
 
@@ -26,4 +27,9 @@ async def where(
     from klog.ops import where as places
 
     place = await places.where(await invocation.cluster(), topic, partition, offset)
-    return invocation.report([place], footer=place.dump or None)
+    try:
+        place = await places.with_groups(await invocation.zookeeper(), place, topic, partition, offset)
+    except KlogError as error:
+        invocation.detail(f"which groups are past it is not known: {error.message}")
+    notes = (f"read already by: {', '.join(place.groups_past)}",) if place.groups_past else ()
+    return invocation.report([place], footer=place.dump or None, notes=notes)

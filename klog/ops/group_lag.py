@@ -23,7 +23,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from klog.client import asks
-from klog.errors import KlogError
+from klog.errors import KlogError, ZooKeeperError
 from klog.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -130,7 +130,9 @@ def read_positions(zookeeper: ZooKeeper, wanted: Sequence[str] = (), topics: Col
         groups.check_known(zookeeper, wanted)
     names = list(dict.fromkeys(wanted)) or groups.names(zookeeper)
     offsets = committed.read_many(zookeeper, dict.fromkeys(names))
-    owners = {name: group.readers for name, group in groups.read_many(zookeeper, names).items()}
+    read = groups.read_each(zookeeper, names)
+    # Whose nodes cannot be read has a lag all the same; `klog group list` says what is wrong with it.
+    owners = {name: {} if isinstance(group, ZooKeeperError) else group.readers for name, group in read.items()}
     return {
         group: {
             name: Position(offsets[group].get(name), owners[group].get(name))

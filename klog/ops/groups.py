@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.coordination import committed, consumers, group_slots, group_states
 from klog.coordination.group_states import COORDINATOR, FREE, ZOOKEEPER, GroupState
-from klog.errors import GroupIdNotFound, KlogError, PeerError
+from klog.errors import GroupIdNotFound, KlogError, PeerError, SessionLost, ZooKeeperError
 from klog.names import TopicPartition
 from klog.ops.topics import name_matcher
 from klog.protocol.apis import ApiKey
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from klog.coordination.consumers import ConsumerEntry
     from klog.coordination.zookeeper import ZooKeeper
 
-EMPTY, JOINING, STABLE = "Empty", "CompletingRebalance", "Stable"
+EMPTY, JOINING, STABLE, UNKNOWN = "Empty", "CompletingRebalance", "Stable", "Unknown"
 """The protocol's words. A group that is being joined has members that do not know yet what they read."""
 
 NAMED_MAX = 5
@@ -36,7 +36,10 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group. ``coordinator`` is the broker that holds it; None where ZooKeeper does (``protocol`` zookeeper)."""
+    """A group. ``coordinator`` is the broker that holds it; None where ZooKeeper does (``protocol`` zookeeper).
+
+    One of which a node cannot be read has failed; nothing else is known of it.
+    """
 
     group: str
     state: str
@@ -47,6 +50,8 @@ class GroupRow:
     topics: list[str] = field(default_factory=list, metadata={"wide": True})
     """Those in which it has committed offsets."""
     partitions: int = field(default=0, metadata={"wide": True})
+    error: str | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +156,12 @@ async def describe_group(
 
 
 def _list(zookeeper: ZooKeeper, matches: Callable[[str], object], phases: Phases) -> list[GroupRow]:
-    return _rows(zookeeper, read_many(zookeeper, [one for one in names(zookeeper) if matches(one)]), phases)
+    return _rows(zookeeper, read_each(zookeeper, [one for one in names(zookeeper) if matches(one)]), phases)
 
 
 def _describe(zookeeper: ZooKeeper, group: str, phases: Phases) -> tuple[GroupRow, list[MemberRow]]:
     check_known(zookeeper, [group])
-    found = read_many(zookeeper, [group])
+    found = read(zookeeper, group)
     rows = [
         MemberRow(
             one.member_id,
@@ -168,17 +173,20 @@ def _describe(zookeeper: ZooKeeper, group: str, phases: Phases) -> tuple[GroupRo
             one.threads.get(partition) if partition is not None else None,
             one.session_timeout_ms,
         )
-        for one in found[group].members
+        for one in found.members
         for partition in (one.partitions or (None,))
     ]
-    return _rows(zookeeper, found, phases)[0], rows
+    return _rows(zookeeper, {group: found}, phases)[0], rows
 
 
-def _rows(zookeeper: ZooKeeper, groups: Mapping[str, Group], phases: Phases) -> list[GroupRow]:
-    slots = group_slots.read_all(zookeeper) if any(one.state.way == COORDINATOR for one in groups.values()) else {}
+def _rows(zookeeper: ZooKeeper, groups: Mapping[str, Group | ZooKeeperError], phases: Phases) -> list[GroupRow]:
+    slots = group_slots.read_all(zookeeper)
     offsets = committed.names(zookeeper, list(groups))
     rows = []
     for name, group in groups.items():
+        if isinstance(group, ZooKeeperError):
+            rows.append(GroupRow(name, UNKNOWN, None, None, 0, error=group.code, message=group.message))
+            continue
         by_broker = group.state.way == COORDINATOR
         holder = slots.get(group_slots.slot_of(name)) if by_broker else None
         rows.append(
@@ -203,7 +211,12 @@ def names(zookeeper: ZooKeeper) -> list[str]:
     """Every group, by name. One that was deleted, and has left its node for the sake of the version, is none."""
     with_folder = set(committed.groups(zookeeper))
     others = [one for one in group_states.names(zookeeper) if one not in with_folder]
-    held = {name for name, state in group_states.read_many(zookeeper, others).items() if state.way != FREE}
+    try:
+        held = {name for name, state in group_states.read_many(zookeeper, others).items() if state.way != FREE}
+    except SessionLost:
+        raise
+    except ZooKeeperError:  # one cannot be read: `read_each` says which
+        held = set(others)
     return sorted(with_folder | held)
 
 
@@ -235,6 +248,25 @@ def read_many(zookeeper: ZooKeeper, wanted: Sequence[str]) -> dict[str, Group]:
         )
         for name in wanted
     }
+
+
+def read_each(zookeeper: ZooKeeper, wanted: Sequence[str]) -> dict[str, Group | ZooKeeperError]:
+    """As `read_many`; where a node of a group is none that could be read, the error that names it, for that group."""
+    try:
+        return dict(read_many(zookeeper, wanted))
+    except SessionLost:
+        raise
+    except ZooKeeperError as error:
+        if len(wanted) == 1:
+            return {wanted[0]: error}
+        half = len(wanted) // 2  # one of a thousand costs some twenty rounds
+        return {**read_each(zookeeper, wanted[:half]), **read_each(zookeeper, wanted[half:])}
+
+
+def past(zookeeper: ZooKeeper, name: TopicPartition, offset: int) -> tuple[str, ...]:
+    """The groups that have committed an offset behind this one: they have read what is there."""
+    found = committed.read_many(zookeeper, {group: [name] for group in names(zookeeper)})
+    return tuple(group for group, some in found.items() if name in some and some[name].offset > offset)
 
 
 def read(zookeeper: ZooKeeper, group: str) -> Group:

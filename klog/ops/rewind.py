@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 REASON = "fenced by klog group rewind --force"
 """Told to the coordinator, which logs it (KIP-800)."""
+NAME_BYTES_MAX = 150
+"""Of a group's name in the name of a file, which file systems limit to 255 bytes."""
 
 
 @dataclass(slots=True)
@@ -176,10 +178,15 @@ async def plan_copy(cluster: Cluster, zookeeper: ZooKeeper, source: str, target:
     return await _shown(cluster, plan, {}, counted=False)
 
 
+async def committed_by(zookeeper: ZooKeeper, group: str) -> dict[TopicPartition, CommittedOffset]:
+    """All that a group has committed; GroupIdNotFound."""
+    await asyncio.to_thread(groups.check_known, zookeeper, [group])
+    return await asyncio.to_thread(committed.read, zookeeper, group)
+
+
 async def plan_deletion(zookeeper: ZooKeeper, group: str) -> Plan:
     """To nothing at all. GroupIdNotFound."""
-    await asyncio.to_thread(groups.check_known, zookeeper, [group])
-    known = await asyncio.to_thread(committed.read, zookeeper, group)
+    known = await committed_by(zookeeper, group)
     rows = [OffsetChange(group, *name, one.offset, None, None, None) for name, one in known.items()]
     return Plan(group, dict(known), dict.fromkeys(known), rows)
 
@@ -232,8 +239,8 @@ async def _send_away(cluster: Cluster, group: str, members: Sequence[Member]) ->
 def undo_path(home: Path, group: str) -> Path:
     """Where the way back is kept: a file no other change has."""
     moment = datetime.now(UTC)
-    name = f"{paths.group_node(group)[:150]}-{moment:%Y%m%dT%H%M%S}.{moment.microsecond:06d}Z.json"
-    return home / "undo" / name
+    named = paths.group_node(group).encode()[:NAME_BYTES_MAX].decode("utf-8", "ignore")
+    return home / "undo" / f"{named}-{moment:%Y%m%dT%H%M%S}.{moment.microsecond:06d}Z.json"
 
 
 def write_undo(path: Path, plan: Plan) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from klog.errors import KlogError, Refused
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from klog.client.cluster import Cluster
+    from klog.coordination.zookeeper import ZooKeeper
     from klog.net.channel import Channel
 
 
@@ -46,6 +48,14 @@ async def where(cluster: Cluster, topic: str, partition: int, offset: int) -> Pl
             hint="in Kafka an offset is a counter; kafka-dump-log on the broker's host searches its files",
         )
     return await cluster.to_leader(one, offset, _locate)
+
+
+async def with_groups(zookeeper: ZooKeeper, place: Place, topic: str, partition: int, offset: int) -> Place:
+    """The place, and which groups have committed an offset behind this one."""
+    from klog.ops import groups
+
+    past = await asyncio.to_thread(groups.past, zookeeper, TopicPartition(topic, partition), offset)
+    return replace(place, groups_past=past)
 
 
 async def _locate(channel: Channel, share: Mapping[TopicPartition, int]) -> dict[TopicPartition, Place | KlogError]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from klog.cli.complete import remember_topics
+from klog.cli.complete import remember_groups, remember_topics
 from klog.cli.target import Target
 from tests.cli.process import KLOG, ROOT
 from tests.cli.runner import klog
@@ -50,6 +50,14 @@ def test_topics_of_the_cluster_that_is_meant_and_of_no_other() -> None:
     assert offered("klog tail pa", KLOG_BOOTSTRAP_SERVER="here:1") == (["payments"], "")
     assert offered("klog tail -B there:1 ", KLOG_BOOTSTRAP_SERVER="here:1") == (["other"], "")
     assert offered("klog tail ", KLOG_BOOTSTRAP_SERVER="unknown:1") == ([], "")
+
+
+def test_groups_are_remembered_beside_topics() -> None:
+    remember_topics(Target("here:1", None, "test"), ["payments"])
+    remember_groups(Target("here:1", None, "test"), ["pay-readers", "others"])
+    assert offered("klog group lag pay", KLOG_BOOTSTRAP_SERVER="here:1") == (["pay-readers"], "")
+    assert offered("klog offset export ", KLOG_BOOTSTRAP_SERVER="here:1") == (["others", "pay-readers"], "")
+    assert offered("klog group lag -t pay", KLOG_BOOTSTRAP_SERVER="here:1") == (["payments"], "")
 
 
 @pytest.mark.parametrize("damage", ["{", '{"a": 1}', "[1, 2]", "\0"])

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
+import klog as klog_library
 from klog.coordination import committed, paths
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.zookeeper import ZooKeeper
@@ -156,6 +160,37 @@ def test_zookeeper_away(at: list[str], dead_address: str) -> None:
         assert dead_address in ran.error["message"]
 
 
+def test_a_node_that_means_nothing_spoils_its_own_group_only(
+    at: list[str], registry: ZooKeeper, topic: str, group: str
+) -> None:
+    broken = f"{topic}-broken"
+    commit(registry, broken, {TopicPartition(topic, 0): 1})
+    registry.create(paths.group(broken), b"rubbish")
+    try:
+        listed = klog("group", "list", f"{topic}-*", "-o", "json", *at)
+        assert listed.code == 1
+        rows = {row["group"]: row for row in listed.rows}
+        assert rows[group]["error"] is None and rows[group]["state"] == "Empty"
+        assert rows[broken]["error"] == "ZOOKEEPER" and paths.group(broken) in rows[broken]["message"]
+        lag = klog("group", "lag", broken, group, "-o", "json", *at)
+        assert lag.code == 0 and {row["group"] for row in lag.rows} == {broken, group}
+        assert paths.group(broken) in klog("group", "rewind", broken, "--to", "start", "-y", *at).stderr
+    finally:
+        registry.delete(paths.group(broken))
+
+
+def test_whose_an_entry_is_and_who_has_read_a_message(
+    at: list[str], registry: ZooKeeper, topic: str, group: str
+) -> None:
+    consumer_id = enter(registry, f"{topic}-streams", topic, TopicPartition(topic, 0))
+    owner = paths.consumer_owner(f"{topic}-streams", topic, 0)
+    (row,) = klog("zk", "stat", owner, "-o", "json", *at).rows
+    assert row["holder"] == f"consumer {consumer_id} of group {topic}-streams"
+    for offset, past in ((3, [group]), (4, [])):
+        (place,) = klog("where", topic, offset, "-p", "0", "-o", "json", *at).rows
+        assert [one for one in place["groups_past"] if one.startswith(topic)] == past
+
+
 # --- watching ---
 
 
@@ -287,6 +322,95 @@ def test_a_copy(at: list[str], registry: ZooKeeper, group: str) -> None:
     assert offsets(registry, f"{group}-2") == offsets(registry, group)
     again = klog("group", "copy", group, f"{group}-2", "-o", "json", *at)
     assert again.code == 1 and again.error["code"] == "REFUSED"
+
+
+# --- with consumers that really read ---
+
+
+class Reader:
+    """A stock client's consumer in a thread; ``seen`` grows by the offset of every message it reads."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+        self.seen: list[int] = []
+        self._settings = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "client.id": "stock",
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": 100,
+        }
+        self._topic = topic
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._read)
+
+    def __enter__(self) -> Reader:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        consumer = confluent_kafka.Consumer(self._settings)
+        consumer.subscribe([self._topic])
+        while not self._stopping.is_set():
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self.seen.append(message.offset())
+        consumer.close()
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def test_a_stock_client_that_is_rewound_by_force_reads_again(
+    at: list[str], registry: ZooKeeper, topic: str, group: str
+) -> None:
+    """Also one that has nothing to read, and so would commit nothing and notice nothing."""
+    live = f"{topic}-live"
+    with Reader(at[1], live, topic) as reader:
+        until(lambda: len(reader.seen) == 30, "all messages are read")
+        until(lambda: offsets(registry, live).get(0, 0) > reader.seen[-1], "and committed")
+        (row,) = klog("group", "list", live, "-o", "json", *at).rows
+        assert (row["state"], row["protocol"], row["members"], row["coordinator"]) == ("Stable", "range", 1, 1)
+        rows = klog("group", "lag", live, "-o", "json", *at).rows
+        (described, _) = klog("group", "describe", live, "-o", "json", *at).rows
+        assert described["client"] == "stock" and described["topic"] == topic
+        assert {row["owner"] for row in rows} == {described["member"]}
+        assert [row["lag"] for row in rows if row["partition"] == 0] == [0]
+        refused = klog("group", "rewind", live, "--to", "start", "-y", *at)
+        assert refused.code == 1 and "client stock, host 127.0.0.1" in refused.stderr
+        forced = klog("group", "rewind", live, "--to", "+10", "-y", "--force", *at)
+        assert forced.code == 0 and "20 messages will be read again" in forced.stderr
+        until(lambda: len(reader.seen) == 50, "what was rewound is read again")
+        assert reader.seen[30:] == reader.seen[10:30]
+    until(lambda: klog("group", "list", live, "-o", "json", *at).rows[0]["members"] == 0, "nobody is left")
+    assert klog("group", "delete", live, "-y", *at).code == 0
+
+
+def test_a_consumer_by_zookeeper_that_is_rewound_by_force_reads_again(
+    broker: RunningBroker, at: list[str], registry: ZooKeeper, topic: str, group: str
+) -> None:
+    live = f"{topic}-live"
+    commit(registry, live, {TopicPartition(topic, 0): 0})
+    consumer = klog_library.Consumer(broker.zookeeper, live, auto_commit_interval_ms=100, consumer_timeout_ms=30_000)
+    try:
+        (stream,) = consumer.create_message_streams({topic: 1})[topic]
+        seen = [next(stream).offset for _ in range(30)]
+        until(lambda: offsets(registry, live)[0] == seen[-1], "all is committed but the message in hand")
+        (described, _) = klog("group", "describe", live, "-o", "json", *at).rows
+        assert described["topic"] == topic and described["host"] and described["thread"] == 0
+        assert klog("group", "rewind", live, "--to", "start", "-y", *at).code == 1
+        assert klog("group", "rewind", live, "--to", "+10", "-y", "--force", *at).code == 0
+        assert [next(stream).offset for _ in range(20)] == seen[10:]
+    finally:
+        consumer.shutdown()
+    assert klog("group", "list", live, "-o", "json", *at).rows[0]["state"] == "Empty"
 
 
 # --- files ---
