@@ -7,6 +7,7 @@ in UpdateMetadata, on the controller's own broker too; and `learn`, with what a 
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -61,6 +62,8 @@ class ClusterImage:
     topics: dict[str, TopicImage] = field(default_factory=dict)
     group_slots: dict[int, SlotHolder] = field(default_factory=dict)
     """Replaced as a whole; empty until the controller has given the slots out."""
+    news: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
+    """Set when the controller has said something more; there is another one then."""
 
     def coordinator(self, group: str) -> BrokerImage | None:
         """The live broker that coordinates this group; None while its slot waits for one."""
@@ -124,4 +127,6 @@ def apply(image: ClusterImage, update: Any) -> set[str]:
         if known is not None and known.topic_id == topic.topic_id:
             partitions = {**known.partitions, **partitions}
         image.topics[topic.name] = TopicImage(topic.name, topic.topic_id, partitions, settings)
+    image.news.set()
+    image.news = asyncio.Event()
     return changed

@@ -5,11 +5,14 @@ Brokers reach one another at an address that may have a balancer in front; wheth
 
 from __future__ import annotations
 
+import asyncio
+
 from klog.coordination.brokers import Broker
 from klog.errors import CannotConnect
 from klog.net.channel import Channel
 
 CONNECT_WITHIN_S = 1.0
+KNOCK_WITHIN_S = 0.2
 
 
 async def reach(there: Broker, *, timeout_s: float, client_id: str) -> Channel:
@@ -26,6 +29,18 @@ async def reach(there: Broker, *, timeout_s: float, client_id: str) -> Channel:
 async def probe(there: Broker, *, timeout_s: float, client_id: str) -> None:
     """Return when somebody answers where the broker listens. CannotConnect."""
     await (await _open(*there.probe_address, timeout_s, client_id)).close()
+
+
+async def refuses(host: str, port: int) -> bool:
+    """Whether nobody listens there: a process that ended says so at once. One that hangs does not refuse."""
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), KNOCK_WITHIN_S)
+    except ConnectionRefusedError:
+        return True
+    except OSError:  # TimeoutError is one: nobody knows
+        return False
+    writer.close()
+    return False
 
 
 async def _open(host: str, port: int, timeout_s: float, client_id: str) -> Channel:

@@ -21,6 +21,8 @@ from klog.protocol.apis import ApiKey
 from tests.cluster_fixture import RunningCluster
 
 NOT_COORDINATOR = 16
+ILLEGAL_GENERATION = 22
+UNKNOWN_MEMBER_ID = 25
 SESSION_MS = 30_000
 """Longer than any of this takes: the member is not what ends."""
 
@@ -33,20 +35,25 @@ class Member:
         self.topic = topic
         self.group = f"group-{secrets.token_hex(4)}"
         self.first_coordinator = self.coordinator()
+        self.who: dict[str, Any] = {"member_id": ""}
+        self.join(self.first_coordinator, b"first")
+
+    def join(self, broker_id: int, metadata: bytes) -> None:
+        """Join, or join again, which makes another generation where the metadata are others."""
         joined = self.ask(
-            self.first_coordinator,
+            broker_id,
             ApiKey.JOIN_GROUP,
             3,
             session_timeout=SESSION_MS,
             rebalance_timeout=SESSION_MS,
-            member_id="",
+            member_id=self.who["member_id"],
             protocol_type="consumer",
-            protocols=[{"name": "range", "metadata": b"m"}],
+            protocols=[{"name": "range", "metadata": metadata}],
         )
-        assert int(joined.error_code.value) == 0, joined
+        assert self.code(joined) == 0, joined
         self.who = {"generation_id": joined.generation_id, "member_id": joined.member_id}
         mine = [{"member_id": joined.member_id, "assignment": b"a"}]
-        assert self.code(self.ask(self.first_coordinator, ApiKey.SYNC_GROUP, 2, assignments=mine, **self.who)) == 0
+        assert self.code(self.ask(broker_id, ApiKey.SYNC_GROUP, 2, assignments=mine, **self.who)) == 0
 
     def coordinator(self, by: int | None = None) -> int:
         asked = by or self.cluster.answering[0]
@@ -59,16 +66,17 @@ class Member:
     def code(answer: Any) -> int:
         return int(answer.error_code.value)
 
-    def commit_request(self, offset: int) -> Any:
+    def commit_request(self, offset: int, **as_whom: Any) -> Any:
         partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": None}
         topics = [{"name": self.topic, "partitions": [partition]}]
-        who = {"generation_id_or_member_epoch": self.who["generation_id"], **self.who}
+        who = {**self.who, **as_whom}
+        who["generation_id_or_member_epoch"] = who["generation_id"]
         return codec.request(ApiKey.OFFSET_COMMIT, 5, group_id=self.group, topics=topics, **who)
 
-    def commit(self, broker_id: int, offset: int) -> int:
+    def commit(self, broker_id: int, offset: int, **as_whom: Any) -> int:
         """The error code."""
         with closing(self.channel(broker_id)) as channel:
-            return self.code(channel.request(self.commit_request(offset)).topics[0].partitions[0])
+            return self.code(channel.request(self.commit_request(offset, **as_whom)).topics[0].partitions[0])
 
     def channel(self, broker_id: int) -> BlockingChannel:
         host, _, port = self.cluster.brokers[broker_id].bootstrap.rpartition(":")
@@ -164,3 +172,25 @@ def test_a_coordinator_that_has_not_been_told_of_the_next_commits_nothing(
     member.wait_until_served(new)
     assert member.commit(new, 20) == 0
     assert member.committed() == 20
+
+
+def test_every_coordinator_refuses_commits_of_earlier_generations_and_of_strangers(
+    three: RunningCluster, member: Member
+) -> None:
+    old, first = member.first_coordinator, member.who["generation_id"]
+    assert member.commit(old, 10) == 0
+    member.join(old, b"another mind")
+    assert member.who["generation_id"] == first + 1
+
+    def refuses(broker_id: int) -> None:
+        assert member.commit(broker_id, 99, generation_id=first) == ILLEGAL_GENERATION
+        assert member.commit(broker_id, 99, member_id="stranger") == UNKNOWN_MEMBER_ID
+        assert member.commit(broker_id, 99, member_id="", generation_id=-1) == UNKNOWN_MEMBER_ID
+        assert member.committed() == 10
+
+    refuses(old)
+    three.kill(old)
+    new = member.wait_for_coordinator(other_than=old)
+    member.wait_until_served(new)
+    refuses(new)
+    assert member.commit(new, 20) == 0

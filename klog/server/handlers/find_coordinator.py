@@ -2,8 +2,10 @@
 
 Behaviour
     Any broker answers, from what the controller has said last: the holder of the group's slot (rule G1), at the address
-    that clients are told. COORDINATOR_NOT_AVAILABLE while that broker is not alive: the slot is about to be given to
-    another, and the client asks again.
+    that clients are told. Clients ask when their coordinator has just died, which they see as early as the controller
+    does, and one that is told of the dead again waits as long as its next try takes (librdkafka a second). So a broker
+    knocks at the holder's door before it names it, and where nobody listens waits for the controller to name another,
+    `PATIENCE_S` at most. After that: COORDINATOR_NOT_AVAILABLE while the controller too takes the holder for dead.
 
 Version notes
     v1 asks for a kind of key (0 group, 1 transaction); v3 is flexible; v4 asks for several keys (KIP-699).
@@ -13,34 +15,61 @@ Not here: transactions, whose keys get COORDINATOR_NOT_AVAILABLE.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import CoordinatorNotAvailable
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
+from klog.server.image import BrokerImage
+from klog.server.reach import refuses
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
 
 GROUP = 0
+PATIENCE_S = 1.0
+"""Slots move within a fifth of it when a broker dies. What else was asked over the connection waits as long."""
 
 
 @handles(ApiKey.FIND_COORDINATOR, 0, 4)
-def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     entity = request.entity
-    kind = getattr(entity, "key_type", GROUP)
+    keys = entity.coordinator_keys if request.head.version >= 4 else [entity.key]
+    if getattr(entity, "key_type", GROUP) == GROUP:
+        found = [
+            _refused(f"group {key!r} has no live coordinator at the moment") if one is None else _named(one)
+            for key, one in zip(keys, await _find(broker, keys), strict=True)
+        ]
+    else:
+        found = [_refused("this broker coordinates no transactions")] * len(keys)
     if request.head.version >= 4:
-        return {"coordinators": [{**_find(broker, key, kind), "key": key} for key in entity.coordinator_keys]}
-    return _find(broker, entity.key, kind)
+        return {"coordinators": [{**one, "key": key} for key, one in zip(keys, found, strict=True)]}
+    return found[0]
 
 
-def _find(broker: Broker, key: str, kind: int) -> dict[str, Any]:
-    if kind != GROUP:
-        return _refused("this broker coordinates no transactions")
-    found = broker.image.coordinator(key)
-    if found is None:
-        return _refused(f"group {key!r} has no live coordinator at the moment")
-    return {"error_code": 0, "error_message": None, "node_id": found.broker_id, "host": found.host, "port": found.port}
+async def _find(broker: Broker, groups: Sequence[str]) -> list[BrokerImage | None]:
+    """The coordinator of each group, as soon as there is one that listens; None where there is none in time."""
+    until_s = broker.loop.time() + PATIENCE_S
+    while True:
+        news = broker.image.news
+        found = [broker.image.coordinator(group) for group in groups]
+        if all([one is not None and await _listens(broker, one) for one in dict.fromkeys(found)]):
+            return found
+        try:
+            async with asyncio.timeout_at(until_s):
+                await news.wait()
+        except TimeoutError:
+            return found
+
+
+async def _listens(broker: Broker, one: BrokerImage) -> bool:
+    return one.broker_id == broker.broker_id or not await refuses(one.inter_host, one.inter_port)
+
+
+def _named(one: BrokerImage) -> dict[str, Any]:
+    return {"error_code": 0, "error_message": None, "node_id": one.broker_id, "host": one.host, "port": one.port}
 
 
 def _refused(message: str) -> dict[str, Any]:
