@@ -41,6 +41,12 @@ async def tail(
         int | None, typer.Option("-n", "--last", metavar="N", min=0, help="The last N over all partitions, by time.")
     ] = None,
     until_end: Annotated[bool, typer.Option("-e", "--exit", help="Stop at the end there is at the start.")] = False,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "-G", "--group", metavar="GROUP", help="As a member of a group: from where it has committed; commits."
+        ),
+    ] = None,
     form: Annotated[
         str | None,
         typer.Option(
@@ -75,6 +81,10 @@ async def tail(
     Without a position: on a terminal the last 10, then what comes; in a pipe, what comes. `--output jsonl` writes whole
     messages, and `klog produce -i jsonl` takes them in again.
 
+    `-G` shares the partitions among all that read under that group's name, and goes on where the group has committed;
+    where it has committed nothing, at `-o` (the end if not given). What was written is committed then, not before:
+    after a crash some messages come twice, and none is left out.
+
     Regular expressions are searched in bytes; in null nothing is found. With `-n` it is the last N that are searched.
 
     `--merge time` orders exactly what is there when it begins. What comes then waits `--settle` for messages of other
@@ -94,11 +104,14 @@ async def tail(
     options = tailing.TailOptions(
         partitions=all_partitions(partitions),
         offset=position_range(offset, "-o") if offset is not None else None,
-        last=LAST_ON_TERMINAL if offset is None and last is None and is_terminal(sys.stdout) else last,
+        last=LAST_ON_TERMINAL
+        if offset is None and last is None and group is None and is_terminal(sys.stdout)
+        else last,
         count=count,
         until_end=until_end,
         output=_output(invocation.shared.output, form),
         format=form,
+        group=group,
         grep=grep,
         grep_key=grep_key,
         merge_by_time=merge == "time",

@@ -94,6 +94,8 @@ class Reader:
             "queued.max.messages.kbytes": 64 * 1024,
             "fetch.queue.backoff.ms": 5,  # by default a full queue stops fetching for a second: 5 x slower
             "fetch.message.max.bytes": 4 * 1024 * 1024,
+            # Where partitions wait for each other, a fetch that waits for one must not hold up the others.
+            **({"fetch.wait.max.ms": 50} if self._options.merge_by_time else {}),
             "error_cb": self._on_error,
             "logger": silent_logger(),
             **self._options.librdkafka,
@@ -107,13 +109,19 @@ class Reader:
         from klog.ops.tail import TailSummary
 
         try:
-            if any(span.end is not None for span in self._spans.values()):
-                self._read_to_the_ends()
-            if self._follow and not self._is_done:
-                self._read_on()
+            self._read()
         finally:
             self._consumer.close()
         return TailSummary(self._messages, self._bytes, self._earlier)
+
+    def _read(self) -> None:
+        if any(span.end is not None for span in self._spans.values()):
+            self._read_to_the_ends()
+        if self._follow and not self._is_done:
+            self._read_on()
+
+    def abandon(self) -> None:
+        """What is to be done, from another thread, where the reading one hangs in a write: here nothing."""
 
     @property
     def _is_done(self) -> bool:
@@ -295,17 +303,20 @@ class Reader:
 
     # --- The sink ---
 
-    def _write(self, messages: list[Message]) -> None:
+    def _write(self, messages: list[Message]) -> list[Message]:
+        """Write those that are wanted; which are done with: all, or those up to the last one that -c lets through."""
         wanted = self._shower.wanted(messages)
-        if self._options.count is not None:
-            wanted = wanted[: self._options.count - self._messages]
-        if not wanted:
-            return
-        shown = self._shower.show(wanted)
-        self._sink.write(shown)
-        self._sink.flush()
-        self._messages += len(wanted)
-        self._bytes += len(shown)
+        count = self._options.count
+        if count is not None and self._messages + len(wanted) >= count:
+            wanted = wanted[: count - self._messages]
+            messages = messages[: messages.index(wanted[-1]) + 1] if wanted else []
+        if wanted:
+            shown = self._shower.show(wanted)
+            self._sink.write(shown)
+            self._sink.flush()
+            self._messages += len(wanted)
+            self._bytes += len(shown)
+        return messages
 
 
 def _by_time(message: Message) -> tuple[int, str, int, int, Message]:

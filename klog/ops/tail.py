@@ -28,6 +28,10 @@ SETTLE_S = 0.5
 producer usually lingers and a fetch usually takes."""
 
 
+LEAVE_AFTER_S = 0.3
+"""After a stop: how long the reading thread may take before its group is left without it."""
+
+
 @dataclass(frozen=True, slots=True)
 class TailOptions:
     """What to show and how.
@@ -36,7 +40,7 @@ class TailOptions:
     (unless ``until_end``). ``count`` (-c) stops after N messages. ``until_end`` (-e) stops at the end there was at the
     start, as does a range with an end. ``format`` is kcat's (see `klog.ops.formats`); ``grep`` is searched in values,
     ``grep_key`` in keys. ``merge_by_time``: over partitions in the order of time; what comes waits ``settle_s``
-    for what is earlier.
+    for what is earlier. ``group`` (-G): as a member of it, from where it has committed; where it has not, ``offset``.
     """
 
     partitions: tuple[int, ...] | None = None
@@ -48,6 +52,7 @@ class TailOptions:
     format: str | None = None
     grep: str | None = None
     grep_key: str | None = None
+    group: str | None = None
     merge_by_time: bool = False
     settle_s: float = SETTLE_S
     librdkafka: dict[str, str] = field(default_factory=dict)
@@ -87,15 +92,16 @@ async def tail(
     ``note`` gets sentences for stderr ("1204 earlier: -o start"), from this task's thread. Never makes a topic:
     UnknownTopicOrPartition. BrokenPipeError of the sink comes through.
     """
+    from klog.ops.group_reader import GroupReader
     from klog.ops.reader import Reader
 
     check_options(options)
     begin, end, follow = _reach(options)
-    spans = await _spans(cluster, topics, options.partitions, begin, end, note)
+    spans = await spans_of(cluster, topics, options.partitions, begin, end, note)
     earlier = await _count_before(cluster, spans) if options.last is not None else None
     stop = threading.Event()
     loop = asyncio.get_running_loop()
-    reader = Reader(
+    reader = (Reader if options.group is None else GroupReader)(
         cluster.bootstrap,
         spans,
         options,
@@ -112,7 +118,10 @@ async def tail(
     finally:
         stop.set()
         if not work.done():
-            await asyncio.wait([work])
+            _, hanging = await asyncio.wait([work], timeout=LEAVE_AFTER_S)
+            if hanging:
+                await asyncio.to_thread(reader.abandon)
+                await asyncio.wait([work])
         if not work.cancelled():
             work.exception()  # seen: where tail itself was cancelled, nobody else asks, and asyncio would complain
 
@@ -123,10 +132,25 @@ def check_options(options: TailOptions) -> None:
 
     if options.last is not None and options.offset is not None:
         raise UsageError("-n says where to begin, and so does -o: one of them")
+    if options.group is not None:
+        _check_group(options)
     Shower(options)
 
 
-async def _spans(
+def _check_group(options: TailOptions) -> None:
+    if not options.group:
+        raise UsageError("-G needs the name of a group")
+    if options.partitions is not None:
+        raise UsageError("-G shares the partitions among the group's members, so there is no -p with it")
+    if options.last is not None:
+        raise UsageError("-G goes on where the group has committed, so there is no -n with it", hint="-o start or end")
+    if options.merge_by_time:
+        raise UsageError("--merge orders all partitions, of which -G gives this member a part: one of them")
+    if options.offset is not None and options.offset.end is not None:
+        raise UsageError("-G goes on until it is stopped, or to the end (-e): a range is nothing for it")
+
+
+async def spans_of(
     cluster: Cluster,
     topics: Sequence[str],
     partitions: Sequence[int] | None,
@@ -134,6 +158,7 @@ async def _spans(
     end: Position | None,
     note: Callable[[str], None],
 ) -> dict[TopicPartition, Span]:
+    """What to read of each partition from one position to another; ``note`` is told where the log has not that much."""
     from klog.ops.resolve import bounds, resolve
 
     if not topics:

@@ -1,0 +1,197 @@
+"""`klog tail` as a script uses it: each flag, right and wrong; any bytes, in every form; groups; closed pipes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.broker_fixture import RunningBroker
+from tests.cli.process import KLOG, ROOT, started
+from tests.cli.runner import klog
+
+NO_TEXT = b"\x00\xff\xfe\r\x1b\xc3("
+CONTENTS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
+    (b"key", b"text", [("h", b"v")]),
+    (NO_TEXT, NO_TEXT, [("h", NO_TEXT), ("h", None), ("\u00f6", b"")]),
+    (None, None, []),
+    (b"", b"", []),
+    ("\u00f6".encode(), '"\\\u2028\u0001'.encode(), []),
+]
+
+
+@pytest.fixture
+def at(broker: RunningBroker) -> list[str]:
+    return ["-B", broker.bootstrap]
+
+
+@pytest.fixture
+def any_bytes(broker: RunningBroker, at: list[str], topic: str) -> str:
+    """A topic of one partition that holds CONTENTS."""
+    assert klog("topic", "create", topic, "-p", "1", "-X", "retention.ms=-1", *at).code == 0
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    for number, (key, value, headers) in enumerate(CONTENTS):
+        producer.produce(topic, value, key, headers=headers or None, timestamp=1_769_940_000_000 + number)
+    assert producer.flush(10) == 0
+    return topic
+
+
+def shown(*words: str) -> bytes:
+    """What a run of its own writes; its exit code is 0 and stderr empty."""
+    ran = subprocess.run([*KLOG, "tail", *words], cwd=ROOT, capture_output=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    return ran.stdout
+
+
+def test_bytes_that_are_no_text_in_every_form(at: list[str], any_bytes: str) -> None:
+    every = [any_bytes, "-o", "start", "-e", *at]
+    values = [value or b"" for _, value, _ in CONTENTS]
+    assert shown(*every) == b"".join(value + b"\n" for value in values)
+    form = r"%k|%s|%K|%S|%h{%k=%v,}|%v{hex}|%k{base64}|%T|%t-%p\0"
+    expected = [
+        b"|".join(
+            [
+                *(key or b"", value or b"", b"%d" % (-1 if key is None else len(key))),
+                b"%d" % (-1 if value is None else len(value)),
+                b"".join(name.encode() + b"=" + (content or b"") + b"," for name, content in headers),
+                *((value or b"").hex().encode(), base64.b64encode(key or b"")),
+                *(b"%d" % (1_769_940_000_000 + number), f"{any_bytes}-0".encode()),
+            ]
+        )
+        for number, (key, value, headers) in enumerate(CONTENTS)
+    ]
+    assert shown(*every, "-f", form) == b"".join(line + b"\0" for line in expected)
+    rows = [json.loads(line) for line in shown(*every, "--output", "jsonl").split(b"\n")[:-1]]
+    for row, (key, value, headers) in zip(rows, CONTENTS, strict=True):
+        assert [decoded(row, "key"), decoded(row, "value")] == [key, value]
+        assert [(one["key"], decoded(one, "value", "encoding")) for one in row["headers"]] == headers
+    assert [row["value_encoding"] for row in rows] == ["utf-8", "base64", None, "utf-8", "utf-8"]
+
+
+def decoded(row: dict[str, str | None], name: str, encoding: str | None = None) -> bytes | None:
+    text, how = row[name], row[encoding or f"{name}_encoding"]
+    if text is None:
+        assert how is None
+        return None
+    return base64.b64decode(text) if how == "base64" else text.encode()
+
+
+def test_jsonl_goes_in_again_without_loss(at: list[str], any_bytes: str) -> None:
+    copy = f"{any_bytes}-copy"
+    assert klog("topic", "create", copy, "-p", "1", "-X", "retention.ms=-1", *at).code == 0
+    lines = shown(any_bytes, "-o", "start", "-e", "--output", "jsonl", *at)
+    sent = klog("produce", copy, "-i", "jsonl", *at, input=lines)
+    assert sent.code == 0, sent.stderr
+    again = shown(copy, "-o", "start", "-e", "--output", "jsonl", *at)
+    assert again.replace(copy.encode(), any_bytes.encode()) == lines
+
+
+def test_searching_in_values_and_keys(at: list[str], any_bytes: str) -> None:
+    def times(*words: str) -> str:
+        ran = klog("tail", any_bytes, "-o", "start", "-f", "%T ", *words, *at)
+        assert (ran.code, ran.stderr) == (0, "")
+        return ran.stdout.replace("1769940000", "")
+
+    assert times("-e", "--grep", r"\xff") == "001 "
+    assert times("-e", "--grep", "^$") == "003 "
+    assert times("-e", "--grep-key", "\u00f6") == "004 "
+    assert times("-e", "--grep-key", "e", "--grep", "x") == "000 "
+    assert times("-e", "--grep", "nowhere") == ""
+    assert times("--grep", "t", "-c", "1") == "000 "
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--grep", "("], "--grep '(' is no regular expression"),
+        (["--grep-key", "["], "--grep-key '[' is no regular expression"),
+        (["-f", "%q"], "%q is unknown"),
+        (["-f", "%v{rot13}"], "{rot13} is unknown"),
+        (["-f", "follow"], "holds no %"),
+        (["-f", "%s", "--output", "jsonl"], "both say how"),
+        (["--output", "table"], "tail writes a stream"),
+        (["--merge", "size"], "--merge"),
+        (["--settle", "1s"], "--settle is for --merge time"),
+        (["--merge", "time", "--settle", "1"], "is no duration"),
+        (["-o", "1", "-n", "1"], "choose"),
+        (["-o", "x"], "-o"),
+        (["-c", "-1"], "--count"),
+        (["-n", "-1"], "--last"),
+        (["-p", "x"], "is no list of partitions"),
+        (["-G", ""], "-G needs the name"),
+        (["-G", "g", "-p", "0"], "-G shares the partitions"),
+        (["-G", "g", "-n", "1"], "-G goes on where"),
+        (["-G", "g", "--merge", "time"], "--merge orders all partitions"),
+        (["-G", "g", "-o", "start:end"], "a range is nothing"),
+        (["-X", "nothing"], "is no NAME=VALUE"),
+    ],
+)
+def test_wrong_usage_is_told_before_a_cluster_is_asked(words: list[str], complaint: str, dead_address: str) -> None:
+    ran = klog("tail", "t", *words, "-B", dead_address)
+    assert ran.code == 2 and complaint in ran.stderr, ran.stderr
+
+
+def test_time_order_over_partitions_and_while_following(broker: RunningBroker, at: list[str], topic: str) -> None:
+    assert klog("topic", "create", topic, "-p", "3", "-X", "retention.ms=-1", *at).code == 0
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+
+    def send(first: int) -> list[bytes]:
+        """Thirty messages, the partitions one after the other: in the order of arrival they are not that of time."""
+        for partition in range(3):
+            for number in range(first + partition, first + 30, 3):
+                producer.produce(topic, b"%d" % number, partition=partition, timestamp=10**12 + number)
+            assert producer.flush(10) == 0
+        return [b"%d" % number for number in range(first, first + 30)]
+
+    before = send(0)
+    assert shown(topic, "-o", "start", "-e", "--merge", "time", *at).split() == before
+    assert shown(topic, "-o", "start", "--merge", "time", "-c", "12", *at).split() == before[:12]
+    with started("tail", topic, "-o", "start", "--merge", "time", "--settle", "3s", *at) as process:
+        assert process.stdout is not None
+        got = [process.stdout.readline() for _ in range(30)]
+        after = send(30)
+        got += [process.stdout.readline() for _ in range(30)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    assert [line.strip() for line in got] == before + after
+
+
+def test_ctrl_c_while_nobody_takes_the_output_leaves_the_group(at: list[str], topic: str) -> None:
+    assert klog("topic", "create", topic, "-p", "1", *at).code == 0
+    lines = b"".join(b"%06d%s\n" % (number, b"x" * 500) for number in range(2000))
+    assert klog("produce", topic, *at, input=lines).code == 0
+    with started("tail", topic, "-G", topic, "-o", "start", *at) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert f"this member has {topic}-0".encode() in process.stderr.readline()
+        read = os.read(process.stdout.fileno(), 1000)  # the rest is more than a pipe holds
+        assert read
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert time.monotonic() - begun < 2.0
+        members = klog("group", "describe", topic, "-o", "json", *at)
+        assert members.code == 0 and members.rows == [], "it has left"
+        while more := os.read(process.stdout.fileno(), 1 << 20):
+            read += more
+    rest = shown(topic, "-G", topic, "-e", "-q", *at)
+    numbers = {int(line[:6]) for line in (read + rest).split(b"\n") if len(line) == 506}
+    assert numbers == set(range(2000)), "nothing is left out"
+
+
+def test_a_closed_pipe_ends_a_member_quietly(at: list[str], topic: str) -> None:
+    assert klog("topic", "create", topic, "-p", "1", *at).code == 0
+    assert klog("produce", topic, *at, input=b"a line\n" * 50_000).code == 0
+    with started("tail", topic, "-G", topic, "-o", "start", "-q", *at) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"a line\n"
+        process.stdout.close()
+        assert process.wait(20) == 0
+        assert process.stderr.read() == b""
+    rest = shown(topic, "-G", topic, "-e", "-q", *at)
+    assert 0 < rest.count(b"\n") <= 50_000
