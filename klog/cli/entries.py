@@ -46,6 +46,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("mirror", "klog.cli.mirror", "mirror", "Copy topics of clusters into another, as they grow.", TOOLS),
     Entry("export", "klog.cli.export", "export", "Messages to Parquet files, with Spark.", TOOLS, ("exports",)),
     Entry("audit", "klog.cli.audit", "audit", "What producers sent, held against what each cluster has.", TOOLS),
+    Entry("perf", "klog.cli.perf", "perf", "How fast the cluster is: in, out, end to end.", TOOLS),
     Entry("log", "klog.cli.log", "log", "Segment files and state-change logs; no broker needed.", TOOLS, ("logs",)),
     Entry("shell", "klog.cli.shell", "shell", "The same commands, interactively.", TOOLS),
     Entry("completion", "klog.cli.completion", "completion", "Completion for bash, zsh and fish.", TOOLS),

@@ -1,0 +1,184 @@
+"""``klog perf``: how fast the cluster is, measured from here."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, Literal
+
+import typer
+
+from klog.cli.command import Noun
+from klog.cli.failure import EXIT_FAILED
+from klog.cli.invocation import Invocation
+from klog.cli.words import Properties, Topic, Topics, settings
+from klog.errors import UsageError
+from klog.ops import units
+
+perf = Noun("perf", "How fast the cluster is: in, out, and from end to end.")
+
+Acks = Annotated[
+    Literal["0", "1", "all"],
+    typer.Option("--acks", metavar="0|1|all", help="Who has it then: nobody, leader, all in sync."),
+]
+Compression = Annotated[
+    Literal["none", "gzip", "snappy", "lz4", "zstd"],
+    typer.Option("--compression", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
+]
+MessageSize = Annotated[
+    int, typer.Option("--message-size", metavar="SIZE", parser=units.parse_size, help="The size of a message's value.")
+]
+Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, max=64, help="Clients, each in a thread.")]
+MostRate = Annotated[
+    units.Rate | None,
+    typer.Option("--rate", metavar="RATE", parser=units.parse_rate, help="At most 500/s (messages) or 20MB/s."),
+]
+Csv = Annotated[bool, typer.Option("--csv", help="One line under 0.8's header; --no-header: the line alone.")]
+
+
+@perf.command("produce", rows="klog.ops.perf_produce:ProducedRow")
+async def produce(
+    invocation: Invocation,
+    topics: Topics,
+    messages: Annotated[int, typer.Option("--messages", metavar="N", min=1, help="How many to send.")] = 1_000_000,
+    message_size: MessageSize = 100,
+    vary: Annotated[
+        bool, typer.Option("--vary-message-size", help="Sizes from 1 byte to --message-size, at random.")
+    ] = False,
+    batch_messages: Annotated[
+        int, typer.Option("--batch-messages", "--batch-size", metavar="N", min=1, help="At most so many in a batch.")
+    ] = 10_000,
+    threads: Threads = 1,
+    acks: Acks = "all",
+    compression: Compression = "none",
+    rate: MostRate = None,
+    initial_id: Annotated[
+        int | None,
+        typer.Option("--initial-message-id", metavar="N", min=0, help="Number the messages, beginning with this."),
+    ] = None,
+    csv: Csv = False,
+    properties: Properties = None,
+) -> int:
+    """Send messages to topics in turn and show how fast they were acknowledged.
+
+    The times are from a message's handing over to its acknowledgement, waiting in the client's queue included: at full
+    speed that queue is full. With `--rate` they say what the cluster takes.
+    """
+    from klog.ops import perf_produce
+
+    _check(invocation, csv)
+    load = perf_produce.ProduceLoad(
+        messages=messages,
+        message_size=message_size,
+        vary=vary,
+        batch_messages=batch_messages,
+        threads=threads,
+        acks=acks,
+        compression=compression,
+        rate=rate,
+        initial_id=initial_id,
+        librdkafka=settings(properties),
+    )
+    perf_produce.check_load(load)
+    cluster = await invocation.cluster()
+    row = await perf_produce.produce(
+        cluster, topics, load, interrupted=lambda row: _ignore(_show(invocation, row, csv))
+    )
+    return _show(invocation, row, csv)
+
+
+@perf.command("consume", rows="klog.ops.perf_consume:ConsumedRow")
+async def consume(
+    invocation: Invocation,
+    topics: Topics,
+    messages: Annotated[
+        int | None, typer.Option("--messages", metavar="N", min=1, help="Stop after N; all there is, if not given.")
+    ] = None,
+    fetch_size: Annotated[
+        int, typer.Option("--fetch-size", metavar="SIZE", parser=units.parse_size, help="At most so much at once.")
+    ] = 4 * 1024 * 1024,
+    threads: Threads = 1,
+    csv: Csv = False,
+    properties: Properties = None,
+) -> int:
+    """Read topics from their start to the end there is now and show how fast they came.
+
+    The partitions are dealt out over the threads.
+    """
+    from klog.ops import perf_consume
+
+    _check(invocation, csv)
+    if not 1 <= fetch_size <= perf_consume.FETCH_BYTES_MAX:
+        raise UsageError(f"--fetch-size {fetch_size} is not between 1 and {perf_consume.FETCH_BYTES_MAX}")
+    row = await perf_consume.consume(
+        await invocation.cluster(),
+        topics,
+        messages=messages,
+        fetch_size=fetch_size,
+        threads=threads,
+        librdkafka=settings(properties),
+        interrupted=lambda row: _ignore(_show(invocation, row, csv)),
+    )
+    if messages is not None and row.messages < messages:
+        invocation.say(f"the topics have only {row.messages:,} messages")
+    return _show(invocation, row, csv)
+
+
+@perf.command("latency", rows="klog.ops.perf_latency:LatencyRow")
+async def latency(
+    invocation: Invocation,
+    topic: Topic,
+    messages: Annotated[int, typer.Option("--messages", metavar="N", min=1, help="How many to time.")] = 1000,
+    message_size: MessageSize = 100,
+    partition: Annotated[
+        int, typer.Option("-p", "--partition", metavar="N", min=0, help="The partition they go through.")
+    ] = 0,
+    acks: Acks = "all",
+    compression: Compression = "none",
+    rate: MostRate = None,
+    csv: Csv = False,
+    properties: Properties = None,
+) -> int:
+    """Time messages from the producer's hands into a consumer's.
+
+    One after the other; with `--rate`, each from when it was due, so that a stall counts for all that it held up.
+    """
+    from klog.ops import perf_latency
+
+    _check(invocation, csv)
+    load = perf_latency.LatencyLoad(
+        messages=messages,
+        message_size=message_size,
+        partition=partition,
+        acks=acks,
+        compression=compression,
+        rate=rate,
+        librdkafka=settings(properties),
+    )
+    perf_latency.check_load(load)
+    row = await perf_latency.latency(
+        await invocation.cluster(), topic, load, interrupted=lambda row: _ignore(_show(invocation, row, csv))
+    )
+    return _show(invocation, row, csv)
+
+
+def _check(invocation: Invocation, csv: bool) -> None:
+    if csv and invocation.shared.output is not None:
+        raise UsageError("--csv and -o both say how the figures are written: choose")
+
+
+def _show(invocation: Invocation, row: Any, csv: bool) -> int:
+    if not csv:
+        return invocation.show(invocation.report([row]))
+    if not invocation.shared.no_header:
+        sys.stdout.write(row.CSV_HEADER + "\n")
+    sys.stdout.write(row.csv + "\n")
+    sys.stdout.flush()
+    error = getattr(row, "message", None)
+    if error is not None:
+        sys.stderr.write(f"klog {invocation.command.replace('.', ' ')}: {error}\n")
+        return EXIT_FAILED
+    return 0
+
+
+def _ignore(code: int) -> None:
+    """An interrupted command has its own exit code."""
