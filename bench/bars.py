@@ -14,6 +14,8 @@ MEMORY_LOADED = "memory, after all produce and consume workloads"
 MEMORY_PARTITIONS = "memory, with many partitions"
 START = "process start to first acknowledged message"
 VERSION, HELP, LIST = "klog --version", "klog --help", "klog topic list"
+TAIL = "klog tail -o start -e to a pipe, 200-byte messages"
+TAIL_JSONL = "klog tail -o start -e --output jsonl to a pipe, 200-byte messages"
 EXPORT = "klog export run to Parquet, 200-byte messages"
 RESTART = "kill -9, restart to first acknowledged message"
 
@@ -95,6 +97,8 @@ BARS = (
     Bar(VERSION, "seconds", None, 0.15, 0.1, at_least=False),
     Bar(HELP, "seconds", None, 0.3, 0.15, at_least=False),
     Bar(LIST, "seconds", None, 0.5, 0.25, at_least=False),
+    Bar(TAIL, RATE, None, 300_000, 600_000),
+    Bar(TAIL_JSONL, RATE, None, 100_000, 300_000),
     Bar(EXPORT, "messages_per_s", None, 500_000, 2_000_000),
     Bar(RESTART, "seconds", None, 2.0, 0.8, at_least=False),
     Bar(three(w.BATCHED), RATE, KAFKA_3, 1.0, 1.5, of=KLOG_3),

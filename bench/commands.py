@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -40,6 +41,30 @@ def _run(folder: Path, *arguments: str) -> tuple[float, str]:
 def klog_seconds(folder: Path, *arguments: str) -> float:
     """How long ``klog ARGUMENTS`` takes."""
     return _run(folder, "klog", *arguments)[0]
+
+
+def tails(folder: Path, bootstrap: str, topic: str, messages: int, *flags: str) -> dict[str, float]:
+    """All of a topic through ``klog tail`` into a pipe that is read at once, process start and end included; and
+    through kcat, where there is one."""
+    command = [sys.executable, "-m", "klog", "tail", topic, "-o", "start", "-e", "-B", bootstrap, *flags]
+    figures = {"messages_per_s": messages / _piped(command, messages, {**os.environ, **environment(folder)})}
+    if (kcat := shutil.which("kcat")) is not None:
+        command = [kcat, "-C", "-q", "-b", bootstrap, "-t", topic, "-o", "beginning", "-e", *(["-J"] if flags else [])]
+        figures["kcat_messages_per_s"] = messages / _piped(command, messages, dict(os.environ))
+    return figures
+
+
+def _piped(command: list[str], lines: int, env: dict[str, str]) -> float:
+    """The seconds in which a command writes so many lines and ends."""
+    start, seen = time.perf_counter(), 0
+    with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        while chunk := os.read(process.stdout.fileno(), 1 << 16):
+            seen += chunk.count(b"\n")
+    seconds = time.perf_counter() - start
+    if process.returncode != 0 or seen != lines:
+        raise CommandFailed(f"{command[0]} exited with {process.returncode} after {seen} of {lines} lines")
+    return seconds
 
 
 def export(folder: Path, bootstrap: str, topic: str, root: Path, messages: int) -> dict[str, float]:

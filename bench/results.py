@@ -18,6 +18,7 @@ NEAR_CEILING = 0.8
 
 UNITS = {
     "messages_per_s": "messages/s",
+    "kcat_messages_per_s": "kcat on the same data, messages/s",
     "megabytes_per_s": "MB/s",
     "broker_cpu_us": "broker CPU, us a message",
     "broker_cpu_s_per_gb": "broker CPU, s a GB",

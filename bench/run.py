@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import bars, wire
-from bench.commands import CommandFailed, export, klog_seconds
+from bench.commands import CommandFailed, export, klog_seconds, tails
 from bench.consume import ConsumeFailed
 from bench.klog_system import Klog, KlogUp
 from bench.latency import LatencyFailed
@@ -219,6 +219,14 @@ class Bench:
                     seconds = klog_seconds(folder, *arguments)
                     if number >= 0:
                         self.record.add(name, klog.name, {"seconds": seconds})
+        with self._failing(bars.TAIL, klog), self._topic(klog, 1) as topic:
+            messages = fill(klog.port, topic, FILL_MESSAGES, 200, self._sizes.tail_messages * 200)
+            for number in range(-1, rounds):
+                for name, flags in ((bars.TAIL, ()), (bars.TAIL_JSONL, ("--output", "jsonl"))):
+                    figures = tails(folder, bootstrap, topic, messages, *flags)
+                    if number >= 0:
+                        self.record.add(name, klog.name, figures)
+                        say(f"{name}: {_line(figures)}")
         if self._sizes.export_messages:
             with self._failing(bars.EXPORT, klog), self._topic(klog, EXPORT_PARTITIONS) as topic:
                 share = self._sizes.export_messages * 200 // EXPORT_PARTITIONS

@@ -33,10 +33,11 @@ class Sizes:
     restart_bytes: int = 2 << 30
     partitions: int = 1000
     export_messages: int = 2_000_000
+    tail_messages: int = 1_000_000
 
     @classmethod
     def smoke(cls) -> Sizes:
-        return cls(0.2, 100, 16 << 20, 16 << 20, 50, 0)
+        return cls(0.2, 100, 16 << 20, 16 << 20, 50, 0, 20_000)
 
 
 FILL_MESSAGES = 80
