@@ -12,16 +12,34 @@ if TYPE_CHECKING:
     from klog.client.message import Message as Message
     from klog.client.message import MessageSet as MessageSet
     from klog.client.producer import Producer as Producer
+    from klog.client.sending import Place as Place
+    from klog.client.sending import Sending as Sending
+    from klog.client.streams import MessageStream as MessageStream
+    from klog.errors import ConsumerTimeout as ConsumerTimeout
+    from klog.errors import GroupIsHeld as GroupIsHeld
+    from klog.errors import InvalidConfig as InvalidConfig
     from klog.errors import KlogError as KlogError
+    from klog.errors import NotOwned as NotOwned
+    from klog.errors import OffsetOutOfRange as OffsetOutOfRange
+    from klog.errors import RebalanceFailed as RebalanceFailed
 
 __version__ = "0.1.0"
 
 _LIBRARY = {
     "Consumer": "klog.client.consumer",
+    "ConsumerTimeout": "klog.errors",
+    "GroupIsHeld": "klog.errors",
+    "InvalidConfig": "klog.errors",
     "KlogError": "klog.errors",
     "Message": "klog.client.message",
     "MessageSet": "klog.client.message",
+    "MessageStream": "klog.client.streams",
+    "NotOwned": "klog.errors",
+    "OffsetOutOfRange": "klog.errors",
+    "Place": "klog.client.sending",
     "Producer": "klog.client.producer",
+    "RebalanceFailed": "klog.errors",
+    "Sending": "klog.client.sending",
 }
 """Name -> the module that has it."""
 

@@ -17,11 +17,12 @@ from types import TracebackType
 from typing import Any, overload
 
 from klog.client.consumer_settings import LARGEST, SMALLEST, check_librdkafka, read_settings
-from klog.client.keeper import FROM_START, Keeper
+from klog.client.ends import EARLIEST, LATEST, ask_ends
+from klog.client.keeper import Keeper
 from klog.client.streams import Lease, MessageStream
 from klog.client.subscription import Subscription
 from klog.coordination.connect_string import ConnectString
-from klog.errors import NotOwned, OffsetOutOfRange, Refused, UsageError
+from klog.errors import KlogError, NotOwned, OffsetOutOfRange, Refused, UsageError
 from klog.names import TopicPartition
 
 SEEK_TIMEOUT_S = 10.0
@@ -154,23 +155,27 @@ class Consumer:
     def seek(self, topic: str, partition: int, offset: int | str) -> None:
         """Go on at this offset, or at ``"smallest"`` or ``"largest"`` (``"earliest"``, ``"latest"``).
 
-        NotOwned where the partition is not read by this consumer; OffsetOutOfRange, naming what there is; UsageError.
+        NotOwned where the partition is not read by this consumer; OffsetOutOfRange, naming what there is; UsageError;
+        what its leader says, or that it says nothing.
         """
         one = TopicPartition(topic, partition)
         stream = self._started().stream_reading(one)
         if stream is None:
             raise NotOwned(f"group {self.group!r}: {one} is not read by this consumer")
-        if offset in SMALLEST:
-            stream.seek(one, FROM_START)
-            return
-        first, behind = stream.bounds(one, SEEK_TIMEOUT_S)
-        if offset in LARGEST:
-            offset = behind
-        if not isinstance(offset, int) or isinstance(offset, bool):
+        if not (offset in SMALLEST or offset in LARGEST or (isinstance(offset, int) and not isinstance(offset, bool))):
             raise UsageError(f"{offset!r} is no offset", hint="a number, smallest or largest")
+        first, behind = (self._end(one, which) for which in (EARLIEST, LATEST))
+        if isinstance(offset, str):
+            offset = first if offset in SMALLEST else behind
         if not first <= offset <= behind:
             raise OffsetOutOfRange(f"{one} has offsets {first} to {behind}, not {offset}")
         stream.seek(one, offset)
+
+    def _end(self, partition: TopicPartition, which: int) -> int:
+        found = ask_ends(self._started().bootstrap, {partition: which}, SEEK_TIMEOUT_S)[partition]
+        if isinstance(found, KlogError):
+            raise found
+        return found
 
     def _started(self) -> Keeper:
         if self._keeper is None or self._is_shut:

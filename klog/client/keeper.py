@@ -22,23 +22,23 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from klog.client.consumer_settings import ConsumerSettings
+from klog.client.ends import EARLIEST, LATEST, ask_ends
 from klog.client.membership import Evicted, Membership, View
 from klog.client.streams import Lease, MessageStream
 from klog.client.subscription import Subscription
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import KlogError, LeaderNotAvailable, OwnershipConflict, RebalanceFailed, SessionLost, ZooKeeperError
+from klog.errors import KlogError, OwnershipConflict, RebalanceFailed, SessionLost, ZooKeeperError
 from klog.names import TopicPartition
 
 GRACE_S = 1.0
 """How long a partition that is another's waits for the message in hand to be done."""
 PENDING_RETRY_S = 0.2
 """Between two attempts to begin with a partition that has no leader yet."""
-BOUNDS_TIMEOUT_S = 1.0
+ENDS_TIMEOUT_S = 1.0
+"""Less than any lease: what is not answered is asked again in the next round."""
 CONFIRMS_A_SESSION = 4
 """The lease is renewed that many times in a session's time-out: one that is lost or late costs nothing."""
-FROM_START = -2
-"""librdkafka's word for a partition's first message."""
 
 _log = logging.getLogger("klog.consumer")
 
@@ -142,6 +142,11 @@ class Keeper:
         if lost:
             self._changed()
         return lost
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers that were there when the streams were opened."""
+        return ",".join(sorted(self._bootstrap))
 
     def stream_reading(self, partition: TopicPartition) -> MessageStream | None:
         return self._reading.get(partition)
@@ -326,37 +331,33 @@ class Keeper:
         if not self._bootstrap:
             self._pending = set(partitions)
             return False
-        ready: dict[MessageStream, dict[TopicPartition, int]] = {}
-        fresh: dict[TopicPartition, int] = {}
         committed = self.membership.committed(partitions)
-        is_led = True
-        waiting: set[TopicPartition] = set()
-        for one in sorted(partitions):
-            stream = self._stream_of(one, self._numbers[one])
-            if not stream.is_open:
-                stream.open(self._librdkafka)
-            start = self._left.get(one, committed.get(one))
-            if start is None:
-                is_from_start = self._settings.from_smallest or one in self._newcomers
-                start = FROM_START if is_from_start else None
-                if is_led:
-                    # Also for the start: librdkafka, asked for it with the partition, takes half a second longer.
-                    try:
-                        start = fresh[one] = stream.bounds(one, BOUNDS_TIMEOUT_S)[0 if is_from_start else 1]
-                    except LeaderNotAvailable as error:
-                        _log.info("%s", error.message)
-                        is_led = False  # the next round asks again; this one must not outlast the lease
-            if start is None:
-                waiting.add(one)
+        starts = {one: self._left.get(one, committed.get(one)) for one in partitions}
+        from_start = {one for one in partitions if self._settings.from_smallest or one in self._newcomers}
+        asked = {one: EARLIEST if one in from_start else LATEST for one, start in starts.items() if start is None}
+        fresh: dict[TopicPartition, int] = {}
+        # Also for the start: librdkafka, asked for it with the partition, takes half a second longer.
+        for one, end in ask_ends(self.bootstrap, asked, ENDS_TIMEOUT_S).items() if asked else ():
+            if isinstance(end, int):
+                starts[one] = fresh[one] = end
+            elif one in from_start:
+                starts[one] = EARLIEST
             else:
-                ready.setdefault(stream, {})[one] = start
+                _log.info("group %s: where does %s end? %s", self._group, one, end.message)
+        ready = {one: start for one, start in starts.items() if start is not None}
+        waiting = {one for one, start in starts.items() if start is None}
         if fresh and self._settings.auto_commit:
             # From here on nothing may be missed, also if the next reader begins before anything was delivered.
             self.membership.commit(fresh)
-        self._saved.update({one: offset for one, offset in committed.items() if one not in waiting} | fresh)
-        for stream, starts in ready.items():
-            stream.give(starts)
-            for one in starts:
+        self._saved.update(committed | fresh)
+        by_stream: dict[MessageStream, dict[TopicPartition, int]] = {}
+        for one, start in ready.items():
+            by_stream.setdefault(self._stream_of(one, self._numbers[one]), {})[one] = start
+        for stream, share in by_stream.items():
+            if not stream.is_open:
+                stream.open(self._librdkafka)
+            stream.give(share)
+            for one in share:
                 self._reading[one] = stream
                 self._left.pop(one, None)
         self._pending = waiting
@@ -376,7 +377,7 @@ class Keeper:
 
     @property
     def _librdkafka(self) -> dict[str, Any]:
-        return {**self._settings.librdkafka, "bootstrap.servers": ",".join(sorted(self._bootstrap))}
+        return {**self._settings.librdkafka, "bootstrap.servers": self.bootstrap}
 
     # --- commits ------------------------------------------------------------------------------------------------------
 

@@ -22,12 +22,12 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as Assigned
 
 from klog.client.blocking import error_of
 from klog.client.message import Message
-from klog.errors import ConsumerTimeout, CorruptBatch, KlogError, LeaderNotAvailable, NotOwned
+from klog.errors import ConsumerTimeout, CorruptBatch, KlogError, NotOwned
 from klog.names import TopicPartition
 
 WAIT_S = 0.05
@@ -152,7 +152,7 @@ class MessageStream(Iterator[Message]):
                 self._fill()
             else:
                 self._changed.wait(WAIT_S if deadline is None else min(WAIT_S, max(0.001, deadline - time.monotonic())))
-            if deadline is not None and time.monotonic() >= deadline and not self._run:
+            if deadline is not None and time.monotonic() >= deadline and (not self._run or self._lease.is_over):
                 raise self._timed_out()
 
     def _fill(self) -> None:
@@ -204,16 +204,6 @@ class MessageStream(Iterator[Message]):
     @property
     def is_open(self) -> bool:
         return self._source is not None
-
-    def bounds(self, partition: TopicPartition, timeout_s: float) -> tuple[int, int]:
-        """The offsets of a partition's first message and behind its last; LeaderNotAvailable when nobody says."""
-        try:
-            found = self._source.get_watermark_offsets(Assigned(*partition), timeout=timeout_s)
-        except KafkaException as error:
-            raise LeaderNotAvailable(f"{partition}: {error.args[0].str()}") from None
-        if found is None:
-            raise LeaderNotAvailable(f"{partition}: no answer within {timeout_s:g} s")
-        return int(found[0]), int(found[1])
 
     def give(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read these partitions as well, each from its offset."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -121,6 +122,7 @@ class ReadingProcess:
 
 def main(zookeeper: str, group: str, topic: str, streams: str, *settings: str) -> None:
     """Read for ever; SIGTERM is a clean shutdown."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     consumer = Consumer(zookeeper, group, **dict(one.split("=", 1) for one in settings))
     made = consumer.create_message_streams(topic, int(streams))
     keeper = consumer._keeper

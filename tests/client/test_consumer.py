@@ -12,6 +12,7 @@ import pytest
 
 import klog
 from klog.client.consumer import Consumer
+from klog.client.streams import MessageStream
 from klog.coordination import committed, consumers, group_states, paths
 from klog.coordination.group_states import COORDINATOR, ZOOKEEPER, GroupState, MemberState
 from klog.coordination.zookeeper import ZooKeeper
@@ -31,9 +32,6 @@ from klog.ops.topics import alter_topic
 from tests.broker_fixture import RunningBroker
 from tests.client.stream_readers import Reading, drain, wait_until
 from tests.ops.verbs import make_topic, run, send
-
-SOON_MS = 1500
-"""Long enough for what is there to come on a busy machine, short enough to wait for what is not."""
 
 
 @pytest.fixture
@@ -55,6 +53,10 @@ def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
     with ZooKeeper(broker.zookeeper) as session:
         session.start()
         yield session
+
+
+def values(stream: MessageStream, count: int) -> list[bytes]:
+    return [next(stream).payload() for _ in range(count)]
 
 
 def numbered(count: int, begin: int = 0) -> bytes:
@@ -84,8 +86,8 @@ def test_streams_share_the_partitions_evenly_and_go_on_when_more_comes(
     for begin in (0, 500):
         for partition in range(5):
             send(broker.bootstrap, topic, numbered(100, begin + partition * 100), partition=partition)
-        values = reading.wait_for(begin + 500)
-    assert sorted(map(int, values)) == list(range(1000))
+        found = reading.wait_for(begin + 500)
+    assert sorted(map(int, found)) == list(range(1000))
     places = [(message.partition, message.offset) for message in reading.messages]
     for partition in range(5):
         offsets = [offset for one, offset in places if one == partition]
@@ -122,13 +124,13 @@ def test_largest_begins_at_the_end_and_misses_nothing_from_then_on(
 ) -> None:
     make_topic(broker.bootstrap, topic)
     send(broker.bootstrap, topic, b"before\n")
-    first = make_consumer(auto_offset_reset="largest", consumer_timeout_ms=SOON_MS)
+    first = make_consumer(auto_offset_reset="largest")
     (stream,) = first.create_message_streams(topic)
     first.shutdown()  # before anything was read
     assert list(stream) == []
     send(broker.bootstrap, topic, b"after\n")
-    again = make_consumer(auto_offset_reset="latest", consumer_timeout_ms=SOON_MS)
-    assert [message.value for message in drain(again.create_message_streams(topic)[0])] == [b"after"]
+    (stream,) = make_consumer(auto_offset_reset="latest").create_message_streams(topic)
+    assert next(stream).value == b"after"
 
 
 def test_a_filter_sees_topics_that_come_later_from_their_start(
@@ -169,15 +171,15 @@ def test_a_group_goes_on_where_it_stopped(
     send(broker.bootstrap, topic, numbered(10))
     with make_consumer() as consumer:
         (stream,) = consumer.create_message_streams(topic)
-        assert [next(stream).value for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+        assert values(stream, 4) == [b"0", b"1", b"2", b"3"]
     with pytest.raises(RuntimeError), make_consumer() as consumer:
         (stream,) = consumer.create_message_streams(topic)
-        assert [next(stream).value for _ in range(2)] == [b"4", b"5"]
+        assert values(stream, 2) == [b"4", b"5"]
         raise RuntimeError("5 could not be done")
     found = committed.read(registry, f"g-{topic}")[TopicPartition(topic, 0)]
     assert registry.get(paths.consumer_offset(f"g-{topic}", topic, 0)).data == str(found.offset).encode()
-    (stream,) = make_consumer(consumer_timeout_ms=SOON_MS).create_message_streams(topic)
-    assert [message.value for message in drain(stream)] == [b"5", b"6", b"7", b"8", b"9"]
+    (stream,) = make_consumer().create_message_streams(topic)
+    assert values(stream, 5) == [b"5", b"6", b"7", b"8", b"9"]
 
 
 def test_a_second_consumer_takes_its_share_over_and_nothing_is_repeated(
@@ -205,8 +207,8 @@ def test_a_second_consumer_takes_its_share_over_and_nothing_is_repeated(
     wait_until(lambda: len(second.partitions) == 4, "all are the second's")
     more(400)
     wait_for(600)
-    values = [int(value) for one in readings for value in one.values]
-    assert sorted(values) == list(range(600)), "each once"
+    found = [int(value) for one in readings for value in one.values]
+    assert sorted(found) == list(range(600)), "each once"
     assert readings[1].messages
 
 
@@ -239,8 +241,8 @@ def test_offsets_that_the_user_commits(
     assert stands() == {one: messages[2].offset, other: 0}
     with pytest.raises(Refused, match="shut down"):
         consumer.commit_offsets()
-    (stream,) = make_consumer(consumer_timeout_ms=SOON_MS).create_message_streams(topic)
-    assert [message.value for message in drain(stream)] == [b"%d" % n for n in range(2, 10)]
+    (stream,) = make_consumer().create_message_streams(topic)
+    assert values(stream, 8) == [b"%d" % n for n in range(2, 10)]
 
 
 def test_commits_come_by_themselves_and_leave_out_what_is_in_hand(
@@ -262,12 +264,11 @@ def test_commits_come_by_themselves_and_leave_out_what_is_in_hand(
 def test_seek(broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]) -> None:
     make_topic(broker.bootstrap, topic, 2)
     send(broker.bootstrap, topic, numbered(10), partition=0)
-    consumer = make_consumer(consumer_timeout_ms=SOON_MS)
+    consumer = make_consumer()
     (stream,) = consumer.create_message_streams(topic)
-    offsets = [message.offset for message in drain(stream)]
-    assert len(offsets) == 10
+    offsets = [next(stream).offset for _ in range(10)]
     consumer.seek(topic, 0, offsets[7])  # type: ignore[arg-type]
-    assert [message.offset for message in drain(stream)] == offsets[7:]
+    assert [next(stream).offset for _ in range(3)] == offsets[7:]
     consumer.seek(topic, 0, "earliest")
     assert next(stream).offset == offsets[0]
     consumer.seek(topic, 0, "largest")
@@ -402,10 +403,10 @@ def test_two_threads_may_read_while_a_third_commits(
     committer.start()
     for partition in range(2):
         send(broker.bootstrap, topic, numbered(5000, partition * 5000), partition=partition)
-    values = reading.wait_for(10_000)
+    found = reading.wait_for(10_000)
     stop.set()
     committer.join()
-    assert sorted(map(int, values)) == list(range(10_000))
+    assert sorted(map(int, found)) == list(range(10_000))
 
 
 def test_importing_klog_loads_no_library() -> None:

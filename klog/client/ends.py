@@ -1,0 +1,57 @@
+"""Where partitions begin and end, asked of their leaders; blocking, and never for longer than it is told.
+
+librdkafka can be asked as well, but keeps who asks waiting while another thread polls it (confluent-kafka 2.16: for as
+long as that goes on, whatever the time-out).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+
+from klog.errors import KlogError
+from klog.names import TopicPartition
+
+EARLIEST = -2
+LATEST = -1
+"""The protocol's words for a partition's first message, and for what is behind its last."""
+
+
+def ask_ends(
+    bootstrap: str, wanted: Mapping[TopicPartition, int], timeout_s: float
+) -> dict[TopicPartition, int | KlogError]:
+    """The offset of EARLIEST or LATEST of each partition; an error where nobody says within ``timeout_s``."""
+    found: dict[TopicPartition, int | KlogError] = {}
+
+    def ask() -> None:
+        try:
+            found.update(asyncio.run(asyncio.wait_for(_ask(bootstrap, wanted, timeout_s), timeout_s)))
+        except TimeoutError:
+            pass
+        except KlogError as error:
+            found.update(dict.fromkeys(wanted, error))
+
+    # In a thread of its own: whoever asks may run a loop already.
+    thread = threading.Thread(target=ask, name="klog-ends", daemon=True)
+    thread.start()
+    thread.join()
+    silent = KlogError(f"the leader did not answer within {timeout_s:g} s")
+    return {one: found.get(one, silent) for one in wanted}
+
+
+async def _ask(
+    bootstrap: str, wanted: Mapping[TopicPartition, int], timeout_s: float
+) -> dict[TopicPartition, int | KlogError]:
+    from klog.client import asks
+    from klog.client.cluster import Cluster
+
+    async with await Cluster.connect(bootstrap, source="ZooKeeper", timeout_s=timeout_s) as cluster:
+        answers = await cluster.to_leaders(wanted, asks.list_offsets)
+    found: dict[TopicPartition, int | KlogError] = {}
+    for one, answer in answers.items():
+        if isinstance(answer, KlogError):
+            found[one] = answer
+        elif answer.offset is not None:
+            found[one] = answer.offset
+    return found
