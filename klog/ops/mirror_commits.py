@@ -24,6 +24,7 @@ from klog.protocol.apis import ApiKey
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
+    from klog.coordination.group_states import GroupState
     from klog.coordination.zookeeper import ZooKeeper
 
 CONNECT_TIMEOUT_S = 3.0
@@ -111,15 +112,16 @@ class InZooKeeper:
     async def read(self, wanted: list[TopicPartition]) -> dict[TopicPartition, Position]:
         from klog.coordination import committed
 
+        await asyncio.to_thread(self._free_state)
         found = await asyncio.to_thread(committed.read, self._session, self._group, wanted)
         return {one: Position.read(known.offset, known.metadata) for one, known in found.items()}
 
     async def write(self, positions: Mapping[TopicPartition, Position]) -> None:
         await asyncio.to_thread(self._write, positions)
 
-    def _write(self, positions: Mapping[TopicPartition, Position]) -> None:
+    def _free_state(self) -> GroupState:
+        """The group's state; GroupIsHeld where it has members."""
         from klog.coordination import group_states
-        from klog.coordination.committed import CommittedOffset, read
 
         state = group_states.read(self._session, self._group)
         if state.members:
@@ -127,6 +129,12 @@ class InZooKeeper:
                 f"group {self._group} has members that consume ({len(state.members)}): a mirror has one of its own",
                 hint="name another: --group NAME",
             )
+        return state
+
+    def _write(self, positions: Mapping[TopicPartition, Position]) -> None:
+        from klog.coordination.committed import CommittedOffset, read
+
+        state = self._free_state()
         fence = [state.fence] if state.version >= 0 else []
         rows = list(positions.items())
         for at in range(0, len(rows), PARTITIONS_AT_ONCE):

@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from klog.client.blocking import BlockingChannel
 from klog.coordination import committed
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import InconsistentTopicId, InvalidPartitions, UsageError
+from klog.errors import GroupIsHeld, InconsistentTopicId, InvalidPartitions, UsageError
 from klog.names import TopicPartition
 from klog.ops import mirror as mirroring
 from klog.ops.copy_side import Side
 from klog.ops.mirror import Mirror, MirroredOffset, MirrorOptions, MirrorRow, mirrored_offsets
+from klog.ops.mirror_commits import ByCoordinator, InZooKeeper, Position, open_commits
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record
@@ -345,6 +347,46 @@ def test_who_is_refused(pair: tuple[RunningBroker, RunningBroker], topic: str) -
         mirrored([source.bootstrap, source.bootstrap], target.bootstrap, once=True, topics=[topic])
     with pytest.raises(UsageError, match="no regular expression"):
         mirrored(source.bootstrap, target.bootstrap, once=True, topics=["("])
+
+
+def test_commits_of_either_way_are_the_same(pair: tuple[RunningBroker, RunningBroker], topic: str) -> None:
+    """Where ZooKeeper cannot be reached the group's coordinator is asked; it is one registry."""
+    source, _ = pair
+    create(source.bootstrap, topic)
+    one = TopicPartition(topic, 0)
+    first, second = (Position(end, "target", "id", "of", end + 1) for end in (5, 7))
+
+    async def run() -> list[dict[TopicPartition, Position]]:
+        side = await Side(source.bootstrap, "source").open()
+        found = []
+        try:
+            by_zookeeper, by_coordinator = await open_commits(side, topic), ByCoordinator(side, topic)
+            assert isinstance(by_zookeeper, InZooKeeper)
+            for writer, position in ((by_coordinator, first), (by_zookeeper, second)):
+                await side.patiently(lambda _, writer=writer, position=position: writer.write({one: position}))
+                found += [await reader.read([one]) for reader in (by_zookeeper, by_coordinator)]
+            await by_zookeeper.close()
+        finally:
+            await side.close()
+        return found
+
+    assert asyncio.run(run()) == [{one: first}, {one: first}, {one: second}, {one: second}]
+
+
+def test_a_group_that_is_in_use(pair: tuple[RunningBroker, RunningBroker], topic: str) -> None:
+    source, target = pair
+    create(source.bootstrap, topic)
+    consumer = Consumer({"bootstrap.servers": source.bootstrap, "group.id": topic, "log_level": 0})
+    try:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while not consumer.assignment():
+            assert time.monotonic() < deadline
+            consumer.poll(0.1)
+        with pytest.raises(GroupIsHeld, match="has members"):
+            mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic], group=topic)
+    finally:
+        consumer.close()
 
 
 def test_a_source_topic_that_was_made_again(pair: tuple[RunningBroker, RunningBroker], topic: str) -> None:
