@@ -374,6 +374,8 @@ class Broker:
     def _session_changed(self, state: SessionState) -> None:
         if self._stopping.is_set():
             return
+        if hasattr(self, "groups"):
+            self.groups.session_changed(state)
         if state is SessionState.SUSPENDED:
             log.warning(
                 "the connection to ZooKeeper %s is lost; serving on until the session ends", self.zookeeper.address
@@ -386,7 +388,6 @@ class Broker:
             self.fenced = NotLeader("the broker's ZooKeeper session has expired; it is registering again")
             self.tell("session-expired")
             self.office.leave()
-            self.groups.suspend()
             self.replicas.suspend(self.fenced)
             self._lost_session = True
         elif self._lost_session:

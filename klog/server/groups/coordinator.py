@@ -54,8 +54,6 @@ READERS = 4
 """Threads that ask ZooKeeper for groups; more would only wait for its one connection."""
 IDLE_S = 600.0
 """A group without members that nobody asks for is forgotten; ZooKeeper has it."""
-LOOK_AGAIN_S = 0.1
-"""While ZooKeeper is away."""
 AGAIN_S = 0.5
 """After a write whose outcome is not known: ZooKeeper has been waited for already, for a session's time-out."""
 
@@ -99,6 +97,8 @@ class Coordinator:
         self._loading: dict[str, asyncio.Task[KeptGroup]] = {}
         self._held: dict[int, SlotHolder] = {}
         """The slots that are ours, as far as we were told."""
+        self._connected = asyncio.Event()
+        self.session_changed(broker.zookeeper.state or SessionState.SUSPENDED)
 
     # --- slots --------------------------------------------------------------------------------------------------------
 
@@ -142,15 +142,23 @@ class Coordinator:
         if states:
             log.info("%d groups with members were taken over", len(states))
 
-    def suspend(self) -> None:
-        """The session has expired: other brokers may hold our slots now."""
+    def session_changed(self, state: SessionState) -> None:
+        """The session with ZooKeeper; when it has expired, other brokers may hold our slots."""
+        if state is SessionState.CONNECTED:
+            self._connected.set()
+        else:
+            self._connected.clear()
+        if state is SessionState.EXPIRED:
+            self._let_all_go()
+
+    def _let_all_go(self) -> None:
         self._held = {}
         for name in list(self._groups):
             self._let_go(name)
 
     def close(self) -> None:
         """Answer everybody that waits, and begin nothing more."""
-        self.suspend()
+        self._let_all_go()
         self.writer.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._writers.shutdown(wait=False)
@@ -447,13 +455,12 @@ class Coordinator:
 
         While the connection is lost no thread is made to wait: the few there are would be all taken.
         """
-        until_s = self.now_s + self.wait_s
-        while self.zookeeper.state is not SessionState.CONNECTED:
-            if self.now_s >= until_s:
-                raise CoordinatorNotAvailable("ZooKeeper does not answer")
-            await asyncio.sleep(LOOK_AGAIN_S)
         try:
-            return await self.broker.loop.run_in_executor(self._readers, lambda: function(*arguments))
+            async with asyncio.timeout(self.wait_s):
+                await self._connected.wait()
+                return await self.broker.loop.run_in_executor(self._readers, lambda: function(*arguments))
+        except TimeoutError:
+            raise CoordinatorNotAvailable("ZooKeeper does not answer in time") from None
         except SessionLost as error:
             raise CoordinatorNotAvailable(error.message) from error
 

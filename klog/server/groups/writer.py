@@ -100,7 +100,8 @@ class GroupWriter:
     async def _drain(self) -> None:
         loop = asyncio.get_running_loop()
         while self._queue:
-            batch, self._queue = self._queue, []
+            # Who was told meanwhile that it takes too long is not to be written late.
+            batch, self._queue = [one for one in self._queue if not one.done.done()], []
             try:
                 outcomes = await loop.run_in_executor(self._executor, self._send_all, batch)
             except Exception as error:  # the executor is shut down, or it is our fault: nobody is left waiting

@@ -1,0 +1,129 @@
+"""Groups while ZooKeeper is away or loses answers: never a false success, and everything goes on afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from klog.coordination import group_states
+from klog.coordination.connect_string import ConnectString
+from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.zookeeper import ZooKeeper
+from klog.names import TopicPartition
+from tests.broker_fixture import RunningBroker
+from tests.server.asking import create
+from tests.server.group_speaker import Speaker, assignment, code, subscription, with_speakers
+from tests.zookeeper_proxy import MULTI, ZooKeeperProxy
+
+COORDINATOR_NOT_AVAILABLE = 15
+REBALANCE_IN_PROGRESS = 27
+GROUP = "g"
+TOPIC = "clicks"
+ONE = TopicPartition(TOPIC, 0)
+SOON_S = 20.0
+
+
+@pytest.fixture
+def proxy(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperProxy]:
+    made = ZooKeeperProxy(ConnectString.parse(zookeeper.address).servers[0])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def chroot() -> str:
+    return f"/outage-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def broker(proxy: ZooKeeperProxy, chroot: str, make_broker: Callable[..., RunningBroker]) -> RunningBroker:
+    """Its ZooKeeper is behind the proxy."""
+    settings = {"zookeeper__session__timeout__ms": "8000", "offsets__commit__timeout__ms": "700"}
+    broker = make_broker(chroot=proxy.address + chroot, **settings).start()
+    create(broker.bootstrap, TOPIC)
+    return broker
+
+
+async def until(attempt: Callable[[], Awaitable[object]], wanted: object) -> None:
+    deadline = time.monotonic() + SOON_S
+    while (found := await attempt()) != wanted:
+        assert time.monotonic() < deadline, found
+
+
+def test_commits_are_refused_while_zookeeper_is_away_and_members_live_on(
+    broker: RunningBroker, proxy: ZooKeeperProxy
+) -> None:
+    async def live(member: Speaker, late: Speaker) -> None:
+        await member.live_alone(TOPIC, 0)
+        assert await member.commit({ONE: 1}) == [0]
+        with proxy.silent():
+            began = time.monotonic()
+            assert await member.commit({ONE: 2}) == [COORDINATOR_NOT_AVAILABLE]
+            assert time.monotonic() - began < 5, "within the request's time, not ZooKeeper's"
+            assert await member.heartbeat() == 0
+            late.group = "never read before"
+            assert code(await late.join()) == COORDINATOR_NOT_AVAILABLE
+            assert await member.commit({ONE: 3}) == [COORDINATOR_NOT_AVAILABLE]
+        await until(lambda: member.commit({ONE: 4}), [0])
+        assert await member.committed(ONE) == [(4, "")]
+        assert await member.heartbeat() == 0, "the generation is the same"
+
+    with_speakers(broker.bootstrap, GROUP, 2, live)
+
+
+def test_a_commit_whose_answer_is_lost_is_found_to_be_written(broker: RunningBroker, proxy: ZooKeeperProxy) -> None:
+    async def live(member: Speaker) -> None:
+        await member.live_alone(TOPIC, 0)
+        proxy.lose_answer_of(frozenset({MULTI}))
+        lost = await member.commit({ONE: 1}, "made")  # its nodes are made: a second try finds them there
+        assert lost in ([0], [COORDINATOR_NOT_AVAILABLE])
+        await until(lambda: member.commit({ONE: 2}, "set"), [0])
+        assert await member.committed(ONE) == [(2, "set")]
+
+    with_speakers(broker.bootstrap, GROUP, 1, live)
+    assert proxy.lost == 1
+
+
+def test_a_generation_whose_answer_is_lost_is_the_groups(
+    broker: RunningBroker, proxy: ZooKeeperProxy, zookeeper: ZooKeeperServer, chroot: str
+) -> None:
+    async def live(member: Speaker) -> None:
+        proxy.lose_answer_of(frozenset({MULTI}))
+        await until(lambda: _joined(member), 0)
+        assert member.generation == 1, "it was written once"
+        assert (await member.sync({member.member_id: assignment(TOPIC, 0)})).assignment == assignment(TOPIC, 0)
+        assert await member.heartbeat() == 0
+
+    with_speakers(broker.bootstrap, GROUP, 1, live)
+    assert proxy.lost == 1
+    with ZooKeeper(zookeeper.address + chroot) as registry:
+        registry.start()
+        state = group_states.read(registry, GROUP)
+    assert (state.generation, state.is_assigned, len(state.members)) == (1, True, 1)
+
+
+def test_a_generation_that_zookeeper_is_too_late_for_is_joined_again(
+    broker: RunningBroker, proxy: ZooKeeperProxy
+) -> None:
+    async def live(member: Speaker, beside: Speaker) -> None:
+        await member.live_alone(TOPIC, 0)
+        before, beside.member_id, beside.generation = member.generation, member.member_id, member.generation
+        with proxy.silent():
+            again = asyncio.create_task(member.join(subscription(TOPIC) + b"more"))
+            assert not (await asyncio.wait([again], timeout=0.3))[0], "nothing is told before it is written"
+            assert await beside.heartbeat() == REBALANCE_IN_PROGRESS
+        await again
+        await until(lambda: _joined(member), 0)
+        assert member.generation > before
+        await member.sync({member.member_id: assignment(TOPIC, 0)})
+        await until(lambda: member.commit({ONE: 5}), [0])
+
+    with_speakers(broker.bootstrap, GROUP, 2, live)
+
+
+async def _joined(member: Speaker) -> int:
+    return code(await member.join(subscription(TOPIC)))
