@@ -43,7 +43,7 @@ async def run(
     window: Window = None,
     audit_topic: AuditTopic = "klog.audit",
 ) -> Report:
-    """Count what a cluster holds by reading it, a row a window and host, and publish the counts for `audit report`.
+    """Count what a cluster holds by reading it, a row a window, and publish the counts for `audit report`.
 
     It goes on where the last run of this tier ended. Without a topic: all those that producers count.
     """

@@ -37,6 +37,7 @@ from klog.client.sending import Callback, Place, Sending, Underway
 from klog.errors import (
     BrokerNotAvailable,
     BufferFull,
+    InvalidConfig,
     KlogError,
     TimedOut,
     UsageError,
@@ -47,6 +48,8 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.1
 """How long the thread waits for news: the time in which it notices that it is to end."""
+
+HEAD_START_S = 0.01
 
 
 class Producer:
@@ -71,10 +74,10 @@ class Producer:
         ``partitioner``: a function of key and number of partitions, or one of librdkafka's by its name; without it keys
         go where Java's clients put them (murmur2), and messages without a key anywhere. ``audit``: stamp and count what
         is sent (``audit_window_ms``, ``audit_host``, ``audit_topic``). ``settings`` are Kafka's, ``_`` for ``.``, by
-        today's names or 0.8's. UsageError for those that cannot be; SurroundingsError where ZooKeeper does not answer.
+        today's names or 0.8's. InvalidConfig for those that cannot be; SurroundingsError where ZooKeeper is away.
         """
         if producer_type not in ("sync", "async"):
-            raise UsageError(f"producer_type={producer_type!r}: sync or async is wanted")
+            raise InvalidConfig(f"producer_type={producer_type!r}: sync or async is wanted")
         given = dict(settings)
         if bootstrap_servers is not None:
             given["bootstrap_servers"] = bootstrap_servers
@@ -83,10 +86,10 @@ class Producer:
         rdkafka = self._settings.librdkafka
         if zookeeper is not None:
             if "bootstrap.servers" in rdkafka:
-                raise UsageError("bootstrap_servers and zookeeper: give one of them")
+                raise InvalidConfig("bootstrap_servers and zookeeper: give one of them")
             rdkafka["bootstrap.servers"] = registered_brokers(zookeeper)
         if "bootstrap.servers" not in rdkafka:
-            raise UsageError("a producer needs bootstrap_servers='host:port,...' or zookeeper='host:port/chroot'")
+            raise InvalidConfig("a producer needs bootstrap_servers='host:port,...' or zookeeper='host:port/chroot'")
         self._auditor = None if self._settings.audit is None else Auditor(self._settings.audit)
         self._rdkafka = _open({**rdkafka, "logger": _quiet()})
         self._choice = PartitionChoice(
@@ -96,6 +99,9 @@ class Producer:
             answer_s=self._settings.answer_s,
         )
         publisher = None if self._auditor is None else AuditPublisher(self._rdkafka, self._auditor, rdkafka)
+        # librdkafka asks for its producer id when it starts, then every 500 ms; a message that is handed over in the
+        # first milliseconds disturbs the first attempt. So it gets a moment for itself.
+        self._rdkafka.poll(HEAD_START_S)
         self._end = threading.Event()
         self._room = threading.Condition()
         self._thread = threading.Thread(
@@ -252,7 +258,7 @@ def _with_key(message: Message | bytes, key: bytes | None) -> Message:
 
 
 def _open(settings: dict[str, Any]) -> Any:
-    """confluent-kafka's producer; UsageError that names every setting it does not know, or the value it refuses."""
+    """confluent-kafka's producer; InvalidConfig that names every setting it does not know, or the value it refuses."""
     try:
         return _RdKafka(settings)
     except (KafkaException, TypeError) as error:

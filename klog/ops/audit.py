@@ -144,11 +144,12 @@ async def report(
 
 
 def _chosen(ledger: Ledger, options: ReportOptions) -> list[Window]:
+    """Windows of which somebody has published anything, or in which a run has found stamps."""
     begin_ms, end_ms = _times(options.times)
     wanted = set(options.topics)
     return [
         window
-        for window in ledger.produced
+        for window in ledger.windows()
         if (not wanted or window.topic in wanted) and begin_ms <= window.start_ms < end_ms
     ]
 

@@ -101,6 +101,12 @@ def by_stamps(
                 notes.append(f"{origin.host} has not finished")
         if lacking or doubled or beyond:
             hosts.add(origin.host)
+        if lacking:
+            notes.append(f"{lacking} of {origin.host} are missing")
+        if doubled:
+            notes.append(f"{doubled} of {origin.host} are there twice")
+        if beyond and said is not None:
+            notes.append(f"{beyond} of {origin.host} are more than it has published")
         missing += lacking
         extra += doubled + beyond
     state = State.GAP if missing or extra else State.UNFINISHED if unfinished else State.OK

@@ -24,7 +24,7 @@ from klog.client.audit import PRODUCED, TOPIC, VERSION, Count, Publication
 from klog.client.producer_settings import AUDIT_WINDOW_MS
 from klog.errors import PeerError, UnknownTopicOrPartition
 from klog.names import TopicPartition
-from klog.ops.audit_tally import Origin, Tally, Window
+from klog.ops.audit_tally import NOBODY, Origin, Tally, Window
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -62,7 +62,7 @@ class Ledger:
     """Everything that the audit topic says."""
 
     window_ms: int
-    """The windows that all producers' windows fit in."""
+    """The shortest windows that those of all producers and runs fit in."""
     produced: dict[Window, dict[Origin, Produced]] = field(default_factory=dict)
     counted: dict[tuple[str, str], Counted] = field(default_factory=dict)
     """By tier and topic."""
@@ -73,9 +73,10 @@ class Ledger:
     strange: int = 0
     """Messages of the topic that could not be read."""
 
-    @property
-    def topics(self) -> list[str]:
-        return sorted({window.topic for window in self.produced} | {topic for _, topic in self.counted})
+    def windows(self) -> set[Window]:
+        """Those that producers publish, and those in which stamps were counted."""
+        stamped = {window for one in self.counted.values() for window, origin, _ in one.tally if origin != NOBODY}
+        return self.produced.keys() | stamped
 
 
 async def read_ledger(cluster: Cluster, audit_topic: str = TOPIC, *, window_ms: int | None = None) -> Ledger:
@@ -107,12 +108,14 @@ def build_ledger(values: Iterable[bytes], window_ms: int | None = None) -> Ledge
             elif read["kind"] == PRODUCED:
                 publications.append(Publication.from_json(read))
             elif read["kind"] == COUNTED:
+                int(read["window_ms"])
                 counted.append(read)
             else:
                 strange += 1
         except (ValueError, KeyError, TypeError, PeerError):
             strange += 1
-    lengths = {one.window_ms for one in publications if 0 < one.window_ms <= WINDOW_MS_MAX}
+    lengths = {one.window_ms for one in publications} | {int(one["window_ms"]) for one in counted}
+    lengths = {one for one in lengths if 0 < one <= WINDOW_MS_MAX}
     ledger = Ledger(_window_ms(lengths, window_ms), strange=strange)
     _enter_produced(ledger, publications)
     ledger.clocks = clocks_apart(publications)

@@ -42,6 +42,8 @@ async def read_ranges(cluster: Cluster, ranges: Mapping[TopicPartition, tuple[in
         stop.set()
         if not work.done():
             await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # seen: where this was cancelled nobody else asks, and asyncio would complain
 
 
 def _read(
@@ -107,6 +109,7 @@ def _settings(bootstrap: str) -> dict[str, Any]:
         "queued.min.messages": 100_000,
         "queued.max.messages.kbytes": 64 * 1024,
         "fetch.queue.backoff.ms": 5,
+        "fetch.wait.max.ms": 20,  # an end behind which nothing comes is to be told soon
         "fetch.message.max.bytes": 4 * 1024 * 1024,
         "logger": silent_logger(),
     }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ from klog.names import TopicPartition
 from klog.ops.audit import LIVE, AuditRow, moment
 from klog.ops.audit_compare import State
 from klog.ops.audit_ledger import COUNTED, Ledger, read_ledger
-from klog.ops.audit_tally import Tally, Window
+from klog.ops.audit_tally import NOBODY, Found, Origin, Tally
 from klog.ops.audit_tiers import STAMPS
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 500
 """Windows and producers in one message of the audit topic: with 200 ranges of numbers each, below a megabyte."""
+
+FINE_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class AuditRun:
-    """``read`` messages; ``rows`` a window and host."""
+    """``read`` messages; ``rows`` a window."""
 
     rows: list[AuditRow]
     read: int
@@ -76,7 +79,9 @@ async def run(
                 raise
             note(f"{topic} is not there on {cluster}")
             continue
-        tally = Tally(ledger.window_ms)
+        # Of a topic that nobody has published yet nobody knows the windows: minutes fit in most.
+        is_known = any(window.topic == topic for window in ledger.produced)
+        tally = Tally(ledger.window_ms if is_known else math.gcd(ledger.window_ms, FINE_MS))
         read += await _count(cluster, topic, spans, tally)
         total.update(tally)
         if options.publish:
@@ -153,32 +158,28 @@ def _send(bootstrap: str, audit_topic: str, key: bytes, messages: list[bytes]) -
 
 
 def _rows(tally: Tally, tier: str) -> list[AuditRow]:
-    """A row a window and host; messages without a stamp have none."""
-    counts: dict[tuple[Window, str], list[int]] = {}
-    for window, origin, found in tally:
-        count = counts.setdefault((window, origin.host), [0, 0])
-        count[0] += found.messages
-        count[1] += found.doubled
+    """A row a window; its note has the hosts' shares."""
     return [
         AuditRow(
             window.topic,
             moment(window.start_ms),
             tier,
-            messages,
+            sum(found.messages for found in origins.values()),
             None,
             None,
             State.COUNTED.value,
-            (host,) if host else (),
+            tuple(sorted({origin.host for origin in origins if origin != NOBODY})),
             STAMPS,
             tally.window_ms,
-            "; ".join(_notes(host, doubled)) or None,
+            ", ".join(_shares(origins)),
         )
-        for (window, host), (messages, doubled) in sorted(counts.items())
+        for window, origins in sorted(tally.windows.items())
     ]
 
 
-def _notes(host: str, doubled: int) -> Iterator[str]:
-    if not host:
-        yield "without a stamp"
-    if doubled:
-        yield f"{doubled} are there already"
+def _shares(origins: Mapping[Origin, Found]) -> Iterator[str]:
+    for host in sorted({origin.host for origin in origins}):
+        own = [found for origin, found in origins.items() if origin.host == host]
+        doubled = sum(found.doubled for found in own)
+        twice = f" ({doubled} are there twice)" if doubled else ""
+        yield f"{host or 'without a stamp'}: {sum(found.messages for found in own)}{twice}"

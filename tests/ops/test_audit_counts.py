@@ -192,6 +192,13 @@ def test_windows_of_different_lengths_are_put_together(lengths: list[int], wante
     assert build_ledger(values, wanted).window_ms == found
 
 
+def test_what_was_counted_in_longer_windows_makes_them_longer() -> None:
+    run = counted("live", {"0": [0, 500]}, range(5), window_ms=3 * MINUTE)
+    ledger = build_ledger([publication(A, 1, 0, count(0, 5), count(MINUTE, 5)), run])
+    assert ledger.window_ms == 3 * MINUTE
+    assert ledger.produced == {Window("t", 0): {A: Produced(10)}}
+
+
 def test_clocks_that_are_apart_show_in_the_order_of_the_log() -> None:
     hour = 3_600_000
     ahead = [Publication("p", "fast", i, 10 * i + hour, MINUTE, False, ()) for i in range(5)]

@@ -1,0 +1,57 @@
+"""``klog audit``: its exit codes, what it says, and wrong use."""
+
+from __future__ import annotations
+
+import time
+
+import klog as library
+from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog
+from tests.ops.verbs import make_topic
+
+WINDOW_MS = 10_000
+
+
+def test_a_gap_is_exit_1_and_is_named(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic)
+    own = ["--audit-topic", f"{topic}.audit", "-B", broker.bootstrap]
+    now_ms = round(time.time() * 1000)
+    start_ms = now_ms - now_ms % WINDOW_MS - 20 * WINDOW_MS
+    settings = {"audit_host": "web-1", "audit_window_ms": WINDOW_MS, "audit_topic": f"{topic}.audit"}
+    with library.Producer(bootstrap_servers=broker.bootstrap, audit=True, **settings) as producer:
+        producer.send(topic, [library.Message(b"v", timestamp=start_ms + i) for i in range(9)])
+    well = klog("audit", "report", topic, *own)
+    assert (well.code, "1 windows judged: no difference" in well.stderr) == (0, True)
+    assert klog("audit", "run", topic, *own, "-o", "json").rows[0]["messages"] == 9
+    assert klog("topic", "delete", topic, "-y", "-B", broker.bootstrap).code == 0
+    gone = klog("audit", "report", topic, *own, "-o", "json")
+    assert gone.code == 1
+    live = [row for row in gone.rows if row["tier"] == "live"]
+    assert [(row["messages"], row["missing"], row["extra"], row["state"], row["host"]) for row in live] == [
+        (0, 9, 0, "gap", ["web-1"])
+    ]
+    shown = klog("audit", "report", topic, *own, "--only-gaps")
+    assert shown.code == 1
+    assert shown.stdout.splitlines()[0].split() == ["TOPIC", "WINDOW", "TIER", "MESSAGES", "MISSING", "EXTRA", "STATE"]
+    assert "1 differ" in shown.stderr and "there is no topic" in shown.stderr
+
+
+def test_wrong_use(broker: RunningBroker, topic: str) -> None:
+    own = ["--audit-topic", f"{topic}.audit", "-B", broker.bootstrap]
+    nobody = klog("audit", "report", topic, *own, "-o", "json")
+    assert (nobody.code, nobody.error["code"]) == (1, "NOT_FOUND")
+    assert klog("audit", "run", *own).code == 1
+    assert klog("audit", "run", "--no-publish", "--publish-to", "h:1", *own).code == 2
+    assert klog("audit", "report", "--window", "0s", *own).code == 2
+    assert klog("audit", "report", "--grace", "soon", *own).code == 2
+    assert klog("audit", "report", "--from", "1-2", *own).code == 2
+    assert klog("audit", "report", "--mirror", "127.0.0.1:1", *own).code == 1
+
+
+def test_produce_takes_part(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic)
+    audit_topic = f"{topic}.audit"
+    words = ["produce", topic, "--audit", "-X", f"audit.topic={audit_topic}", "-B", broker.bootstrap]
+    assert klog(*words, input="a\nb\n").code == 0
+    said = klog("audit", "report", "--audit-topic", audit_topic, "-B", broker.bootstrap, "-o", "json")
+    assert (said.code, said.rows[0]["messages"], said.rows[0]["state"]) == (0, 2, "open")
