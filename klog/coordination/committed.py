@@ -89,10 +89,31 @@ class OffsetWriter:
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self._zookeeper = zookeeper
         self._known: set[str] = set()
+        self._absent: set[str] = set()
+        """Looked for in vain, in folders that are there."""
+
+    def prepare(self, wanted: Iterable[tuple[str, Iterable[TopicPartition]]]) -> None:
+        """Find out which nodes of these groups' partitions there are, and make the folders above them, all at once."""
+        unknown = [
+            path
+            for group, partitions in wanted
+            for topic, number in partitions
+            for path in (paths.consumer_offset(group, topic, number), paths.commit_note(group, topic, number))
+            if path not in self._known and path not in self._absent
+        ]
+        if not unknown:
+            return
+        nodes = self._zookeeper.get_many(unknown)
+        self._known.update(path for path, node in zip(unknown, nodes, strict=True) if node is not None)
+        missing = [path for path in unknown if path not in self._known]
+        folders = dict.fromkeys(path.rpartition("/")[0] for path in missing)
+        self._zookeeper.ensure_paths([folder for folder in folders if folder not in self._known])
+        self._known.update(folders)
+        self._absent.update(missing)
 
     def operations(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Operation]:
         """Two writes a partition; folders that are missing are made first, at once and for good."""
-        self._prepare(group, offsets)
+        self.prepare([(group, offsets)])
         made: list[Operation] = []
         now_ms = time.time_ns() // 1_000_000
         for partition, committed in offsets.items():
@@ -107,29 +128,16 @@ class OffsetWriter:
 
     def landed(self, operations: Iterable[Operation]) -> None:
         """These have been carried out: what they made exists now."""
-        self._known.update(one.path for one in operations if isinstance(one, Create))
+        for one in operations:
+            if isinstance(one, Create):
+                self._known.add(one.path)
+                self._absent.discard(one.path)
 
     def forget(self, group: str) -> None:
         """What is known of a group's nodes may be wrong."""
         roots = (f"{paths.consumer_offsets(group)}/", f"{paths.COMMITS}/{paths.group_node(group)}/")
         self._known = {path for path in self._known if not path.startswith(roots)}
-
-    def _prepare(self, group: str, offsets: Iterable[TopicPartition]) -> None:
-        """Know of every node whether it is there, and have the folders above it."""
-        unknown = [
-            (path, topic)
-            for topic, number in offsets
-            for path in (paths.consumer_offset(group, topic, number), paths.commit_note(group, topic, number))
-            if path not in self._known
-        ]
-        if not unknown:
-            return
-        nodes = self._zookeeper.get_many([path for path, _ in unknown])
-        self._known.update(path for (path, _), node in zip(unknown, nodes, strict=True) if node is not None)
-        for folder in sorted({path.rpartition("/")[0] for path, _ in unknown if path not in self._known}):
-            if folder not in self._known:
-                self._zookeeper.ensure_path(folder)
-                self._known.add(folder)
+        self._absent = {path for path in self._absent if not path.startswith(roots)}
 
 
 def delete(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition], fence: Sequence[Operation] = ()) -> None:

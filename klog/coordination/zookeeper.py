@@ -30,6 +30,7 @@ from kazoo.retry import KazooRetry
 from klog.coordination import multi_read
 from klog.coordination.connect_string import ConnectString, four_letter_word, mode_in
 from klog.coordination.multi_read import CHILDREN, DATA, NODES_MAX, MultiRead
+from klog.coordination.paths import ancestors
 from klog.coordination.session import FOLLOWS, SessionState
 from klog.coordination.znodes import (
     ANY_VERSION,
@@ -331,6 +332,26 @@ class ZooKeeper:
     def ensure_path(self, path: str) -> None:
         """Make a persistent node and those above it, where absent; may be repeated, so it is, until the limit."""
         self._read("ensure_path", path, lambda: self._client.ensure_path_async(path))
+
+    def ensure_paths(self, paths: Sequence[str]) -> None:
+        """As `ensure_path` of each, with two waits for all of them: what is absent is looked for, and then made."""
+        folders = dict.fromkeys(folder for path in paths for folder in (*ancestors(path), path))
+        there = self.get_many(list(folders))
+        missing = [folder for folder, node in zip(folders, there, strict=True) if node is None]
+        self._read_many("create", missing, self._make)
+
+    def _make(self, path: str) -> Any:
+        """A persistent node, or the one that another has made; requests of a session are carried out in order."""
+        result = self._client.handler.async_result()
+
+        def made(of: Any) -> None:
+            if isinstance(of.exception, kazoo_errors.NodeExistsError) or of.exception is None:
+                result.set(path)
+            else:
+                result.set_exception(of.exception)
+
+        self._client.create_async(path, b"").rawlink(made)
+        return result
 
     def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
         """All or nothing. A result an operation: path made, Stat written, None.

@@ -11,7 +11,7 @@ from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.consumers import ConsumerEntry
 from klog.coordination.group_slots import SlotHolder
 from klog.coordination.group_states import COORDINATOR, FREE, GroupState, MemberState
-from klog.coordination.zookeeper import ZooKeeper
+from klog.coordination.zookeeper import Create, SetData, ZooKeeper
 from klog.errors import BadVersion, KlogError, NodeExists, ZooKeeperError
 from klog.names import TopicPartition
 
@@ -186,3 +186,34 @@ def test_consumers_and_owners_as_0_8_has_them(registry: ZooKeeper) -> None:
     (found,) = consumers.live(registry, ["g", "nobody"])["g"]
     assert (found.subscription, found.pattern, found.session) == ({"clicks": 2}, "white_list", registry.session_id)
     assert consumers.owners(registry, ["g", "nobody"]) == {"g": {TWO: "me-0"}, "nobody": {}}
+
+
+def test_folders_are_made_with_those_above_them_whoever_makes_them_too(registry: ZooKeeper) -> None:
+    registry.create("/there/a", parents=True)
+    registry.ensure_paths(["/there/a/b", "/new/c/d", "/new/c/e", "/new"])
+    registry.ensure_paths(["/new/c/d"])
+    found = registry.children_many(["/there/a", "/new/c"])
+    assert found == [["b"], ["d", "e"]]
+
+
+def test_an_offset_writer_looks_for_many_groups_at_once_and_knows_what_it_has_made(registry: ZooKeeper) -> None:
+    writer = OffsetWriter(registry)
+    writer.prepare([("g", [ONE, TWO]), ("h", [ONE])])
+    made = writer.operations("g", {ONE: CommittedOffset(1)})
+    assert [type(one) for one in made] == [Create, Create]
+    registry.multi(made)
+    assert [type(one) for one in writer.operations("g", {ONE: CommittedOffset(2)})] == [Create, Create]
+    writer.landed(made)
+    assert [type(one) for one in writer.operations("g", {ONE: CommittedOffset(2)})] == [SetData, SetData]
+    committed.delete(registry, "g", [ONE])
+    writer.forget("g")
+    assert [type(one) for one in writer.operations("g", {ONE: CommittedOffset(2)})] == [Create, Create]
+
+
+def test_members_of_the_brokers_protocol_are_told_from_consumers(registry: ZooKeeper) -> None:
+    for name, is_member in (("member", True), ("consumer", False)):
+        entry = ConsumerEntry(name, {"t": 1}, is_member=is_member)
+        registry.create(paths.consumer_id("g", name), consumers.encode(entry), ephemeral=True, parents=True)
+    assert [one.consumer_id for one in consumers.live(registry, ["g"])["g"]] == ["consumer"]
+    everybody = consumers.live(registry, ["g"], of_members=True)["g"]
+    assert [(one.consumer_id, one.is_member) for one in everybody] == [("consumer", False), ("member", True)]

@@ -365,6 +365,20 @@ def test_a_forced_rewind_stays_although_a_member_goes_on_committing(
     assert group_states.read(registry, group).members
 
 
+def test_members_that_commit_nothing_hear_of_a_forced_rewind_too(
+    broker: RunningBroker, group: str, topic: str, registry: ZooKeeper
+) -> None:
+    async def hear(member: Speaker) -> None:
+        await member.live_alone(topic, 0)
+        wanted = {TopicPartition(topic, 0): CommittedOffset(5)}
+        await asyncio.to_thread(lambda: offset_changes.write(registry, group, wanted, force=True))
+        deadline = time.monotonic() + SOON_S
+        while await member.heartbeat() != UNKNOWN_MEMBER_ID:
+            assert time.monotonic() < deadline
+
+    with_speakers(broker.bootstrap, group, 1, hear)
+
+
 def test_a_rewind_by_a_zookeeper_era_tool_is_seen_at_once(
     broker: RunningBroker, group: str, topic: str, registry: ZooKeeper
 ) -> None:

@@ -35,9 +35,9 @@ class Committer(NamedTuple):
 class Commits:
     """Event loop only."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: Coordinator, offsets: OffsetWriter) -> None:
         self._coordinator = coordinator
-        self._offsets = OffsetWriter(coordinator.zookeeper)
+        self._offsets = offsets
 
     async def commit(
         self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]
@@ -133,6 +133,7 @@ class Commits:
                 lambda: (state.fence, *self._offsets.operations(state.group, offsets)),
                 self._offsets.landed,
                 lambda: self._offsets.forget(state.group),
+                offsets,
             )
         )
 

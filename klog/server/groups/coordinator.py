@@ -19,10 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from klog.coordination import consumers, group_states
+from klog.coordination import consumers, group_states, paths
+from klog.coordination.committed import OffsetWriter
 from klog.coordination.group_slots import SlotHolder, slot_of
 from klog.coordination.group_states import COORDINATOR, GroupState
 from klog.coordination.session import SessionState
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
     CoordinatorNotAvailable,
     GroupIsHeld,
@@ -52,6 +54,9 @@ T = TypeVar("T")
 
 READERS = 4
 """Threads that ask ZooKeeper for groups; more would only wait for its one connection."""
+LOOK_EVERY_S = 2.0
+"""How long members of a group that was changed by another's hand may go on without knowing it. They can commit nothing
+meanwhile."""
 IDLE_S = 600.0
 """A group without members that nobody asks for is forgotten; ZooKeeper has it."""
 AGAIN_S = 0.5
@@ -89,14 +94,16 @@ class Coordinator:
         self.wait_s = config.integer("offsets.commit.timeout.ms") / 1000
         self._readers = ThreadPoolExecutor(READERS, "groups-read", initializer=_leave_signals_alone)
         self._writers = ThreadPoolExecutor(1, "groups-write", initializer=_leave_signals_alone)
-        self.writer = GroupWriter(broker.zookeeper, self._writers)
-        self.commits = Commits(self)
+        offsets = OffsetWriter(broker.zookeeper)
+        self.writer = GroupWriter(broker.zookeeper, self._writers, offsets)
+        self.commits = Commits(self, offsets)
         self.operators = Operators(self)
         self.shown = Shown(self)
         self._groups: dict[str, KeptGroup] = {}
         self._loading: dict[str, asyncio.Task[KeptGroup]] = {}
         self._held: dict[int, SlotHolder] = {}
         """The slots that are ours, as far as we were told."""
+        self._looking = broker.spawn(self._keep_looking())
         self._connected = asyncio.Event()
         self.session_changed(broker.zookeeper.state or SessionState.SUSPENDED)
 
@@ -158,6 +165,7 @@ class Coordinator:
 
     def close(self) -> None:
         """Answer everybody that waits, and begin nothing more."""
+        self._looking.cancel()
         self._let_all_go()
         self.writer.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
@@ -329,6 +337,26 @@ class Coordinator:
         if self.is_kept(kept) and not is_ours:
             self.replaced(kept, state)
 
+    async def _keep_looking(self) -> None:
+        """Notice groups that an operator has written (a forced rewind), though nothing is to be written for them."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            known = {
+                name: kept.group.state.version
+                for name, kept in self._groups.items()
+                if kept.group.members and not kept.group.is_writing
+            }
+            if not known:
+                continue
+            try:
+                found = await self.ask_zookeeper(_versions, self.zookeeper, list(known))
+                for name, version in known.items():
+                    kept_now = self._groups.get(name)
+                    if kept_now is not None and found[name] != version == kept_now.group.state.version:
+                        await self.look_again(kept_now)
+            except KlogError as error:
+                log.debug("whether groups were changed by another's hand is not known: %s", error.message)
+
     async def check_way(self, kept: KeptGroup) -> None:
         """Raises GroupIsHeld while consumers that coordinate through ZooKeeper live in a group without members."""
         state = kept.group.state
@@ -465,11 +493,17 @@ class Coordinator:
             raise CoordinatorNotAvailable(error.message) from error
 
 
-def _with_members(zookeeper: Any, slots: set[int]) -> list[GroupState]:
+def _with_members(zookeeper: ZooKeeper, slots: set[int]) -> list[GroupState]:
     """The groups of these slots that members of the protocol live in."""
     names = [name for name in group_states.names(zookeeper) if slot_of(name) in slots]
     found = group_states.read_many(zookeeper, names)
     return [state for state in found.values() if state.way == COORDINATOR and state.members]
+
+
+def _versions(zookeeper: ZooKeeper, names: list[str]) -> dict[str, int]:
+    """Of the groups' nodes; -1 without one."""
+    nodes = zookeeper.get_many([paths.group(name) for name in names])
+    return {name: -1 if node is None else node.stat.version for name, node in zip(names, nodes, strict=True)}
 
 
 def _leave_signals_alone() -> None:

@@ -4,7 +4,7 @@ Strategy (group commit): while one multi is under way, what else is to be writte
 round trip and a flush of ZooKeeper's are then shared by all that came within the same few milliseconds.
 
 Every write stands behind two fences: its slot's (rule G1: nobody but the slot's holder writes) and its group's (nobody
-has changed the group since). A multi that a fence fails is sent again, a write at a time, so that each fails for its
+has changed the group since). A multi that a fence fails is sent again in halves, so that each write fails for its
 own reasons only. What was not written for a reason is looked at again and told as it is now:
 
     NotCoordinator   another broker holds the slot
@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from klog.coordination import group_states, paths
+from klog.coordination.committed import OffsetWriter
 from klog.coordination.group_slots import SlotHolder
 from klog.coordination.group_states import GroupState
 from klog.coordination.zookeeper import (
@@ -33,6 +34,7 @@ from klog.coordination.zookeeper import (
     size_bytes,
 )
 from klog.errors import BadVersion, KlogError, NodeExists, NoNode, NotCoordinator
+from klog.names import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +71,8 @@ class GroupWrite:
     landed: Callable[[Sequence[Operation]], None] = lambda _: None
     forget: Callable[[], None] = lambda: None
     """Called when something that was thought to be there is not, or the other way round."""
+    commits_in: Collection[TopicPartition] = ()
+    """Where offsets will be written: looked at for all writes of a multi at once."""
     in_doubt: Sequence[Operation] = ()
     """What was sent before, without an answer."""
     done: asyncio.Future[None] = field(default_factory=asyncio.Future)
@@ -77,8 +81,9 @@ class GroupWrite:
 class GroupWriter:
     """`write` on the event loop; ZooKeeper is asked in one thread of ``executor`` at a time."""
 
-    def __init__(self, zookeeper: ZooKeeper, executor: Executor) -> None:
+    def __init__(self, zookeeper: ZooKeeper, executor: Executor, offsets: OffsetWriter) -> None:
         self._zookeeper = zookeeper
+        self._offsets = offsets
         self._executor = executor
         self._queue: list[GroupWrite] = []
         self._draining: asyncio.Task[None] | None = None
@@ -122,6 +127,10 @@ class GroupWriter:
         outcomes: dict[GroupWrite, KlogError | None] = {}
         part: list[tuple[GroupWrite, Sequence[Operation]]] = []
         filled_bytes = filled = 0
+        try:
+            self._offsets.prepare((write.group, write.commits_in) for write in batch)
+        except KlogError as error:
+            return [error] * len(batch)
         for write in batch:
             try:
                 operations = write.prepare()
@@ -139,7 +148,7 @@ class GroupWriter:
         return [outcomes[write] for write in batch]
 
     def _send(self, part: Sequence[tuple[GroupWrite, Sequence[Operation]]]) -> dict[GroupWrite, KlogError | None]:
-        """Together if that works, else each alone."""
+        """Together if that works, else in halves, so that what fails does so alone."""
         if len(part) == 1:
             write, operations = part[0]
             return {write: self._send_one(write, operations)}
@@ -148,7 +157,8 @@ class GroupWriter:
         try:
             self._zookeeper.commit([*fences, *everything], lambda: self._stands(everything))
         except (BadVersion, NodeExists, NoNode):
-            return {write: self._send_one(write, operations) for write, operations in part}
+            half = len(part) // 2
+            return self._send(part[:half]) | self._send(part[half:])
         except KlogError as error:
             for write, operations in part:
                 write.in_doubt = operations
