@@ -27,7 +27,7 @@ class ConsumedRow:
 
     start_time: datetime
     end_time: datetime
-    fetch_size: int
+    fetch_bytes: int
     threads: int
     messages: int
     bytes: int
@@ -42,7 +42,7 @@ class ConsumedRow:
     def csv(self) -> str:
         """The line under 0.8's header."""
         return (
-            f"{csv_time(self.start_time)}, {csv_time(self.end_time)}, {self.fetch_size}, {self.bytes / MIB:.4f}, "
+            f"{csv_time(self.start_time)}, {csv_time(self.end_time)}, {self.fetch_bytes}, {self.bytes / MIB:.4f}, "
             f"{self.mib_per_s:.4f}, {self.messages}, {self.messages_per_s:.4f}"
         )
 

@@ -52,7 +52,7 @@ class LatencyRow:
     start_time: datetime
     end_time: datetime
     compression: str
-    message_size: int
+    message_bytes: int
     acks: str
     messages: int
     messages_per_s: float
@@ -71,7 +71,7 @@ class LatencyRow:
         """A line like 0.8's, which had no header for these."""
         times = (self.average_ms, self.p50_ms, self.p99_ms, self.p99_9_ms, self.max_ms)
         return (
-            f"{csv_time(self.start_time)}, {csv_time(self.end_time)}, {self.compression}, {self.message_size}, "
+            f"{csv_time(self.start_time)}, {csv_time(self.end_time)}, {self.compression}, {self.message_bytes}, "
             f"{self.messages}, {', '.join('' if one is None else f'{one:.3f}' for one in times)}"
         )
 

@@ -53,7 +53,7 @@ class ProducedRow:
     start_time: datetime
     end_time: datetime
     compression: str
-    message_size: int
+    message_bytes: int
     batch_messages: int | None
     threads: int
     acks: str
@@ -77,7 +77,7 @@ class ProducedRow:
         """The line under 0.8's header."""
         return (
             f"{csv_time(self.start_time)}, {csv_time(self.end_time)}, {CODECS[self.compression]}, "
-            f"{self.message_size}, {self.batch_messages or 0}, {self.bytes / MIB:.2f}, {self.mib_per_s:.4f}, "
+            f"{self.message_bytes}, {self.batch_messages or 0}, {self.bytes / MIB:.2f}, {self.mib_per_s:.4f}, "
             f"{self.messages}, {self.messages_per_s:.4f}"
         )
 

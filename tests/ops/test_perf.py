@@ -62,9 +62,9 @@ def test_producing_and_consuming(broker: RunningBroker, topic: str) -> None:
     got = klog("perf", "consume", topic, "--threads", 2, "-o", "json", *at)
     assert got.code == 0, got.stderr
     (row,) = got.rows
-    assert (row["messages"], row["bytes"], row["threads"], row["fetch_size"]) == (2000, 300_000, 2, 4 << 20)
+    assert (row["messages"], row["bytes"], row["threads"], row["fetch_bytes"]) == (2000, 300_000, 2, 4 << 20)
     some = klog("perf", "consume", topic, "--messages", 700, "--fetch-size", "20KB", "-o", "json", *at)
-    assert some.rows[0]["messages"] == 700 and some.rows[0]["fetch_size"] == 20_000
+    assert some.rows[0]["messages"] == 700 and some.rows[0]["fetch_bytes"] == 20_000
     more = klog("perf", "consume", topic, "--messages", 9000, *at)
     assert more.code == 0 and "only 2,000 messages" in more.stderr and "MESSAGES-PER-S" in more.stdout
 
