@@ -84,6 +84,8 @@ class Commits:
                 error = group.refuses_commit(*committer, coordinator.now_s)
                 if error is not None:
                     return error
+                if not offsets:
+                    return None
                 if committer.generation < 0:
                     await coordinator.check_way(kept)
                     if group.state.version < 0:
