@@ -81,6 +81,12 @@ async def tail(
     Without a position: on a terminal the last 10, then what comes; in a pipe, what comes. `--output jsonl` writes whole
     messages, and `klog produce -i jsonl` takes them in again.
 
+    Letters of `-f`: `%t` topic, `%p` partition, `%o` offset, `%k` key, `%s` or `%v` value, `%K` and `%S` their
+    lengths, `%R` the value's length as four bytes, `%T` time in ms, `%d{strftime[%F %T]}` time in UTC, `%h`
+    headers, `%H` how many, `%h{%k=%v }` each by a format of its own, `%e` leader epoch, `%]` high watermark, `%%`.
+    Behind `%k`, `%s` and `%v` may stand `{hex}`, `{base64}` or `{unpack[>I]}`, by Python's struct letters. Bytes
+    are written as they are, null as nothing.
+
     `-G` shares the partitions among all that read under that group's name, and goes on where the group has committed;
     where it has committed nothing, at `-o` (the end if not given). What was written is committed then, not before:
     after a crash some messages come twice, and none is left out.

@@ -12,13 +12,21 @@ from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.batch import walk
-from klog.record.records import decode_batch
+from klog.record.records import Record, decode_batch
 
 
 async def first_timestamp(
     channel: Channel, share: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | KlogError | None]:
-    """The timestamp in ms of the first message at or after each offset; None where there is none (yet).
+    """The timestamp in ms of the first message at or after each offset; None where there is none (yet)."""
+    found = await first_message(channel, share)
+    return {place: one.timestamp_ms if isinstance(one, Record) else one for place, one in found.items()}
+
+
+async def first_message(
+    channel: Channel, share: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Record | KlogError | None]:
+    """The first message at or after each offset; None where there is none (yet).
 
     A request a partition, overlapping: "at least one whole batch" is promised for the first partition of a fetch only.
     """
@@ -27,7 +35,7 @@ async def first_timestamp(
     return {partition: answer for (partition, _), answer in zip(wanted, answers, strict=True)}
 
 
-async def _one(channel: Channel, partition: TopicPartition, offset: int) -> int | KlogError | None:
+async def _one(channel: Channel, partition: TopicPartition, offset: int) -> Record | KlogError | None:
     one = {"partition": partition.partition, "fetch_offset": offset, "partition_max_bytes": 1}
     answer = await channel.request(
         codec.request(
@@ -50,9 +58,7 @@ async def _one(channel: Channel, partition: TopicPartition, offset: int) -> int 
     try:
         for position, header in walk(records):
             if header.last_offset >= offset and not header.is_control:
-                return next(
-                    (record.timestamp_ms for record in decode_batch(records, position) if record.offset >= offset), None
-                )
+                return next((record for record in decode_batch(records, position) if record.offset >= offset), None)
     except KlogError as error:
         return error
     return None

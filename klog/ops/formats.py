@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from klog.errors import UsageError
+from klog.ops.headers import Headers, HeadersOf, headers_of
 from klog.ops.jsonl import rfc3339, timestamp_of
 
 Formatter = Callable[[Any], bytes]
@@ -33,7 +34,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HINT = r"letters: %t %p %o %k %K %s %S %v{hex} %v{base64} %h %T %d{strftime[%H:%M]} %], \n; all: `man klog-tail`"
 
 
-def compile_format(text: str, watermark: Watermark = lambda topic, partition: -1) -> Formatter:
+def compile_format(
+    text: str, watermark: Watermark = lambda topic, partition: -1, headers: HeadersOf = headers_of
+) -> Formatter:
     """The function that shows a message; UsageError where the text has no % or an unknown letter."""
     if "%" not in text:
         raise UsageError(
@@ -42,14 +45,17 @@ def compile_format(text: str, watermark: Watermark = lambda topic, partition: -1
         )
     verbs: dict[str, Formatter] = {
         **_PLAIN,
+        "h": lambda message: _headers(headers(message)),
+        "H": lambda message: b"%d" % len(headers(message)),
         "]": lambda message: b"%d" % watermark(message.topic(), message.partition()),
     }
-    return _joined([_part(token, verbs, text) for token in _tokens(text, text)])
-
-
-def headers_of(message: Any) -> list[tuple[str, bytes | None]]:
-    """A message's headers, an empty list where it has none."""
-    return message.headers() or []
+    parts: list[bytes | Formatter] = []
+    for token in _tokens(text, text):
+        if isinstance(token, tuple) and token[0] == "h" and token[1] is not None:
+            parts.append(_each_header(token[1], text, headers))
+        else:
+            parts.append(_part(token, verbs, text))
+    return _joined(parts)
 
 
 # --- Reading ---
@@ -133,8 +139,6 @@ def _part(token: bytes | tuple[str, str | None], verbs: dict[str, Formatter], te
         if letter == "k":
             return lambda message: show(message.key())
         return lambda message: show(message.value())
-    if letter == "h" and modifier is not None:
-        return _each_header(modifier, text)
     if letter not in verbs:
         raise UsageError(f"-f {text!r}: %{letter} is unknown", hint=_HINT)
     if modifier is not None:
@@ -208,14 +212,14 @@ class _Header:
         return self._content
 
 
-def _each_header(form: str, text: str) -> Formatter:
+def _each_header(form: str, text: str, headers: HeadersOf) -> Formatter:
     verbs = {letter: _PLAIN[letter] for letter in "KSVR"}
     tokens = list(_tokens(form, text))
     for token in tokens:
         if isinstance(token, tuple) and token[0] not in "%ksvKSVR":
             raise UsageError(f"-f {text!r}: of a header there is no %{token[0]}, only %k %K %v %V", hint=_HINT)
     show = _joined([_part(token, verbs, text) for token in tokens])
-    return lambda message: b"".join([show(_Header(*header)) for header in headers_of(message)])
+    return lambda message: b"".join([show(_Header(*header)) for header in headers(message)])
 
 
 # --- Showing ---
@@ -225,8 +229,8 @@ def _length(content: bytes | None) -> int:
     return -1 if content is None else len(content)
 
 
-def _headers(message: Any) -> bytes:
-    return b",".join([name.encode() + b"=" + (value or b"") for name, value in headers_of(message)])
+def _headers(headers: Headers) -> bytes:
+    return b",".join([name.encode() + b"=" + (value or b"") for name, value in headers])
 
 
 def _milliseconds(message: Any) -> bytes:
@@ -247,8 +251,6 @@ _PLAIN: dict[str, Formatter] = {
     "S": lambda message: b"%d" % _length(message.value()),
     "V": lambda message: b"%d" % _length(message.value()),
     "R": lambda message: struct.pack(">i", _length(message.value())),
-    "h": _headers,
-    "H": lambda message: b"%d" % len(headers_of(message)),
     "T": _milliseconds,
     "e": _leader_epoch,
 }

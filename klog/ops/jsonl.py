@@ -18,6 +18,7 @@ from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
 from klog.errors import UsageError
+from klog.ops.headers import HeadersOf, headers_of
 
 EPOCH_DIGITS = 15
 """Milliseconds beyond the years that Python has are written as a number of at least so many digits."""
@@ -75,7 +76,8 @@ class LineWriter:
     which go into a template; those of its partition and of its time are remembered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, headers: HeadersOf = headers_of) -> None:
+        self._headers = headers
         self._heads: dict[tuple[str, int], str] = {}
         self._times: dict[int | None, str] = {}
         self._seconds: dict[int, str] = {}
@@ -84,7 +86,7 @@ class LineWriter:
         """The lines of confluent-kafka's messages, a newline behind each."""
         heads, times, lines = self._heads, self._times, list[str]()
         for message in messages:
-            key, value, headers = message.key(), message.value(), message.headers()
+            key, value, headers = message.key(), message.value(), self._headers(message)
             place = message.topic(), message.partition()
             timestamp_ms = timestamp_of(message)
             key_text, key_encoding = ("null", "null") if key is None else _json(key)

@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as Assigned
 
 from klog.errors import KlogError, TimedOut, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
+from klog.ops.headers import headers_from
 from klog.ops.jsonl import timestamp_of
 from klog.ops.sender import silent_logger
 from klog.ops.shower import Message, Shower
@@ -56,7 +57,7 @@ class Reader:
         timeout_s: float,
     ) -> None:
         """``follow``: go on behind the ends of the spans. Raises UsageError for options that make no sense."""
-        self._shower = Shower(options, self._watermark)
+        self._shower = Shower(options, self._watermark, headers_from(bootstrap, timeout_s))
         self._options = options
         self._spans = spans
         self._sink = sink

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.errors import UsageError
 from klog.ops.formats import Watermark, compile_format
+from klog.ops.headers import HeadersOf, headers_of
 from klog.ops.jsonl import LineWriter
 
 if TYPE_CHECKING:
@@ -22,14 +23,21 @@ Search = Callable[[bytes], object]
 class Shower:
     """Shows messages as the options say."""
 
-    def __init__(self, options: TailOptions, watermark: Watermark = lambda topic, partition: -1) -> None:
+    def __init__(
+        self,
+        options: TailOptions,
+        watermark: Watermark = lambda topic, partition: -1,
+        headers: HeadersOf = headers_of,
+    ) -> None:
         """Raises UsageError for a format or a regular expression that is none."""
         self._in_value = compile_search(options.grep, "--grep") if options.grep is not None else None
         self._in_key = compile_search(options.grep_key, "--grep-key") if options.grep_key is not None else None
         if options.format is not None:
-            self._show: Callable[[list[Message]], bytes] = _formatted(compile_format(options.format, watermark))
+            self._show: Callable[[list[Message]], bytes] = _formatted(
+                compile_format(options.format, watermark, headers)
+            )
         elif options.output == "jsonl":
-            self._show = LineWriter().lines
+            self._show = LineWriter(headers).lines
         else:
             self._show = _values
 

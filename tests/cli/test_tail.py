@@ -9,9 +9,12 @@ import signal
 import subprocess
 import time
 
+import crc32c
 import pytest
 from confluent_kafka import Producer
 
+from bench.wire import BATCH_HEADER, BATCH_PREFIX_BYTES, CRC_FROM, Connection
+from klog.record.records import varint
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import KLOG, ROOT, started
 from tests.cli.runner import klog
@@ -72,6 +75,30 @@ def test_bytes_that_are_no_text_in_every_form(at: list[str], any_bytes: str) -> 
         assert [decoded(row, "key"), decoded(row, "value")] == [key, value]
         assert [(one["key"], decoded(one, "value", "encoding")) for one in row["headers"]] == headers
     assert [row["value_encoding"] for row in rows] == ["utf-8", "base64", None, "utf-8", "utf-8"]
+
+
+def test_names_of_headers_that_are_no_text(broker: RunningBroker, at: list[str], topic: str) -> None:
+    """No client of ours sends them: a batch of two messages is made by hand, the second one's header is bytes."""
+    assert klog("topic", "create", topic, "-p", "1", *at).code == 0
+    records = b""
+    for number, name in enumerate((b"good", b"b\xffd")):
+        body = b"\0\0" + varint(number) + varint(-1) + varint(1) + b"v" + varint(1) + varint(len(name)) + name
+        body += varint(1) + b"x"
+        records += varint(len(body)) + body
+    now_ms = int(time.time() * 1000)
+    length = BATCH_HEADER.size - BATCH_PREFIX_BYTES + len(records)
+    batch = bytearray(BATCH_HEADER.pack(0, length, -1, 2, 0, 0, 1, now_ms, now_ms, -1, -1, -1, 2) + records)
+    batch[17:21] = crc32c.crc32c(memoryview(batch)[CRC_FROM:]).to_bytes(4, "big")
+    with Connection(int(broker.bootstrap.split(":")[1])) as connection:
+        connection.send(connection.produce_frame(topic, [(0, bytes(batch))]))
+        connection.produce_answer()
+    every = [topic, "-o", "start", "-e", *at]
+    assert shown(*every) == b"v\nv\n"
+    assert shown(*every, "-f", r"%h %H\n") == "good=x 1\nb\ufffdd=x 1\n".encode()
+    rows = [json.loads(line) for line in shown(*every, "--output", "jsonl").splitlines()]
+    assert [row["headers"] for row in rows] == [
+        [{"key": name, "value": "x", "encoding": "utf-8"}] for name in ("good", "b\ufffdd")
+    ]
 
 
 def decoded(row: dict[str, str | None], name: str, encoding: str | None = None) -> bytes | None:
