@@ -210,16 +210,28 @@ def _versions(
     missing = [path for path, node in found.items() if node is None]
     for folder in {path.rpartition("/")[0] for path in missing}:
         _ensure(zookeeper, folder)
-    for path in missing:
-        try:
-            zookeeper.create(path, entries.encode({"version": 1}))
-        except NodeExists:
-            pass
+    _make(zookeeper, missing)
     again = zookeeper.get_many(beside) if missing else [found[path] for path in beside]
     versions = {one: node.stat.version for one, node in zip(names, again, strict=True) if node is not None}
     if len(versions) < len(names):
         raise OwnershipConflict(f"group {group!r}: a topic goes while its partitions are claimed")
     return versions, ours
+
+
+def _make(zookeeper: ZooKeeper, missing: Sequence[str]) -> None:
+    """Claims that nobody has had yet; others may be making the same."""
+    first = entries.encode({"version": 1})
+    for batch in _batches(zookeeper, [[Create(path, first)] for path in missing]):
+        try:
+            zookeeper.multi(batch)
+        except NodeExists:
+            for one in batch:
+                try:
+                    zookeeper.create(one.path, first)
+                except NodeExists:
+                    pass
+        except NoNode:
+            pass  # its topic goes; whoever reads the version finds none
 
 
 def _ensure(zookeeper: ZooKeeper, folder: str) -> None:

@@ -212,6 +212,32 @@ def test_a_second_consumer_takes_its_share_over_and_nothing_is_repeated(
     assert readings[1].messages
 
 
+@pytest.mark.parametrize("is_done_in_time", [True, False])
+def test_a_message_in_hand_when_its_partition_goes_to_another(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer], is_done_in_time: bool
+) -> None:
+    """It gets a moment to be done; then it counts as done. Either way it does not come again."""
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, numbered(3))
+    # The later one has the partition: threads are sorted by name.
+    first = make_consumer(consumer_id="b", auto_commit_interval_ms=3_600_000)
+    (stream,) = first.create_message_streams(topic)
+    assert next(stream).value == b"0"
+    second = make_consumer(consumer_id="a")
+    (other,) = second.create_message_streams(topic) if not is_done_in_time else (None,)
+    if other is None:
+        more = Reading([stream])  # asks for the next message: the first is done
+        assert more.wait_for(2) == [b"1", b"2"]
+        (other,) = second.create_message_streams(topic)
+        send(broker.bootstrap, topic, b"3\n")
+        assert next(other).value == b"3"
+        assert more.values == [b"1", b"2"]
+    else:
+        assert next(other).value == b"1"
+        with pytest.raises(NotOwned):
+            first.commit_offsets({(topic, 0): 0})
+
+
 def test_offsets_that_the_user_commits(
     broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer], registry: ZooKeeper
 ) -> None:

@@ -171,11 +171,15 @@ def test_without_zookeeper_nothing_is_said_to_be_written(
 
 
 def test_many_partitions_take_more_than_one_multi(zk: ZooKeeper) -> None:
-    topics.create(zk, "wide", {number: [1] for number in range(1000)}, {}, [])
+    topics.create(zk, "wide", {number: [1] for number in range(1500)}, {}, [])
     me = enter(zk, "me")
-    wanted = {TopicPartition("wide", number): f"{me}-0" for number in range(1000)}
+    wanted = {TopicPartition("wide", number): f"{me}-0" for number in range(1500)}
     owned = claims.claim(zk, GROUP, me, wanted, {})
-    assert len(owned) == 1000
+    assert len(owned) == 1500
     assert claims.commit(zk, GROUP, OffsetWriter(zk), owned, dict.fromkeys(owned, 3)) == set()
     assert claims.release(zk, GROUP, OffsetWriter(zk), owned, {}) == set()
+    zk.create(paths.consumer_owner(GROUP, "wide", 1499), b"another-0", ephemeral=True)
+    with pytest.raises(OwnershipConflict):
+        claims.claim(zk, GROUP, me, wanted, {})
+    zk.delete(paths.consumer_owner(GROUP, "wide", 1499))
     assert set(committed.read(zk, GROUP).values()) and consumers.owners(zk, [GROUP])[GROUP] == {}
