@@ -12,6 +12,7 @@ from klog.client.blocking import error_of
 from klog.errors import (
     BufferFull,
     CannotConnect,
+    InvalidConfig,
     KlogError,
     MessageTooLarge,
     TimedOut,
@@ -71,7 +72,7 @@ def may_be_in_the_log(error: KafkaError) -> bool:
     return error.code() not in _NOT_IN_THE_LOG
 
 
-def refused_settings(settings: Mapping[str, Any], error: Exception) -> UsageError:
+def refused_settings(settings: Mapping[str, Any], error: Exception) -> InvalidConfig:
     """Every name that librdkafka does not know, or the value it refuses; it names one a time itself."""
     unknown: list[str] = []
     left = dict(settings)
@@ -88,6 +89,8 @@ def refused_settings(settings: Mapping[str, Any], error: Exception) -> UsageErro
             error = next_one
     if unknown:
         named = ", ".join(sorted(unknown))
-        return UsageError(f"a producer has no setting {named}", hint="Kafka's names, of today or of 0.8, with _ for .")
+        return InvalidConfig(
+            f"a producer has no setting {named}", hint="Kafka's names, of today or of 0.8, with _ for ."
+        )
     said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-    return UsageError(f"librdkafka refuses a setting: {said}")
+    return InvalidConfig(f"librdkafka refuses a setting: {said}")
