@@ -29,7 +29,6 @@ from klog.names import TopicPartition
 if TYPE_CHECKING:
     from klog.client.asks import Measured
     from klog.client.cluster import Cluster
-    from klog.coordination.committed import CommittedOffset
     from klog.coordination.zookeeper import ZooKeeper
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,7 +41,7 @@ class LagRow:
     """A group in a partition; a sum over partitions where ``partition``, ``topic`` or ``group`` is None.
 
     ``owner`` reads the partition now. ``current_offset`` is None where nothing is committed; of a topic that is not
-    there any more all else is None. ``time``: when it was looked.
+    there any more all else is None. ``committed``: when it was; ``time``: when it was looked.
     """
 
     group: str | None
@@ -56,7 +55,6 @@ class LagRow:
     lag_ms: int | None
     owner: str | None
     committed: datetime | None = field(default=None, metadata={"wide": True})
-    metadata: str | None = field(default=None, metadata={"wide": True})
     time: datetime | None = field(default=None, metadata={"wide": True})
     error: str | None = None
     message: str | None = None
@@ -74,10 +72,17 @@ class LagRow:
         return self.partition is not None and self.log_end_offset is None and self.error is None
 
 
+class Written(NamedTuple):
+    """A committed offset, and when its node was written."""
+
+    offset: int
+    written_ms: int
+
+
 class Position(NamedTuple):
     """Where a group stands in a partition, as the registry has it."""
 
-    committed: CommittedOffset | None
+    committed: Written | None
     owner: str | None
 
 
@@ -123,24 +128,40 @@ async def lag(
 
 def read_positions(zookeeper: ZooKeeper, wanted: Sequence[str] = (), topics: Collection[str] = ()) -> Positions:
     """Where these groups, or all, stand: what they have committed, and own, in these topics, or all. In a thread."""
-    from klog.coordination import committed
     from klog.ops import groups
 
     if wanted:
         groups.check_known(zookeeper, wanted)
     names = list(dict.fromkeys(wanted)) or groups.names(zookeeper)
-    offsets = committed.read_many(zookeeper, dict.fromkeys(names))
+    offsets = _offsets(zookeeper, names)
     read = groups.read_each(zookeeper, names)
-    # Whose nodes cannot be read has a lag all the same; `klog group list` says what is wrong with it.
-    owners = {name: {} if isinstance(group, ZooKeeperError) else group.readers for name, group in read.items()}
-    return {
-        group: {
-            name: Position(offsets[group].get(name), owners[group].get(name))
-            for name in sorted(offsets[group].keys() | owners[group].keys())
+    positions: dict[str, dict[TopicPartition, Position]] = {}
+    for group in names:
+        found = read[group]
+        # Whose nodes cannot be read has a lag all the same; `klog group list` says what is wrong with it.
+        owners = {} if isinstance(found, ZooKeeperError) else found.readers
+        positions[group] = {
+            name: Position(offsets[group].get(name), owners.get(name))
+            for name in sorted(offsets[group].keys() | owners.keys())
             if not topics or name.topic in topics
         }
-        for group in names
-    }
+    return positions
+
+
+def _offsets(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[TopicPartition, Written]]:
+    """All that these groups have committed.
+
+    The plain numbers alone: what stands beside them in notes is no part of the lag, and as much to read again.
+    """
+    from klog.coordination import committed, paths
+
+    places = [(group, name) for group, some in committed.names(zookeeper, groups).items() for name in some]
+    nodes = zookeeper.get_many([paths.consumer_offset(group, *name) for group, name in places])
+    found: dict[str, dict[TopicPartition, Written]] = {group: {} for group in groups}
+    for (group, name), node in zip(places, nodes, strict=True):
+        if node is not None and node.data.lstrip(b"-").isdigit():  # any tool may have written a node
+            found[group][name] = Written(int(node.data), node.stat.modified_ms)
+    return found
 
 
 async def _measure(
@@ -207,8 +228,7 @@ def _row(
         unread.bytes if unread is not None else None,
         lag_ms,
         place.owner,
-        _moment(place.committed.commit_ms) if place.committed is not None and place.committed.commit_ms else None,
-        place.committed.metadata if place.committed is not None else None,
+        _moment(place.committed.written_ms) if place.committed is not None else None,
         _moment(now_ms),
         *((answer.code, answer.message) if isinstance(answer, KlogError) else (None, None)),
     )
@@ -282,7 +302,9 @@ def in_words(rows: Sequence[LagRow]) -> str:
     groups = len({row.group for row in rows})
     waited = f", the oldest waiting for {_duration(whole.lag_ms)}" if whole.lag_ms else ""
     behind = "unknown" if whole.lag is None else f"{whole.lag:,} messages, {whole.lag_bytes or 0:,} bytes{waited}"
-    return f"{groups} group{'s' if groups != 1 else ''}, {len(rows)} partitions; lag: {behind}"
+    silent = sum(row.error is not None for row in rows)
+    missing = f"; {silent} partitions could not be asked" if silent else ""
+    return f"{groups} group{'s' if groups != 1 else ''}, {len(rows)} partitions; lag: {behind}{missing}"
 
 
 def remarks(rows: Sequence[LagRow]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import bars
+from bench import bars, group_lag
 from bench.workloads import WORKLOADS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -47,3 +47,9 @@ def test_smoke_of_three_brokers(tmp_path: Path) -> None:
         if bar.of == bars.KLOG_3 and bar.against is None:
             assert f"| {bar.workload} |" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lag_of_many_groups(tmp_path: Path) -> None:
+    found = group_lag.measure(tmp_path / "klog", groups=3, partitions=4, rounds=1)
+    assert (found["groups"], found["partitions"]) == (3, 4)
+    assert isinstance(found["median_s"], float)

@@ -222,3 +222,4 @@ def test_a_sum_over_what_could_not_be_asked_has_failed() -> None:
     assert (group.group, group.lag, group.error) == ("b", 7, "LEADER_NOT_AVAILABLE")
     assert whole.error == "LEADER_NOT_AVAILABLE"
     assert group_lag.lagging([failed]) == [failed]
+    assert group_lag.in_words([*ROWS, failed]).endswith("waiting for 900ms; 1 partitions could not be asked")
