@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from klog.coordination.group_states import COORDINATOR, GroupState, MemberState
+from klog.errors import ZooKeeperError
 from klog.server.groups import machine
 from klog.server.groups.acts import Limits
 from klog.server.groups.group import NEW_MEMBER_S, PENDING_S, Group
@@ -419,6 +420,30 @@ def test_nobody_waits_for_a_write_in_doubt_and_what_was_written_counts() -> None
     world.write_ends()
     assert world.group.generation == 1
     assert world.joined(world.join("m1")).generation == 1, "it was the generation's member all the while"
+
+
+def test_a_generation_that_cannot_be_written_is_refused_and_tried_again_when_they_come_again() -> None:
+    world = GroupWorld(instant=False)
+    first, second = world.join(), world.join()
+    world.writing = None
+    world.do(world.group.write_failed(ZooKeeperError("it is too large"), world.now_s))
+    assert world.refused(first) == world.refused(second) == -1
+    again = world.join("m1")
+    world.write_ends()
+    assert world.joined(again).generation == 1
+
+
+def test_an_assignment_that_cannot_be_written_is_refused_to_all_that_wait() -> None:
+    world = GroupWorld(instant=False)
+    world.join()
+    world.write_ends()
+    waiting = world.sync("m1", 1, {"m1": b"a"})
+    world.writing = None
+    world.do(world.group.write_failed(ZooKeeperError("it is too large"), world.now_s))
+    assert world.refused(waiting) == -1
+    again = world.sync("m1", 1, {"m1": b"less"})
+    world.write_ends()
+    assert world.synced(again) == b"less"
 
 
 def test_a_group_that_another_hand_has_emptied_tells_its_members() -> None:

@@ -20,9 +20,10 @@ from klog.ops import offset_changes
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create
+from tests.server.asking import create
 from tests.server.group_speaker import Speaker, assignment, code, subscription, with_speakers
 
+UNKNOWN_SERVER_ERROR = -1
 UNKNOWN_TOPIC_OR_PARTITION = 3
 OFFSET_METADATA_TOO_LARGE = 12
 ILLEGAL_GENERATION = 22
@@ -409,6 +410,9 @@ def test_groups_are_there_after_the_broker_was_killed(make_broker: Callable[...,
 
     before = with_speakers(broker.bootstrap, "g", 1, live)
     broker.kill()
+    with ZooKeeper(broker.zookeeper) as registry:
+        registry.start()
+        registry.create(paths.group("garbage"), b"no JSON")
     broker.start()
 
     async def go_on(member: Speaker) -> None:
@@ -418,9 +422,12 @@ def test_groups_are_there_after_the_broker_was_killed(make_broker: Callable[...,
             assert time.monotonic() < deadline, "the slots were never given out"
             await asyncio.sleep(0.02)
         assert told == 0
+        member.group = "garbage"
+        assert code(await member.join()) == UNKNOWN_SERVER_ERROR, "one that cannot be read is nobody else's harm"
+        member.group, member.member_id, member.generation = "g", before.member_id, before.generation
         assert (await member.sync()).assignment == assignment(name, 0)
         assert await member.committed(one) == [(8, "kept")]
         assert await member.commit({one: 9}) == [0]
 
     with_speakers(broker.bootstrap, "g", 1, go_on)
-    assert ask(broker.bootstrap, ApiKey.LIST_GROUPS, 0).groups[0].group_id == "g"
+    broker.wait_for_log("group 'garbage' cannot be coordinated")

@@ -135,11 +135,16 @@ class Coordinator:
 
     async def _take_over(self, slots: set[int]) -> None:
         """Keep the groups that have members: their sessions run, and their entries in 0.8's registry are to be ours."""
-        try:
-            states = await self.ask_zookeeper(_with_members, self.zookeeper, slots)
-        except KlogError as error:
-            log.warning("the groups of %d slots are read when they are asked for: %s", len(slots), error.message)
-            return
+        while True:
+            try:
+                states = await self.ask_zookeeper(_with_members, self.zookeeper, slots)
+                break
+            except KlogError as error:
+                log.warning("the groups of %d slots are not read yet: %s", len(slots), error.message)
+                await asyncio.sleep(AGAIN_S)
+                slots = slots & self.slots
+                if not slots:
+                    return
         for state in states:
             if state.group not in self._groups and state.group not in self._loading:
                 try:
@@ -496,7 +501,19 @@ class Coordinator:
 def _with_members(zookeeper: ZooKeeper, slots: set[int]) -> list[GroupState]:
     """The groups of these slots that members of the protocol live in."""
     names = [name for name in group_states.names(zookeeper) if slot_of(name) in slots]
-    found = group_states.read_many(zookeeper, names)
+    try:
+        found = group_states.read_many(zookeeper, names)
+    except SessionLost:
+        raise
+    except ZooKeeperError:  # one of them is not to be read: the others' members are not to suffer for it
+        found = {}
+        for name in names:
+            try:
+                found[name] = group_states.read(zookeeper, name)
+            except SessionLost:
+                raise
+            except ZooKeeperError as error:
+                log.error("group %r cannot be coordinated: %s", name, error.message)
     return [state for state in found.values() if state.way == COORDINATOR and state.members]
 
 
