@@ -15,8 +15,9 @@ Theory
 
 Two copiers of one source
     cannot double anything, but they would take turns for ever. A writer's name begins with the time at which it
-    started; the broker tells whoever finds the end moved who moved it; the younger of the two gives up (`Fenced`).
-    What a dead one had under way arrives at most once, so the first time is forgiven.
+    started; the broker tells whoever finds the end moved who moved it, and refuses the younger one where the older is
+    alive; the younger of the two gives up (`Fenced`). What a dead one had under way arrives at most once, so the first
+    time is forgiven.
 
 Event loop only.
 """
@@ -36,6 +37,7 @@ from klog.client.cluster import Cluster
 from klog.errors import (
     EndMoved,
     InconsistentTopicId,
+    InvalidProducerEpoch,
     KlogError,
     LeaderNotAvailable,
     OffsetOutOfRange,
@@ -279,6 +281,9 @@ class ExactTarget:
                     return False
                 if log.ends[source] == before_end:
                     await asyncio.sleep(PAUSE_S)  # what is in the way is not committed yet, or will never be
+                continue
+            if error.wire == InvalidProducerEpoch.wire:
+                self._count_conflict(log, source, str(one.writer))
                 continue
             if error.wire == InconsistentTopicId.wire:
                 raise _made_again(log)

@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from klog.client.blocking import BlockingChannel
+from klog.client.cluster import Cluster
 from klog.coordination import committed
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIsHeld, InconsistentTopicId, InvalidPartitions, UsageError
@@ -25,7 +26,7 @@ from klog.names import TopicPartition
 from klog.ops import mirror as mirroring
 from klog.ops.copy_side import Side
 from klog.ops.mirror import Mirror, MirroredOffset, MirrorOptions, MirrorRow, mirrored_offsets
-from klog.ops.mirror_commits import ByCoordinator, InZooKeeper, Position, open_commits
+from klog.ops.mirror_commits import ByCoordinator, Commits, InZooKeeper, Position, open_commits
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record
@@ -172,7 +173,7 @@ def test_two_at_once(
     try:
         with mirror_process(*words) as older:
             deadline = time.monotonic() + ENDS_WITHIN_S
-            while not _messages(target.bootstrap, topic):
+            while _messages(target.bootstrap, topic) < 1:
                 assert time.monotonic() < deadline, older.end()
                 time.sleep(0.05)
             with mirror_process(*words) as younger:
@@ -363,7 +364,11 @@ def test_commits_of_either_way_are_the_same(pair: tuple[RunningBroker, RunningBr
             by_zookeeper, by_coordinator = await open_commits(side, topic), ByCoordinator(side, topic)
             assert isinstance(by_zookeeper, InZooKeeper)
             for writer, position in ((by_coordinator, first), (by_zookeeper, second)):
-                await side.patiently(lambda _, writer=writer, position=position: writer.write({one: position}))
+
+                async def write(_: Cluster, writer: Commits = writer, position: Position = position) -> None:
+                    await writer.write({one: position})
+
+                await side.patiently(write)
                 found += [await reader.read([one]) for reader in (by_zookeeper, by_coordinator)]
             await by_zookeeper.close()
         finally:

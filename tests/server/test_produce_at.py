@@ -10,6 +10,7 @@ from klog.errors import (
     EndMoved,
     FencedLeaderEpoch,
     InconsistentTopicId,
+    InvalidProducerEpoch,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
@@ -169,6 +170,28 @@ def test_a_source_is_in_its_own_way_alone(broker: RunningBroker, topic: str) -> 
     for wrong in (of_a.end_offset - 1, of_b.end_offset + 1):
         assert error(produce_at(broker.bootstrap, one(topic, wrong, epoch, source="a"))[0]) == EndMoved.wire
     assert error(produce_at(broker.bootstrap, one(topic, of_a.end_offset, epoch, source="a"))[0]) == 0
+
+
+def test_of_two_writers_of_a_source_the_younger_is_refused(broker: RunningBroker, topic: str) -> None:
+    """Once for each time that the older has asked in vain: also where the younger is faster every time."""
+    create(broker.bootstrap, topic)
+    epoch, _ = facts(broker.bootstrap, topic)
+
+    def by(writer: str, end: int) -> Any:
+        return produce_at(broker.bootstrap, one(topic, end, epoch, source="a", writer=writer))[0]
+
+    first = by("2-younger", 0)
+    assert error(first) == 0
+    lost = by("1-older", 0)
+    assert (error(lost), lost.writer) == (EndMoved.wire, "2-younger")
+    refused = by("2-younger", first.end_offset)
+    assert (error(refused), refused.writer) == (InvalidProducerEpoch.wire, "1-older")
+    again = by("2-younger", first.end_offset)  # the older one may have died meanwhile
+    assert error(again) == 0
+    won = by("1-older", again.end_offset)
+    assert error(won) == 0
+    lost = by("2-younger", again.end_offset)
+    assert (error(lost), lost.writer) == (EndMoved.wire, "1-older")
 
 
 def test_stock_clients_do_not_see_it(broker: RunningBroker) -> None:

@@ -9,7 +9,10 @@ Behaviour
     Copiers name the source whose messages they append, and are in the way of the same source alone: else a busy
     producer, or a second source, would keep them from ever finding the end where they have seen it. The leader
     remembers for each source where its last append ended, and an append is made where that is not behind the expected
-    end. Of what was there before it began to remember it knows nothing: an expected end below that is not good enough.
+    end. Of two writers of one source the older is to go on (their names are compared as texts): the younger, which may
+    well be the faster one, is refused once, with INVALID_PRODUCER_EPOCH, whenever the older has asked in vain.
+
+    Of what was there before it began to remember a leader knows nothing: an expected end below that is not good enough.
 
     The leader's epoch must be the one that the writer knows, and so must the topic's id, where one is given: a topic
     that was deleted and made again may well end at the same offset.
@@ -30,6 +33,7 @@ from klog.errors import (
     EndMoved,
     FencedLeaderEpoch,
     InconsistentTopicId,
+    InvalidProducerEpoch,
     KlogError,
     NotEnoughReplicas,
     RequestTimedOut,
@@ -54,25 +58,38 @@ class _Sources:
         self.floor = end
         """Of what was appended below it nothing is known."""
         self._last: dict[str, tuple[int, str]] = {}
+        self._contested: dict[str, str] = {}
+        """The older writer that has lately found its source's end moved by a younger one."""
 
     def check(self, asked: Any, end: int) -> None:
-        """EndMoved unless the writer has seen all that could be its own."""
+        """EndMoved unless the writer has seen all that could be its own.
+
+        InvalidProducerEpoch where an older writer of the same source is alive too, for it has asked in vain since this
+        one appended.
+        """
+        older = self._contested.pop(asked.source, None)
+        if older is not None and older < asked.writer:
+            raise InvalidProducerEpoch(f"{asked.source} is copied by an older writer as well")
         expected = asked.expected_end
         if expected == end:
             return
-        last, _ = self._last.get(asked.source, (-1, ""))
+        last, writer = self._last.get(asked.source, (-1, ""))
         if not asked.source or not max(self.floor, last) <= expected <= end:
+            if asked.source and expected < last and asked.writer < writer:
+                self._contested[asked.source] = asked.writer
             raise EndMoved(f"{asked.topic}-{asked.partition_index} ends at {end}, not at {expected}")
 
     def appended(self, source: str, end: int, writer: str) -> None:
         self._last.pop(source, None)
         self._last[source] = end, writer
         if len(self._last) > SOURCES_MAX:
-            forgotten, _ = self._last.pop(next(iter(self._last)))
-            self.floor = max(self.floor, forgotten)
+            silent = next(iter(self._last))
+            self.floor = max(self.floor, self._last.pop(silent)[0])
+            self._contested.pop(silent, None)
 
     def writer(self, source: str) -> str:
-        return self._last.get(source, (-1, ""))[1]
+        """Who is in the way of others: the older one that lives, or else who appended last."""
+        return self._contested.get(source) or self._last.get(source, (-1, ""))[1]
 
 
 _SOURCES: WeakKeyDictionary[Partition, _Sources] = WeakKeyDictionary()
