@@ -35,6 +35,8 @@ GRACE_S = 1.0
 """How long a partition that is another's waits for the message in hand to be done."""
 PENDING_RETRY_S = 0.2
 """Between two attempts to begin with a partition that has no leader yet."""
+EVICTED_PAUSE_S = 1.0
+"""Who is taken out once comes back at once; who is taken out again and again does not flood the registry."""
 ENDS_TIMEOUT_S = 1.0
 """Less than any lease: what is not answered is asked again in the next round."""
 CONFIRMS_A_SESSION = 4
@@ -169,6 +171,7 @@ class Keeper:
 
     def _run(self) -> None:
         first_until = time.monotonic() + self._settings.connection_timeout_ms / 1000
+        evicted = float("-inf")
         try:
             while not self._is_stopping:
                 try:
@@ -176,6 +179,10 @@ class Keeper:
                 except Evicted as error:
                     _log.warning("%s; it enters again", error.message)
                     self._is_expired = True
+                    if time.monotonic() - evicted < EVICTED_PAUSE_S:
+                        with self._wakeup:
+                            self._wakeup.wait_for(lambda: self._is_stopping, EVICTED_PAUSE_S)
+                    evicted = time.monotonic()
                 except ZooKeeperError as error:
                     is_first = not self._first_done.is_set()
                     if is_first and not (isinstance(error, SessionLost) and time.monotonic() < first_until):
