@@ -32,11 +32,16 @@ def test_three_clients_in_one_group_while_everybody_dies(
         group.wait_settled(first)
         group.wait_for_commits()
         record_property("s_to_first_record", round(first.first_record_s, 3))
-        second = group.member("kafka-python")
-        group.wait_settled(first, second)
+        second = group.join("kafka-python", first)
         third = group.member("aiokafka")
         group.wait_settled(first, second, third)
         group.wait_for_commits()
+
+        # A member dies. It is kafka-python, which does not outlive a broker: of a request that is under way to one that
+        # dies, version 3.0.12 now and then learns nothing, and fetches nothing any more.
+        second.kill()
+        took_s = group.wait_settled(first, third)
+        record_property("s_member_killed_beyond_session", round(took_s - SESSION_MS / 1000, 3))
 
         # The coordinator dies, and comes back: nobody loses a partition, and commits go on.
         generation, victim = group.generation, coordinator(three, group.name)
@@ -46,11 +51,7 @@ def test_three_clients_in_one_group_while_everybody_dies(
         group.wait_for_commits()
         assert group.generation == generation, f"nobody came or went\n{group.story()}"
 
-        # A member dies, and another hangs, with a commit to make that has been overtaken when it wakes.
-        second.kill()
-        record_property(
-            "s_member_killed_beyond_session", round(group.wait_settled(first, third) - SESSION_MS / 1000, 3)
-        )
+        # A member hangs, with a commit to make that has been overtaken when it wakes.
         third.hang()
         group.wait_settled(first)
         group.wait_for_commits()
