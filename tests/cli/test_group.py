@@ -22,6 +22,7 @@ from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
 from tests.cli.runner import Ran, klog
 from tests.ops.group_registry import commit, enter, join, member, registry_of
+from tests.ops.verbs import make_topic, send
 
 
 @pytest.fixture
@@ -36,10 +37,12 @@ def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
 
 
 @pytest.fixture
-def group(at: list[str], registry: ZooKeeper, topic: str) -> str:
-    """A group that has read 4 of 30 messages of two partitions, all of them in the first."""
-    assert klog("topic", "create", topic, "-p", "2", *at).code == 0
-    assert klog("produce", topic, "-p", "0", *at, input="".join(f"m{number}\n" for number in range(30))).code == 0
+def group(broker: RunningBroker, registry: ZooKeeper, topic: str) -> str:
+    """A group that has read 4 of 30 messages of two partitions, all of them in one batch of the first."""
+    make_topic(broker.bootstrap, topic, 2)
+    one_batch = {"batch.num.messages": "30", "linger.ms": "5000"}
+    lines = "".join(f"m{number}\n" for number in range(30)).encode()
+    assert send(broker.bootstrap, topic, lines, partition=0, librdkafka=one_batch).messages == 30
     commit(registry, f"{topic}-g", {TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 0})
     return f"{topic}-g"
 
