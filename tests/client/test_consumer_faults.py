@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 import time
 from collections import defaultdict
@@ -19,7 +20,7 @@ from klog.client.streams import MessageStream
 from klog.coordination import consumers, paths
 from klog.coordination.connect_string import ConnectString
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import ConsumerTimeout, GroupIsHeld
+from klog.errors import ConsumerTimeout, GroupIsHeld, RebalanceFailed
 from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
 from tests.client.stream_readers import Reading, ReadingProcess, drain, wait_until
@@ -335,3 +336,42 @@ def test_brokers_that_die_under_a_consumer(three: RunningCluster, topic: str) ->
         values = reading.values
         assert len(values) == len(set(values)), "and nothing twice: no consumer has died"
     assert not reading.errors
+
+
+def test_an_owner_that_does_not_let_go(broker: RunningBroker, topic: str) -> None:
+    """As a tool of another time might: an owner without an entry, and no claim beside it."""
+    make_topic(broker.bootstrap, topic)
+    group = f"g-{topic}"
+    owner = paths.consumer_owner(group, topic, 0)
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        session.ensure_path(owner.rpartition("/")[0])
+        session.create(owner, b"somebody-0", ephemeral=True)
+        settings = {"rebalance_max_retries": 3, "rebalance_backoff_ms": 10}
+        with pytest.raises(RebalanceFailed, match=f"{topic}-0 is owned by somebody-0 still after 3 tries"):
+            Consumer(broker.zookeeper, group, **settings).create_message_streams(topic)
+        assert consumers.members(session, group) == []
+
+        with Consumer(broker.zookeeper, group, rebalance_backoff_ms=20) as consumer:
+            with ThreadPoolExecutor(1) as pool:
+                made = pool.submit(consumer.create_message_streams, topic)
+                session.delete(owner)
+                made.result(30)
+            assert consumers.owners(session, [group])[group] == {TopicPartition(topic, 0): f"{consumer.consumer_id}-0"}
+
+
+def test_brokers_that_come_back_elsewhere(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+    broker = make_broker().start()
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, b"one\n")
+    with Consumer(broker.zookeeper, f"g-{topic}", auto_offset_reset="smallest") as consumer:
+        reading = Reading(consumer.create_message_streams(topic))
+        reading.wait_for(1)
+        before = broker.bootstrap
+        broker.stop()
+        with socket.create_server(("127.0.0.1", int(before.rpartition(":")[2]))):  # the port is another's now
+            broker.listen = "127.0.0.1:0"
+            broker.start()
+            assert broker.bootstrap != before
+            send(broker.bootstrap, topic, b"two\n")
+            assert reading.wait_for(2) == [b"one", b"two"]
