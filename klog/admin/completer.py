@@ -1,4 +1,4 @@
-"""What Tab offers: commands, then their flags, the values of flags, topics."""
+"""What Tab offers: commands, then their flags, the values of flags, topics, groups."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ BUILT_IN = (Word("help", "What there is, or what a command does."), Word("exit",
 
 
 class KlogCompleter(Completer):
-    """Completes from the command tree and the live topics. Never asks a broker itself."""
+    """Completes from the command tree and the live topics and groups. Never asks a broker itself."""
 
-    def __init__(self, tree: CommandTree, topics: LiveNames) -> None:
+    def __init__(self, tree: CommandTree, topics: LiveNames, groups: LiveNames | None = None) -> None:
         self._tree = tree
         self._topics = topics
+        self._groups = groups
         self._files = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
@@ -54,6 +55,8 @@ class KlogCompleter(Completer):
                 yield from (Word(text, flag.help) for text in flag.words)
         elif shape.names_topics:
             yield from (Word(name, "topic") for name in self._topics.now())
+        elif shape.names_groups and self._groups is not None:
+            yield from (Word(name, "group") for name in self._groups.now())
 
     def _path(self, words: list[str]) -> tuple[str, ...]:
         """The leading words that name a noun or a command."""

@@ -22,8 +22,8 @@ from klog.admin.tree import CommandTree
 EXIT_USAGE = 2
 PROMPT = "klog> "
 LEAVE = frozenset({"exit", "quit"})
-NAMES_CHANGE_AFTER = frozenset({"topic", "topics", "produce", "up", "down"})
-"""Commands after which topics may be others than before."""
+NAMES_CHANGE_AFTER = frozenset({"topic", "topics", "group", "groups", "offset", "offsets", "produce", "up", "down"})
+"""Commands after which topics or groups may be others than before."""
 
 
 class QuietHistory(FileHistory):
@@ -106,12 +106,12 @@ class Shell:
         self, history: Path, *, terminal_input: Input | None = None, terminal_output: Output | None = None
     ) -> int:
         """Prompt until the end of input or ``exit``; the exit code of the last command."""
-        topics = LiveNames(self._tree.topic_names)
+        topics, groups = LiveNames(self._tree.topic_names), LiveNames(self._tree.group_names)
         topics.now()
         session: PromptSession[str] = PromptSession(
             PROMPT,
             history=QuietHistory(str(history)),
-            completer=KlogCompleter(self._tree, topics),
+            completer=KlogCompleter(self._tree, topics, groups),
             complete_while_typing=False,
             bottom_toolbar=self.toolbar,
             input=terminal_input,
@@ -128,6 +128,7 @@ class Shell:
                 return self.status
             if NAMES_CHANGE_AFTER & set(line.split()[:2]):
                 topics.forget_age()
+                groups.forget_age()
 
     def toolbar(self) -> str:
         """The line at the bottom: which cluster, and how the last command ended if it failed."""

@@ -31,10 +31,11 @@ class CommandShape:
     flags: tuple[Flag, ...]
     names_topics: bool
     names_files: bool
+    names_groups: bool = False
 
 
 class CommandTree(Protocol):
-    """What the shell is given. Used by the shell's thread alone, but for ``topic_names``."""
+    """What the shell is given. Used by the shell's thread alone, but for ``topic_names`` and ``group_names``."""
 
     def execute(self, words: list[str]) -> int:
         """Run one command line; its exit code."""
@@ -54,4 +55,8 @@ class CommandTree(Protocol):
 
     def topic_names(self) -> list[str]:
         """The topics there are now; blocks, may raise anything. Called from a thread of its own."""
+        ...
+
+    def group_names(self) -> list[str]:
+        """The groups there are now; as `topic_names`."""
         ...

@@ -14,7 +14,7 @@ from typer.core import TyperOption
 from klog.cli import interrupt
 from klog.cli.coercion import choices
 from klog.cli.command import KlogCommand, NounGroup, arguments, top_command
-from klog.cli.complete import remember_topics
+from klog.cli.complete import remember_groups, remember_topics
 from klog.cli.entries import ENTRIES, entry_named
 from klog.cli.invocation import Invocation, Shared, is_terminal
 from klog.cli.target import NoCluster, Target, TargetFlags, klog_home, resolve
@@ -103,7 +103,8 @@ class Tree:
             for option in options
         ]
         metavars = [argument.metavar for argument in arguments(command)]
-        return CommandShape(tuple(flags), "TOPIC" in metavars, "FILE" in metavars or "PATH" in metavars)
+        files = "FILE" in metavars or "PATH" in metavars
+        return CommandShape(tuple(flags), "TOPIC" in metavars, files, "GROUP" in metavars)
 
     def cluster(self) -> str:
         """``127.0.0.1:9092 (from ...)``, or why there is none."""
@@ -118,6 +119,12 @@ class Tree:
         """The topics of the cluster, asked for now."""
         names = asyncio.run(_topic_names(self._target()))
         remember_topics(self._target(), names)
+        return names
+
+    def group_names(self) -> list[str]:
+        """The groups that the brokers of the cluster know, asked for now."""
+        names = asyncio.run(_group_names(self._target()))
+        remember_groups(self._target(), names)
         return names
 
     def _target(self) -> Target:
@@ -143,3 +150,13 @@ async def _topic_names(target: Target) -> list[str]:
         return []
     async with await Cluster.connect(target.bootstrap, source=target.source, timeout_s=REFRESH_TIMEOUT_S) as cluster:
         return list((await cluster.metadata()).topics)
+
+
+async def _group_names(target: Target) -> list[str]:
+    from klog.client.cluster import Cluster
+    from klog.ops import groups
+
+    if target.bootstrap is None:
+        return []
+    async with await Cluster.connect(target.bootstrap, source=target.source, timeout_s=REFRESH_TIMEOUT_S) as cluster:
+        return sorted(await groups.phases(cluster))

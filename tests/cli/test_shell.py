@@ -20,9 +20,11 @@ from klog.admin.shell import Shell
 from klog.cli.invocation import Shared
 from klog.cli.root import walk
 from klog.cli.shell import Tree
+from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
 from tests.cli.runner import klog
+from tests.ops.group_registry import commit, registry_of
 
 
 def fetched(*names: str) -> LiveNames:
@@ -55,6 +57,23 @@ def test_topics_are_offered_where_topics_are_named() -> None:
     assert set(completions("tail ", "payments", "logs")) == {"payments", "logs"}
     assert "payments" not in completions("broker describe ", "payments")
     assert completions("topic describe --", "--x") and "--x" not in completions("topic describe --", "--x")
+
+
+def test_groups_are_offered_where_groups_are_named(broker: RunningBroker, topic: str) -> None:
+    with registry_of(broker.zookeeper) as registry:
+        commit(registry, f"{topic}-readers", {TopicPartition(topic, 0): 0})
+    tree = Tree(Shared(bootstrap_server=broker.bootstrap))
+    live = LiveNames(tree.group_names)
+    live.now()
+    live.wait(10)
+    completer = KlogCompleter(tree, fetched("a-topic"), live)
+
+    def offered(line: str) -> list[str]:
+        return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
+
+    assert offered(f"group lag {topic}") == [f"{topic}-readers"]
+    assert f"{topic}-readers" in offered("offset export ")
+    assert offered("topic describe a-") == ["a-topic"]
 
 
 def test_files_are_offered_where_files_are_named(tmp_path: Path) -> None:
