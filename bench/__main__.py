@@ -12,22 +12,24 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import cluster_run, machine, results
+from bench import cluster_run, consumers_run, machine, results
+from bench.consumers_run import ConsumerSizes
 from bench.run import Bench, say
-from bench.run_record import ONE_BROKER, THREE_BROKERS, RunRecord
+from bench.run_record import CONSUMERS, ONE_BROKER, THREE_BROKERS, RunRecord
 from bench.workloads import WORKLOADS, Sizes
 
 SYSTEMS = ("klog", "kafka-4.1", "kafka-4.1-flush", "kafka-3.9")
 STARTED = ("klog", "kafka-4.1", "kafka-3.9")
 RESTARTED = ("klog", "kafka-4.1")
 CLUSTERS = ("klog", "kafka-3.9")
+ROUNDS, CONSUMER_ROUNDS = 5, 3
 HERE = Path(__file__).parent
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="klog beside Apache Kafka, in one run.")
     parser.add_argument("--smoke", action="store_true", help="klog alone, tiny sizes, no file; exit 1 on failure")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, help=f"default: {ROUNDS}; with --consumers {CONSUMER_ROUNDS}")
     parser.add_argument("--seconds", type=float, default=Sizes.seconds, help="of producing, each run")
     parser.add_argument(
         "--systems", default=",".join(SYSTEMS), help=f"of {', '.join(SYSTEMS)}, klog-no-flush, kafka-3.9-flush"
@@ -37,7 +39,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="PART",
-        help=f"workloads whose name has PART; with --cluster: {', '.join(cluster_run.PARTS)}",
+        help=f"workloads whose name has PART; with --cluster: {', '.join(cluster_run.PARTS)}; "
+        f"with --consumers: {', '.join(consumers_run.PARTS)}",
     )
     parser.add_argument("--restart-gb", type=float, default=2.0, help="of log to restart on after kill -9; 0: none")
     parser.add_argument("--restart-rounds", type=int, default=2)
@@ -47,6 +50,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, help="where Kafka's jars are kept (also: KLOG_BENCH_CACHE)")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of RESULTS.md and history.jsonl")
     parser.add_argument("--cluster", action="store_true", help="three brokers instead of one, and what a fault costs")
+    parser.add_argument("--consumers", action="store_true", help="groups, streams, commits, lag, tail, replay, mirror")
     parser.add_argument("--fault-rounds", type=int, default=3, help="of each fault, with --cluster")
     parser.add_argument("--dry-run", action="store_true", help="write the page to stdout and no file")
     return parser.parse_args(arguments)
@@ -60,13 +64,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.systems, given.rounds, given.command_rounds, given.start_rounds, given.restart_rounds = "klog", 1, 1, 1, 1
         given.fault_rounds = 1
         sizes = Sizes.smoke()
+        consumer_sizes = ConsumerSizes.smoke()
     else:
         sizes = replace(Sizes(), seconds=given.seconds, restart_bytes=int(given.restart_gb * (1 << 30)))
+        consumer_sizes = ConsumerSizes()
+    if given.rounds is None:
+        given.rounds = CONSUMER_ROUNDS if given.consumers else ROUNDS
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="klog-bench-", dir=given.dir) as folder:
         date = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-        kind = THREE_BROKERS if given.cluster else ONE_BROKER
-        record = RunRecord(date, machine.describe(Path(folder)), rounds=given.rounds, sizes=asdict(sizes), kind=kind)
+        kind = CONSUMERS if given.consumers else THREE_BROKERS if given.cluster else ONE_BROKER
+        kept_sizes = asdict(consumer_sizes if given.consumers else sizes)
+        record = RunRecord(date, machine.describe(Path(folder)), rounds=given.rounds, sizes=kept_sizes, kind=kind)
+        if given.consumers:
+            names = [name for name in CLUSTERS if name in given.systems.split(",")]
+            parts = [one for one in consumers_run.PARTS if not given.only or one in given.only]
+            consumers_run.run(record, Path(folder), consumer_sizes, given.rounds, names, parts)
+            return finish(record, given, began)
         if given.cluster:
             names = [name for name in CLUSTERS if name in given.systems.split(",")]
             parts = [one for one in cluster_run.PARTS if not given.only or one in given.only]

@@ -32,6 +32,25 @@ MOVING = "producers while another topic is moved with a throttle"
 SCRAPE = "many partitions, factor 3: one broker's /metrics"
 UP = "klog up --brokers 3, process start to first ack"
 
+KAFKA_39, TARGET = "kafka-3.9", "mirror's target"
+FIRST_RECORD = "a group of one: subscribe to its first record"
+JOINED = "a second member joins: both settled, heartbeats every 0.2 s"
+JOINED_DEFAULT = "a second member joins: both settled, heartbeats every 3 s (the clients' default)"
+MEMBER_KILLED = "a member killed with -9: all reassigned, beyond its session time-out of 6 s"
+STREAMS_ENTER = "16 stream consumers enter at once, 64 partitions: settled after the last change"
+STREAMS_LEAVE = "4 of 16 stream consumers leave: settled after the last change"
+STREAMS_KILLED = "4 of 12 stream consumers killed with -9: settled after ZooKeeper's last change"
+COMMITS = "commits of 100 groups x 10 members every 5 s (raw members, a connection each, one process)"
+COORDINATOR_KILLED = "coordinator killed with -9, longest wait of commits: raw member"
+COORDINATOR_KILLED_STOCK = "coordinator killed with -9, longest wait of commits: confluent-kafka"
+LAG = "lag of 100 groups x 100 partitions, the whole command"
+REPLAY = "klog replay, 200-byte messages, the whole command"
+MIRROR = "klog mirror --once, 200-byte messages, the whole command"
+CONSUMER_ROWS = (
+    *(FIRST_RECORD, JOINED, JOINED_DEFAULT, MEMBER_KILLED, STREAMS_ENTER, STREAMS_LEAVE, STREAMS_KILLED, COMMITS),
+    *(COORDINATOR_KILLED, COORDINATOR_KILLED_STOCK, LAG, TAIL, TAIL_JSONL, REPLAY, MIRROR),
+)
+
 
 def three(workload: str) -> str:
     """The name of a workload where it runs on three brokers."""
@@ -113,4 +132,15 @@ BARS = (
     Bar(ROLLING, "seconds", None, 30.0, 10.0, at_least=False, of=KLOG_3),
     Bar(ROLLING, "failed_requests", None, 0, 0, at_least=False, of=KLOG_3),
     Bar(MOVING, "slowed_of_throttle", None, 1.0, 0.0, at_least=False, of=KLOG_3),
+    Bar(FIRST_RECORD, "seconds", None, 0.3, 0.1, at_least=False),
+    Bar(JOINED, "seconds", None, 1.0, 0.3, at_least=False),
+    Bar(MEMBER_KILLED, "beyond_s", None, 0.5, 0.1, at_least=False),
+    *(Bar(one, "seconds", None, 3.0, 1.0, at_least=False) for one in (STREAMS_ENTER, STREAMS_LEAVE, STREAMS_KILLED)),
+    *(Bar(one, "owned_twice", None, 0, 0, at_least=False) for one in (STREAMS_ENTER, STREAMS_LEAVE, STREAMS_KILLED)),
+    Bar(COMMITS, "p99_ms", None, 50, 10, at_least=False),
+    Bar(COORDINATOR_KILLED, "seconds", None, 1.5, 0.5, at_least=False, of=KLOG_3),
+    Bar(COORDINATOR_KILLED_STOCK, "seconds", None, 1.5, 0.5, at_least=False, of=KLOG_3),
+    Bar(LAG, "seconds", None, 2.0, 0.7, at_least=False),
+    Bar(REPLAY, RATE, None, 150_000, 300_000),
+    Bar(MIRROR, RATE, None, 150_000, 300_000),
 )

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from bench.klog_system import environment
 
@@ -41,6 +42,12 @@ def _run(folder: Path, *arguments: str) -> tuple[float, str]:
 def klog_seconds(folder: Path, *arguments: str) -> float:
     """How long ``klog ARGUMENTS`` takes."""
     return _run(folder, "klog", *arguments)[0]
+
+
+def klog_rows(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """What ``klog ARGUMENTS`` shows, as its JSON has it."""
+    rows: list[dict[str, Any]] = json.loads(_run(folder, "klog", *arguments, "-o", "json")[1])["rows"]
+    return rows
 
 
 def tails(folder: Path, bootstrap: str, topic: str, messages: int, *flags: str) -> dict[str, float]:

@@ -48,6 +48,11 @@ class Klog:
         self._broker: Process | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def zookeeper(self) -> str:
+        """Its connection string."""
+        return f"127.0.0.1:{self._zookeeper_port}/klog"
+
     def prepare(self) -> None:
         pass
 

@@ -33,6 +33,10 @@ UNITS = {
     "scrape_ms": "ms",
     "scrape_kilobytes": "KB",
     "seconds": "s",
+    "beyond_s": "s",
+    "owned_twice": "partitions owned twice",
+    "commits": "commits in a window",
+    "refused": "refused commits",
     "failed_requests": "refused to a client with retries",
     "longest_wait_s": "longest wait for an ack, s",
     "spark_seconds": "Spark's start and one message, s",
@@ -65,7 +69,7 @@ def render(record: RunRecord) -> str:
         "",
         f"Written by `scripts/bench` on {record.date}; {record.rounds} rounds in turns after one that does not count,",
         "medians, least and greatest in parentheses. Only ratios within one run mean something. What each row does",
-        "stands in `bench/workloads.py`; earlier runs in `bench/history.jsonl`.",
+        "stands in `bench/README.md`; earlier runs in `bench/history.jsonl`.",
         "",
         *_pairs("machine", record.machine),
         "",
@@ -117,7 +121,8 @@ def _at_ceiling(record: RunRecord, bar: Bar, ours: float) -> bool:
 
 
 def _figures(record: RunRecord) -> list[str]:
-    systems = [*record.versions, CEILING]
+    has_ceiling = any(CEILING in by_system for by_system in record.figures.values())
+    systems = [*record.versions, *([CEILING] if has_ceiling else [])]
     lines = ["## All figures", "", f"| workload | | {' | '.join(systems)} |", "|---|---|" + "---|" * len(systems)]
     for workload, by_system in record.figures.items():
         names = [name for name in UNITS if any(name in figures for figures in by_system.values())]

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-ONE_BROKER, THREE_BROKERS = "one broker", "three brokers"
-KINDS = (ONE_BROKER, THREE_BROKERS)
+ONE_BROKER, THREE_BROKERS, CONSUMERS = "one broker", "three brokers", "consumers"
+KINDS = (ONE_BROKER, THREE_BROKERS, CONSUMERS)
 
 
 @dataclass

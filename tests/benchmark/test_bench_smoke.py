@@ -53,3 +53,20 @@ def test_the_lag_of_many_groups(tmp_path: Path) -> None:
     found = group_lag.measure(tmp_path / "klog", groups=3, partitions=4, rounds=1)
     assert (found["groups"], found["partitions"]) == (3, 4)
     assert isinstance(found["median_s"], float)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_smoke_of_consumers(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--consumers", "--smoke", "--dir", str(tmp_path)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=290,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in bars.CONSUMER_ROWS:
+        assert f"| {name} |" in done.stdout
+    assert list(tmp_path.iterdir()) == []
