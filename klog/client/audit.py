@@ -136,6 +136,11 @@ class Auditor:
         self._published_ms = _now_ms()
         self._tail = f" {self.producer} {settings.host}"
 
+    @property
+    def is_used(self) -> bool:
+        """Whether anything was stamped."""
+        return bool(self._numbers)
+
     def stamp(self, topic: str, time_ms: int | None) -> tuple[int, bytes, _Window]:
         """The message's time, the header's value, and the window in which it counts; `settle` must follow."""
         when = _now_ms() if time_ms is None else time_ms

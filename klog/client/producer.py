@@ -104,6 +104,8 @@ class Producer:
         self._rdkafka.poll(HEAD_START_S)
         self._end = threading.Event()
         self._room = threading.Condition()
+        self._settled = threading.Condition() if self._settings.is_async else None
+        self._topics: set[str] = set()
         self._thread = threading.Thread(
             target=_serve, args=(self._rdkafka, self._end, self._room, publisher), name="klog-producer", daemon=True
         )
@@ -134,8 +136,10 @@ class Producer:
         if partition is not None and partition < 0:
             raise UsageError(f"partition={partition}: 0 or more is wanted")
         sent, is_set = _message_list(messages, key)
-        places = self._choice.of(check_topic_name(topic), sent, partition)
-        underway = Underway(topic, len(sent), is_set, callback, self._settings.is_async)
+        if topic not in self._topics:
+            self._topics.add(check_topic_name(topic))
+        places = self._choice.of(topic, sent, partition)
+        underway = Underway(topic, len(sent), is_set, callback, self._settled)
         sending = underway.sending
         for index, (message, where) in enumerate(zip(sent, places, strict=True)):
             try:
@@ -165,7 +169,7 @@ class Producer:
             found = None if error is None else error_from(error, f"{topic}-{answer.partition()}")
             if auditor is not None:
                 auditor.settle(window, found, maybe=error is not None and may_be_in_the_log(error))
-            underway.settle(index, found, None if found else Place(topic, answer.partition(), answer.offset()))
+            underway.settle(index, found, Place(topic, answer.partition(), answer.offset()) if found is None else None)
 
         extra: dict[str, Any] = {"headers": headers} if headers else {}
         if timestamp is not None:

@@ -28,6 +28,37 @@ Callback = Callable[[KlogError | None, Place | None], None]
 class Sending(Future[tuple[Place, ...]]):
     """What becomes of one `send`: its result are the places of its messages, in their order."""
 
+    def __init__(self, settled: threading.Condition | None = None) -> None:
+        """Running from the start: what is in the buffer cannot be taken back.
+
+        ``settled`` is what all futures of an async producer wait on. A condition of each one's own would cost as much
+        as all the rest of a send, for the few that are ever waited for. Who sends sync waits for each, and has one.
+        """
+        if settled is None:
+            super().__init__()
+        else:
+            self._condition = settled
+            self._result = None
+            self._exception = None
+            self._waiters = []
+            self._done_callbacks: list[Callable[[Future[tuple[Place, ...]]], object]] = []
+        self._state = "RUNNING"
+
+    def result(self, timeout: float | None = None) -> tuple[Place, ...]:
+        """The places; raises what kept the messages from the log, TimeoutError after that many seconds."""
+        self._wait(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What kept the messages from the log; None where nothing did. TimeoutError after that many seconds."""
+        self._wait(timeout)
+        return super().exception(0)
+
+    def _wait(self, timeout: float | None) -> None:
+        """Others, too, are told of by the condition."""
+        with self._condition:
+            self._condition.wait_for(self.done, timeout)
+
     @property
     def place(self) -> Place:
         """Of the first message; waits for the acknowledgement, and raises where there is none."""
@@ -37,16 +68,20 @@ class Sending(Future[tuple[Place, ...]]):
 class Underway:
     """The messages of one send, until the last of them is settled. Any thread."""
 
-    def __init__(self, topic: str, count: int, is_set: bool, callback: Callback | None, is_async: bool) -> None:
-        self.sending = Sending()
-        self.sending.set_running_or_notify_cancel()  # what is in the buffer cannot be taken back
+    __slots__ = ("_callback", "_errors", "_is_set", "_left", "_lock", "_logs", "_places", "_topic", "sending")
+
+    def __init__(
+        self, topic: str, count: int, is_set: bool, callback: Callback | None, settled: threading.Condition | None
+    ) -> None:
+        """``settled``: as `Sending` has it; None where it is sent sync."""
+        self.sending = Sending(settled)
         self._topic = topic
         self._places: list[Place | None] = [None] * count
         self._errors: dict[int, KlogError] = {}
         self._left = count
         self._is_set = is_set
         self._callback = callback
-        self._logs = is_async and callback is None
+        self._logs = settled is not None and callback is None
         self._lock = threading.Lock()
 
     def settle(self, index: int, error: KlogError | None, place: Place | None) -> None:
