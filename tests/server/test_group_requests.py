@@ -250,6 +250,18 @@ def test_many_commits_at_once_are_all_written(broker: RunningBroker, group: str,
     with_speakers(broker.bootstrap, group, 24, commit)
 
 
+def test_a_commit_larger_than_a_multi_is_written_all_of_it(broker: RunningBroker, group: str) -> None:
+    name = f"t-{secrets.token_hex(4)}"
+    create(broker.bootstrap, name, 150)
+    offsets = {TopicPartition(name, number): number for number in range(150)}
+
+    async def commit(member: Speaker) -> None:
+        assert await member.commit(offsets, "\0" * 4000) == [0] * 150  # six bytes each in JSON
+        assert await member.committed() == [(number, "\0" * 4000) for number in range(150)]
+
+    with_speakers(broker.bootstrap, group, 1, commit)
+
+
 def test_offsets_are_deleted_but_of_what_is_read(broker: RunningBroker, group: str, topic: str) -> None:
     other = f"{topic}-2"
     create(broker.bootstrap, other)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from klog.coordination import committed
 from klog.coordination.committed import CommittedOffset, OffsetWriter
+from klog.coordination.zookeeper import MULTI_BYTES_MAX, batches
 from klog.errors import CoordinatorNotAvailable, GroupIsHeld, KlogError, SessionLost, UnknownMemberId
 from klog.names import TopicPartition, is_topic_name
 from klog.server.groups.writer import GroupChanged, GroupWrite
@@ -20,6 +21,13 @@ from klog.server.groups.writer import GroupChanged, GroupWrite
 if TYPE_CHECKING:
     from klog.server.groups.coordinator import Coordinator, KeptGroup
 
+PART_BYTES_MAX = MULTI_BYTES_MAX // 2
+"""Of one commit in one multi: about a thousand partitions. A larger one is written in several, one after the other."""
+DELETED_AT_ONCE = 500
+NODE_BYTES = 250
+"""Of each of a commit's two nodes, what does not depend on names and metadata: chroot, folders, numbers, framing."""
+CHAR_BYTES_MAX = 12
+"""Of a character of metadata, in JSON: two times six where Java would need two for it."""
 AGAIN_S = 0.1
 """After ZooKeeper has not answered."""
 
@@ -42,7 +50,7 @@ class Commits:
     async def commit(
         self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> KlogError | None:
-        """None once they are written, all of them; else why none of them may be."""
+        """None once they are written, all of them; else why they may not be, all of them or what is left."""
         try:
             async with asyncio.timeout(self._coordinator.wait_s):
                 return await self._commit(name, committer, offsets)
@@ -91,7 +99,8 @@ class Commits:
                     if group.state.version < 0:
                         await coordinator.make_node(kept)
                         continue
-                await self._write(kept, offsets)
+                for part in batches(([one] for one in offsets.items()), _size_bytes, PART_BYTES_MAX):
+                    await self._write(kept, dict(part))
                 return None
             except GroupIsHeld as error:
                 return UnknownMemberId(error.message)
@@ -104,26 +113,29 @@ class Commits:
 
     async def delete(self, kept: KeptGroup, partitions: Sequence[TopicPartition]) -> None:
         """Take these away, fenced as a commit is. Raises what it is refused with."""
-        if not partitions:
-            return
-        if kept.group.state.version < 0:
-            await self._coordinator.make_node(kept)
-        state, zookeeper = kept.group.state, self._coordinator.zookeeper
-        write = GroupWrite(
-            kept.holder,
-            state.group,
-            state.version,
-            lambda: (state.fence, *committed.ends(zookeeper, state.group, partitions)),
-            lambda _: self._offsets.forget(state.group),
-        )
         try:
             async with asyncio.timeout(self._coordinator.wait_s):
-                await self._coordinator.writer.write(write)
+                for at in range(0, len(partitions), DELETED_AT_ONCE):
+                    await self._delete(kept, partitions[at : at + DELETED_AT_ONCE])
         except GroupChanged as error:
             await self._coordinator.look_again(kept)
             raise CoordinatorNotAvailable(error.message) from error
         except (SessionLost, TimeoutError) as error:
             raise CoordinatorNotAvailable("ZooKeeper does not answer") from error
+
+    async def _delete(self, kept: KeptGroup, partitions: Sequence[TopicPartition]) -> None:
+        if kept.group.state.version < 0:
+            await self._coordinator.make_node(kept)
+        state, zookeeper = kept.group.state, self._coordinator.zookeeper
+        await self._coordinator.writer.write(
+            GroupWrite(
+                kept.holder,
+                state.group,
+                state.version,
+                lambda: (state.fence, *committed.ends(zookeeper, state.group, partitions)),
+                lambda _: self._offsets.forget(state.group),
+            )
+        )
 
     async def _write(self, kept: KeptGroup, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         state = kept.group.state
@@ -143,3 +155,9 @@ class Commits:
 def _may_be(partition: TopicPartition) -> bool:
     """Whether there can be such a partition: what cannot has no node, and must not be made part of a path."""
     return is_topic_name(partition.topic) and partition.partition >= 0
+
+
+def _size_bytes(one: tuple[TopicPartition, CommittedOffset]) -> int:
+    """About what a partition's commit takes in a multi, at most."""
+    partition, committed_offset = one
+    return 2 * (NODE_BYTES + len(partition.topic)) + CHAR_BYTES_MAX * len(committed_offset.metadata)
