@@ -193,7 +193,7 @@ class Producer:
                 left_s = POLL_S if deadline is None else deadline - time.monotonic()
                 if left_s <= 0:
                     raise BufferFull(
-                        f"{topic}: the producer's buffer is full ({len(self._rdkafka)} messages wait)",
+                        f"{topic}: the producer's buffer is full",
                         hint="queue.buffering.max.messages is its size, queue.enqueue.timeout.ms how long a send waits",
                     ) from None
                 with self._room:
@@ -207,22 +207,22 @@ class Producer:
         """Wait until all that was sent before is acknowledged or has failed; TimedOut after ``timeout`` seconds."""
         left = _flush(self._rdkafka, timeout)
         if left:
-            raise TimedOut(f"{left} messages are not acknowledged after {timeout:g} s")
+            raise TimedOut(f"after {timeout:g} s not all messages are acknowledged")
 
     def close(self, timeout: float | None = None) -> None:
         """Send what is buffered and end; may be called twice.
 
-        After ``timeout`` seconds what was not acknowledged is given up, and TimedOut says how much it was. Without it,
-        the end comes when each message was acknowledged or its time (``delivery.timeout.ms``, 2 minutes) is over.
+        After ``timeout`` seconds what was not acknowledged is given up: TimedOut, and its futures fail. Without it, the
+        end comes when each message was acknowledged or its time (``delivery.timeout.ms``, 2 minutes) is over.
         """
         if self._finalizer.detach() is None:
             return
         left = _shut(self._rdkafka, self._end, self._thread, self._publisher, timeout)
         if left:
-            raise TimedOut(f"{left} messages were given up: they were not acknowledged within {timeout:g} s")
+            raise TimedOut(f"what was not acknowledged within {timeout:g} s was given up")
 
     def __len__(self) -> int:
-        """How many messages are buffered or under way."""
+        """How many messages, and other news of librdkafka's, are buffered or under way."""
         return len(self._rdkafka)
 
     def __bool__(self) -> bool:

@@ -258,12 +258,12 @@ def test_a_full_buffer_is_raised_when_it_may_not_be_waited_for(enqueue_ms: int, 
     )
     sent = [producer.send(topic, b"x") for _ in range(3)]
     begun = time.monotonic()
-    with pytest.raises(BufferFull, match="3 messages wait"):
+    with pytest.raises(BufferFull, match="buffer is full"):
         producer.send(topic, b"one too many")
     assert least_s <= time.monotonic() - begun < 20
-    with pytest.raises(TimedOut, match="3 messages"):
+    with pytest.raises(TimedOut, match="not all messages"):
         producer.flush(0.1)
-    with pytest.raises(TimedOut, match="3 messages were given up"):
+    with pytest.raises(TimedOut, match="given up"):
         producer.close(0.1)
     assert all(one.exception(5) is not None for one in sent)
     with pytest.raises(UsageError, match="closed"):
