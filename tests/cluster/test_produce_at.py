@@ -30,16 +30,9 @@ def test_acknowledged_when_committed_and_the_end_is_the_logs(
     assert (error(refused), refused.end_offset) == (EndMoved.wire, late.end_offset)
     cluster.cont(3 - leader)
     cluster.wait_until(lambda: offsets(bootstrap, topic)[1] == late.end_offset, "what was appended is committed")
-
-
-def test_refused_where_it_could_not_be_kept(make_cluster: Callable[..., RunningCluster], topic: str) -> None:
-    cluster = make_cluster(2, min__insync__replicas="2").start()
-    cluster.create(topic, factor=2)
-    leader = cluster.leader_of(topic)
-    bootstrap = cluster.brokers[leader].bootstrap
     cluster.kill(3 - leader)
     cluster.wait_until(lambda: cluster.isr_of(topic) == {leader}, "the dead one is out")
     epoch, _ = facts(bootstrap, topic)
-    (refused,) = produce_at(bootstrap, one(topic, 0, epoch))
+    (refused,) = produce_at(bootstrap, one(topic, late.end_offset, epoch))
     assert error(refused) == NotEnoughReplicas.wire
-    assert offsets(bootstrap, topic) == (0, 0)
+    assert offsets(bootstrap, topic) == (0, late.end_offset)

@@ -43,7 +43,7 @@ def without_offsets(rows: list[Record]) -> list[Record]:
 
 
 @given(
-    st.lists(records(max_size=12), min_size=1, max_size=4),
+    st.lists(records(max_size=8), min_size=1, max_size=3),
     st.sampled_from(CODECS),
     st.sampled_from([0, 5, 93, 9_990, 2**40]),
     st.integers(-5, 150),
