@@ -40,6 +40,11 @@ COLUMNS = {
     "reassign status": "TOPIC PARTITION FROM TO STATE PERCENT BYTES-LEFT ETA",
     "reassign cancel": "TOPIC PARTITION FROM TO STATE PERCENT BYTES-LEFT ETA",
     "election preferred": "TOPIC PARTITION OLD NEW",
+    "group list": "GROUP STATE PROTOCOL COORDINATOR MEMBERS",
+    "group describe": "MEMBER CLIENT HOST TOPIC PARTITION",
+    "group lag": "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-START-OFFSET LOG-END-OFFSET LAG LAG-BYTES LAG-MS OWNER",
+    "replay": "TOPIC PARTITION FROM TO MESSAGES BYTES",
+    "mirror": "SOURCE TOPIC PARTITION MESSAGES RATE LAG",
     "where": "BROKER FILE POSITION LENGTH BATCH-OFFSET CRC STATE",
     "audit run": "TOPIC WINDOW TIER MESSAGES MISSING EXTRA STATE",
     "audit report": "TOPIC WINDOW TIER MESSAGES MISSING EXTRA STATE",
@@ -52,12 +57,23 @@ COLUMNS = {
 }
 """The columns of the contract, as a plain table shows them."""
 
-ASKING = {"topic delete", "topic alter", "log repair", "reassign execute", "reassign cancel"}
+ASKING = {
+    *("topic delete", "topic alter", "log repair", "reassign execute", "reassign cancel"),
+    *("group rewind", "group delete", "offset import"),
+}
 """What asks first; nothing else does."""
+
+WORDS = {
+    "group rewind": ["group", "rewind", "some-name", "--to", "start"],
+    "offset import": ["offset", "import", str(ROOT / "tests" / "cli" / "offsets.txt")],
+}
+"""Command lines that need more than a value for each argument."""
 
 
 def words_for(name: str) -> list[str]:
     """A command line of this command that parses, without flags that it does not need."""
+    if name in WORDS:
+        return list(WORDS[name])
     command = COMMANDS[name]
     words = name.split()
     for argument in arguments(command):

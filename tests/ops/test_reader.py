@@ -113,3 +113,24 @@ def test_following_across_a_kill_of_the_broker(make_broker: Callable[..., Runnin
 
     assert asyncio.run(follow()) == b"before\nafter\n"
     assert any("trying again" in note for note in notes)
+
+
+def test_what_lay_behind_the_end_already_is_shown_when_following(broker: RunningBroker, topic: str) -> None:
+    """Reading to the end pauses partitions that go on behind it; following must take that back."""
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, b"one\n")
+    second = send(broker.bootstrap, topic, b"two\nthree\n").partitions[0].first_offset
+    sink = io.BytesIO()
+    following = Reader(
+        broker.bootstrap,
+        {TopicPartition(topic, 0): Span(0, second)},
+        TailOptions(count=3),
+        sink,
+        follow=True,
+        earlier=None,
+        stop=threading.Event(),
+        note=lambda text: None,
+        timeout_s=10.0,
+    )
+    assert following.run().messages == 3
+    assert sink.getvalue() == b"one\ntwo\nthree\n"
