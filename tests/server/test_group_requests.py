@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from klog.names import TopicPartition
 from klog.ops import offset_changes
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.server.state_log import FILE_NAME
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create
 from tests.server.group_speaker import Speaker, assignment, code, subscription, with_speakers
@@ -156,6 +158,18 @@ def test_two_members_share_and_the_second_hears_what_the_first_has_said(
         assert await second.commit({TopicPartition(topic, 2): 10}) == [0]
 
     with_speakers(broker.bootstrap, group, 2, share)
+    deadline = time.monotonic() + SOON_S
+    while rebalances(broker, group) != [(1, 1), (2, 2)]:
+        assert time.monotonic() < deadline, rebalances(broker, group)
+        time.sleep(0.02)  # a thread of the broker writes the file
+
+
+def rebalances(broker: RunningBroker, group: str) -> list[tuple[int, int]]:
+    """Generation and number of members of each that the broker has told of."""
+    text = (broker.folder / "data" / FILE_NAME).read_text("utf-8")
+    told = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    of_group = [one for one in told if one["kind"] == "rebalance" and one["group"] == group]
+    return [(one["generation"], len(one["members"])) for one in of_group]
 
 
 def test_a_static_member_comes_back_to_what_it_had(broker: RunningBroker, group: str, topic: str) -> None:

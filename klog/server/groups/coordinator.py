@@ -76,6 +76,8 @@ class KeptGroup:
     held: HeldHeartbeats = field(default_factory=HeldHeartbeats)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no write of the group's node is under way."""
+    told_generation: int = -1
+    """The last generation whose sharing out was told."""
 
 
 class Coordinator:
@@ -436,7 +438,7 @@ class Coordinator:
                     self.act(kept, group.write_failed(error, self.now_s))
             else:
                 if self.is_kept(kept):
-                    self._say(state)
+                    self._say(kept, state)
                     self.act(kept, group.written(self.now_s))
                     self.shown.show(kept)
             return
@@ -448,8 +450,16 @@ class Coordinator:
             if one.holder == kept.holder:
                 self._let_go(name)
 
-    def _say(self, state: GroupState) -> None:
-        if state.way == COORDINATOR and not state.is_assigned:
+    def _say(self, kept: KeptGroup, state: GroupState) -> None:
+        if state.way != COORDINATOR:
+            return
+        if state.is_assigned and state.generation > kept.told_generation:
+            kept.told_generation = state.generation
+            members = [one.member_id for one in state.members]
+            self.broker.tell(
+                "rebalance", group=state.group, generation=state.generation, protocol=state.protocol, members=members
+            )
+        if not state.is_assigned:
             log.info(
                 "group %r: generation %d with %d members%s",
                 *(state.group, state.generation, len(state.members)),
