@@ -4,12 +4,13 @@
 
 Members are `raw_member`s, each on its own connection and its own partition, with a heartbeat every three seconds. Tells
 `settled` when all groups are; told `window`, lets each member commit once within EVERY_S, evenly spread, and tells
-`window <p50 ms> <p99 ms> <commits> <refused>`.
+`window <p50 ms> <p99 ms> <commits> <refused> <cores that this process took>`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 import time
 
@@ -20,6 +21,7 @@ HEARTBEAT_S = 3.0
 HEARTBEAT_BEFORE_S = 0.3
 """Until all have settled; the first member of a group learns of the others by it."""
 CONNECTING_AT_ONCE = 50
+SEED = 5
 
 
 class CommitLoad:
@@ -30,6 +32,7 @@ class CommitLoad:
         self._members: list[RawMember] = []
         self._beating: list[asyncio.Task[None]] = []
         self._offset = 0
+        self._chance = random.Random(SEED)
         self._all_settled = asyncio.Event()
 
     async def start(self, bootstrap: str, topic: str, groups: int, members: int) -> None:
@@ -61,10 +64,13 @@ class CommitLoad:
 
     async def _beat(self, member: RawMember) -> None:
         await member.join()
-        while True:
-            every_s = HEARTBEAT_S if self._all_settled.is_set() else HEARTBEAT_BEFORE_S
-            await asyncio.sleep(every_s)
+        while not self._all_settled.is_set():
+            await asyncio.sleep(HEARTBEAT_BEFORE_S)
             await member.heartbeat()
+        await asyncio.sleep(self._chance.uniform(0, HEARTBEAT_S))  # members of real groups do not beat in step
+        while True:
+            await member.heartbeat()
+            await asyncio.sleep(HEARTBEAT_S)
 
     def _check(self) -> None:
         """Raises what has ended a member."""
@@ -95,8 +101,10 @@ async def run(bootstrap: str, topic: str, groups: int, members: int, every_s: fl
     await load.start(bootstrap, topic, groups, members)
     tell("settled")
     while await asyncio.to_thread(sys.stdin.readline):
+        began, cpu = time.monotonic(), time.process_time()
         took, refused = await load.window()
-        tell("window", took[len(took) // 2], took[int(len(took) * 0.99)], len(took), refused)
+        cores = (time.process_time() - cpu) / (time.monotonic() - began)
+        tell("window", took[len(took) // 2], took[int(len(took) * 0.99)], len(took), refused, cores)
 
 
 if __name__ == "__main__":

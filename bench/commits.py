@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from bench.cluster_load import SETTLE_S
 from bench.cluster_systems import BROKERS, Cluster
 from bench.cluster_topics import await_in_sync, bootstrap_of
 from bench.groups import topic_of
+from bench.processes import cpu_seconds
 from bench.raw_member import RawMember, connect_to_coordinator, coordinator_of
 from klog.errors import KlogError
 
@@ -26,21 +27,25 @@ COMMIT_PAUSE_S = 0.005
 HEAL_TIMEOUT_S = 30.0
 
 
-def windows(bootstrap: str, folder: Path, groups: int, members: int, count: int) -> list[dict[str, float]]:
-    """`count` times: every member of every group commits once within EVERY_S."""
-    found = []
+NAMES = ("p50_ms", "p99_ms", "commits", "refused", "client_cores")
+
+
+def windows(
+    bootstrap: str, pids: Sequence[int], folder: Path, groups: int, members: int, count: int
+) -> Iterator[dict[str, float]]:
+    """`count` times: every member of every group commits once within EVERY_S. `pids`: the broker's."""
     with topic_of(bootstrap, members) as topic:
         arguments = (bootstrap, topic, groups, members, EVERY_S)
         with Child("bench.commit_load", *arguments, log=folder / "commits.log") as child:
             child.wait_for("settled", 90)
             for number in range(count + 1):  # the first one makes the nodes, and does not count
-                before = len(child.events)
+                before, began, cpu = len(child.events), time.monotonic(), cpu_seconds(pids)
                 child.say("window")
                 wait_until(lambda before=before: len(child.events) > before, "a window's end", [child])  # type: ignore[misc]
-                p50_ms, p99_ms, commits, refused = map(float, child.wait_for("window").words[1:])
+                figures = dict(zip(NAMES, map(float, child.wait_for("window").words[1:]), strict=True))
+                figures["broker_cores"] = (cpu_seconds(pids) - cpu) / (time.monotonic() - began)
                 if number:
-                    found.append({"p50_ms": p50_ms, "p99_ms": p99_ms, "commits": commits, "refused": refused})
-    return found
+                    yield figures
 
 
 class Committing(threading.Thread):
@@ -103,6 +108,9 @@ class StockCommitting(Committing):
                 "reconnect.backoff.ms": 10,
                 "reconnect.backoff.max.ms": 100,
                 "retry.backoff.ms": 20,
+                # It asks for its coordinator behind a fetch that waits, and again whenever a commit that it retries
+                # fails because the coordinator's address is changed under it: often some times in a row.
+                "fetch.wait.max.ms": 20,
                 "log_level": 0,
             }
         )

@@ -165,8 +165,8 @@ class ConsumersBench:
             count = self._rounds // 2 if number else self._rounds - self._rounds // 2
             for name in turned(list(peers), number) if count else ():
                 with self.noted(bars.COMMITS, name):
-                    sizes = self._sizes
-                    for figures in commits.windows(peers[name], self._folder, sizes.groups, sizes.members, count):
+                    sizes, pids = self._sizes, self._running[name].broker_pids()
+                    for figures in commits.windows(peers[name], pids, self._folder, sizes.groups, sizes.members, count):
                         self._add(bars.COMMITS, name, figures)
 
     def coordinator(self) -> None:

@@ -37,6 +37,7 @@ UNITS = {
     "owned_twice": "partitions owned twice",
     "commits": "commits in a window",
     "refused": "refused commits",
+    "broker_cores": "broker, cores",
     "failed_requests": "refused to a client with retries",
     "longest_wait_s": "longest wait for an ack, s",
     "spark_seconds": "Spark's start and one message, s",
