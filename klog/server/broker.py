@@ -88,6 +88,7 @@ DRAIN_S = 5.0
 REGISTER_AGAIN_EVERY_S = 1.0
 TOLD_WITHIN_S = 10.0
 """After that a broker that waits for the controller's word says so, and waits on."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class BrokerState(Enum):
@@ -495,12 +496,18 @@ async def _run(config: BrokerConfig, ready_fd: int | None) -> int:
         broker.stop_soon(number.name)
         starting.cancel()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
+    def heard(number: int, _: object) -> None:
+        loop.call_soon_threadsafe(stop, signal.Signals(number))
+
+    # Not the loop's own handlers: closing it gives the signals their default back, and one more SIGTERM in these last
+    # milliseconds would make a clean stop look like a death. These hold until both are ignored, for good.
+    for number in STOP_SIGNALS:
+        signal.signal(number, heard)
     try:
         host, port = await starting
     except asyncio.CancelledError:
         log.info("stopped while starting")
+        _stop_listening_to_signals()
         return 0
     if ready_fd is not None:
         try:
@@ -509,7 +516,10 @@ async def _run(config: BrokerConfig, ready_fd: int | None) -> int:
         except BrokenPipeError:  # a `klog up` that was killed: the next one finds this broker running
             log.info("whoever started this broker has gone; it serves on")
     await broker.run_until_stopped()
-    # Closing the loop gives the signals their default back: one more SIGTERM in these last milliseconds would make a
-    # clean stop look like a death. Blocked, it waits until there is nobody to receive it.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    _stop_listening_to_signals()
     return 0
+
+
+def _stop_listening_to_signals() -> None:
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

@@ -44,7 +44,7 @@ def test_smoke_of_three_brokers(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for bar in bars.BARS:
-        if bar.of == bars.KLOG_3 and bar.against is None:
+        if bar.of == bars.KLOG_3 and bar.against is None and bar.workload not in bars.CONSUMER_ROWS:
             assert f"| {bar.workload} |" in done.stdout
     assert list(tmp_path.iterdir()) == []
 

@@ -111,7 +111,7 @@ class Sending(threading.Thread):
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, rate: float) -> None:
         super().__init__(daemon=True)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, "acks": "all"})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, "enable.idempotence": True})
         self._topic, self._partitions, self._pause_s = topic, partitions, 1 / rate
         self._ended = threading.Event()
         self.acknowledged: set[bytes] = set()

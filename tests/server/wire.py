@@ -99,12 +99,13 @@ class Bystander:
         self._topic = f"bystander-{secrets.token_hex(6)}"
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run)
+        self._channel: BlockingChannel | None = None
         create(self._bootstrap, self._topic)
 
     def _run(self) -> None:
+        channel = self._channel
+        assert channel is not None
         try:
-            host, _, port = self._bootstrap.rpartition(":")
-            channel = BlockingChannel.connect(host, int(port))
             try:
                 while not self._ending.is_set():
                     began_s = time.monotonic()
@@ -128,6 +129,9 @@ class Bystander:
         assert [record.value for record in decode_batch(bytearray(one.records))] == [value]
 
     def start(self) -> None:
+        """Connected when it returns: what the test does next may leave no room for another connection."""
+        host, _, port = self._bootstrap.rpartition(":")
+        self._channel = BlockingChannel.connect(host, int(port))
         self._thread.start()
 
     def end(self) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -94,8 +93,8 @@ class Coordinator:
             config.integer("group.max.size"),
         )
         self.wait_s = config.integer("offsets.commit.timeout.ms") / 1000
-        self._readers = ThreadPoolExecutor(READERS, "groups-read", initializer=_leave_signals_alone)
-        self._writers = ThreadPoolExecutor(1, "groups-write", initializer=_leave_signals_alone)
+        self._readers = ThreadPoolExecutor(READERS, "groups-read")
+        self._writers = ThreadPoolExecutor(1, "groups-write")
         offsets = OffsetWriter(broker.zookeeper)
         self.writer = GroupWriter(broker.zookeeper, self._writers, offsets)
         self.commits = Commits(self, offsets)
@@ -531,8 +530,3 @@ def _versions(zookeeper: ZooKeeper, names: list[str]) -> dict[str, int]:
     """Of the groups' nodes; -1 without one."""
     nodes = zookeeper.get_many([paths.group(name) for name in names])
     return {name: -1 if node is None else node.stat.version for name, node in zip(names, nodes, strict=True)}
-
-
-def _leave_signals_alone() -> None:
-    """In a thread: it may end after the loop, which handles the signals, and their default would end the process."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
