@@ -97,6 +97,7 @@ async def tail(
     partitions that are earlier; one that comes later than that is shown late.
     """
     from klog.ops import tail as tailing
+    from klog.ops.tail_options import SETTLE_S, TailOptions
 
     if form is not None and "%" not in form:
         raise UsageError(
@@ -107,7 +108,7 @@ async def tail(
         raise UsageError("-o says where to begin, and so does -n: choose")
     if settle is not None and merge is None:
         raise UsageError("--settle is for --merge time", hint="without it nothing waits")
-    options = tailing.TailOptions(
+    options = TailOptions(
         partitions=all_partitions(partitions),
         offset=position_range(offset, "-o") if offset is not None else None,
         last=LAST_ON_TERMINAL
@@ -121,7 +122,7 @@ async def tail(
         grep=grep,
         grep_key=grep_key,
         merge_by_time=merge == "time",
-        settle_s=tailing.SETTLE_S if settle is None else settle / 1000,
+        settle_s=SETTLE_S if settle is None else settle / 1000,
         librdkafka=settings(properties),
     )
     tailing.check_options(options)

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from klog.coordination import entries, paths
-from klog.coordination.zookeeper import Create, Delete, Operation, SetData, ZNode, ZooKeeper
-from klog.errors import NodeExists, NoNode, ZooKeeperError
+from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZNode, ZooKeeper
+from klog.errors import NodeExists, NoNode, UnknownTopicOrPartition, ZooKeeperError
 from klog.names import TopicPartition
 
 
@@ -91,6 +91,8 @@ class OffsetWriter:
         self._known: set[str] = set()
         self._absent: set[str] = set()
         """Looked for in vain, in folders that are there."""
+        self._topic_versions: dict[str, int] = {}
+        """Topic -> version of the node beside it, as it was before anybody had marked the topic for deletion."""
 
     def prepare(self, wanted: Iterable[tuple[str, Iterable[TopicPartition]]]) -> None:
         """Find out which nodes of these groups' partitions there are, and make the folders above them, all at once."""
@@ -126,6 +128,25 @@ class OffsetWriter:
                 made.append(SetData(path, data) if path in self._known else Create(path, data))
         return made
 
+    def topic_fences(self, topics: Iterable[str]) -> list[Check]:
+        """Fail a commit once one of these topics is being deleted, so that none comes after its offsets are forgotten.
+
+        Whoever deletes marks the topic, raises the node beside it, and forgets; here the version is read before the
+        mark is looked for (rule L10). UnknownTopicOrPartition for a topic that is marked.
+        """
+        wanted = dict.fromkeys(topics)
+        unknown = [topic for topic in wanted if topic not in self._topic_versions]
+        if unknown:
+            beside = self._zookeeper.get_many([paths.topic_epoch(topic) for topic in unknown])
+            marks = self._zookeeper.get_many([paths.delete_topic(topic) for topic in unknown])
+            for topic, node, mark in zip(unknown, beside, marks, strict=True):
+                if mark is not None:
+                    raise UnknownTopicOrPartition(f"topic {topic!r} is being deleted")
+                if node is not None:  # else it was made by a tool that knows of no such node
+                    self._topic_versions[topic] = node.stat.version
+        versions = ((topic, self._topic_versions.get(topic)) for topic in wanted)
+        return [Check(paths.topic_epoch(topic), version) for topic, version in versions if version is not None]
+
     def landed(self, operations: Iterable[Operation]) -> None:
         """These have been carried out: what they made exists now."""
         for one in operations:
@@ -138,6 +159,7 @@ class OffsetWriter:
         roots = (f"{paths.consumer_offsets(group)}/", f"{paths.COMMITS}/{paths.group_node(group)}/")
         self._known = {path for path in self._known if not path.startswith(roots)}
         self._absent = {path for path in self._absent if not path.startswith(roots)}
+        self._topic_versions.clear()
 
 
 def delete(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition], fence: Sequence[Operation] = ()) -> None:

@@ -273,14 +273,19 @@ def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check] = 
         pass
 
 
+def fence_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
+    """Fail whatever rests on a marked topic from here on: ISR changes of its leaders, commits of groups (rule Z1)."""
+    topic = find(zookeeper, name)
+    if topic is not None:
+        _raise_first_epoch(zookeeper, topic, fence)
+
+
 def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
     """Take a topic out of the registry, when no broker serves it any more. May be cut off anywhere and repeated.
 
     The epochs are raised first, the topic's node and the mark go last and together: until then the name is taken.
     """
-    topic = find(zookeeper, name)
-    if topic is not None:
-        _raise_first_epoch(zookeeper, topic, fence)
+    fence_deletion(zookeeper, name, fence)
     chroot = zookeeper.address.chroot
 
     def size(operation: Operation) -> int:
@@ -300,16 +305,14 @@ def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> 
 
 
 def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> None:
+    """Above all that were used; written even if it is that already, for the version is what others check."""
     states = partition_states.read_many(zookeeper, topic.topic_partitions)
     used = max((state.leader_epoch for state in states.values() if state is not None), default=-1)
     path = paths.topic_epoch(topic.name)
     node = zookeeper.find(path)
-    if node is None:
-        raised = str(used + 1).encode()
-        zookeeper.commit([*fence, Create(path, raised)], lambda: zookeeper.get(path).data == raised)
-    elif entries.number(path, node.data) <= used:
-        raised = str(used + 1).encode()
-        zookeeper.commit([*fence, SetData(path, raised, node.stat.version)], lambda: zookeeper.get(path).data == raised)
+    raised = str(used + 1 if node is None else max(used + 1, entries.number(path, node.data))).encode()
+    write = Create(path, raised) if node is None else SetData(path, raised, node.stat.version)
+    zookeeper.commit([*fence, write], lambda: zookeeper.get(path).data == raised)
 
 
 def _replace(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from klog.client.metadata import Metadata
     from klog.coordination.topics import Topic
     from klog.coordination.zookeeper import ZooKeeper
+    from klog.ops.check_groups import GroupOffset
     from klog.ops.lost import LostRow
 
 ZOOKEEPER_TIMEOUT_S: Final = 3.0
@@ -57,18 +58,6 @@ class ServerFact:
     address: str
     mode: str | None
     reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupOffset:
-    """An offset that a group has committed; ``lag`` in messages, None where it cannot be counted."""
-
-    group: str
-    partition: TopicPartition
-    offset: int
-    start: int | None
-    end: int | None
-    lag: int | None
 
 
 @dataclass(slots=True)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klog.names import TopicPartition
 from klog.ops import group_lag
-from klog.ops.check_facts import GroupOffset
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """An offset that a group has committed; ``lag`` in messages, None where it cannot be counted."""
+
+    group: str
+    partition: TopicPartition
+    offset: int
+    start: int | None
+    end: int | None
+    lag: int | None
 
 
 async def group_offsets(cluster: Cluster, session: ZooKeeper) -> list[GroupOffset]:

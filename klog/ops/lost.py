@@ -162,7 +162,7 @@ async def show(
 ) -> tuple[int, int]:
     """Write the messages of stretches as tail does; how many, and how many bytes were no messages."""
     from klog.ops.shower import Shower
-    from klog.ops.tail import TailOptions
+    from klog.ops.tail_options import TailOptions
 
     shower = Shower(TailOptions(output=output, format=form))
     messages = useless = 0

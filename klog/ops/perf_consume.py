@@ -14,7 +14,7 @@ from klog.ops.perf import MIB, Clock, csv_time, in_threads
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.names import TopicPartition
-    from klog.ops.tail import Span
+    from klog.ops.tail_options import Span
 
 
 FETCH_BYTES_MAX = 1_000_000_000
@@ -60,7 +60,8 @@ async def consume(
     """Read what the topics have, or the first ``messages`` of it, partitions dealt out over the threads."""
     from klog.ops.positions import END, START
     from klog.ops.reader import Reader
-    from klog.ops.tail import TailOptions, spans_of
+    from klog.ops.tail import spans_of
+    from klog.ops.tail_options import TailOptions
 
     spans = await spans_of(cluster, topics, None, START, END, lambda text: None)
     stop, goal = threading.Event(), _Goal(messages)

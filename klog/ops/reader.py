@@ -25,7 +25,7 @@ from klog.ops.shower import Message, Shower
 from klog.ops.time_merge import Place, TimeMerge
 
 if TYPE_CHECKING:
-    from klog.ops.tail import Span, TailOptions, TailSummary
+    from klog.ops.tail_options import Span, TailOptions, TailSummary
 
 RUN_MESSAGES = 500
 """Taken at once. With runs of some thousand, the memory of each is given back to the system and asked for again, which
@@ -107,7 +107,7 @@ class Reader:
 
         Raises TimedOut where nothing comes although the end was not reached.
         """
-        from klog.ops.tail import TailSummary
+        from klog.ops.tail_options import TailSummary
 
         try:
             self._read()

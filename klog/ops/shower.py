@@ -12,7 +12,7 @@ from klog.ops.headers import HeadersOf, headers_of
 from klog.ops.jsonl import LineWriter
 
 if TYPE_CHECKING:
-    from klog.ops.tail import TailOptions
+    from klog.ops.tail_options import TailOptions
 
 Message = Any
 """confluent-kafka's, which has no types, or what has its methods."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO
 
 from klog.errors import KlogError, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
-from klog.ops.positions import END, Anchor, Position, Range
+from klog.ops.positions import END, Anchor, Position
+from klog.ops.tail_options import Span, TailOptions, TailSummary
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -23,60 +23,8 @@ PARTITIONS_MAX = 100_000
 """More than any cluster has; bounds what ``0-99999999`` would make."""
 
 
-SETTLE_S = 0.5
-"""How long, while following in the order of time, a message waits for earlier ones of other partitions: longer than a
-producer usually lingers and a fetch usually takes."""
-
-
 LEAVE_AFTER_S = 0.3
 """After a stop: how long the reading thread may take before its group is left without it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TailOptions:
-    """What to show and how.
-
-    ``offset`` None: what comes from now on. ``last`` (-n): the last N over all partitions, by time, then what comes
-    (unless ``until_end``). ``count`` (-c) stops after N messages. ``until_end`` (-e) stops at the end there was at the
-    start, as does a range with an end. ``format`` is kcat's (see `klog.ops.formats`); ``grep`` is searched in values,
-    ``grep_key`` in keys. ``merge_by_time``: over partitions in the order of time; what comes waits ``settle_s``
-    for what is earlier. ``group`` (-G): as a member of it, from where it has committed; where it has not, ``offset``.
-    """
-
-    partitions: tuple[int, ...] | None = None
-    offset: Range | None = None
-    last: int | None = None
-    count: int | None = None
-    until_end: bool = False
-    output: Literal["value", "format", "jsonl"] = "value"
-    format: str | None = None
-    grep: str | None = None
-    grep_key: str | None = None
-    group: str | None = None
-    merge_by_time: bool = False
-    settle_s: float = SETTLE_S
-    librdkafka: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class TailSummary:
-    """What was shown; ``bytes`` as written. ``earlier``: messages before the first shown, None where not known."""
-
-    messages: int
-    bytes: int
-    earlier: int | None
-
-
-@dataclass(slots=True)
-class Span:
-    """What to read of one partition: from ``begin`` up to, not with, ``end``; None: for ever."""
-
-    begin: int
-    end: int | None
-
-    @property
-    def is_empty(self) -> bool:
-        return self.end is not None and self.begin >= self.end
 
 
 async def tail(

@@ -44,7 +44,12 @@ def test_leaders_move_before_a_broker_leaves(three: RunningCluster, topic: str) 
         for number, part in three.partitions(topic, one).items():
             assert part.leader_id in rest, f"partition {number} by broker {one}: {part}"
             assert set(part.isr_nodes) == rest, f"partition {number} by broker {one}: {part}"
-    assert leaving not in {int(broker.node_id) for broker in three.metadata(topics=[]).brokers}
+    three.wait_until(lambda: leaving not in listed(three), "it is listed no more")
+
+
+def listed(three: RunningCluster) -> set[int]:
+    """The brokers that Metadata names."""
+    return {int(broker.node_id) for broker in three.metadata(topics=[]).brokers}
 
 
 def test_the_last_broker_of_a_partition_stops_in_order_too(three: RunningCluster, topic: str) -> None:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klog.coordination import committed, consumers, group_slots, group_states, paths
+from klog.coordination import committed, consumers, group_slots, group_states, paths, topics
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.consumers import ConsumerEntry
 from klog.coordination.group_slots import SlotHolder
 from klog.coordination.group_states import COORDINATOR, FREE, GroupState, MemberState
 from klog.coordination.zookeeper import Create, SetData, ZooKeeper
-from klog.errors import BadVersion, KlogError, NodeExists, ZooKeeperError
+from klog.errors import BadVersion, KlogError, NodeExists, NoNode, UnknownTopicOrPartition, ZooKeeperError
 from klog.names import TopicPartition
 
 ONE, TWO = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
@@ -171,6 +171,27 @@ def test_a_deleted_topic_is_forgotten_by_all_groups(registry: ZooKeeper) -> None
         assert list(committed.read(registry, group)) == [other]
         for path in (paths.consumer_owner(group, *ONE), paths.claim(group, *ONE), paths.commit_note(group, *ONE)):
             assert registry.exists(path) is None
+
+
+def test_no_commit_lands_in_a_topic_whose_offsets_are_forgotten(registry: ZooKeeper) -> None:
+    """Rule L10: one that was made ready before the deletion fails, and after it none is made ready."""
+    topics.create(registry, "clicks", {0: [1]}, {}, [])
+    writer = OffsetWriter(registry)
+    ready = [*writer.topic_fences(["clicks"]), *writer.operations("g", {ONE: CommittedOffset(5)})]
+    assert len(ready) == 3
+    topics.mark_for_deletion(registry, "clicks")
+    topics.fence_deletion(registry, "clicks", [])
+    committed.forget_topic(registry, "clicks")
+    with pytest.raises((BadVersion, NoNode)):
+        registry.multi(ready)
+    writer.forget("g")
+    with pytest.raises(UnknownTopicOrPartition, match="being deleted"):
+        writer.topic_fences(["clicks"])
+    topics.finish_deletion(registry, "clicks", [])
+    topics.create(registry, "clicks", {0: [1]}, {}, [])
+    again = [*writer.topic_fences(["clicks"]), *writer.operations("g", {ONE: CommittedOffset(7)})]
+    registry.multi(again)
+    assert committed.read(registry, "g")[ONE].offset == 7
 
 
 # --- who lives ---

@@ -17,7 +17,8 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import UsageError
 from klog.names import TopicPartition
 from klog.ops.check import SUBJECTS, Finding, check, judge
-from klog.ops.check_facts import Facts, GroupOffset, LogDirFact, ServerFact
+from klog.ops.check_facts import Facts, LogDirFact, ServerFact
+from klog.ops.check_groups import GroupOffset
 from klog.ops.lost import LostRow
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog

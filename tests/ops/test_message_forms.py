@@ -16,7 +16,7 @@ from klog.ops.formats import compile_format
 from klog.ops.input_messages import Splitter, lines
 from klog.ops.jsonl import Content, LineWriter, from_line, rfc3339, to_line
 from klog.ops.shower import Shower
-from klog.ops.tail import TailOptions
+from klog.ops.tail_options import TailOptions
 
 BLOBS = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=20).map(str.encode))
 CONTENTS = st.builds(

@@ -17,7 +17,8 @@ from klog.errors import TimedOut, UnknownTopicOrPartition, UsageError
 from klog.ops import topics
 from klog.ops.positions import Range, parse_range
 from klog.ops.produce import ProduceOptions, Receipt, produce
-from klog.ops.tail import TailOptions, parse_partitions, tail
+from klog.ops.tail import parse_partitions, tail
+from klog.ops.tail_options import TailOptions
 from klog.ops.units import Rate
 from tests.broker_fixture import RunningBroker
 from tests.ops.verbs import make_topic, read, run, send

@@ -14,7 +14,8 @@ from klog.names import TopicPartition
 from klog.ops import topics
 from klog.ops.positions import parse_range
 from klog.ops.reader import Reader
-from klog.ops.tail import Span, TailOptions, tail
+from klog.ops.tail import tail
+from klog.ops.tail_options import Span, TailOptions
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.ops.verbs import make_topic, run, send

@@ -14,7 +14,8 @@ from confluent_kafka import TopicPartition as Assigned
 from klog.client.cluster import Cluster
 from klog.errors import GroupIsHeld, UsageError
 from klog.ops.positions import parse_range
-from klog.ops.tail import TailOptions, tail
+from klog.ops.tail import tail
+from klog.ops.tail_options import TailOptions
 from tests.broker_fixture import RunningBroker
 from tests.ops.verbs import make_topic, read, run
 

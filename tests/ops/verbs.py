@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from klog.client.cluster import Cluster
 from klog.ops.produce import ProduceOptions, Receipt, produce
-from klog.ops.tail import TailOptions, TailSummary, tail
+from klog.ops.tail import tail
+from klog.ops.tail_options import TailOptions, TailSummary
 from klog.ops.topics import create_topic
 
 T = TypeVar("T")

@@ -337,6 +337,7 @@ class TopicActs:
 
     def _remove_nodes(self, name: str) -> None:
         """In a thread: committed offsets first, the registry's nodes and the mark last."""
+        topics.fence_deletion(self._zookeeper, name, self._controller.fence)
         committed.forget_topic(self._zookeeper, name)
         topics.finish_deletion(self._zookeeper, name, self._controller.fence)
 

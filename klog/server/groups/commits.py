@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from klog.coordination import committed
 from klog.coordination.committed import CommittedOffset, OffsetWriter
-from klog.coordination.zookeeper import MULTI_BYTES_MAX, batches
+from klog.coordination.zookeeper import MULTI_BYTES_MAX, Operation, batches
 from klog.errors import CoordinatorNotAvailable, GroupIsHeld, KlogError, SessionLost, UnknownMemberId
 from klog.names import TopicPartition, is_topic_name
 from klog.server.groups.writer import GroupChanged, GroupWrite
@@ -139,12 +139,18 @@ class Commits:
 
     async def _write(self, kept: KeptGroup, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         state = kept.group.state
+        topics = dict.fromkeys(one.topic for one in offsets)
+
+        def operations() -> list[Operation]:
+            fences = [state.fence, *self._offsets.topic_fences(topics)]
+            return [*fences, *self._offsets.operations(state.group, offsets)]
+
         await self._coordinator.writer.write(
             GroupWrite(
                 kept.holder,
                 state.group,
                 state.version,
-                lambda: (state.fence, *self._offsets.operations(state.group, offsets)),
+                operations,
                 self._offsets.landed,
                 lambda: self._offsets.forget(state.group),
                 offsets,
