@@ -53,10 +53,6 @@ class Subscription:
             raise UsageError(f"the filter {text!r} is no regular expression: {error}") from None
         return cls({text: streams}, WHITE_LIST if whitelist is not None else BLACK_LIST)
 
-    @property
-    def is_filter(self) -> bool:
-        return self.pattern != STATIC
-
     def entry(self, consumer_id: str) -> ConsumerEntry:
         return ConsumerEntry(consumer_id, self.threads, self.pattern)
 

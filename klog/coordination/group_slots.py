@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from klog.coordination import entries, paths
 from klog.coordination.zookeeper import Check, Create, Operation, SetData, ZNode, ZooKeeper
-from klog.errors import BadVersion, NodeExists, NoNode
 
 SLOTS = 64
 
@@ -68,11 +67,6 @@ def _landed(zookeeper: ZooKeeper, wanted: Sequence[SlotHolder]) -> bool:
     """They stand as they were to be written: our own success, whose answer was lost (rule Z2)."""
     found = read_all(zookeeper)
     return all(found.get(one.slot) == replace(one, version=one.version + 1) for one in wanted)
-
-
-def is_lost(error: Exception) -> bool:
-    """Whether a multi failed because something it checks has changed, and not because nobody answered."""
-    return isinstance(error, BadVersion | NodeExists | NoNode)
 
 
 def _encode(holder: SlotHolder) -> bytes:

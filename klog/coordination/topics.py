@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from klog.coordination import entries, partition_states, paths
+from klog.coordination import committed, entries, partition_states, paths
 from klog.coordination.zookeeper import (
     MULTI_BYTES_MAX,
     Check,
@@ -273,19 +273,17 @@ def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check] = 
         pass
 
 
-def fence_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
-    """Fail whatever rests on a marked topic from here on: ISR changes of its leaders, commits of groups (rule Z1)."""
-    topic = find(zookeeper, name)
-    if topic is not None:
-        _raise_first_epoch(zookeeper, topic, fence)
-
-
 def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
     """Take a topic out of the registry, when no broker serves it any more. May be cut off anywhere and repeated.
 
-    The epochs are raised first, the topic's node and the mark go last and together: until then the name is taken.
+    The epochs are raised first, which fails whatever rests on the topic from here on: ISR changes of its leaders,
+    commits of groups (rule Z1). Then all that groups know of it goes (rule L10). The topic's node and the mark go last
+    and together: until then the name is taken.
     """
-    fence_deletion(zookeeper, name, fence)
+    topic = find(zookeeper, name)
+    if topic is not None:
+        _raise_first_epoch(zookeeper, topic, fence)
+    committed.forget_topic(zookeeper, name)
     chroot = zookeeper.address.chroot
 
     def size(operation: Operation) -> int:

@@ -32,6 +32,7 @@ from klog.errors import (
     UsageError,
 )
 from tests.broker_fixture import RunningBroker
+from tests.murmur2 import murmur2
 from tests.ops.verbs import make_topic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,21 +60,6 @@ def held(bootstrap: str, topic: str, partitions: int = 1) -> list[Any]:
 
 def values(bootstrap: str, topic: str, partitions: int = 1) -> list[bytes]:
     return [one.value() for one in held(bootstrap, topic, partitions)]
-
-
-def murmur2(data: bytes) -> int:
-    """As the Java client computes it: seed 0x9747b28c, m 0x5bd1e995, r 24."""
-    m, mask = 0x5BD1E995, 0xFFFFFFFF
-    h = 0x9747B28C ^ len(data)
-    whole = len(data) // 4 * 4
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * m & mask
-        k = (k ^ k >> 24) * m & mask
-        h = (h * m & mask) ^ k
-    if rest := data[whole:]:
-        h = (h ^ int.from_bytes(rest, "little")) * m & mask
-    h = (h ^ h >> 13) * m & mask
-    return h ^ h >> 15
 
 
 # --- Sync ---

@@ -21,6 +21,7 @@ from klog.ops.tail import parse_partitions, tail
 from klog.ops.tail_options import TailOptions
 from klog.ops.units import Rate
 from tests.broker_fixture import RunningBroker
+from tests.murmur2 import murmur2
 from tests.ops.verbs import make_topic, read, run, send
 
 
@@ -76,20 +77,6 @@ def test_without_the_rule_to_flush_nobody_is_said_to_have_flushed(broker: Runnin
 
 
 def test_keys_go_where_javas_clients_put_them(broker: RunningBroker, topic: str) -> None:
-    def murmur2(data: bytes) -> int:
-        """As the Java client computes it: seed 0x9747b28c, m 0x5bd1e995, r 24."""
-        m, mask = 0x5BD1E995, 0xFFFFFFFF
-        h = 0x9747B28C ^ len(data)
-        whole = len(data) // 4 * 4
-        for at in range(0, whole, 4):
-            k = int.from_bytes(data[at : at + 4], "little") * m & mask
-            k = (k ^ k >> 24) * m & mask
-            h = (h * m & mask) ^ k
-        if rest := data[whole:]:
-            h = (h ^ int.from_bytes(rest, "little")) * m & mask
-        h = (h ^ h >> 13) * m & mask
-        return h ^ h >> 15
-
     make_topic(broker.bootstrap, topic, 7)
     keys = [b"user-%d" % i for i in range(60)]
     send(broker.bootstrap, topic, b"".join(key + b"=x\n" for key in keys), key_delimiter=b"=")

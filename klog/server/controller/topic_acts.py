@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from klog.config import LogConfig
-from klog.coordination import committed, topics
+from klog.coordination import topics
 from klog.coordination.partition_states import NO_LEADER
 from klog.errors import (
     InvalidPartitions,
@@ -327,19 +327,13 @@ class TopicActs:
             if not controller.active or name not in controller.context.deleting:
                 return
             try:
-                await controller.writing(self._remove_nodes, name)
+                await controller.writing(topics.finish_deletion, self._zookeeper, name, controller.fence)
             except KlogError as error:
                 log.error("topic %s is not deleted yet: %s", name, error.message)
                 return
             controller.context.forget_topic(name)
             log.info("topic %s deleted", name)
             self._deleted.pop(name, asyncio.Event()).set()
-
-    def _remove_nodes(self, name: str) -> None:
-        """In a thread: committed offsets first, the registry's nodes and the mark last."""
-        topics.fence_deletion(self._zookeeper, name, self._controller.fence)
-        committed.forget_topic(self._zookeeper, name)
-        topics.finish_deletion(self._zookeeper, name, self._controller.fence)
 
     # --- checks -----------------------------------------------------------------------------------------------------
 

@@ -69,11 +69,7 @@ class Commits:
             except KlogError as error:
                 found[name] = error
             else:
-                asked[name] = (
-                    None
-                    if partitions is None
-                    else [one for one in partitions if is_topic_name(one.topic) and one.partition >= 0]
-                )
+                asked[name] = None if partitions is None else list(filter(_may_be, partitions))
         if asked:
             try:
                 found |= await self._coordinator.ask_zookeeper(committed.read_many, self._coordinator.zookeeper, asked)
