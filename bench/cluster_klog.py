@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import socket
 import statistics
 import sys
 import time
@@ -22,7 +21,7 @@ from bench.cluster_topics import HEAL_TIMEOUT_S, LOOK_S, admin_of, await_in_sync
 from bench.commands import klog_seconds
 from bench.klog_system import environment
 from bench.peers import START_TIMEOUT_S
-from bench.processes import Process, free_port
+from bench.processes import Process, StartFailed, ports_in_a_row
 from bench.produce import Shape, fill, produce
 from bench.run import say
 from bench.run_record import RunRecord
@@ -153,7 +152,7 @@ def up(record: RunRecord, folder: Path, sizes: Sizes, rounds: int) -> None:
     for number in range(rounds):
         home = folder / f"up-{number}"
         home.mkdir(parents=True)
-        port = _free_ports(BROKERS)
+        port = ports_in_a_row(BROKERS)
         command = [
             *(sys.executable, "-m", "klog", "up", "--dir", f"{home}/local"),
             *("--brokers", str(BROKERS), "--port", str(port)),
@@ -162,23 +161,13 @@ def up(record: RunRecord, folder: Path, sizes: Sizes, rounds: int) -> None:
         process = Process("klog up --brokers 3", command, home / "up.log", environment(home))
         try:
             bootstrap = ",".join(f"127.0.0.1:{port + one}" for one in range(BROKERS))
-            await_ack(bootstrap, "first", START_TIMEOUT_S)
+            try:
+                await_ack(bootstrap, "first", START_TIMEOUT_S)
+            except TimeoutError as error:
+                raise StartFailed(f"{error}\n{process.log_tail()}") from error
             seconds = time.perf_counter() - began
         finally:
             process.stop()
         record.add(UP, KLOG_3, {"seconds": seconds})
         say(f"{UP}: {seconds:.2f} s")
         shutil.rmtree(home, ignore_errors=True)
-
-
-def _free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody listens at."""
-    while True:
-        first = free_port()
-        if first + count < 65_536 and all(map(_is_free, range(first, first + count))):
-            return first
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -108,6 +109,29 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def ports_in_a_row(count: int) -> int:
+    """The first of so many ports in a row that nobody listens at.
+
+    Outside the range that the kernel gives to connections and to listeners at port 0, where there is such a place:
+    inside it any of them may be gone before it is listened at.
+    """
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    outside = [*range(10_000, low - count), *range(high + 1, 65_536 - count)] or list(range(1024, 65_536 - count))
+    while True:
+        first = random.choice(outside)
+        if all(map(_is_free, range(first, first + count))):
+            return int(first)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def wait_for_port(port: int, process: Process, timeout_s: float) -> None:

@@ -9,27 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from bench.processes import ports_in_a_row
 from tests.cli.runner import klog
 
 
 @pytest.fixture
 def port() -> int:
     """The first of four neighbours that were free a moment ago."""
-    while True:
-        with socket.socket() as bound:
-            bound.bind(("127.0.0.1", 0))
-            first: int = bound.getsockname()[1]
-        if first < 65000 and all(_is_free(first + i) for i in range(4)):
-            return first
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+    return ports_in_a_row(4)
 
 
 def states(*words: object) -> dict[int, str]:

@@ -19,7 +19,6 @@ import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.processes import ports_in_a_row
 from klog.coordination import embedded
 from klog.ops import local_cluster
 
@@ -210,21 +210,8 @@ def _plain(line: str) -> str:
 
 def free_ports() -> dict[str, str]:
     """One for each of the document's; neighbours stay neighbours, as `klog up` counts on."""
-    while True:
-        with socket.socket() as bound:
-            bound.bind(("127.0.0.1", 0))
-            first = bound.getsockname()[1]
-        if first + len(PORTS) < 65536 and all(_is_free(first + i) for i in range(len(PORTS))):
-            return {there: str(first + i) for i, there in enumerate(PORTS)}
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+    first = ports_in_a_row(len(PORTS))
+    return {there: str(first + i) for i, there in enumerate(PORTS)}
 
 
 def rewrite(path: Path) -> None:

@@ -13,8 +13,9 @@ from klog.coordination import embedded
 from klog.coordination.connect_string import ConnectString
 from klog.coordination.embedded import ZooKeeperServer
 from klog.protocol.apis import ApiKey
+from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create, error, produce, values
+from tests.server.asking import ask, create, error, produce_request, values, with_channel
 from tests.zookeeper_fixture import klog_home
 from tests.zookeeper_proxy import MULTI, ZooKeeperProxy
 
@@ -54,9 +55,19 @@ def test_what_was_written_unknown_to_the_controller_is_gone_on_with(
         while led(broker.bootstrap) != [0, 1, 2]:
             assert time.monotonic() < deadline, broker.log_text
             time.sleep(0.05)  # the broker tells nobody when it leads
-        produce(broker.bootstrap, "clicks", [values(1)], partition=2)
+        # Metadata names the leader before that one's session is confirmed, and until then it refuses.
+        while refusal := produce_error(broker.bootstrap, partition=2):
+            assert time.monotonic() < deadline, (refusal, broker.log_text)
+            time.sleep(0.05)
     finally:
         proxy.close()
+
+
+def produce_error(bootstrap: str, partition: int) -> int:
+    """The wire code that a message is answered with; 0 when it is acknowledged by all."""
+    batch = bytes(encode_batch(values(1)))
+    answer = with_channel(bootstrap, lambda channel: channel.request(produce_request("clicks", batch, partition)))
+    return error(answer.responses[0].partition_responses[0])
 
 
 def led(bootstrap: str) -> list[int]:
