@@ -12,7 +12,7 @@ import json
 import sys
 import time
 
-from klog.ops import export_run
+from klog.ops.export import run as export_run
 from klog.spark.export import SparkWriter
 
 FROM, TO = "staged", "written"

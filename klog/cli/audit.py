@@ -25,7 +25,7 @@ Window = Annotated[
 AuditTopic = Annotated[str, typer.Option("--audit-topic", metavar="TOPIC", help="Where counts are published.")]
 
 
-@audit.command("run", rows="klog.ops.audit:AuditRow")
+@audit.command("run", rows="klog.ops.audit.report:AuditRow")
 async def run(
     invocation: Invocation,
     topics: OptionalTopics = None,
@@ -47,7 +47,7 @@ async def run(
 
     It goes on where the last run of this tier ended. Without a topic: all those that producers count.
     """
-    from klog.ops import audit_run
+    from klog.ops.audit import run as audit_run
 
     if no_publish and publish_to is not None:
         raise UsageError("--no-publish and --publish-to: choose")
@@ -66,7 +66,7 @@ async def run(
     return invocation.report(done.rows, footer=f"{done.read:,} messages read{told}")
 
 
-@audit.command("report", rows="klog.ops.audit:AuditRow")
+@audit.command("report", rows="klog.ops.audit.report:AuditRow")
 async def report(
     invocation: Invocation,
     topics: OptionalTopics = None,
@@ -94,7 +94,7 @@ async def report(
     Brokers count first, without reading; where that differs, the stamps are read and tell lost messages, doubled ones
     and hosts. Windows that are open, or that a producer has not finished, are said so.
     """
-    from klog.ops import audit as auditing
+    from klog.ops.audit import report as auditing
     from klog.render.values import rfc3339
 
     options = auditing.ReportOptions(

@@ -17,7 +17,7 @@ export = Noun("export", "Messages to Parquet files, with Spark.")
 Root = Annotated[str, typer.Argument(metavar="ROOT", help="The export's folder.")]
 
 
-@export.command("run", rows="klog.ops.exports:ExportedRange")
+@export.command("run", rows="klog.ops.export.rows:ExportedRange")
 async def run(
     invocation: Invocation,
     root: Annotated[str, typer.Option("--to", metavar="ROOT", help="The export's folder; made by its first run.")],
@@ -68,16 +68,16 @@ async def run(
     return invocation.report(rows, footer=f"{messages:,} messages {done} to {root}")
 
 
-@export.command("status", rows="klog.ops.exports:ExportStatus")
+@export.command("status", rows="klog.ops.export.rows:ExportStatus")
 async def status(invocation: Invocation, root: Root) -> Report:
     """Show how far an export is behind its topics."""
-    from klog.ops import export_status
+    from klog.ops.export import status as export_status
 
     servers = await _servers(invocation)
     return invocation.report(await asyncio.to_thread(export_status.status, servers, root))
 
 
-@export.command("verify", rows="klog.ops.exports:ExportCheck")
+@export.command("verify", rows="klog.ops.export.rows:ExportCheck")
 async def verify(
     invocation: Invocation,
     root: Root,
@@ -86,7 +86,7 @@ async def verify(
     ] = False,
 ) -> Report:
     """Count an export again, against its manifests and its brokers. Exit 1 where anything is wrong."""
-    from klog.ops import export_verify
+    from klog.ops.export import verify as export_verify
 
     servers = None if without_brokers else await _servers(invocation)
     return invocation.report(await asyncio.to_thread(export_verify.verify, servers, root))

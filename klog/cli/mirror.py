@@ -20,7 +20,7 @@ ROWS_EVERY_S = 5.0
 """In a pipe: rows that have changed."""
 
 
-@top_command("mirror", rows="klog.ops.mirror:MirrorRow", connects=False, own_interrupt=True)
+@top_command("mirror", rows="klog.ops.copying.mirror:MirrorRow", connects=False, own_interrupt=True)
 async def mirror(
     invocation: Invocation,
     sources: Annotated[
@@ -54,8 +54,8 @@ async def mirror(
     says in the header klog.source where it comes from. Started again, it goes on behind the last message in the target.
     On a terminal a live table, in a pipe JSON Lines. A target that is no klog gets messages at least once.
     """
-    from klog.ops import mirror as mirroring
-    from klog.ops.copy_side import Side
+    from klog.ops.copying import mirror as mirroring
+    from klog.ops.copying.side import Side
 
     if invocation.shared.output in (Format.JSON, Format.YAML) and not (once or offsets):
         raise UsageError(f"--output {invocation.shared.output.value} is one report, and this goes on", hint="-o jsonl")

@@ -35,7 +35,7 @@ MostRate = Annotated[
 Csv = Annotated[bool, typer.Option("--csv", help="One line under 0.8's header; --no-header: the line alone.")]
 
 
-@perf.command("produce", rows="klog.ops.perf_produce:ProducedRow")
+@perf.command("produce", rows="klog.ops.perf.produce:ProducedRow")
 async def produce(
     invocation: Invocation,
     topics: Topics,
@@ -63,7 +63,7 @@ async def produce(
     The times are from a message's handing over to its acknowledgement, waiting in the client's queue included: at full
     speed that queue is full. With `--rate` they say what the cluster takes.
     """
-    from klog.ops import perf_produce
+    from klog.ops.perf import produce as perf_produce
 
     _check(invocation, csv)
     load = perf_produce.ProduceLoad(
@@ -86,7 +86,7 @@ async def produce(
     return _show(invocation, row, csv)
 
 
-@perf.command("consume", rows="klog.ops.perf_consume:ConsumedRow")
+@perf.command("consume", rows="klog.ops.perf.consume:ConsumedRow")
 async def consume(
     invocation: Invocation,
     topics: Topics,
@@ -104,7 +104,7 @@ async def consume(
 
     The partitions are dealt out over the threads.
     """
-    from klog.ops import perf_consume
+    from klog.ops.perf import consume as perf_consume
 
     _check(invocation, csv)
     if not 1 <= fetch_size <= perf_consume.FETCH_BYTES_MAX:
@@ -123,7 +123,7 @@ async def consume(
     return _show(invocation, row, csv)
 
 
-@perf.command("latency", rows="klog.ops.perf_latency:LatencyRow")
+@perf.command("latency", rows="klog.ops.perf.latency:LatencyRow")
 async def latency(
     invocation: Invocation,
     topic: Topic,
@@ -142,7 +142,7 @@ async def latency(
 
     One after the other; with `--rate`, each from when it was due, so that a stall counts for all that it held up.
     """
-    from klog.ops import perf_latency
+    from klog.ops.perf import latency as perf_latency
 
     _check(invocation, csv)
     load = perf_latency.LatencyLoad(

@@ -28,7 +28,7 @@ def speed(word: str) -> float:
     return found
 
 
-@top_command("replay", rows="klog.ops.replay:ReplayedRange")
+@top_command("replay", rows="klog.ops.copying.replay:ReplayedRange")
 async def replay(
     invocation: Invocation,
     source: Annotated[str, typer.Argument(metavar="SRC", help="The topic to copy from.", autocompletion=topic_names)],
@@ -60,8 +60,8 @@ async def replay(
     Each message is copied once, also when the command is stopped and begun again: in each partition it goes on behind
     the last message of the range that DST has.
     """
-    from klog.ops import replay as replaying
-    from klog.ops.copy_side import Side
+    from klog.ops.copying import replay as replaying
+    from klog.ops.copying.side import Side
 
     options = replaying.ReplayOptions(
         range=position_range(from_range, "--from") if from_range is not None else None,

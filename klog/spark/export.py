@@ -11,9 +11,9 @@ from typing import Any
 from klog import errors
 from klog.client.raw_fetch import Range
 from klog.errors import KlogError, StorageError
-from klog.ops import export_run
-from klog.ops.export_root import STAGING_TTL_S
-from klog.ops.exports import ExportedRange
+from klog.ops.export import run as export_run
+from klog.ops.export.root import STAGING_TTL_S
+from klog.ops.export.rows import ExportedRange
 
 _KLOG_ERROR = re.compile(r"klog\.errors\.(\w+): (.*)")
 
@@ -33,7 +33,7 @@ def run_export(
 ) -> list[ExportedRange]:
     """Export what is new of ``topics`` to ``root``; the rows, none where nothing is new. Blocks.
 
-    Arguments and errors as `klog.ops.export_run.run`; ``master`` is Spark's, this machine's cores if None.
+    Arguments and errors as `klog.ops.export.run.run`; ``master`` is Spark's, this machine's cores if None.
     """
     return export_run.run(
         bootstrap,

@@ -24,10 +24,10 @@ from klog.coordination import committed
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIsHeld, InconsistentTopicId, InvalidPartitions, KlogError, UsageError
 from klog.names import TopicPartition
-from klog.ops import mirror as mirroring
-from klog.ops.copy_side import Side
-from klog.ops.mirror import Mirror, MirroredOffset, MirrorOptions, MirrorRow, mirrored_offsets
-from klog.ops.mirror_commits import ByCoordinator, Commits, InZooKeeper, Position, open_commits
+from klog.ops.copying import mirror as mirroring
+from klog.ops.copying.mirror import Mirror, MirroredOffset, MirrorOptions, MirrorRow, mirrored_offsets
+from klog.ops.copying.mirror_commits import ByCoordinator, Commits, InZooKeeper, Position, open_commits
+from klog.ops.copying.side import Side
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record

@@ -9,8 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 from klog.coordination import embedded
-from klog.ops.export_run import STEPS
-from klog.ops.export_verify import verify
+from klog.ops.export.run import STEPS
+from klog.ops.export.verify import verify
 from klog.spark.export import run_export
 from tests.broker_fixture import RunningBroker
 from tests.spark import killed_export

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from klog.client.raw_fetch import EARLIEST, LATEST, Range, RawCluster
 from klog.names import TopicPartition
-from klog.ops.copy_side import Side
+from klog.ops.copying.side import Side
 from klog.record.batch import walk
 from klog.record.records import Record, decode_batch
 from klog.record.source_mark import HEADER_NAME

@@ -22,11 +22,12 @@ from klog.client.audit import HEADER, read_stamp
 from klog.client.cluster import Cluster
 from klog.errors import NoSuchThing, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition as NamedPartition
-from klog.ops import audit, audit_run
-from klog.ops.audit import AuditReport, AuditRow, ReportOptions
-from klog.ops.audit_run import RunOptions
-from klog.ops.export_manifest import ExportedPartition, ExportIdentity, Manifest
-from klog.ops.export_root import ExportRoot
+from klog.ops.audit import report as audit
+from klog.ops.audit import run as audit_run
+from klog.ops.audit.report import AuditReport, AuditRow, ReportOptions
+from klog.ops.audit.run import RunOptions
+from klog.ops.export.manifest import ExportedPartition, ExportIdentity, Manifest
+from klog.ops.export.root import ExportRoot
 from klog.ops.positions import parse_range
 from klog.ops.topics import delete_topics, preview_deletion, set_topic_settings
 from tests.broker_fixture import RunningBroker

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from klog.client.audit import HEADER, Auditor, Count, Publication, Stamp, read_stamp, with_stamp
 from klog.client.producer_settings import AuditSettings
 from klog.errors import KlogError, MalformedRequest
-from klog.ops.audit_compare import State, by_number, by_stamps, sent
-from klog.ops.audit_ledger import Ledger, Produced, build_ledger, clocks_apart
-from klog.ops.audit_numbers import RANGES_MAX, NumberSet
-from klog.ops.audit_tally import NOBODY, Found, Origin, Tally, Window
+from klog.ops.audit.compare import State, by_number, by_stamps, sent
+from klog.ops.audit.ledger import Ledger, Produced, build_ledger, clocks_apart
+from klog.ops.audit.numbers import RANGES_MAX, NumberSet
+from klog.ops.audit.tally import NOBODY, Found, Origin, Tally, Window
 
 MINUTE = 60_000
 A, B = Origin("web-1", "aaaaaaaaaaaa"), Origin("web-2", "bbbbbbbbbbbb")

@@ -10,13 +10,13 @@ import pytest
 
 from klog.errors import InvalidPartitions, KlogError, MessageTooLarge, Refused, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
-from klog.ops.copy import Copier, PartitionCopy, Target
-from klog.ops.copy_plain import PlainTarget
-from klog.ops.copy_side import Side
-from klog.ops.copy_source import SourceReader
-from klog.ops.copy_target import ExactTarget, Fenced, writer_name
+from klog.ops.copying.copy import Copier, PartitionCopy, Target
+from klog.ops.copying.plain import PlainTarget
+from klog.ops.copying.replay import ReplayedRange, ReplayOptions, replay
+from klog.ops.copying.side import Side
+from klog.ops.copying.source import SourceReader
+from klog.ops.copying.target import ExactTarget, Fenced, writer_name
 from klog.ops.positions import parse_range
-from klog.ops.replay import ReplayedRange, ReplayOptions, replay
 from klog.ops.units import parse_rate
 from klog.protocol.apis import ApiKey
 from klog.record.codec import Codec

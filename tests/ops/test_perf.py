@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klog.ops import perf_consume, perf_produce
-from klog.ops.latencies import Latencies
+from klog.ops.perf import consume as perf_consume
+from klog.ops.perf import produce as perf_produce
+from klog.ops.perf.latencies import Latencies
 from klog.ops.positions import parse_range
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import started

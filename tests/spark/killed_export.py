@@ -15,7 +15,7 @@ import sys
 import threading
 from pathlib import Path
 
-from klog.ops.export_run import STEPS, run
+from klog.ops.export.run import STEPS, run
 from tests.broker_fixture import ROOT
 
 JVM_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -12,8 +12,8 @@ import pytest
 
 from klog.errors import NoSuchThing, Refused, UsageError
 from klog.names import TopicPartition
-from klog.ops.export_manifest import ExportedFile, ExportedPartition, ExportIdentity, Gap, Manifest
-from klog.ops.export_root import ExportRoot
+from klog.ops.export.manifest import ExportedFile, ExportedPartition, ExportIdentity, Gap, Manifest
+from klog.ops.export.root import ExportRoot
 from klog.storage.filesystem import OsFileSystem, OsLogFile
 
 PARTITION = TopicPartition("t", 0)

@@ -25,11 +25,11 @@ from klog.errors import (
     UnknownTopicOrPartition,
     UsageError,
 )
-from klog.ops.export_root import ExportRoot
-from klog.ops.export_run import STEPS, run
-from klog.ops.export_status import status
-from klog.ops.export_verify import verify
-from klog.ops.exports import ExportedRange
+from klog.ops.export.root import ExportRoot
+from klog.ops.export.rows import ExportedRange
+from klog.ops.export.run import STEPS, run
+from klog.ops.export.status import status
+from klog.ops.export.verify import verify
 from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, exported_rows, make_messages
 from tests.spark.killed_export import kill_at

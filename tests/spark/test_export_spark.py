@@ -15,8 +15,8 @@ import pytest
 from klog.client.raw_fetch import Range
 from klog.errors import OffsetOutOfRange
 from klog.names import TopicPartition
-from klog.ops.export_survey import survey
-from klog.ops.export_verify import verify
+from klog.ops.export.survey import survey
+from klog.ops.export.verify import verify
 from klog.spark.export import SparkWriter, run_export
 from tests.broker_fixture import ROOT
 from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages

@@ -1,4 +1,4 @@
-"""The rows of `klog export`: what its verbs return. The verbs are `export_run`, `export_status`, `export_verify`."""
+"""The rows of `klog export`: what its verbs return. The verbs are `run`, `status`, `verify` beside it."""
 
 from __future__ import annotations
 

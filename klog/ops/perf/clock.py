@@ -1,6 +1,6 @@
 """What measuring has in common: the time it takes, its threads, and 0.8's way to write times.
 
-`klog.ops.perf_produce`, `perf_consume` and `perf_latency` measure; librdkafka sends and reads for them, in as many
+`klog.ops.perf.produce`, `consume` and `latency` measure; librdkafka sends and reads for them, in as many
 threads as are asked for, each with a client of its own.
 """
 

@@ -12,9 +12,9 @@ from klog.ops.resolve import bounds
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
-    from klog.ops.copy import Target
-    from klog.ops.copy_side import Side
-    from klog.ops.copy_target import Mark
+    from klog.ops.copying.copy import Target
+    from klog.ops.copying.side import Side
+    from klog.ops.copying.target import Mark
 
 BATCH_BYTES_MAX = 1_048_588
 """Kafka's default of ``max.message.bytes``, where it cannot be asked for."""
@@ -67,7 +67,7 @@ async def check_same_log(source: Side, target: Side, of: TopicPartition, into: T
     """InconsistentTopicId where the last copied message is not the one at its offset in the source: that topic was
     deleted and made again, and its offsets say nothing about what was copied of the old one.
     """
-    from klog.ops.copy_fetch import record_at
+    from klog.ops.copying.fetch import record_at
 
     original = await source.patiently(lambda cluster: record_at(cluster, of, mark.source))
     copied = await target.patiently(lambda cluster: record_at(cluster, into, mark.here))
@@ -90,10 +90,10 @@ def made_again(source: Side, topic: str) -> InconsistentTopicId:
 async def open_target(side: Side, note: Callable[[str], None]) -> Target:
     """What appends to the target: exactly once where it is klog, else at least once, which is said."""
     if side.cluster.is_klog:
-        from klog.ops.copy_target import ExactTarget
+        from klog.ops.copying.target import ExactTarget
 
         return ExactTarget(side)
-    from klog.ops.copy_plain import PlainTarget
+    from klog.ops.copying.plain import PlainTarget
 
     note(f"{side.bootstrap} is no klog and has no conditional append: at least once, so messages may come twice")
     return await asyncio.to_thread(PlainTarget, side)

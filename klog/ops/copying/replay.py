@@ -18,10 +18,10 @@ from klog.ops.positions import END, START, Position, Range
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
-    from klog.ops.copy import Copier, PartitionCopy, Target
-    from klog.ops.copy_pace import Pace
-    from klog.ops.copy_side import Side
-    from klog.ops.copy_source import Feed
+    from klog.ops.copying.copy import Copier, PartitionCopy, Target
+    from klog.ops.copying.pace import Pace
+    from klog.ops.copying.side import Side
+    from klog.ops.copying.source import Feed
     from klog.ops.units import Rate
 
 PATIENCE_S = 120.0
@@ -73,9 +73,9 @@ async def replay(
     Raises UsageError for options that exclude each other, Refused where a topic would be copied into itself,
     UnknownTopicOrPartition, InvalidPartitions where the target has too few partitions.
     """
-    from klog.ops.copy import Budget, Copier, PartitionCopy
-    from klog.ops.copy_source import SourceReader
-    from klog.ops.copy_topics import batch_bytes_max, matching_topic, open_target
+    from klog.ops.copying.copy import Budget, Copier, PartitionCopy
+    from klog.ops.copying.source import SourceReader
+    from klog.ops.copying.topics import batch_bytes_max, matching_topic, open_target
     from klog.record.source_mark import Source
 
     if options.rate is not None and options.speed is not None:
@@ -181,8 +181,8 @@ async def _place(
     note: Callable[[str], None],
 ) -> tuple[int, int]:
     """The partition, and where to go on in it."""
-    from klog.ops.copy_target import AT_END
-    from klog.ops.copy_topics import check_same_log
+    from klog.ops.copying.target import AT_END
+    from klog.ops.copying.topics import check_same_log
     from klog.record.source_mark import Source
 
     where = TopicPartition(into, partition)
@@ -203,7 +203,7 @@ async def _place(
 async def _pace(
     cluster: Cluster, topic: str, ranges: dict[int, tuple[int, int]], options: ReplayOptions
 ) -> Pace | None:
-    from klog.ops.copy_pace import AsWritten, AtRate
+    from klog.ops.copying.pace import AsWritten, AtRate
     from klog.ops.resolve import timestamps
 
     if options.rate is not None:

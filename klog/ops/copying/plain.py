@@ -19,9 +19,9 @@ from klog.client import asks
 from klog.client.cluster import Cluster
 from klog.errors import KlogError, TimedOut
 from klog.names import TopicPartition
-from klog.ops.copy_fetch import Fetched, fetch
-from klog.ops.copy_side import PAUSE_S, Side
-from klog.ops.copy_target import AT_END, Mark, TargetLog
+from klog.ops.copying.fetch import Fetched, fetch
+from klog.ops.copying.side import PAUSE_S, Side
+from klog.ops.copying.target import AT_END, Mark, TargetLog
 from klog.ops.sender import silent_logger
 from klog.record.batch import walk
 from klog.record.records import decode_batch

@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from klog.errors import KlogError, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.names import TopicPartition
-from klog.ops.copy_fetch import Fetched, fetch
-from klog.ops.copy_side import AWAY, PAUSE_S, Side, check_cancelled
+from klog.ops.copying.fetch import Fetched, fetch
+from klog.ops.copying.side import AWAY, PAUSE_S, Side, check_cancelled
 
 POLL_MS = 500
 """How long a leader may hold a fetch for which it has nothing."""

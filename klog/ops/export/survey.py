@@ -13,7 +13,7 @@ from typing import Any
 
 from klog.errors import CorruptLog
 from klog.names import TopicPartition
-from klog.ops.export_manifest import WINDOW_MS, ExportedFile
+from klog.ops.export.manifest import WINDOW_MS, ExportedFile
 
 _COUNTED = ["topic", "partition", "offset", "timestamp"]
 

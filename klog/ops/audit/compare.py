@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from klog.ops.audit_ledger import Produced
-from klog.ops.audit_tally import NOBODY, Found, Origin
+from klog.ops.audit.ledger import Produced
+from klog.ops.audit.tally import NOBODY, Found, Origin
 
 
 class State(Enum):

@@ -24,7 +24,7 @@ from klog.client.audit import PRODUCED, TOPIC, VERSION, Count, Publication
 from klog.client.producer_settings import AUDIT_WINDOW_MS
 from klog.errors import PeerError, UnknownTopicOrPartition
 from klog.names import TopicPartition
-from klog.ops.audit_tally import NOBODY, Origin, Tally, Window
+from klog.ops.audit.tally import NOBODY, Origin, Tally, Window
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -81,7 +81,7 @@ class Ledger:
 
 async def read_ledger(cluster: Cluster, audit_topic: str = TOPIC, *, window_ms: int | None = None) -> Ledger:
     """What the topic says; empty where it is not there. ``window_ms``: windows of that length, if producers' fit in."""
-    from klog.ops.audit_reading import read_ranges
+    from klog.ops.audit.reading import read_ranges
     from klog.ops.resolve import bounds
 
     try:

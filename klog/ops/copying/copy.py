@@ -1,7 +1,7 @@
 """Copying partitions of one cluster into partitions of another, or of the same: what replay and mirror are made of.
 
-A `PartitionCopy` takes runs of batches from its feed (`copy_source`), marks them (`klog.record.source_mark`) and has
-them appended (`copy_target`, `copy_plain`), one append in flight: while the target flushes one, the next is marked and
+A `PartitionCopy` takes runs of batches from its feed (`source`), marks them (`klog.record.source_mark`) and has
+them appended (`target`, `plain`), one append in flight: while the target flushes one, the next is marked and
 the one after that is fetched. Where an append turns out otherwise than was thought, the feed is set to where the target
 says that the copy stands, and it goes on from there; nothing else is needed, since the target knows.
 
@@ -16,14 +16,14 @@ from typing import Protocol
 
 from klog.errors import KlogError
 from klog.names import TopicPartition
-from klog.ops.copy_pace import UNLIMITED, AtOnce, Pace
-from klog.ops.copy_source import Feed, SourceReader
-from klog.ops.copy_target import TargetLog
+from klog.ops.copying.pace import UNLIMITED, AtOnce, Pace
+from klog.ops.copying.source import Feed, SourceReader
+from klog.ops.copying.target import TargetLog
 from klog.record.source_mark import Marked, Marker, Source
 
 
 class Target(Protocol):
-    """Where messages are copied to: `copy_target.ExactTarget`, or `copy_plain.PlainTarget`."""
+    """Where messages are copied to: `target.ExactTarget`, or `plain.PlainTarget`."""
 
     is_exact: bool
 

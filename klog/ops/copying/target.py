@@ -44,8 +44,8 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.names import TopicPartition
-from klog.ops.copy_fetch import Fetched, fetch
-from klog.ops.copy_side import AWAY, PAUSE_S, Side, check_cancelled
+from klog.ops.copying.fetch import Fetched, fetch
+from klog.ops.copying.side import AWAY, PAUSE_S, Side, check_cancelled
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.source_mark import Marked, Source, SourceMarks

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from klog.errors import UnknownTopicOrPartition, UsageError
-from klog.ops.audit_compare import Judgement, State, by_number, by_stamps
-from klog.ops.audit_ledger import Ledger
-from klog.ops.audit_offsets import Offsets, count_windows, ends_of, offsets_at
-from klog.ops.audit_tally import Tally, Window
+from klog.ops.audit.compare import Judgement, State, by_number, by_stamps
+from klog.ops.audit.ledger import Ledger
+from klog.ops.audit.offsets import Offsets, count_windows, ends_of, offsets_at
+from klog.ops.audit.tally import Tally, Window
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -110,7 +110,7 @@ class ClusterTier:
         return judged
 
     async def _tally(self, tally: Tally, begins: Offsets, ends: Offsets) -> None:
-        from klog.ops.audit_reading import read_ranges
+        from klog.ops.audit.reading import read_ranges
 
         ranges = {one: (begin, ends[one]) for one, begin in begins.items()}
         await read_ranges(
@@ -201,8 +201,8 @@ def read_export(root: str, window_ms: int) -> tuple[dict[Window, int], Offsets]:
 
     UsageError where windows of that length are not made of the manifests'; errors of `ExportRoot`.
     """
-    from klog.ops.export_manifest import WINDOW_MS
-    from klog.ops.export_root import ExportRoot
+    from klog.ops.export.manifest import WINDOW_MS
+    from klog.ops.export.root import ExportRoot
 
     if window_ms % WINDOW_MS:
         raise UsageError(

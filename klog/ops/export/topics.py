@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from klog.client.raw_fetch import RawCluster, TopicFacts
 from klog.errors import Refused, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
-from klog.ops.export_manifest import ExportIdentity, Manifest
-from klog.ops.export_root import ExportRoot
+from klog.ops.export.manifest import ExportIdentity, Manifest
+from klog.ops.export.root import ExportRoot
 
 
 def describe(

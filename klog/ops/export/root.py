@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from klog.errors import NoSuchThing, Refused, StorageError, UsageError
-from klog.ops.export_manifest import ExportIdentity, Manifest, sha256
+from klog.ops.export.manifest import ExportIdentity, Manifest, sha256
 from klog.storage.filesystem import FileSystem, OsFileSystem, translated
 
 STAGING_TTL_S = 24 * 3600

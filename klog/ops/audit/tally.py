@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from klog.client.audit import HEADER, read_stamp
 from klog.errors import MalformedRequest
-from klog.ops.audit_numbers import NumberSet
+from klog.ops.audit.numbers import NumberSet
 
 
 class Window(NamedTuple):

@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from klog.errors import UsageError
-from klog.ops.latencies import Latencies
-from klog.ops.perf import GRACE_S, MIB, Clock, csv_time, in_threads
+from klog.ops.perf.clock import GRACE_S, MIB, Clock, csv_time, in_threads
+from klog.ops.perf.latencies import Latencies
 from klog.ops.units import Rate
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from klog.client.blocking import error_of
 from klog.errors import GroupIsHeld, KlogError, NodeExists, NoNode
 from klog.names import TopicPartition
-from klog.ops.copy_side import Side
+from klog.ops.copying.side import Side
 from klog.protocol.apis import ApiKey
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 from klog.client.audit import TOPIC
 from klog.errors import NoSuchThing, UsageError
-from klog.ops.audit_compare import Judgement, State, sent
-from klog.ops.audit_ledger import CLOCK_MS, Ledger, read_ledger
-from klog.ops.audit_tally import Window
+from klog.ops.audit.compare import Judgement, State, sent
+from klog.ops.audit.ledger import CLOCK_MS, Ledger, read_ledger
+from klog.ops.audit.tally import Window
 from klog.ops.positions import Anchor, Range
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ async def report(
 
     NoSuchThing where no producer has published anything of the topics; errors of clusters are raised.
     """
-    from klog.ops.audit_tiers import ClusterTier, ExportTier, RunTier, Tier
+    from klog.ops.audit.tiers import ClusterTier, ExportTier, RunTier, Tier
 
     ledger = await read_ledger(cluster, options.audit_topic, window_ms=options.window_ms)
     windows = _chosen(ledger, options)

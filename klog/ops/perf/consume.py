@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from klog.ops.perf import MIB, Clock, csv_time, in_threads
+from klog.ops.perf.clock import MIB, Clock, csv_time, in_threads
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster

@@ -21,11 +21,11 @@ from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
 from klog.errors import KlogError, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
-from klog.ops.copy import Copier, PartitionCopy, Target
-from klog.ops.copy_side import Side, check_cancelled
-from klog.ops.copy_source import Feed, SourceReader
-from klog.ops.copy_topics import batch_bytes_max, check_same_log, made_again, matching_topic, open_target
-from klog.ops.mirror_commits import Commits, Position, open_commits
+from klog.ops.copying.copy import Copier, PartitionCopy, Target
+from klog.ops.copying.mirror_commits import Commits, Position, open_commits
+from klog.ops.copying.side import Side, check_cancelled
+from klog.ops.copying.source import Feed, SourceReader
+from klog.ops.copying.topics import batch_bytes_max, check_same_log, made_again, matching_topic, open_target
 from klog.record.source_mark import Source
 
 LOOK_EVERY_S = 5.0

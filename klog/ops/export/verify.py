@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from klog.client.raw_fetch import EARLIEST, LATEST, Range, RawCluster
 from klog.errors import CorruptLog, Refused
 from klog.names import TopicPartition
-from klog.ops.export_manifest import Manifest
-from klog.ops.export_root import ExportRoot
-from klog.ops.export_survey import Survey, survey
-from klog.ops.export_topics import check_same, describe
-from klog.ops.exports import ExportCheck
+from klog.ops.export.manifest import Manifest
+from klog.ops.export.root import ExportRoot
+from klog.ops.export.rows import ExportCheck
+from klog.ops.export.survey import Survey, survey
+from klog.ops.export.topics import check_same, describe
 
 
 @dataclass

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from klog.client.audit import TOPIC, VERSION
 from klog.errors import NoSuchThing, UnknownTopicOrPartition
 from klog.names import TopicPartition
-from klog.ops.audit import LIVE, AuditRow, moment
-from klog.ops.audit_compare import State
-from klog.ops.audit_ledger import COUNTED, Ledger, read_ledger
-from klog.ops.audit_tally import NOBODY, Found, Origin, Tally
-from klog.ops.audit_tiers import STAMPS
+from klog.ops.audit.compare import State
+from klog.ops.audit.ledger import COUNTED, Ledger, read_ledger
+from klog.ops.audit.report import LIVE, AuditRow, moment
+from klog.ops.audit.tally import NOBODY, Found, Origin, Tally
+from klog.ops.audit.tiers import STAMPS
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -109,7 +109,7 @@ async def _spans(
 
 async def _count(cluster: Cluster, topic: str, spans: dict[int, tuple[int, int]], tally: Tally) -> int:
     """Read all of it into the tally; how many messages there were."""
-    from klog.ops.audit_reading import read_ranges
+    from klog.ops.audit.reading import read_ranges
 
     def take(message: Any) -> None:
         tally.add(message.topic(), message.timestamp()[1], message.headers())

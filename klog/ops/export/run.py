@@ -15,12 +15,12 @@ from klog import __version__
 from klog.client.raw_fetch import EARLIEST, LATEST, Range, RawCluster, TopicFacts
 from klog.errors import CorruptLog, OffsetOutOfRange, UsageError
 from klog.names import TopicPartition
-from klog.ops.export_manifest import ExportedPartition, ExportIdentity, Gap, Manifest
-from klog.ops.export_positions import Limits, resolve
-from klog.ops.export_root import STAGING_TTL_S, ExportRoot
-from klog.ops.export_survey import Survey, survey
-from klog.ops.export_topics import check_same, describe, exported_to, partitions_of
-from klog.ops.exports import ExportedRange
+from klog.ops.export.manifest import ExportedPartition, ExportIdentity, Gap, Manifest
+from klog.ops.export.positions import Limits, resolve
+from klog.ops.export.root import STAGING_TTL_S, ExportRoot
+from klog.ops.export.rows import ExportedRange
+from klog.ops.export.survey import Survey, survey
+from klog.ops.export.topics import check_same, describe, exported_to, partitions_of
 
 STEPS = ("planned", "staged", "written", "counted", "flushed", "committed", "checkpointed")
 """What `run` goes through, in order. Killed at any of them, a batch is whole or not there."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from klog.client.raw_fetch import EARLIEST, LATEST, Range, RawCluster
-from klog.ops.export_root import ExportRoot
-from klog.ops.export_topics import check_same, describe, exported_to, partitions_of
-from klog.ops.exports import ExportStatus
+from klog.ops.export.root import ExportRoot
+from klog.ops.export.rows import ExportStatus
+from klog.ops.export.topics import check_same, describe, exported_to, partitions_of
 from klog.record.batch import walk
 from klog.record.records import decode_batch
 

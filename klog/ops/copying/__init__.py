@@ -1,0 +1,1 @@
+"""Copying ranges of partitions into others, exactly once: replay and mirror."""

@@ -1,0 +1,1 @@
+"""Measuring a cluster: how fast it takes messages, gives them, and answers."""
