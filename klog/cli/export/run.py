@@ -1,4 +1,4 @@
-"""``klog export``: messages to Parquet files with Spark, how far behind an export is, and whether it is whole."""
+"""``klog export run``: what is new of topics, as files."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from typing import Annotated
 
 import typer
 
-from klog.cli.command import Noun
+from klog.cli.export.noun import export, servers_of
 from klog.cli.invocation import Invocation
 from klog.cli.words import OptionalTopics, position_range
 from klog.render import Report
-
-export = Noun("export", "Messages to Parquet files, with Spark.")
-
-Root = Annotated[str, typer.Argument(metavar="ROOT", help="The export's folder.")]
 
 
 @export.command("run", rows="klog.ops.export.rows:ExportedRange")
@@ -48,7 +44,7 @@ async def run(
 
     if from_range is not None:
         position_range(from_range, "--from")
-    servers = await _servers(invocation)
+    servers = await servers_of(invocation)
     rows = await asyncio.to_thread(
         exporting.run_export,
         servers,
@@ -66,33 +62,3 @@ async def run(
     messages = sum(row.messages or 0 for row in rows)
     done = "would be exported" if dry_run else "exported"
     return invocation.report(rows, footer=f"{messages:,} messages {done} to {root}")
-
-
-@export.command("status", rows="klog.ops.export.rows:ExportStatus")
-async def status(invocation: Invocation, root: Root) -> Report:
-    """Show how far an export is behind its topics."""
-    from klog.ops.export import status as export_status
-
-    servers = await _servers(invocation)
-    return invocation.report(await asyncio.to_thread(export_status.status, servers, root))
-
-
-@export.command("verify", rows="klog.ops.export.rows:ExportCheck")
-async def verify(
-    invocation: Invocation,
-    root: Root,
-    without_brokers: Annotated[
-        bool, typer.Option("--without-brokers", help="Check files and manifests against each other alone.")
-    ] = False,
-) -> Report:
-    """Count an export again, against its manifests and its brokers. Exit 1 where anything is wrong."""
-    from klog.ops.export import verify as export_verify
-
-    servers = None if without_brokers else await _servers(invocation)
-    return invocation.report(await asyncio.to_thread(export_verify.verify, servers, root))
-
-
-async def _servers(invocation: Invocation) -> str:
-    """The brokers' addresses, once one of them has answered: what follows has no time limit of its own."""
-    await invocation.cluster()
-    return await invocation.bootstrap_servers()

@@ -1,0 +1,36 @@
+"""What is done with an export that is there: how far it is behind, and whether it is whole."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from klog.cli.export.noun import Root, export, servers_of
+from klog.cli.invocation import Invocation
+from klog.render import Report
+
+
+@export.command("status", rows="klog.ops.export.rows:ExportStatus")
+async def status(invocation: Invocation, root: Root) -> Report:
+    """Show how far an export is behind its topics."""
+    from klog.ops.export import status as export_status
+
+    servers = await servers_of(invocation)
+    return invocation.report(await asyncio.to_thread(export_status.status, servers, root))
+
+
+@export.command("verify", rows="klog.ops.export.rows:ExportCheck")
+async def verify(
+    invocation: Invocation,
+    root: Root,
+    without_brokers: Annotated[
+        bool, typer.Option("--without-brokers", help="Check files and manifests against each other alone.")
+    ] = False,
+) -> Report:
+    """Count an export again, against its manifests and its brokers. Exit 1 where anything is wrong."""
+    from klog.ops.export import verify as export_verify
+
+    servers = None if without_brokers else await servers_of(invocation)
+    return invocation.report(await asyncio.to_thread(export_verify.verify, servers, root))
