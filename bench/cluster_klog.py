@@ -19,7 +19,7 @@ from bench.cluster_load import await_ack
 from bench.cluster_systems import BROKERS, KlogCluster
 from bench.cluster_topics import HEAL_TIMEOUT_S, LOOK_S, admin_of, await_in_sync, bootstrap_of, port_of_leader
 from bench.commands import klog_seconds
-from bench.klog_system import environment
+from bench.klog_system import environment, klog_version
 from bench.peers import START_TIMEOUT_S
 from bench.processes import Process, StartFailed, ports_in_a_row
 from bench.produce import Shape, fill, produce
@@ -168,6 +168,7 @@ def up(record: RunRecord, folder: Path, sizes: Sizes, rounds: int) -> None:
             seconds = time.perf_counter() - began
         finally:
             process.stop()
+        record.versions.setdefault(KLOG_3, klog_version())
         record.add(UP, KLOG_3, {"seconds": seconds})
         say(f"{UP}: {seconds:.2f} s")
         shutil.rmtree(home, ignore_errors=True)
