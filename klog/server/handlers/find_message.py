@@ -7,13 +7,15 @@ Behaviour
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from klog.errors import KlogError, OffsetNotAvailable
+from klog.errors import OffsetNotAvailable
 from klog.protocol.apis import ApiKey
 from klog.replication.partition import Partition
 from klog.server.dispatch import Request, handles
+from klog.server.led import answered
+from klog.storage.log_end import LogEnd
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -21,25 +23,13 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.FIND_MESSAGE, 0, 0)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
-    return {
-        "topics": [
-            {"name": topic.name, "partitions": [await _one(broker, topic.name, asked) for asked in topic.partitions]}
-            for topic in request.entity.topics
-        ]
-    }
+    topics = [(topic.name, topic.partitions) for topic in request.entity.topics]
+    found = await answered(broker, topics, _find, {"offset": -1})
+    return {"topics": [{"name": name, "partitions": rows} for (name, _), rows in zip(topics, found, strict=True)]}
 
 
-async def _one(broker: Broker, topic: str, asked: Any) -> dict[str, Any]:
-    try:
-        partition = broker.leader_of(topic, asked.partition_index)
-        offset = await asyncio.to_thread(_find, partition, asked.from_offset, asked.n)
-    except KlogError as error:
-        return {"error_code": error.wire, "partition_index": asked.partition_index, "offset": -1}
-    return {"error_code": 0, "partition_index": asked.partition_index, "offset": offset}
-
-
-def _find(partition: Partition, place: int, n: int) -> int:
-    log, end = partition.log, partition.high_watermark.offset
+def _find(asked: Any, partition: Partition, high: LogEnd) -> Mapping[str, Any]:
+    log, end, place, n = partition.log, high.offset, asked.from_offset, asked.n
     start = log.start_offset
     place = start if place == -2 else end if place == -1 else min(max(place, start), end)
     if n < 0:
@@ -47,7 +37,7 @@ def _find(partition: Partition, place: int, n: int) -> int:
         if before is None:
             raise OffsetNotAvailable(f"the messages of {partition.topic_partition} are still being counted")
         if before <= -n:
-            return start
+            return {"offset": start}
         place, n = start, before + n
     found = log.nth(n, place)
-    return end if found is None else min(found, end)
+    return {"offset": end if found is None else min(found, end)}

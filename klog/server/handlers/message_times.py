@@ -8,14 +8,14 @@ Behaviour
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.replication.partition import Partition
 from klog.server.dispatch import Request, handles
+from klog.server.led import answered
+from klog.storage.log_end import LogEnd
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -23,27 +23,11 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.MESSAGE_TIMES, 0, 0)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
-    return {
-        "topics": [
-            {"name": topic.name, "partitions": [await _one(broker, topic.name, asked) for asked in topic.partitions]}
-            for topic in request.entity.topics
-        ]
-    }
+    topics = [(topic.name, topic.partitions) for topic in request.entity.topics]
+    found = await answered(broker, topics, _times, {"timestamps": []})
+    return {"topics": [{"name": name, "partitions": rows} for (name, _), rows in zip(topics, found, strict=True)]}
 
 
-async def _one(broker: Broker, topic: str, asked: Any) -> dict[str, Any]:
-    try:
-        partition = broker.leader_of(topic, asked.partition_index)
-        timestamps = await asyncio.to_thread(_times, partition, partition.high_watermark.offset, asked.offsets)
-    except KlogError as error:
-        return {"error_code": error.wire, "partition_index": asked.partition_index, "timestamps": []}
-    return {"error_code": 0, "partition_index": asked.partition_index, "timestamps": timestamps}
-
-
-def _times(partition: Partition, end: int, offsets: Sequence[int]) -> list[int]:
-    """In a thread: a batch may have to be read from a cold disk."""
-    found = []
-    for offset in offsets:
-        timestamp_ms = partition.log.time_of(offset) if offset < end else None
-        found.append(-1 if timestamp_ms is None else timestamp_ms)
-    return found
+def _times(asked: Any, partition: Partition, high: LogEnd) -> Mapping[str, Any]:
+    times = [partition.log.time_of(offset) if offset < high.offset else None for offset in asked.offsets]
+    return {"timestamps": [-1 if one is None else one for one in times]}
