@@ -76,10 +76,11 @@ async def produce(
     the offsets and the `klog tail` that shows them, goes to stderr.
     """
     from klog.ops import produce as producing
+    from klog.ops.produce_options import ProduceOptions
 
     if key is not None and key_delimiter is not None:
         raise UsageError("-k gives all messages one key, and -K one to each: choose")
-    options = producing.ProduceOptions(
+    options = ProduceOptions(
         input=input_form,
         partition=partition,
         key=_bytes(key),

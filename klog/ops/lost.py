@@ -185,7 +185,8 @@ async def replay(cluster: Cluster, rows: Sequence[LostRow], target: str) -> list
     Refused before anything is sent where two stretches hold the same addresses.
     """
     from klog.ops.jsonl import Content, to_line
-    from klog.ops.produce import ProduceOptions, produce
+    from klog.ops.produce import produce
+    from klog.ops.produce_options import ProduceOptions
 
     check_no_doubles(rows)
     await cluster.topic(target)

@@ -11,12 +11,12 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
 
 from klog.errors import LeaderNotAvailable, UnknownTopicOrPartition
 from klog.ops.jsonl import rfc3339
-from klog.ops.units import Rate
+from klog.ops.produce_options import ProduceOptions
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -28,29 +28,6 @@ CREATION_PATIENCE_S = 3.0
 
 GRACE_S = 0.5
 """After an interruption: how long to wait for acknowledgements that are under way. The command has a second in all."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProduceOptions:
-    """How input becomes messages and how they are sent.
-
-    ``key_delimiter`` (-K) splits each line into key and value; ``key`` (-k) is the key of all; ``empty_is_null`` is -Z.
-    ``audit``: stamp every message and publish how many were sent, for `klog audit`.
-    ``librdkafka`` are further settings of the client by its own names (-X).
-    """
-
-    input: Literal["lines", "jsonl", "raw"] = "lines"
-    partition: int | None = None
-    key: bytes | None = None
-    key_delimiter: bytes | None = None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    empty_is_null: bool = False
-    acks: Literal["0", "1", "all"] = "all"
-    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
-    batch_messages: int | None = None
-    rate: Rate | None = None
-    audit: bool = False
-    librdkafka: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from klog.ops.input_messages import Splitter, lines, wholes
 from klog.ops.jsonl import Content, from_line
 
 if TYPE_CHECKING:
-    from klog.ops.produce import ProduceOptions
+    from klog.ops.produce_options import ProduceOptions
 
 QUEUE_MESSAGES_MAX = 100_000
 QUEUE_KILOBYTES_MAX = 64 * 1024

@@ -16,7 +16,8 @@ from klog.client.cluster import Cluster
 from klog.errors import TimedOut, UnknownTopicOrPartition, UsageError
 from klog.ops import topics
 from klog.ops.positions import Range, parse_range
-from klog.ops.produce import ProduceOptions, Receipt, produce
+from klog.ops.produce import Receipt, produce
+from klog.ops.produce_options import ProduceOptions
 from klog.ops.tail import parse_partitions, tail
 from klog.ops.tail_options import TailOptions
 from klog.ops.units import Rate

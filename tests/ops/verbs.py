@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from klog.client.cluster import Cluster
-from klog.ops.produce import ProduceOptions, Receipt, produce
+from klog.ops.produce import Receipt, produce
+from klog.ops.produce_options import ProduceOptions
 from klog.ops.tail import tail
 from klog.ops.tail_options import TailOptions, TailSummary
 from klog.ops.topics import create_topic
