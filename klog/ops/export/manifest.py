@@ -2,23 +2,27 @@
 
 `ROOT/_klog/export.json`, written once:
 
-    {"layout": 1, "format": "parquet", "cluster_id": "...", "created_at": "...", "klog": "0.1.0",
+    {"layout": 1, "format": "parquet", "partition_by": null, "decode": null, "commit": "rename",
+     "cluster_id": "...", "created_at": "...", "klog": "0.1.0",
      "topics": {"orders": {"id": "<uuid or null>", "partitions": {"0": {"from": 0}}}}}
 
 `ROOT/data/batch=0000000042/_klog_manifest.json`, one a batch:
 
     {"layout": 1, "batch": 42, "run": "<uuid>", "previous": {"batch": 41, "sha256": "<of that manifest's bytes>"},
-     "format": "parquet", "cluster_id": "...",
+     "format": "parquet", "partition_by": null, "decode": null, "cluster_id": "...",
      "topics": {"orders": {"id": "...", "partitions": {"0": {
          "from": 100, "to": 900, "messages": 7, "broker_messages": 7, "first_offset": 100, "last_offset": 871,
-         "timestamp_ms_min": ..., "timestamp_ms_max": ..., "leader_epoch": 3}}}},
+         "timestamp_ms_min": ..., "timestamp_ms_max": ..., "leader_epoch": 3,
+         "undecodable": 0, "checksum": "<16 hexadecimal digits or null>"}}}},
      "gaps": [{"topic": "orders", "partition": 0, "from": 50, "to": 100, "reason": "..."}],
      "window_ms": 600000, "windows": [{"topic": "orders", "start_ms": ..., "messages": 7}],
      "schema_ids": [], "files": [{"path": "part-....parquet", "bytes": 5120, "messages": 7}],
      "klog": "0.1.0", "engine": "spark 4.3.0", "started_at": "...", "committed_at": "..."}
 
 A manifest names every partition of its topics, moved or not, so the last one alone says where to go on. Keys that a
-reader does not know are left alone by it; a higher `layout` is refused.
+reader does not know are left alone by it, and those that an older klog did not write mean what they did then; a higher
+`layout` is refused. What the first layout can say is written as such; only an export that a klog of that time would
+go on with in the wrong form (another format, folders by time, decoded, another commit) is of the second.
 """
 
 from __future__ import annotations
@@ -32,7 +36,10 @@ from typing import Any
 from klog.errors import Refused
 from klog.names import TopicPartition
 
-LAYOUT = 1
+LAYOUT = 2
+FIRST_FORMAT = "parquet"
+COMMIT_BY_RENAME = "rename"
+COMMIT_BY_MANIFEST = "manifest"
 WINDOW_MS = 600_000
 """Messages are counted by topic and ten minutes of their timestamps: the audit's windows (paper section 5)."""
 
@@ -48,12 +55,20 @@ class ExportIdentity:
     """Where each partition's export began."""
     created_at: str
     klog: str
+    partition_by: str | None = None
+    """``day`` or ``hour``: folders by the messages' times inside each batch."""
+    decode: str | None = None
+    """How values are decoded into typed columns; None: they are kept as bytes."""
+    commit: str = COMMIT_BY_RENAME
 
     def to_json(self) -> bytes:
         return _dump(
             {
-                "layout": LAYOUT,
+                "layout": _layout(self.format, self.partition_by, self.decode, self.commit),
                 "format": self.format,
+                "partition_by": self.partition_by,
+                "decode": self.decode,
+                "commit": self.commit,
                 "cluster_id": self.cluster_id,
                 "created_at": self.created_at,
                 "klog": self.klog,
@@ -73,6 +88,9 @@ class ExportIdentity:
                 {one: int(about["from"]) for one, about in _flat(value["topics"])},
                 value["created_at"],
                 value["klog"],
+                value.get("partition_by"),
+                value.get("decode"),
+                value.get("commit", COMMIT_BY_RENAME),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refused(f"{path} does not describe an export: {_reason(error)}") from None
@@ -91,6 +109,10 @@ class ExportedPartition:
     timestamp_ms_min: int | None = None
     timestamp_ms_max: int | None = None
     leader_epoch: int = -1
+    undecodable: int = 0
+    """Of ``messages``: those that lie beside the typed rows, as bytes."""
+    checksum: str | None = None
+    """Of the messages as the log has them (`klog.ops.export.checksum`), in hexadecimal."""
 
 
 @dataclass(frozen=True)
@@ -131,17 +153,25 @@ class Manifest:
     engine: str
     started_at: str
     committed_at: str
+    partition_by: str | None = None
+    decode: str | None = None
+    schema_ids: tuple[int, ...] = ()
+    """Those that the decoded values name, ascending."""
+    commit: str = COMMIT_BY_RENAME
 
     def to_json(self) -> bytes:
         return _dump(
             {
-                "layout": LAYOUT,
+                "layout": _layout(self.format, self.partition_by, self.decode, self.commit),
                 "batch": self.batch,
                 "run": self.run,
                 "previous": None
                 if self.previous_sha256 is None
                 else {"batch": self.batch - 1, "sha256": self.previous_sha256},
                 "format": self.format,
+                "partition_by": self.partition_by,
+                "decode": self.decode,
+                "commit": self.commit,
                 "cluster_id": self.cluster_id,
                 "topics": _nest(
                     self.topic_ids,
@@ -169,7 +199,7 @@ class Manifest:
                     {"topic": topic, "start_ms": start_ms, "messages": messages}
                     for (topic, start_ms), messages in sorted(self.windows.items())
                 ],
-                "schema_ids": [],
+                "schema_ids": list(self.schema_ids),
                 "files": [{"path": one.path, "bytes": one.bytes, "messages": one.messages} for one in self.files],
                 "klog": self.klog,
                 "engine": self.engine,
@@ -195,7 +225,10 @@ class Manifest:
                 topic_ids={topic: about["id"] for topic, about in value["topics"].items()},
                 partitions={
                     one: ExportedPartition(
-                        int(about["from"]), int(about["to"]), **{name: about[name] for name in _PARTITION_KEYS}
+                        int(about["from"]),
+                        int(about["to"]),
+                        **{name: about[name] for name in _FIRST_KEYS},
+                        **{name: about[name] for name in _LATER_KEYS if name in about},
                     )
                     for one, about in _flat(value["topics"])
                 },
@@ -208,12 +241,16 @@ class Manifest:
                 engine=value["engine"],
                 started_at=value["started_at"],
                 committed_at=value["committed_at"],
+                partition_by=value.get("partition_by"),
+                decode=value.get("decode"),
+                schema_ids=tuple(value.get("schema_ids", ())),
+                commit=value.get("commit", COMMIT_BY_RENAME),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refused(f"{path} is no manifest of an export: {_reason(error)}") from None
 
 
-_PARTITION_KEYS = (
+_FIRST_KEYS = (
     "messages",
     "broker_messages",
     "first_offset",
@@ -222,10 +259,17 @@ _PARTITION_KEYS = (
     "timestamp_ms_max",
     "leader_epoch",
 )
+_LATER_KEYS = ("undecodable", "checksum")
+_PARTITION_KEYS = _FIRST_KEYS + _LATER_KEYS
 
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _layout(format_: str, partition_by: str | None, decode: str | None, commit: str) -> int:
+    first = format_ == FIRST_FORMAT and partition_by is None and decode is None and commit == COMMIT_BY_RENAME
+    return 1 if first else LAYOUT
 
 
 def _nest(topic_ids: Mapping[str, str | None], partitions: Mapping[TopicPartition, Any]) -> dict[str, Any]:

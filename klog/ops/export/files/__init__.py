@@ -1,0 +1,46 @@
+"""The formats in which an export's files are written and read again: one module each, none of which knows Spark.
+
+A format's module is loaded when it is asked for: pyarrow and numpy cost more time than a run with nothing to export.
+"""
+
+from __future__ import annotations
+
+from klog.errors import Refused, UsageError
+from klog.ops.export.files.format import FileFormat
+
+FORMATS = ("parquet", "avro", "orc", "json")
+"""Their names, as ``--format`` and the manifests have them."""
+
+
+def format_named(name: str) -> FileFormat:
+    """Refused where the name is none of FORMATS: a manifest or identity of a newer klog may have others."""
+    match name:
+        case "parquet":
+            from klog.ops.export.files.parquet import ParquetFormat
+
+            return ParquetFormat()
+        case "avro":
+            from klog.ops.export.files.avro import AvroFormat
+
+            return AvroFormat()
+        case "orc":
+            from klog.ops.export.files.orc import OrcFormat
+
+            return OrcFormat()
+        case "json":
+            from klog.ops.export.files.jsonl import JsonLinesFormat
+
+            return JsonLinesFormat()
+    raise Refused(
+        f"files of format {name!r} are not known here", hint=f"{', '.join(FORMATS)} are; a newer klog may know it"
+    )
+
+
+def check_format(name: str) -> str:
+    """The name, if it is one of FORMATS; else UsageError."""
+    if name not in FORMATS:
+        raise UsageError(f"--format {name}: there are {', '.join(FORMATS)}")
+    return name
+
+
+__all__ = ["FORMATS", "FileFormat", "check_format", "format_named"]
