@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from klog import errors
@@ -14,6 +13,7 @@ from klog.errors import KlogError, StorageError
 from klog.ops.export import run as export_run
 from klog.ops.export.root import STAGING_TTL_S
 from klog.ops.export.rows import ExportedRange
+from klog.ops.export.store import Store
 
 _KLOG_ERROR = re.compile(r"klog\.errors\.(\w+): (.*)")
 
@@ -63,8 +63,8 @@ class SparkWriter:
 
         return f"spark {pyspark.__version__}, pyarrow {pyarrow.__version__}"
 
-    def write(self, bootstrap: str, ranges: Sequence[Range], folder: Path) -> None:
-        """Exactly the messages of ``ranges`` as Parquet files in ``folder``.
+    def write(self, bootstrap: str, ranges: Sequence[Range], store: Store, folder: str) -> None:
+        """Exactly the messages of ``ranges`` as Parquet files in ``folder`` of the store.
 
         Raises what a task raised, in klog's words, or StorageError with Spark's.
         """
@@ -78,16 +78,16 @@ class SparkWriter:
             "bootstrap.servers": bootstrap,
             "ranges": json.dumps(ranges),
             "includeHeaders": "true",
-            "folder": str(folder),
+            "folder": store.location(folder),
         }
         try:
             rows = self._session.read.format("klog-parquet-files").options(**options).load().collect()
         except (PySparkException, Py4JError) as error:
             raise _translated(str(error)) from error
         written = {row.file for row in rows}
-        for path in folder.iterdir():
-            if path.name not in written:
-                path.unlink()  # of an attempt that failed and was made again
+        for name in store.names(folder):
+            if name not in written:
+                store.remove(f"{folder}/{name}")  # of an attempt that failed and was made again
 
 
 def _translated(text: str) -> KlogError:

@@ -413,11 +413,11 @@ def test_an_export_is_judged_by_its_manifests(stage: Stage, tmp_path: Path) -> N
         found = {one: ExportedPartition(0, upto, messages)}
         windows = {(stage.topic, start_ms): messages}
         about = {"gaps": (), "files": (), "klog": "0.1.0", "engine": "none", "started_at": "a", "committed_at": "b"}
-        run_id, _ = root.stage()
+        staged = root.stage(0)
         root.flush(
-            run_id, Manifest(0, run_id, None, "parquet", "c", {stage.topic: None}, found, windows=windows, **about)
+            staged, Manifest(0, staged.run, None, "parquet", "c", {stage.topic: None}, found, windows=windows, **about)
         )
-        assert root.commit(run_id, 0)
+        assert root.commit(staged)
         return str(tmp_path / name)
 
     def tier(root: str) -> list[tuple[int | None, int | None, int | None, str]]:

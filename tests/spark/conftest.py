@@ -20,6 +20,7 @@ from confluent_kafka import TopicPartition as StockTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from klog.client.raw_fetch import Range
+from klog.ops.export.store import Store
 from klog.spark.options import SourceOptions
 from klog.spark.parquet import write
 from klog.spark.source import KlogReader
@@ -104,11 +105,11 @@ class DirectWriter:
 
     engine = "pyarrow"
 
-    def write(self, bootstrap: str, ranges: Sequence[Range], folder: Path) -> None:
+    def write(self, bootstrap: str, ranges: Sequence[Range], store: Store, folder: str) -> None:
         options = {"bootstrap.servers": bootstrap, "ranges": json.dumps(ranges), "includeHeaders": "true"}
         reader = KlogReader(SourceOptions.parse(options))
         for number, partition in enumerate(reader.partitions()):
-            write(folder / f"part-{number:05d}.parquet", reader.read(partition))
+            write(Path(store.location(folder), f"part-{number:05d}.parquet"), reader.read(partition))
 
 
 def make_messages(count: int, start: int = 0) -> list[Message]:

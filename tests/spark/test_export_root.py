@@ -13,7 +13,8 @@ import pytest
 from klog.errors import NoSuchThing, Refused, UsageError
 from klog.names import TopicPartition
 from klog.ops.export.manifest import ExportedFile, ExportedPartition, ExportIdentity, Gap, Manifest
-from klog.ops.export.root import ExportRoot
+from klog.ops.export.root import ExportRoot, Staged
+from klog.ops.export.store import LocalStore
 from klog.storage.filesystem import OsFileSystem, OsLogFile
 
 PARTITION = TopicPartition("t", 0)
@@ -39,11 +40,15 @@ def manifest(batch: int, previous: str | None, start: int = 0, end: int = 10) ->
     )
 
 
+def batch_path(root: ExportRoot, batch: int) -> Path:
+    return Path(root.store.location(root.batch_folder(batch)))
+
+
 def commit(root: ExportRoot, batch: int, previous: str | None, start: int = 0, end: int = 10) -> str:
-    run, folder = root.stage()
-    (folder / "part-0.parquet").write_text("data")
-    digest = root.flush(run, manifest(batch, previous, start, end))
-    assert root.commit(run, batch)
+    staged = root.stage(batch)
+    Path(root.store.location(staged.folder), "part-0.parquet").write_text("data")
+    digest = root.flush(staged, manifest(batch, previous, start, end))
+    assert root.commit(staged)
     return digest
 
 
@@ -98,8 +103,8 @@ def test_other_stores_are_refused_with_words(root: str) -> None:
 
 
 def test_a_file_url_is_a_path(tmp_path: Path) -> None:
-    assert ExportRoot(f"file://{tmp_path}/a").path == tmp_path / "a"
-    assert ExportRoot(f"file:{tmp_path}/a").path == tmp_path / "a"
+    assert str(ExportRoot(f"file://{tmp_path}/a")) == f"{tmp_path}/a"
+    assert str(ExportRoot(f"file:{tmp_path}/a")) == f"{tmp_path}/a"
 
 
 def test_who_comes_second_gets_the_first_ones_identity(tmp_path: Path) -> None:
@@ -112,25 +117,25 @@ def test_of_many_commits_of_one_batch_exactly_one_wins(tmp_path: Path) -> None:
     root = ExportRoot(str(tmp_path / "root"))
     root.create(IDENTITY)
     for batch in range(60):
-        runs = [root.stage()[0] for _ in range(2)]
-        for run in runs:
-            (tmp_path / "root" / "_staging" / run / "mine").write_text(run)
-            root.flush(run, manifest(batch, None))
+        runs = [root.stage(batch) for _ in range(2)]
+        for staged in runs:
+            (tmp_path / "root" / staged.folder / "mine").write_text(staged.run)
+            root.flush(staged, manifest(batch, None))
         gate = threading.Barrier(2)
         won: list[str] = []
 
-        def attempt(run: str, batch: int = batch, gate: threading.Barrier = gate, won: list[str] = won) -> None:
+        def attempt(staged: Staged, gate: threading.Barrier = gate, won: list[str] = won) -> None:
             gate.wait()
-            if root.commit(run, batch):
-                won.append(run)
+            if root.commit(staged):
+                won.append(staged.run)
 
-        threads = [threading.Thread(target=attempt, args=(run,)) for run in runs]
+        threads = [threading.Thread(target=attempt, args=(staged,)) for staged in runs]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         assert len(won) == 1
-        assert (root.batch_path(batch) / "mine").read_text() == won[0]
+        assert (batch_path(root, batch) / "mine").read_text() == won[0]
 
 
 def test_the_chain_is_followed_and_a_checkpoint_spares_reading_it_again(tmp_path: Path) -> None:
@@ -143,7 +148,7 @@ def test_the_chain_is_followed_and_a_checkpoint_spares_reading_it_again(tmp_path
     assert last is not None
     assert (last[0].batch, last[1]) == (1, second)
     root.checkpoint(1, second)
-    (root.batch_path(0) / "_klog_manifest.json").write_text("rubbish")
+    (batch_path(root, 0) / "_klog_manifest.json").write_text("rubbish")
     third = commit(root, 2, second, 20, 30)
     last = root.last()
     assert last is not None
@@ -157,7 +162,7 @@ def test_a_changed_manifest_breaks_the_chain(tmp_path: Path) -> None:
     root = ExportRoot(str(tmp_path))
     root.create(IDENTITY)
     commit(root, 1, commit(root, 0, None, 0, 10), 10, 20)
-    path = root.batch_path(0) / "_klog_manifest.json"
+    path = batch_path(root, 0) / "_klog_manifest.json"
     path.write_bytes(path.read_bytes().replace(b'"messages": 3', b'"messages": 4'))
     with pytest.raises(Refused, match="does not follow"):
         root.last()
@@ -182,12 +187,12 @@ def test_a_batch_that_begins_before_the_end_of_the_one_before_is_refused(tmp_pat
 def test_only_staging_that_nobody_touches_is_removed(tmp_path: Path) -> None:
     root = ExportRoot(str(tmp_path))
     root.create(IDENTITY)
-    old, old_path = root.stage()
-    busy, busy_path = root.stage()
+    old, busy = root.stage(0), root.stage(0)
+    old_path, busy_path = (Path(root.store.location(one.folder)) for one in (old, busy))
     for path in (old_path, busy_path):
         os.utime(path, (1, 1))
     (busy_path / "part-1").write_text("written a moment ago")
-    assert root.discard_stale() == [old]
+    assert root.discard_stale() == [old.folder]
     assert not old_path.exists()
     assert (busy_path / "part-1").exists()
     root.discard(busy)
@@ -222,18 +227,19 @@ class RecordingFileSystem(OsFileSystem):
 
 def test_everything_is_on_the_disk_before_the_commit_and_the_commit_after_it(tmp_path: Path) -> None:
     files = RecordingFileSystem()
-    root = ExportRoot(str(tmp_path), files)
+    root = ExportRoot(LocalStore(tmp_path, files))
     root.create(IDENTITY)
-    run, folder = root.stage()
+    staged = root.stage(0)
+    folder = Path(root.store.location(staged.folder))
     (folder / "part-0.parquet").write_text("data")
     (folder / "dt=1").mkdir()
     (folder / "dt=1" / "part-1.parquet").write_text("data")
     below = sorted(str(path) for path in [folder, *folder.rglob("*")])
-    root.flush(run, manifest(0, None))
-    assert root.commit(run, 0)
+    root.flush(staged, manifest(0, None))
+    assert root.commit(staged)
     at = files.acts.index(("rename", str(folder)))
     flushed = {path for act, path in files.acts[:at] if act == "sync"}
     assert flushed >= {*below, str(folder / "_klog_manifest.json")}
     assert str(tmp_path / "_klog") in flushed
     assert ("sync", str(tmp_path / "data")) in files.acts[at:]
-    assert json.loads((root.batch_path(0) / "_klog_manifest.json").read_bytes())["batch"] == 0
+    assert json.loads((batch_path(root, 0) / "_klog_manifest.json").read_bytes())["batch"] == 0

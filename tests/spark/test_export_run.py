@@ -29,6 +29,7 @@ from klog.ops.export.root import ExportRoot
 from klog.ops.export.rows import ExportedRange
 from klog.ops.export.run import STEPS, run
 from klog.ops.export.status import status
+from klog.ops.export.store import Store
 from klog.ops.export.verify import verify
 from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, exported_rows, make_messages
@@ -258,9 +259,9 @@ class Forgetful(DirectWriter):
     def __init__(self, spoil: Callable[[Path], None]) -> None:
         self.spoil = spoil
 
-    def write(self, bootstrap: str, ranges: Sequence[Range], folder: Path) -> None:
-        super().write(bootstrap, ranges, folder)
-        self.spoil(folder)
+    def write(self, bootstrap: str, ranges: Sequence[Range], store: Store, folder: str) -> None:
+        super().write(bootstrap, ranges, store, folder)
+        self.spoil(Path(store.location(folder)))
 
 
 def _lose_a_file(folder: Path) -> None:

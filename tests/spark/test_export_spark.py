@@ -15,6 +15,7 @@ import pytest
 from klog.client.raw_fetch import Range
 from klog.errors import OffsetOutOfRange
 from klog.names import TopicPartition
+from klog.ops.export.store import LocalStore
 from klog.ops.export.survey import survey
 from klog.ops.export.verify import verify
 from klog.spark.export import SparkWriter, run_export
@@ -98,8 +99,15 @@ def test_the_writer_leaves_data_and_nothing_else(spark: Any, new_topic: NewTopic
     topic = new_topic()
     produced = topic.produce(make_messages(10))
     (tmp_path / "part-00000-of-an-attempt-that-failed.zstd.parquet").write_bytes(b"PAR1")
-    SparkWriter().write(topic.bootstrap, [Range(topic.name, 0, 0, produced[-1] + 1)], tmp_path)
-    assert survey(tmp_path, thorough=True).partitions[TopicPartition(topic.name, 0)].messages == 10
+    SparkWriter().write(
+        topic.bootstrap, [Range(topic.name, 0, 0, produced[-1] + 1)], LocalStore(tmp_path.parent), tmp_path.name
+    )
+    assert (
+        survey(LocalStore(tmp_path.parent), tmp_path.name, thorough=True)
+        .partitions[TopicPartition(topic.name, 0)]
+        .messages
+        == 10
+    )
     assert {path.suffix for path in tmp_path.iterdir()} == {".parquet"}
     assert not any(path.name.startswith((".", "_")) for path in tmp_path.rglob("*"))
 

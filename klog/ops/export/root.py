@@ -1,4 +1,4 @@
-"""The folder of an export: what lies where in it, and the one step that makes a batch part of it.
+"""The root of an export: what lies where in it, and the one step that makes a batch part of it.
 
     ROOT/data/batch=0000000042/part-*.parquet          only ever committed data; `_` files are ignored by readers
     ROOT/data/batch=0000000042/_klog_manifest.json     the offsets of these very files, chained to the batch before
@@ -7,48 +7,62 @@
     ROOT/_klog/checkpoint.json                         the last batch up to which a run has checked the chain; a hint
 
 Strategy: a run writes into its own staging folder, flushes every file and folder in it, and renames the whole to
-``data/batch=N``. Renaming a folder onto one that is not empty fails in the kernel, so of two runs that made batch N one
-wins and the other learns of it; a crash at any point leaves the batch whole or not there.
+``data/batch=N``. Renaming a folder onto one that is there fails, so of two runs that made batch N one wins and the
+other learns of it; a crash at any point leaves the batch whole or not there.
 
-Limits: the local file system. Where a rename is not atomic (object stores) the commit has to be another one.
+Where a store has no such rename (object stores), the commit is the creation of a file that is not there yet:
+
+    ROOT/data/batch=0000000042-<run>/part-*.parquet    written where it stays; committed if, and only if,
+    ROOT/_klog/commits/0000000042.json                 the batch's manifest, names this run
+
+Which of the two it is the root's first run fixes, since readers must know.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
+from typing import NamedTuple
 
-from klog.errors import NoSuchThing, Refused, StorageError, UsageError
-from klog.ops.export.manifest import ExportIdentity, Manifest, sha256
-from klog.storage.filesystem import FileSystem, OsFileSystem, translated
+from klog.errors import NoSuchThing, Refused, StorageError
+from klog.ops.export.manifest import COMMIT_BY_MANIFEST, COMMIT_BY_RENAME, ExportIdentity, Manifest, sha256
+from klog.ops.export.store import Store, open_store, scheme_of
 
 STAGING_TTL_S = 24 * 3600
 """Staging older than this belongs to no run that still lives."""
 
 _BATCH = re.compile(r"batch=(\d{10,})")
-_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)")
+_WRITTEN = re.compile(r"(batch=(\d{10,}))-([0-9a-f-]{36})")
+_COMMIT = re.compile(r"(\d{10,})\.json")
+_IDENTITY = "_klog/export.json"
+_CHECKPOINT = "_klog/checkpoint.json"
 _MANIFEST = "_klog_manifest.json"
 
 
-class ExportRoot:
-    """One export's folder. Thread-safe: it holds nothing but the path."""
+class Staged(NamedTuple):
+    """What a run is about to commit."""
 
-    def __init__(self, root: str, file_system: FileSystem | None = None) -> None:
-        """``root``: a path or ``file:`` URL; UsageError for other schemes."""
-        self.path = _local_path(root)
-        self._files = file_system or OsFileSystem()
-        self._data = self.path / "data"
-        self._staging = self.path / "_staging"
-        self._own = self.path / "_klog"
+    run: str
+    batch: int
+    folder: str
+    """Relative to the root; where the run writes."""
+
+
+class ExportRoot:
+    """One export's root. Thread-safe: it holds the store and what never changes."""
+
+    def __init__(self, root: str | Store) -> None:
+        """``root``: a path, a URL, or a store; errors of `open_store`."""
+        self.store: Store = open_store(root) if isinstance(root, str) else root
+        self._commit: str | None = None
+        self._folders: dict[int, str] = {}
 
     def __str__(self) -> str:
-        return str(self.path)
+        return self.store.url
 
     # --- Who it is ---
 
@@ -57,55 +71,55 @@ class ExportRoot:
 
         Refused where the folder holds something else.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise Refused(f"{self.path} is a file", hint="name a folder that is not there yet")
-        path = self._own / "export.json"
-        data = self._files.read(str(path)) if self._own.is_dir() else None
+        data = self.store.read(_IDENTITY)
         if data is not None:
-            return ExportIdentity.from_json(data, str(path))
+            identity = ExportIdentity.from_json(data, self.store.location(_IDENTITY))
+            if identity.commit not in (COMMIT_BY_RENAME, COMMIT_BY_MANIFEST):
+                raise Refused(f"{self} commits by {identity.commit!r}, which this klog does not know; use a newer one")
+            self._commit = identity.commit
+            return identity
         foreign = self._foreign()
         if foreign is not None:
             raise Refused(
-                f"{self.path} is not an export of klog: it has {foreign} and no _klog/export.json",
+                f"{self} is not an export of klog: it has {foreign} and no {_IDENTITY}",
                 hint="name an empty folder or one that is not there yet",
             )
         return None
 
     def _foreign(self) -> str | None:
-        """Something in the folder that no first run, cut off at any point, can have left there."""
-        if not self.path.is_dir():
-            return None
-        for one in sorted(self.path.iterdir()):
-            if one != self._own or not one.is_dir():
-                return one.name
-            for below in one.iterdir():
-                if not below.name.startswith("."):
-                    return f"{one.name}/{below.name}"
+        """Something in the root that no first run, cut off at any point, can have left there."""
+        for name in self.store.names(""):
+            if name != "_klog":
+                return name
+            try:
+                below = self.store.names(name)
+            except Refused:
+                return name
+            for one in below:
+                if not one.startswith("."):
+                    return f"{name}/{one}"
         return None
 
     def existing_identity(self) -> ExportIdentity:
         """As `identity`; NoSuchThing where there is no export."""
         identity = self.identity()
         if identity is None:
-            raise NoSuchThing(f"{self.path}: there is no export here", hint="klog export run TOPIC --to ROOT makes one")
+            raise NoSuchThing(f"{self}: there is no export here", hint="klog export run TOPIC --to ROOT makes one")
         return identity
 
     def create(self, identity: ExportIdentity) -> ExportIdentity:
-        """Make this root that export, durably. Who comes second gets the identity that the first one wrote."""
-        self._files.make_folder(str(self._own))
-        temporary = self._own / f".{uuid.uuid4()}"
-        target = self._own / "export.json"
-        self._write(temporary, identity.to_json())
-        try:
-            os.link(temporary, target)  # unlike rename, never replaces
-        except FileExistsError:
-            pass
-        except OSError as error:
-            raise translated(error, "make", str(target)) from error
-        finally:
-            self._files.remove(str(temporary))
-        self._files.sync_folder(str(self._own))
+        """Make this root that export, durably, with the commit that its store has. Who comes second gets the identity
+        that the first one wrote."""
+        way = COMMIT_BY_RENAME if self.store.commits_by_rename else COMMIT_BY_MANIFEST
+        self.store.create(_IDENTITY, replace(identity, commit=way).to_json())
         return self.existing_identity()
+
+    @property
+    def by_rename(self) -> bool:
+        """How batches are committed here. A root that is none yet: as its store would have it."""
+        if self._commit is None:
+            self.identity()
+        return self.store.commits_by_rename if self._commit is None else self._commit == COMMIT_BY_RENAME
 
     # --- What was committed ---
 
@@ -115,32 +129,41 @@ class ExportRoot:
         for expected, found in enumerate(numbers):
             if found != expected:
                 raise Refused(
-                    f"{self._data}: batch {expected} is missing, but there is a batch {found}",
+                    f"{self}: batch {expected} is missing, but there is a batch {found}",
                     hint="klog export verify shows what else is wrong; bring the folder back from a backup",
                 )
         return numbers
 
     def batch_numbers(self) -> list[int]:
         """The batches that there are, ascending, whatever is missing between them."""
-        try:
-            names = [one.name for one in self._data.iterdir()]
-        except FileNotFoundError:
-            return []
-        return sorted(int(match[1]) for match in map(_BATCH.fullmatch, names) if match)
+        folder, pattern = ("data", _BATCH) if self.by_rename else ("_klog/commits", _COMMIT)
+        matches = map(pattern.fullmatch, self.store.names(folder))
+        return sorted(int(match[1]) for match in matches if match)
 
-    def batch_path(self, batch: int) -> Path:
-        return self._data / f"batch={batch:010d}"
+    def batch_folder(self, batch: int) -> str:
+        """Where a committed batch's files are, relative to the root. Refused where its manifest cannot say so."""
+        if self.by_rename:
+            return f"data/batch={batch:010d}"
+        if batch not in self._folders:
+            self.manifest(batch)
+        return self._folders[batch]
 
     def manifest(self, batch: int) -> tuple[Manifest, str]:
         """A batch's manifest and the SHA-256 of its bytes; Refused where it is missing or is none."""
-        path = self.batch_path(batch) / _MANIFEST
-        data = self._files.read(str(path))
+        path = f"{self.batch_folder(batch)}/{_MANIFEST}" if self.by_rename else _commit_path(batch)
+        location = self.store.location(path)
+        data = self.store.read(path)
         if data is None:
-            raise Refused(f"{path} is missing", hint="bring the folder back from a backup")
-        manifest = Manifest.from_json(data, str(path))
+            raise Refused(f"{location} is missing", hint="bring the folder back from a backup")
+        manifest = Manifest.from_json(data, location)
         if manifest.batch != batch:
-            raise Refused(f"{path} is the manifest of batch {manifest.batch}")
+            raise Refused(f"{location} is the manifest of batch {manifest.batch}")
+        self._folders[batch] = f"data/batch={batch:010d}-{manifest.run}"
         return manifest, sha256(data)
+
+    def where(self, batch: int) -> str:
+        """The batch as messages name it; there or not."""
+        return self.store.location(f"data/batch={batch:010d}" if self.by_rename else _commit_path(batch))
 
     def chain(self, known: tuple[Manifest, str] | None = None) -> Iterator[tuple[Manifest, str]]:
         """The manifests after ``known`` with their hashes, each held against the one before: hash and offsets.
@@ -156,7 +179,7 @@ class ExportRoot:
             yield known
 
     def _check_follows(self, manifest: Manifest, previous: tuple[Manifest, str] | None) -> None:
-        path = self.batch_path(manifest.batch)
+        path = self.where(manifest.batch)
         expected = None if previous is None else previous[1]
         if manifest.previous_sha256 != expected:
             raise Refused(
@@ -178,7 +201,7 @@ class ExportRoot:
 
     def _checkpointed(self) -> tuple[Manifest, str] | None:
         """The manifest that the checkpoint names, if it still is what it was then."""
-        data = self._files.read(str(self._own / "checkpoint.json"))
+        data = self.store.read(_CHECKPOINT)
         try:
             value = json.loads(data or b"")
             known = self.manifest(int(value["batch"]))
@@ -190,87 +213,70 @@ class ExportRoot:
         """Remember that the chain holds up to this batch, so that the next run need not read what lies before."""
         data = json.dumps({"batch": batch, "sha256": digest}).encode()
         try:
-            self._files.replace(str(self._own / "checkpoint.json"), data)
+            self.store.replace(_CHECKPOINT, data)
         except StorageError:
             pass  # a hint; another run may be replacing the same file
 
     # --- A run's own folder, and the commit ---
 
-    def stage(self) -> tuple[str, Path]:
-        """(run, its new empty folder)."""
+    def stage(self, batch: int) -> Staged:
+        """A new empty folder for a run that is to make this batch."""
         run = str(uuid.uuid4())
-        path = self._staging / run
-        self._files.make_folder(str(self._data))
-        self._files.make_folder(str(path))
-        return run, path
+        folder = f"_staging/{run}" if self.by_rename else f"data/batch={batch:010d}-{run}"
+        self.store.make_folder("data")
+        self.store.make_folder(folder)
+        return Staged(run, batch, folder)
 
-    def discard(self, run: str) -> None:
-        """Remove this run's staging folder."""
-        self._files.remove_folder(str(self._staging / run))
+    def discard(self, staged: Staged) -> None:
+        """Remove what a run wrote and did not commit."""
+        self.store.remove(staged.folder)
+
+    def uncommitted(self) -> list[str]:
+        """The folders of runs that have not committed, living or dead, relative to the root."""
+        if self.by_rename:
+            return [f"_staging/{name}" for name in self.store.names("_staging")]
+        # The folders first: one that is committed between the two lists is then in the second.
+        found = [match for match in map(_WRITTEN.fullmatch, self.store.names("data")) if match]
+        committed = set(self.batch_numbers())
+        folders = []
+        for match in found:
+            folder, batch = f"data/{match[0]}", int(match[2])
+            if batch not in committed or self.batch_folder(batch) != folder:
+                folders.append(folder)
+        return folders
 
     def discard_stale(self, ttl_s: float = STAGING_TTL_S) -> list[str]:
-        """Remove the staging of runs in which nothing was touched for ``ttl_s``; returns their names."""
-        removed: list[str] = []
-        if not self._staging.is_dir():
-            return removed
+        """Remove what runs left in which nothing was touched for ``ttl_s``; returns their folders."""
         oldest = time.time() - ttl_s
-        for one in sorted(self._staging.iterdir()):
-            if _touched_at(one) < oldest:
-                self._files.remove_folder(str(one))
-                removed.append(one.name)
+        removed = [folder for folder in self.uncommitted() if self.store.touched_s(folder) < oldest]
+        for folder in removed:
+            self.store.remove(folder)
         return removed
 
-    def flush(self, run: str, manifest: Manifest) -> str:
-        """Put the manifest to the data, and all of it on the disk: files, then folders. Returns the manifest's hash."""
-        folder = self._staging / run
-        data = manifest.to_json()
-        self._write(folder / _MANIFEST, data)
-        for directory, _, names in os.walk(folder, topdown=False):
-            for name in names:
-                if name != _MANIFEST:
-                    self._files.open(os.path.join(directory, name)).sync()
-            self._files.sync_folder(directory)
+    def flush(self, staged: Staged, manifest: Manifest) -> str:
+        """Put the manifest to the data, and all of it on the disk. Returns the manifest's hash."""
+        way = COMMIT_BY_RENAME if self.by_rename else COMMIT_BY_MANIFEST
+        data = replace(manifest, commit=way).to_json()
+        with self.store.open_output(f"{staged.folder}/{_MANIFEST}") as file:
+            file.write(data)
+        self.store.sync(staged.folder)
         return sha256(data)
 
-    def commit(self, run: str, batch: int) -> bool:
-        """Make the flushed staging folder batch ``batch``. False where another run was first; the staging stays."""
-        try:
-            self._files.rename(str(self._staging / run), str(self.batch_path(batch)))
-        except StorageError as error:
-            if isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                return False
-            raise
-        return True
-
-    def _write(self, path: Path, data: bytes) -> None:
-        """A new file whose content is on the disk; its name is not before its folder is flushed."""
-        file = self._files.open(str(path), create=True)
-        file.write_at(0, data)
-        file.sync()
-
-
-def _touched_at(path: Path) -> float:
-    """When anything in the folder was last changed, in seconds since the epoch."""
-    latest = 0.0
-    for directory, _, names in os.walk(path):
-        for name in (".", *names):
-            try:
-                latest = max(latest, Path(directory, name).stat().st_mtime)
-            except FileNotFoundError:
-                latest = time.time()  # it lives
-    return latest
+    def commit(self, staged: Staged) -> bool:
+        """Make what was flushed its batch. False where another run was first; what was staged stays."""
+        if self.by_rename:
+            if not self.store.commits_by_rename:
+                raise Refused(
+                    f"{self} commits by renaming folders, which {scheme_of(self.store.url)}: cannot do",
+                    hint="go on where it came from, or export to another place",
+                )
+            return self.store.rename(staged.folder, f"data/batch={staged.batch:010d}")
+        # Read again, so that what was removed as stale meanwhile is not committed.
+        data = self.store.read(f"{staged.folder}/{_MANIFEST}")
+        if data is None:
+            raise StorageError(f"{self.store.location(staged.folder)} was removed before it was committed")
+        return self.store.create(_commit_path(staged.batch), data)
 
 
-def _local_path(root: str) -> Path:
-    match = _SCHEME.fullmatch(root)
-    if match:
-        scheme, rest = match.groups()
-        if scheme.lower() != "file":
-            raise UsageError(
-                f"{root}: exports go to the local file system, not to {scheme}:",
-                hint="name a folder, for example /data/export",
-            )
-        root = re.sub(r"^//[^/]*", "", rest) if rest.startswith("//") else rest
-    if not root:
-        raise UsageError("an export needs a folder to go to", hint="--to /data/export")
-    return Path(root).expanduser().absolute()
+def _commit_path(batch: int) -> str:
+    return f"_klog/commits/{batch:010d}.json"

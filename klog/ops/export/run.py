@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from klog import __version__
@@ -19,6 +18,7 @@ from klog.ops.export.manifest import ExportedPartition, ExportIdentity, Gap, Man
 from klog.ops.export.positions import Limits, resolve
 from klog.ops.export.root import STAGING_TTL_S, ExportRoot
 from klog.ops.export.rows import ExportedRange
+from klog.ops.export.store import Store
 from klog.ops.export.survey import Survey, survey
 from klog.ops.export.topics import check_same, describe, exported_to, partitions_of
 
@@ -34,8 +34,8 @@ class Writer(Protocol):
         """Its name and version, for the manifest."""
         ...
 
-    def write(self, bootstrap: str, ranges: Sequence[Range], folder: Path) -> None:
-        """Write exactly the messages of ``ranges`` as ``*.parquet`` into ``folder``, or raise."""
+    def write(self, bootstrap: str, ranges: Sequence[Range], store: Store, folder: str) -> None:
+        """Write exactly the messages of ``ranges`` as ``*.parquet`` into ``folder`` of ``store``, or raise."""
         ...
 
 
@@ -188,22 +188,22 @@ def _export(
 ) -> list[ExportedRange] | None:
     """Write, count, flush, commit. None where another run has committed this batch first."""
     started_at = _now()
-    run_id, folder = place.stage()
+    staged = place.stage(plan.batch)
     try:
         on_step("staged")
-        writer.write(bootstrap, plan.moves, folder)
+        writer.write(bootstrap, plan.moves, place.store, staged.folder)
         on_step("written")
-        found = survey(folder)
+        found = survey(place.store, staged.folder)
         _check_counts(plan, found)
         on_step("counted")
-        digest = place.flush(run_id, _manifest(plan, found, run_id, writer.engine, started_at))
+        digest = place.flush(staged, _manifest(plan, found, staged.run, writer.engine, started_at))
         on_step("flushed")
-        committed = place.commit(run_id, plan.batch)
+        committed = place.commit(staged)
     except BaseException:
-        place.discard(run_id)
+        place.discard(staged)
         raise
     if not committed:
-        place.discard(run_id)
+        place.discard(staged)
         return None
     on_step("committed")
     place.checkpoint(plan.batch, digest)

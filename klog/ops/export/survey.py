@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from klog.errors import CorruptLog
 from klog.names import TopicPartition
 from klog.ops.export.manifest import WINDOW_MS, ExportedFile
+from klog.ops.export.store import Store
 
 _COUNTED = ["topic", "partition", "offset", "timestamp"]
 
@@ -43,7 +43,7 @@ class Survey:
     """A file could not be read, so nothing here can be relied on."""
 
 
-def survey(folder: Path, *, thorough: bool = False) -> Survey:
+def survey(store: Store, folder: str, *, thorough: bool = False) -> Survey:
     """Count what the Parquet files of a folder hold; CorruptLog, naming the file, where one cannot be read.
 
     ``thorough``: every column is read, against the checksums of its pages.
@@ -53,20 +53,25 @@ def survey(folder: Path, *, thorough: bool = False) -> Survey:
 
     found = Survey()
     runs: dict[TopicPartition, list[tuple[int, int]]] = {}
-    for path in sorted(folder.rglob("*.parquet")):
+    for stored in store.walk(folder):
+        if not stored.path.endswith(".parquet"):
+            continue
         messages = 0
         in_file: set[TopicPartition] = set()
         try:
-            with pq.ParquetFile(path, read_dictionary=["topic"], page_checksum_verification=True) as file:
+            with (
+                store.open_input(stored.path) as opened,
+                pq.ParquetFile(opened, read_dictionary=["topic"], page_checksum_verification=True) as file,
+            ):
                 for group in range(file.num_row_groups):
                     table = file.read_row_group(group, columns=None if thorough else _COUNTED)
                     messages += table.num_rows
                     in_file |= _count(table, found, runs)
         except (pa.ArrowException, OSError, KeyError) as error:
-            raise CorruptLog(f"{path} cannot be read: {error}") from None
+            raise CorruptLog(f"{store.location(stored.path)} cannot be read: {error}") from None
         for one in in_file:
             found.partitions[one].files += 1
-        found.files.append(ExportedFile(str(path.relative_to(folder)), path.stat().st_size, messages))
+        found.files.append(ExportedFile(stored.path.removeprefix(f"{folder}/"), stored.bytes, messages))
     for one, pieces in runs.items():
         pieces.sort()
         overlap = any(after[0] <= before[1] for before, after in itertools.pairwise(pieces))

@@ -46,7 +46,7 @@ def verify(bootstrap: str | None, root: str) -> list[ExportCheck]:
     for batch in place.batch_numbers():
         if batch != expected:
             missing = f"batch {expected}" + (f" to {batch - 1}" if batch - 1 > expected else "")
-            findings.append(("missing-batch", f"{missing}: {place.batch_path(expected)} is not there"))
+            findings.append(("missing-batch", f"{missing}: {place.where(expected)} is not there"))
         contiguous = batch == expected
         expected = batch + 1
         try:
@@ -59,7 +59,7 @@ def verify(bootstrap: str | None, root: str) -> list[ExportCheck]:
             findings.append(
                 (
                     "broken-chain",
-                    f"{place.batch_path(batch)} names a manifest before it that is not there or was changed",
+                    f"{place.where(batch)} names a manifest before it that is not there or was changed",
                 )
             )
         previous = digest
@@ -96,24 +96,25 @@ def _row(one: TopicPartition, about: _Seen, counted: int | None) -> ExportCheck:
 
 def _check_files(place: ExportRoot, manifest: Manifest, findings: list[tuple[str, str]]) -> Survey:
     """The files of a batch against its manifest's list of them; what they hold."""
-    folder = place.batch_path(manifest.batch)
+    folder = place.batch_folder(manifest.batch)
+    location = place.store.location(folder)
     try:
-        found = survey(folder, thorough=True)
+        found = survey(place.store, folder, thorough=True)
     except CorruptLog as error:
         findings.append(("changed-file", error.message))
         return Survey(unreadable=True)
     claimed = {file.path: file for file in manifest.files}
     there = {file.path: file for file in found.files}
     for path in sorted(claimed.keys() - there.keys()):
-        findings.append(("missing-file", f"{folder / path} is not there"))
+        findings.append(("missing-file", f"{location}/{path} is not there"))
     for path in sorted(there.keys() - claimed.keys()):
-        findings.append(("unknown-file", f"{folder / path} is not in the manifest"))
+        findings.append(("unknown-file", f"{location}/{path} is not in the manifest"))
     for path in sorted(there.keys() & claimed.keys()):
         if there[path] != claimed[path]:
             findings.append(
                 (
                     "changed-file",
-                    f"{folder / path} has {there[path].bytes} bytes and {there[path].messages} messages; "
+                    f"{location}/{path} has {there[path].bytes} bytes and {there[path].messages} messages; "
                     f"{claimed[path].bytes} and {claimed[path].messages} were exported",
                 )
             )
