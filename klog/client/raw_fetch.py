@@ -20,13 +20,14 @@ from klog.errors import (
     CorruptBatch,
     KlogError,
     LeaderNotAvailable,
+    NoSuchThing,
     NotLeader,
     OffsetOutOfRange,
     TimedOut,
     UnknownTopicOrPartition,
 )
 from klog.names import TopicPartition
-from klog.protocol import codec
+from klog.protocol import codec, schema_errors
 from klog.protocol.apis import ApiKey, request_schema
 
 FETCH_BYTES = 4 * 1024 * 1024
@@ -104,6 +105,7 @@ class RawCluster:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._channels: dict[int, BlockingChannel] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self._schemas: dict[int, str] = {}
         self._any = self._connect_any()
 
     def __enter__(self) -> RawCluster:
@@ -161,12 +163,7 @@ class RawCluster:
         Never creates a topic.
         """
         wanted = None if topics is None else list(topics)
-        try:
-            answer = self._any.request(self._metadata_request(wanted))
-        except (CannotConnect, TimedOut):  # a broker that left: any other will do
-            self._any.close()
-            self._any = self._connect_any()
-            answer = self._any.request(self._metadata_request(wanted))
+        answer = self._ask_any(lambda channel: self._metadata_request(channel, wanted))
         self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         self.cluster_id = answer.cluster_id
         found = {}
@@ -186,8 +183,18 @@ class RawCluster:
             )
         return found
 
-    def _metadata_request(self, topics: list[str] | None) -> Any:
-        version = self._any.version_for(ApiKey.METADATA, 12, 4)
+    def _ask_any(self, request: Callable[[BlockingChannel], Any]) -> Any:
+        """The answer of whichever broker is connected; another will do where that one has left."""
+        try:
+            return self._any.request(request(self._any))
+        except (CannotConnect, TimedOut):
+            self._any.close()
+            self._any = self._connect_any()
+            return self._any.request(request(self._any))
+
+    @staticmethod
+    def _metadata_request(channel: BlockingChannel, topics: list[str] | None) -> Any:
+        version = channel.version_for(ApiKey.METADATA, 12, 4)
         names = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
         return codec.request(ApiKey.METADATA, version, topics=names, **_NO_EXTRAS)
 
@@ -251,16 +258,11 @@ class RawCluster:
 
         Clamped to the log's ends. Where the broker cannot find messages by number, offsets are taken to be consecutive.
         """
-        channel = self._to_leader(partition)
-        if not channel.serves(ApiKey.FIND_MESSAGE):
-            return offset + n
-        asked = {"partition_index": partition.partition, "from_offset": offset, "n": n}
-        schema = request_schema(ApiKey.FIND_MESSAGE, 0)
-        answer = channel.request(codec.build(schema, {"topics": [{"name": partition.topic, "partitions": [asked]}]}))
-        found = answer.topics[0].partitions[0]
-        if found.error_code != 0:
-            raise error_of(int(found.error_code), f"{partition}: {found.error_code.name} for message {n} from {offset}")
-        return int(found.offset)
+        return self.nths({partition: (offset, n)})[partition]
+
+    def nths(self, wanted: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
+        """As `nth`, for many partitions at once: partition -> (offset, n)."""
+        return self._ask_leaders(wanted, ApiKey.FIND_MESSAGE, _ask_nths)
 
     def batch_start(self, partition: TopicPartition, offset: int) -> int | None:
         """Where the batch that holds this offset begins; None where the broker cannot say."""
@@ -272,6 +274,33 @@ class RawCluster:
             codec.build(schema, {"topic": partition.topic, "partition_index": partition.partition, "offset": offset})
         )
         return int(answer.batch_offset) if answer.error_code == 0 else None
+
+    def schema(self, schema_id: int) -> str:
+        """The text of a registered schema, asked for once and kept: what stands under an id never changes.
+
+        SchemaNotFound for an id that was never given out, NoSuchThing where the broker has no registry (plain Kafka),
+        TimedOut when no broker can read it within the time-out.
+        """
+        known = self._schemas.get(schema_id)
+        if known is not None:
+            return known
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            if not self._any.serves(ApiKey.GET_SCHEMAS):
+                raise NoSuchThing(
+                    f"{self._any.address} has no registry of schemas: it is no klog, or an older one",
+                    hint="schema ids are looked up at klog's brokers",
+                )
+            try:
+                found = self._ask_any(lambda _: codec.request(ApiKey.GET_SCHEMAS, 0, ids=[schema_id])).schemas[0]
+                if found.error == 0:
+                    return self._schemas.setdefault(schema_id, str(found.schema))
+                trouble = schema_errors.error_of(int(found.error), found.error_message)
+            except (CannotConnect, TimedOut) as error:
+                trouble = error
+            if not trouble.retriable or time.monotonic() > deadline:
+                raise trouble
+            time.sleep(RETRY_PAUSE_S)
 
     def _ask_leaders(
         self,
@@ -431,6 +460,26 @@ def _ask_counts(channel: BlockingChannel, wanted: dict[TopicPartition, Range]) -
                 answer = OffsetOutOfRange(f"{asked}: the log has only [{one.from_offset}, {one.to_offset}) of it")
             found[TopicPartition(topic.name, one.partition_index)] = answer
     return found
+
+
+def _ask_nths(channel: BlockingChannel, wanted: dict[TopicPartition, Any]) -> dict[TopicPartition, Any]:
+    if not channel.serves(ApiKey.FIND_MESSAGE):
+        return {one: offset + n for one, (offset, n) in wanted.items()}
+    topics = [
+        {
+            "name": topic,
+            "partitions": [{"partition_index": p, "from_offset": offset, "n": n} for p, (offset, n) in partitions],
+        }
+        for topic, partitions in _by_topic(wanted)
+    ]
+    asked = codec.build(request_schema(ApiKey.FIND_MESSAGE, 0), {"topics": topics})
+    return {
+        TopicPartition(topic.name, one.partition_index): _answer(
+            one.error_code, TopicPartition(topic.name, one.partition_index), int(one.offset)
+        )
+        for topic in channel.request(asked).topics
+        for one in topic.partitions
+    }
 
 
 def _answer(error_code: Any, where: object, value: Any) -> Any:

@@ -33,6 +33,10 @@ GROUP_SLOTS = "/klog/group_slots"
 COMMITS = "/klog/commits"
 CLAIMS = "/klog/claims"
 HANDOVERS = "/klog/handovers"
+SCHEMAS = "/klog/schemas"
+SCHEMA_IDS = "/klog/schemas/ids"
+SCHEMA_TEXTS = "/klog/schemas/texts"
+SUBJECTS = "/klog/schemas/subjects"
 
 
 PERSISTENT = (
@@ -50,6 +54,9 @@ PERSISTENT = (
     GROUP_SLOTS,
     COMMITS,
     CLAIMS,
+    SCHEMA_IDS,
+    SCHEMA_TEXTS,
+    SUBJECTS,
 )
 """The folders every cluster has from its first broker's start on."""
 
@@ -174,6 +181,26 @@ def commit_note(group: str, topic: str, partition_id: int) -> str:
 def claim(group: str, topic: str, partition_id: int) -> str:
     """The persistent node beside an owner; its version goes up with every claim (rule Z1)."""
     return f"{CLAIMS}/{group_node(group)}/{topic}/{partition_id}"
+
+
+def schema(schema_id: int) -> str:
+    """A schema under its id; made once, never changed and never taken away."""
+    return f"{SCHEMA_IDS}/{schema_id}"
+
+
+def schema_text(digest: str) -> str:
+    """The id under which a text is registered: what makes equal texts have one id."""
+    return f"{SCHEMA_TEXTS}/{digest}"
+
+
+def subject(name: str) -> str:
+    """A subject's versions and its compatibility level."""
+    return f"{SUBJECTS}/{group_node(name)}"
+
+
+def subject_name(node: str) -> str:
+    """The subject whose node it is."""
+    return group_name(node)
 
 
 def ancestors(path: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import kio.index
 
 from klog.errors import UnsupportedVersion
-from klog.protocol import interbroker, own, reassignment
+from klog.protocol import interbroker, own, reassignment, schemas
 
 OWN_KEYS_FROM = 10000
 """klog's own requests have keys from here on; Kafka's stay far below (the highest is under 100)."""
@@ -72,13 +72,18 @@ class ApiKey(IntEnum):
     ALTER_REASSIGNMENTS = 10020
     DESCRIBE_REASSIGNMENTS = 10021
     PRODUCE_AT = 10030
+    GET_SCHEMAS = 10040
+    LIST_SUBJECTS = 10041
+    REGISTER_SCHEMA = 10042
+    DELETE_SCHEMAS = 10043
+    SET_SCHEMA_LEVEL = 10044
 
 
 WRITTEN_BY_HAND = frozenset({ApiKey.REPLICA_FETCH})
 """Of our own: what has no schema, and a head without tags."""
 
-_OWN_REQUESTS = {**own.REQUESTS, **interbroker.REQUESTS, **reassignment.REQUESTS}
-_OWN_RESPONSES = {**own.RESPONSES, **interbroker.RESPONSES, **reassignment.RESPONSES}
+_OWN_REQUESTS = {**own.REQUESTS, **interbroker.REQUESTS, **reassignment.REQUESTS, **schemas.REQUESTS}
+_OWN_RESPONSES = {**own.RESPONSES, **interbroker.RESPONSES, **reassignment.RESPONSES, **schemas.RESPONSES}
 
 
 @cache

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 from klog.config import BrokerConfig, LogConfig
 from klog.coordination import brokers, cluster, topics
 from klog.coordination import controller as election_registry
+from klog.coordination.schemas import SchemaRegistry
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
@@ -140,6 +141,7 @@ class Broker:
             self.config.integer("zookeeper.session.timeout.ms"),
             lambda state: self.from_thread(self._session_changed, state),
         )
+        self.schemas = SchemaRegistry(self.zookeeper)
         connecting = asyncio.create_task(asyncio.to_thread(self._connect))
         try:
             file_system = OsFileSystem()

@@ -1,0 +1,316 @@
+"""The registry of schemas in ZooKeeper: texts under ids, subjects with versions, levels of compatibility.
+
+    /klog/schemas                   {"version":1,"last_id":7,"compatibility":"BACKWARD"}; empty at first
+    /klog/schemas/ids/<id>          {"version":1,"type":"AVRO","schema":"{...}"}; made once, never changed nor removed
+    /klog/schemas/texts/<SHA-256>   the id of the text: a plain number. The hash is of type, a zero byte and text
+    /klog/schemas/subjects/<name>   {"version":1,"compatibility":null,"last":2,
+                                     "versions":{"1":{"id":3},"2":{"id":7,"deleted":true}}}
+
+This module keeps them and keeps them whole; which schema may follow which is decided by whoever calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from klog.coordination import entries, paths
+from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Create, Operation, SetData, ZNode, ZooKeeper
+from klog.errors import BadVersion, NodeExists, NoNode, ZooKeeperError
+from klog.protocol.schema_errors import InvalidSchema, InvalidSubject, SchemaError
+
+AVRO = "AVRO"
+DEFAULT_LEVEL = "BACKWARD"
+
+SCHEMA_BYTES_MAX = MULTI_BYTES_MAX // 2
+"""Of a schema's entry; the multi that makes it has a subject's entry in it as well."""
+SUBJECT_BYTES_MAX = MULTI_BYTES_MAX // 4
+"""Of a subject's entry: some four thousand versions."""
+SUBJECT_CHARS_MAX = 255
+SCHEMA_ID_MAX = 2**31 - 1
+"""The framing of messages has four bytes for it, which others read as a signed number."""
+RACE_TRIES = 100
+CACHE_CHARS_MAX = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What stands under an id, for ever. ``kind`` is the common registry's schema type."""
+
+    schema_id: int
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """``number`` counts from 1 in its subject and is never given again."""
+
+    number: int
+    schema_id: int
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """``level`` None: that of all. ``last``: the highest version number ever given. A subject may have no version."""
+
+    name: str
+    level: str | None = None
+    last: int = 0
+    versions: tuple[Version, ...] = ()
+
+    @property
+    def live(self) -> tuple[Version, ...]:
+        """The versions that are not deleted, the earliest first."""
+        return tuple(one for one in self.versions if not one.is_deleted)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``level`` is that of the subjects without one of their own."""
+
+    last_id: int = 0
+    level: str = DEFAULT_LEVEL
+
+
+Decide = Callable[[Settings, Subject], Subject]
+"""What becomes of a subject; it is asked again when another was faster. It may raise, and then nothing is changed."""
+Admit = Callable[[Settings, Subject], None]
+"""Raises where a new version may not be."""
+
+
+class SchemaRegistry:
+    """The registry of one cluster. Thread-safe; every call may wait for ZooKeeper.
+
+    Why ZooKeeper and not a topic: it has put-if-absent, versions and writes of several nodes at once, which is all that
+    a registry needs. A topic would need one writer at a time, so an election of it, and readers that have followed the
+    topic to its end before they may answer. Here every broker answers alike, keeps nothing and follows nobody; a
+    registration that two ask for at once is decided by ZooKeeper. The price is its limit of 1 MB a node and a write:
+    a schema may have `SCHEMA_BYTES_MAX` bytes, a subject some four thousand versions.
+
+    Rules
+    - A schema is under its id before any version names it, by one multi: no half of a registration is ever seen.
+    - Ids go up by one, under the version of the root node: two are never given out as one. The text's own node, made by
+      the same multi, keeps a text from having two.
+    - A subject's node is never removed, so that its version in ZooKeeper only goes up, and a writer that has slept
+      cannot overwrite what others have done since.
+    - Every write checks the root node too: a level that is set binds all that is registered after it.
+    - A lost answer is followed by another look (rule Z2): registering is found done, and says the same id.
+    """
+
+    def __init__(self, zookeeper: ZooKeeper) -> None:
+        self._zookeeper = zookeeper
+        self._cache: OrderedDict[int, Schema] = OrderedDict()
+        self._cached_chars = 0
+        self._cache_lock = threading.Lock()
+
+    # --- Reads ----------------------------------------------------------------------------------------------------
+
+    def schemas(self, ids: Iterable[int]) -> dict[int, Schema]:
+        """Those there are."""
+        wanted = list(dict.fromkeys(one for one in ids if 0 < one <= SCHEMA_ID_MAX))
+        with self._cache_lock:
+            found = {one: self._cache[one] for one in wanted if one in self._cache}
+        missing = [one for one in wanted if one not in found]
+        if missing:
+            for schema_id, node in zip(
+                missing, self._zookeeper.get_many(list(map(paths.schema, missing))), strict=True
+            ):
+                if node is not None:
+                    found[schema_id] = self._keep(_schema(schema_id, node))
+        return found
+
+    def _keep(self, schema: Schema) -> Schema:
+        with self._cache_lock:
+            if schema.schema_id not in self._cache:
+                self._cache[schema.schema_id] = schema
+                self._cached_chars += len(schema.text)
+            while self._cached_chars > CACHE_CHARS_MAX and len(self._cache) > 1:
+                self._cached_chars -= len(self._cache.popitem(last=False)[1].text)
+        return schema
+
+    def id_of(self, kind: str, text: str) -> int | None:
+        """The id of a text that is registered somewhere."""
+        path = paths.schema_text(_digest(kind, text))
+        node = self._zookeeper.find(path)
+        return None if node is None else entries.number(path, node.data)
+
+    def settings(self) -> Settings:
+        return _settings(self._zookeeper.find(paths.SCHEMAS))
+
+    def subjects(self, names: Sequence[str] | None = None) -> list[Subject]:
+        """All that have a version, deleted or not, or a level, by name; or those of these that there are."""
+        if names is None:
+            try:
+                names = [paths.subject_name(one) for one in self._zookeeper.children(paths.SUBJECTS)]
+            except NoNode:
+                return []
+        nodes = self._zookeeper.get_many([paths.subject(name) for name in names])
+        found = [_subject(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
+        return sorted((one for one in found if one.versions or one.level), key=lambda one: one.name)
+
+    # --- Writes ---------------------------------------------------------------------------------------------------
+
+    def register(self, name: str, kind: str, text: str, admit: Admit) -> Version:
+        """The live version of the subject with this text: the one there is, or a new one, if ``admit`` lets it be.
+
+        InvalidSchema for a text that is too large, InvalidSubject for a bad name, or for a subject that is full.
+        """
+        _check_name(name)
+        path = paths.subject(name)
+        of_text = paths.schema_text(_digest(kind, text))
+        for _ in range(RACE_TRIES):
+            root, node, known = self._zookeeper.get_many([paths.SCHEMAS, path, of_text])
+            if root is None:
+                self._make_folders()
+                continue
+            settings, subject = _settings(root), _subject(name, node)
+            schema_id = settings.last_id + 1 if known is None else entries.number(of_text, known.data)
+            there = next((one for one in subject.live if one.schema_id == schema_id), None)
+            if there is not None and known is not None:
+                return there
+            admit(settings, subject)
+            version = Version(subject.last + 1, schema_id)
+            grown = replace(subject, last=version.number, versions=(*subject.versions, version))
+            operations: list[Operation] = [self._write_subject(grown, node)]
+            if known is None:
+                operations = [
+                    SetData(paths.SCHEMAS, _encode_settings(replace(settings, last_id=schema_id)), root.stat.version),
+                    Create(of_text, str(schema_id).encode()),
+                    Create(paths.schema(schema_id), _encode_schema(kind, text)),
+                    *operations,
+                ]
+            else:
+                operations.append(Check(paths.SCHEMAS, root.stat.version))
+            if self._commit(operations):
+                return version
+        raise _too_many_races(name)
+
+    def change(self, name: str, decide: Decide) -> Subject:
+        """What ``decide`` makes of a subject, written; nothing is where it makes nothing else of it."""
+        _check_name(name)
+        path = paths.subject(name)
+        for _ in range(RACE_TRIES):
+            root, node = self._zookeeper.get_many([paths.SCHEMAS, path])
+            if root is None:
+                self._make_folders()
+                continue
+            subject = _subject(name, node)
+            changed = decide(_settings(root), subject)
+            if changed == subject:
+                return subject
+            write = self._write_subject(changed, node)
+            if self._commit([write, Check(paths.SCHEMAS, root.stat.version)], lambda: self._stands(write)):  # noqa: B023
+                return changed
+        raise _too_many_races(name)
+
+    def set_level(self, level: str) -> str:
+        """The level of all that have none of their own; the one before."""
+        for _ in range(RACE_TRIES):
+            root = self._zookeeper.find(paths.SCHEMAS)
+            if root is None:
+                self._make_folders()
+                continue
+            settings = _settings(root)
+            write = SetData(paths.SCHEMAS, _encode_settings(replace(settings, level=level)), root.stat.version)
+            if settings.level == level or self._commit([write], lambda: self._stands(write)):  # noqa: B023
+                return settings.level
+        raise _too_many_races("all subjects")
+
+    # --- Below ----------------------------------------------------------------------------------------------------
+
+    def _commit(self, operations: list[Operation], landed: Callable[[], bool] = lambda: False) -> bool:
+        """Whether it is done; False where another was faster, and all is to be looked at again."""
+        try:
+            self._zookeeper.commit(operations, landed)
+        except (BadVersion, NodeExists, NoNode):
+            return False
+        return True
+
+    def _stands(self, write: Create | SetData) -> bool:
+        node = self._zookeeper.find(write.path)
+        version = write.version + 1 if isinstance(write, SetData) else 0
+        return node is not None and node.data == write.data and node.stat.version == version
+
+    def _make_folders(self) -> None:
+        """Of a cluster that was made before there was a registry."""
+        self._zookeeper.ensure_paths([paths.SCHEMA_IDS, paths.SCHEMA_TEXTS, paths.SUBJECTS])
+
+    @staticmethod
+    def _write_subject(subject: Subject, node: ZNode | None) -> Create | SetData:
+        data = _encode_subject(subject)
+        if len(data) > SUBJECT_BYTES_MAX:
+            raise InvalidSubject(
+                f"subject {subject.name} has {len(subject.versions)} versions, which is all that its node can hold",
+                hint="delete old versions for good: klog schema delete SUBJECT --version N, and again with --permanent",
+            )
+        path = paths.subject(subject.name)
+        return Create(path, data) if node is None else SetData(path, data, node.stat.version)
+
+
+def _digest(kind: str, text: str) -> str:
+    return hashlib.sha256(f"{kind}\0{text}".encode()).hexdigest()
+
+
+def _check_name(name: str) -> None:
+    if not name or len(name) > SUBJECT_CHARS_MAX:
+        raise InvalidSubject(f"a subject's name has 1 to {SUBJECT_CHARS_MAX} characters; {name[:80]!r} has {len(name)}")
+
+
+def _too_many_races(what: str) -> SchemaError:
+    error = SchemaError(f"{what}: others change the registry all the time; {RACE_TRIES} tries were too late")
+    error.retriable = True
+    return error
+
+
+def _settings(node: ZNode | None) -> Settings:
+    if node is None or not node.data:
+        return Settings()
+    entry = entries.Entry(paths.SCHEMAS, node.data)
+    return Settings(entry.integer("last_id", 0), entry.text("compatibility", DEFAULT_LEVEL))
+
+
+def _encode_settings(settings: Settings) -> bytes:
+    return entries.encode({"version": 1, "last_id": settings.last_id, "compatibility": settings.level})
+
+
+def _schema(schema_id: int, node: ZNode) -> Schema:
+    entry = entries.Entry(paths.schema(schema_id), node.data)
+    return Schema(schema_id, entry.text("type"), entry.text("schema"))
+
+
+def _encode_schema(kind: str, text: str) -> bytes:
+    data = entries.encode({"version": 1, "type": kind, "schema": text})
+    if len(data) > SCHEMA_BYTES_MAX:
+        raise InvalidSchema(
+            f"the schema takes {len(data)} bytes in ZooKeeper; at most {SCHEMA_BYTES_MAX}",
+            hint="documentation inside a schema is part of it, and often most of it",
+        )
+    return data
+
+
+def _subject(name: str, node: ZNode | None) -> Subject:
+    if node is None:
+        return Subject(name)
+    path = paths.subject(name)
+    entry = entries.Entry(path, node.data)
+    level = entry.fields.get("compatibility")
+    if level is not None and not isinstance(level, str):
+        raise ZooKeeperError(f"ZooKeeper node {path} has compatibility {level!r}, expected a text or null")
+    versions = tuple(
+        Version(number, one.integer("id"), one.flag("deleted")) for number, one in entry.entry_map("versions").items()
+    )
+    return Subject(name, level, entry.integer("last", 0), versions)
+
+
+def _encode_subject(subject: Subject) -> bytes:
+    versions: dict[str, dict[str, Any]] = {
+        str(one.number): {"id": one.schema_id, "deleted": True} if one.is_deleted else {"id": one.schema_id}
+        for one in subject.versions
+    }
+    return entries.encode({"version": 1, "compatibility": subject.level, "last": subject.last, "versions": versions})

@@ -1,0 +1,120 @@
+"""What the registry of schemas refuses, and the numbers for it: those that the common registry answers over HTTP.
+
+The first three digits of a number are HTTP's status.
+"""
+
+from __future__ import annotations
+
+from klog.errors import KlogError, RequestError, TimedOut, ZooKeeperError
+
+STORE_FAILED = 50001
+"""ZooKeeper refuses."""
+TIMED_OUT = 50002
+"""ZooKeeper does not answer."""
+
+
+class SchemaError(RequestError):
+    """``registry_code`` is the number."""
+
+    wire = 42
+    registry_code: int = 42201
+
+
+class SubjectNotFound(SchemaError):
+    code = "SUBJECT_NOT_FOUND"
+    registry_code = 40401
+
+
+class SchemaVersionNotFound(SchemaError):
+    code = "SCHEMA_VERSION_NOT_FOUND"
+    registry_code = 40402
+
+
+class SchemaNotFound(SchemaError):
+    """No schema has the id, or none of the subject has the text."""
+
+    code = "SCHEMA_NOT_FOUND"
+    registry_code = 40403
+
+
+class SubjectDeleted(SchemaError):
+    """A subject is deleted already; only for good can it be deleted once more."""
+
+    code = "SUBJECT_DELETED"
+    registry_code = 40404
+
+
+class SubjectNotDeleted(SchemaError):
+    """Deleting for good comes after deleting."""
+
+    code = "SUBJECT_NOT_DELETED"
+    registry_code = 40405
+
+
+class SchemaVersionDeleted(SchemaError):
+    """As `SubjectDeleted`, of one version."""
+
+    code = "SCHEMA_VERSION_DELETED"
+    registry_code = 40406
+
+
+class SchemaVersionNotDeleted(SchemaError):
+    """As `SubjectNotDeleted`, of one version."""
+
+    code = "SCHEMA_VERSION_NOT_DELETED"
+    registry_code = 40407
+
+
+class NoSubjectLevel(SchemaError):
+    """A subject has no compatibility level of its own."""
+
+    code = "NO_SUBJECT_LEVEL"
+    registry_code = 40408
+
+
+class IncompatibleSchema(SchemaError):
+    """What one version writes, another could not read."""
+
+    code = "INCOMPATIBLE_SCHEMA"
+    registry_code = 409
+
+
+class InvalidSchema(SchemaError):
+    code = "INVALID_SCHEMA"
+    registry_code = 42201
+
+
+class InvalidSchemaVersion(SchemaError):
+    code = "INVALID_SCHEMA_VERSION"
+    registry_code = 42202
+
+
+class InvalidCompatibilityLevel(SchemaError):
+    code = "INVALID_COMPATIBILITY_LEVEL"
+    registry_code = 42203
+
+
+class InvalidRegistryMode(SchemaError):
+    code = "INVALID_REGISTRY_MODE"
+    registry_code = 42204
+
+
+class InvalidSubject(SchemaError):
+    code = "INVALID_SUBJECT"
+    registry_code = 42208
+
+
+def code_of(error: KlogError) -> int:
+    """The number for an error on the wire."""
+    if isinstance(error, SchemaError):
+        return error.registry_code
+    return TIMED_OUT if error.retriable else STORE_FAILED
+
+
+def error_of(code: int, message: str | None) -> KlogError:
+    """The error that a number on the wire stands for."""
+    text = message or f"the registry of schemas answers error {code}"
+    if code == TIMED_OUT:
+        return TimedOut(text)
+    known = {one.registry_code: one for one in SchemaError.__subclasses__()}.get(code)
+    return ZooKeeperError(text) if known is None else known(text)
