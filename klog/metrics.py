@@ -170,6 +170,9 @@ class Measures:
         self.elections = Timing()
         self.replication_bytes_in = 0
         self.replication_bytes_out = 0
+        self.group_commits = Timing()
+        self.offsets_committed = 0
+        """Of all those commits: partitions."""
 
 
 Kind = Literal["counter", "gauge", "summary"]

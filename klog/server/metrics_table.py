@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from klog.coordination.group_slots import SLOTS
 from klog.coordination.session import SessionState
 from klog.metrics import Metric, RequestMeter, Sample, one, times_of
 from klog.protocol.apis import api_name
+from klog.server.groups.machine import Phase
 from klog.server.image import PartitionImage
 
 if TYPE_CHECKING:
@@ -125,6 +127,10 @@ def _told(*kinds: str) -> Read:
 def _max_lag(broker: Broker) -> int:
     followers = list(broker.replicas.followed.values())
     return max((max(one.leader_high.address - one.log.end.address, 0) for one in followers), default=0)
+
+
+def _groups(*phases: Phase) -> Read:
+    return lambda broker: (((), sum(not phases or group.phase in phases for group in broker.groups.here)),)
 
 
 def _session(broker: Broker) -> Iterable[Sample]:
@@ -345,6 +351,54 @@ def _table() -> tuple[Metric[Broker], ...]:
             (),
             "Elections of a replica that was not in sync.",
             _told("unclean-election"),
+        ),
+        # --- groups
+        _gauge(
+            "kafka_coordinator_group_groupmetadatamanager_numgroups",
+            (),
+            "Groups that this broker coordinates and that have members, or were asked for in the last ten minutes; the "
+            "others are in ZooKeeper alone.",
+            _groups(),
+        ),
+        *(
+            _gauge(
+                f"kafka_coordinator_group_groupmetadatamanager_numgroups{phase.value.lower()}",
+                (),
+                f"Of those, the ones in the state {phase.value}.",
+                _groups(phase),
+            )
+            for phase in (Phase.EMPTY, Phase.PREPARING, Phase.COMPLETING, Phase.STABLE)
+        ),
+        _gauge(
+            "klog_group_members",
+            (),
+            "Members of the groups that this broker coordinates.",
+            one(lambda broker: sum(len(group.members) for group in broker.groups.here)),
+        ),
+        _gauge(
+            "klog_group_slots",
+            (),
+            f"Of the {SLOTS} slots that groups belong to, those this broker coordinates: the sum over a cluster is "
+            f"{SLOTS}.",
+            one(lambda broker: len(broker.groups.slots)),
+        ),
+        _counter(
+            "kafka_server_groupcoordinatormetrics_group_completed_rebalance_total",
+            (),
+            "Times that a group coordinated here has shared its partitions out anew.",
+            _told("rebalance"),
+        ),
+        _counter(
+            "kafka_server_groupcoordinatormetrics_offset_commit_total",
+            (),
+            "Offsets committed by way of this broker, each partition's counted.",
+            one(lambda broker: broker.measures.offsets_committed),
+        ),
+        _summary(
+            "klog_group_committimems",
+            (),
+            "Milliseconds of a commit that was granted, until ZooKeeper had it; `_count` is how many were.",
+            lambda broker: (((), times_of([broker.measures.group_commits])),),
         ),
         # --- logs
         _summary(

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Consumer, TopicPartition
+
 from klog.server.events import TOPIC
 from klog.server.metrics_table import METRICS
 from tests.cluster.load import produce, read
@@ -50,6 +52,9 @@ def test_a_cluster_that_loses_a_broker(make_cluster: Callable[..., RunningCluste
     cluster.wait_in_sync(TOPIC)
     produce(cluster.bootstrap, "t", [b"x" * 1000] * 50)
     read(cluster.bootstrap, "t")
+    member = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "measured"})
+    member.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
+    member.close()
 
     found = scraped()
     assert sum(value(one, CONTROLLERS) for one in found.values()) == 1
@@ -65,6 +70,9 @@ def test_a_cluster_that_loses_a_broker(make_cluster: Callable[..., RunningCluste
         assert ("kafka_server_brokertopicmetrics_bytesin_total", (("topic", "t"),)) not in found[follower]
     assert value(found[1], "kafka_server_brokertopicmetrics_replicationbytesout_total") >= 2 * taken
     assert value(found[1], "kafka_network_requestmetrics_requests_total", request="ReplicaFetch") > 0
+
+    assert total("klog_group_slots") == 64
+    assert total("klog_group_committimems_count") == 1
 
     shown = {name for one in found.values() for name, _ in one}
     for expression in asked_by_dashboard():

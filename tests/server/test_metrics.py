@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
 import subprocess
@@ -16,13 +17,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from klog.metrics import RECENT_MAX, SAMPLE_ONE_IN, RequestMeter, Timing, Traffic, times_of
+from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import ask, create, error, offsets, produce, values, with_channel
+from tests.server.group_speaker import Speaker, assignment, subscription, with_speakers
 from tests.server.wire import RawConnection, fetch_request
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+ILLEGAL_GENERATION = 22
 Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -175,6 +179,40 @@ def test_a_long_poll_is_in_the_purgatory(measured: tuple[RunningBroker, int], to
         produce(broker.bootstrap, topic, [values(1)])
         connection.receive(4)
         assert waiting() == (0, 0)
+
+
+def test_groups_their_members_and_what_they_commit(measured: tuple[RunningBroker, int], topic: str) -> None:
+    broker, port = measured
+    create(broker.bootstrap, topic, 3)
+    group = f"counted-{topic}"
+    states, metrics = "kafka_coordinator_group_groupmetadatamanager_numgroups", "kafka_server_groupcoordinatormetrics_"
+    names = [
+        *(states, f"{states}preparingrebalance", f"{states}completingrebalance", f"{states}stable", f"{states}empty"),
+        *("klog_group_members", "klog_group_committimems_count"),
+        *(f"{metrics}group_completed_rebalance_total", f"{metrics}offset_commit_total"),
+    ]
+    before = scrape(port)
+
+    def rise() -> list[float]:
+        found = scrape(port)
+        return [value(found, name) - value(before, name) for name in names]
+
+    async def live(member: Speaker) -> None:
+        await member.join(subscription(topic))
+        assert await asyncio.to_thread(rise) == [1, 0, 1, 0, 0, 1, 0, 0, 0]
+        await member.sync({member.member_id: assignment(topic, 0, 1, 2)})
+        assert await asyncio.to_thread(rise) == [1, 0, 0, 1, 0, 1, 0, 1, 0]
+        assert await member.commit({TopicPartition(topic, one): 7 for one in range(3)}) == [0, 0, 0]
+        member.generation += 1
+        assert await member.commit({TopicPartition(topic, 0): 8}) == [ILLEGAL_GENERATION]
+        assert await asyncio.to_thread(rise) == [1, 0, 0, 1, 0, 1, 1, 1, 3]
+        await member.leave()
+        assert await asyncio.to_thread(rise) == [1, 0, 0, 0, 1, 0, 1, 1, 3]
+
+    with_speakers(broker.bootstrap, group, 1, live)
+    found = scrape(port)
+    assert value(found, "klog_group_slots") == 64
+    assert 0 < value(found, "klog_group_committimems", quantile="0.5") < 10_000
 
 
 def until(holds: Callable[[], bool], within_s: float = 10.0) -> None:

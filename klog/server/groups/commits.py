@@ -51,11 +51,17 @@ class Commits:
         self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> KlogError | None:
         """None once they are written, all of them; else why they may not be, all of them or what is left."""
+        began_s = self._coordinator.now_s
         try:
             async with asyncio.timeout(self._coordinator.wait_s):
-                return await self._commit(name, committer, offsets)
+                error = await self._commit(name, committer, offsets)
         except TimeoutError:
             return CoordinatorNotAvailable("ZooKeeper did not take the commit in time")
+        if error is None and offsets:
+            measures = self._coordinator.broker.measures
+            measures.group_commits.took((self._coordinator.now_s - began_s) * 1000)
+            measures.offsets_committed += len(offsets)
+        return error
 
     async def fetch(
         self, wanted: Mapping[str, Sequence[TopicPartition] | None]

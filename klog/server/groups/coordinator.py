@@ -233,8 +233,13 @@ class Coordinator:
 
     @property
     def slots(self) -> set[int]:
-        """Those that are ours."""
+        """Those that are ours. Any thread."""
         return set(self._held)
+
+    @property
+    def here(self) -> list[Group]:
+        """The groups that are known here. Any thread."""
+        return [kept.group for kept in list(self._groups.values())]
 
     def is_kept(self, kept: KeptGroup) -> bool:
         """Whether the group is still ours."""
