@@ -232,13 +232,13 @@ class FaultCluster:
         """Brokers that nobody stopped and that do not run."""
         return [broker_id for broker_id, node in self.nodes.items() if node.is_wanted and not node.runs]
 
-    def _owner_of(self, port: int) -> str:
+    def _owner_of(self, port: int, gate_port: int) -> str:
         processes = {
             node.name: node.broker.process.pid
             for node in self.nodes.values()
             if node.runs and node.broker.process is not None
         }
-        return owner_of_port(port, processes)
+        return owner_of_port(port, gate_port, processes)
 
     # --- What is where ------------------------------------------------------------------------------------------
 

@@ -61,9 +61,9 @@ class Gate:
 class Network:
     """Gates and the links between the nodes behind them. Thread-safe; `close` ends every connection."""
 
-    def __init__(self, owner_of: Callable[[int], str] | None = None) -> None:
-        """``owner_of(port)``: which node has the connection whose local port this is; CLIENT where none."""
-        self._owner_of = owner_of or (lambda port: CLIENT)
+    def __init__(self, owner_of: Callable[[int, int], str] | None = None) -> None:
+        """``owner_of(port, gate's port)``: which node has the connection from there to there; CLIENT where none."""
+        self._owner_of = owner_of or (lambda port, gate_port: CLIENT)
         self._gates: list[Gate] = []
         self._links: dict[tuple[str, str], Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -167,7 +167,7 @@ class Network:
             _reset(transport)
 
     async def _serve(self, gate: Gate, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        source = gate.source or self._owner_of(writer.get_extra_info("peername")[1])
+        source = gate.source or self._owner_of(writer.get_extra_info("peername")[1], gate.port)
         there, back = self._link(source, gate.node), self._link(gate.node, source)
         gate.transports.add(writer.transport)
         inner: asyncio.StreamWriter | None = None
@@ -243,13 +243,17 @@ def _port_numbers() -> Iterable[int]:
 _PORTS = iter(_port_numbers())
 
 
-def owner_of_port(port: int, processes: dict[str, int]) -> str:
-    """Which of the processes (name -> pid) has a connection from this local port; CLIENT where none has."""
-    wanted = f"{0x0100007F:08X}:{port:04X}"
+def owner_of_port(port: int, gate_port: int, processes: dict[str, int]) -> str:
+    """Which of the processes (name -> pid) has the connection between these ports; CLIENT where none has.
+
+    The kernel gives one local port to several connections at once if they go to different places, and a connection that
+    ended a minute ago still has its row: the first of a port is not the one that is meant.
+    """
+    wanted = [f"{0x0100007F:08X}:{one:04X}" for one in (port, gate_port)]
     inode = ""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
-        if fields[1] == wanted:
+        if fields[1:3] == wanted:
             inode = fields[9]
             break
     if not inode or inode == "0":
