@@ -47,6 +47,15 @@ async def tail(
             "-G", "--group", metavar="GROUP", help="As a member of a group: from where it has committed; commits."
         ),
     ] = None,
+    replica: Annotated[
+        int | None,
+        typer.Option(
+            "--replica",
+            metavar="ID",
+            min=0,
+            help="What this broker's own replicas have, whoever leads; not the leader's.",
+        ),
+    ] = None,
     form: Annotated[
         str | None,
         typer.Option(
@@ -91,6 +100,10 @@ async def tail(
     where it has committed nothing, at `-o` (the end if not given). What was written is committed then, not before:
     after a crash some messages come twice, and none is left out.
 
+    `--replica ID` reads from that broker, follower or leader: what its replicas have, up to the high watermark that
+    they know of (a follower's is a moment behind). Without `-p`, of the partitions that it has replicas of. It shows
+    also what has no leader any more, from `-o start`, `end` or an offset on.
+
     Regular expressions are searched in bytes; in null nothing is found. With `-n` it is the last N that are searched.
 
     `--merge time` orders exactly what is there when it begins. What comes then waits `--settle` for messages of other
@@ -119,6 +132,7 @@ async def tail(
         output=_output(invocation.shared.output, form),
         format=form,
         group=group,
+        replica=replica,
         grep=grep,
         grep_key=grep_key,
         merge_by_time=merge == "time",

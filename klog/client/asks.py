@@ -18,6 +18,8 @@ from klog.protocol.apis import ApiKey
 
 EARLIEST = -2
 LATEST = -1
+REPLICA = -2
+"""In place of a follower's id: a consumer that wants the very broker's replica, led or not (Kafka's debugging one)."""
 
 Q = TypeVar("Q")
 
@@ -39,14 +41,16 @@ class Counted(NamedTuple):
 
 
 async def list_offsets(
-    channel: Channel, share: Mapping[TopicPartition, int]
+    channel: Channel, share: Mapping[TopicPartition, int], *, replica_id: int = -1
 ) -> dict[TopicPartition, FoundOffset | KlogError]:
-    """The offset of the first message at or after a time in ms, or of EARLIEST or LATEST."""
+    """The offset of the first message at or after a time in ms, or of EARLIEST or LATEST; of a leader, or (REPLICA) of
+    whoever is asked.
+    """
     answer = await channel.request(
         codec.request(
             ApiKey.LIST_OFFSETS,
             channel.version_for(ApiKey.LIST_OFFSETS, 7, 1),
-            replica_id=-1,
+            replica_id=replica_id,
             isolation_level=0,
             topics=[
                 {"name": topic, "partitions": [{"partition_index": p, "timestamp": when} for p, when in partitions]}

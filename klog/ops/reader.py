@@ -75,8 +75,12 @@ class Reader:
         self._trouble: str | None = None
         self._gone: str | None = None
         self._merge = TimeMerge((one.topic, one.partition) for one in spans) if options.merge_by_time else None
+        self._consumer = self._connected(bootstrap)
+
+    def _connected(self, bootstrap: str) -> Any:
+        """Where messages come from: confluent-kafka's Consumer, or what has its methods."""
         try:
-            self._consumer = Consumer(self._settings(bootstrap))
+            return Consumer(self._settings(bootstrap))
         except KafkaException as error:
             raise UsageError(f"librdkafka refuses its settings: {error.args[0].str()}") from None
 

@@ -35,6 +35,19 @@ async def bounds(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dic
     return {one: Bounds(starts[one] or 0, ends[one] or 0) for one in partitions}
 
 
+async def replica_bounds(cluster: Cluster, topic: str, partitions: Sequence[int], broker_id: int) -> dict[int, Bounds]:
+    """Start and end (the high watermark) of one broker's own replicas; the first error is raised."""
+    channel = await cluster.channel(broker_id)
+    wanted = [TopicPartition(topic, one) for one in partitions]
+    starts, ends = [
+        await asks.list_offsets(channel, dict.fromkeys(wanted, which), replica_id=asks.REPLICA)
+        for which in (asks.EARLIEST, asks.LATEST)
+    ]
+    return {
+        one.partition: Bounds(_or_raise(starts[one]).offset or 0, _or_raise(ends[one]).offset or 0) for one in wanted
+    }
+
+
 async def resolve(
     cluster: Cluster,
     topic: str,

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-from klog.errors import KlogError, UnknownTopicOrPartition, UsageError
+from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
 from klog.ops.positions import END, Anchor, Position
 from klog.ops.tail_options import Span, TailOptions, TailSummary
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
+    from klog.client.metadata import TopicNode
+    from klog.ops.reader import Reader
 
 PARTITIONS_MAX = 100_000
 """More than any cluster has; bounds what ``0-99999999`` would make."""
@@ -40,16 +43,15 @@ async def tail(
     ``note`` gets sentences for stderr ("1204 earlier: -o start"), from this task's thread. Never makes a topic:
     UnknownTopicOrPartition. BrokenPipeError of the sink comes through.
     """
-    from klog.ops.group_reader import GroupReader
-    from klog.ops.reader import Reader
-
     check_options(options)
     begin, end, follow = _reach(options)
-    spans = await spans_of(cluster, topics, options.partitions, begin, end, note)
-    earlier = await _count_before(cluster, spans) if options.last is not None else None
+    spans = await spans_of(cluster, topics, options.partitions, begin, end, note, replica=options.replica)
+    earlier = await _count_before(cluster, spans) if options.last is not None and options.replica is None else None
     stop = threading.Event()
     loop = asyncio.get_running_loop()
-    reader = (Reader if options.group is None else GroupReader)(
+    make_reader = await _reader_for(cluster, options)
+    reader = await asyncio.to_thread(
+        make_reader,
         cluster.bootstrap,
         spans,
         options,
@@ -74,6 +76,17 @@ async def tail(
             work.exception()  # seen: where tail itself was cancelled, nobody else asks, and asyncio would complain
 
 
+async def _reader_for(cluster: Cluster, options: TailOptions) -> Callable[..., Reader]:
+    """What reads as the options say; to be made in a thread, for it may connect."""
+    from klog.ops.group_reader import GroupReader
+    from klog.ops.reader import Reader
+    from klog.ops.replica_reader import ReplicaReader
+
+    if options.replica is not None:
+        return partial(ReplicaReader, (await cluster.metadata([])).brokers[options.replica])
+    return Reader if options.group is None else GroupReader
+
+
 def check_options(options: TailOptions) -> None:
     """UsageError where they contradict each other, or where a format or a regular expression is none."""
     from klog.ops.shower import Shower
@@ -82,12 +95,16 @@ def check_options(options: TailOptions) -> None:
         raise UsageError("-n says where to begin, and so does -o: one of them")
     if options.group is not None:
         _check_group(options)
+    if options.replica is not None and options.librdkafka:
+        raise UsageError("--replica is not read by librdkafka, so -X has nothing to set")
     Shower(options)
 
 
 def _check_group(options: TailOptions) -> None:
     if not options.group:
         raise UsageError("-G needs the name of a group")
+    if options.replica is not None:
+        raise UsageError("-G reads from leaders, --replica from one broker: one of them")
     if options.partitions is not None:
         raise UsageError("-G shares the partitions among the group's members, so there is no -p with it")
     if options.last is not None:
@@ -105,9 +122,14 @@ async def spans_of(
     begin: Position,
     end: Position | None,
     note: Callable[[str], None],
+    *,
+    replica: int | None = None,
 ) -> dict[TopicPartition, Span]:
-    """What to read of each partition from one position to another; ``note`` is told where the log has not that much."""
-    from klog.ops.resolve import bounds, resolve
+    """What to read of each partition from one position to another; ``note`` is told where the log has not that much.
+
+    With ``replica`` of those partitions that this broker has, up to what it knows to be committed.
+    """
+    from klog.ops.resolve import bounds, replica_bounds, resolve
 
     if not topics:
         raise UsageError("no topic to tail")
@@ -121,7 +143,11 @@ async def spans_of(
             raise UnknownTopicOrPartition(
                 f"topic {topic!r} on {cluster} has {count} partitions (0 to {count - 1}), no partition {missing[0]}"
             )
-        within = await bounds(cluster, topic, chosen)
+        if replica is None:
+            within = await bounds(cluster, topic, chosen)
+        else:
+            chosen = await _replicated_by(cluster, node, chosen, replica, are_named=partitions is not None)
+            within = await replica_bounds(cluster, topic, chosen, replica)
         begins = await resolve(cluster, topic, chosen, begin, within)
         ends = await resolve(cluster, topic, chosen, end, within) if end is not None else None
         for one in chosen:
@@ -130,6 +156,22 @@ async def spans_of(
                 start, stop = within[one]
                 note(f"{topic}-{one} has {start} to {stop}, not {begin.value}: beginning at {begins[one]}")
     return spans
+
+
+async def _replicated_by(
+    cluster: Cluster, node: TopicNode, partitions: Sequence[int], broker_id: int, *, are_named: bool
+) -> list[int]:
+    """Those that the broker has a replica of: all, where they were named; ReplicaNotAvailable."""
+    await cluster.channel(broker_id)  # BrokerNotAvailable, where there is no such broker
+    found = [one for one in partitions if broker_id in node.partitions[one].replicas]
+    missing = [one for one in partitions if one not in found]
+    if missing and (are_named or not found):
+        where = ", ".join(map(str, node.partitions[missing[0]].replicas))
+        raise ReplicaNotAvailable(
+            f"broker {broker_id} has no replica of {node.name}-{missing[0]}: they are on brokers {where}",
+            hint=f"`klog topic describe {node.name}` shows who has which",
+        )
+    return found
 
 
 def _reach(options: TailOptions) -> tuple[Position, Position | None, bool]:

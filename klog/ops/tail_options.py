@@ -20,7 +20,8 @@ class TailOptions:
     (unless ``until_end``). ``count`` (-c) stops after N messages. ``until_end`` (-e) stops at the end there was at the
     start, as does a range with an end. ``format`` is kcat's (see `klog.ops.formats`); ``grep`` is searched in values,
     ``grep_key`` in keys. ``merge_by_time``: over partitions in the order of time; what comes waits ``settle_s``
-    for what is earlier. ``group`` (-G): as a member of it, from where it has committed; where it has not, ``offset``.
+    for what is earlier. ``replica``: what this broker has of the partitions, not their leaders. ``group`` (-G): as a
+    member of it, from where it has committed; where it has not, ``offset``.
     """
 
     partitions: tuple[int, ...] | None = None
@@ -33,6 +34,7 @@ class TailOptions:
     grep: str | None = None
     grep_key: str | None = None
     group: str | None = None
+    replica: int | None = None
     merge_by_time: bool = False
     settle_s: float = SETTLE_S
     librdkafka: dict[str, str] = field(default_factory=dict)

@@ -7,7 +7,7 @@ message that a consumer waits for costs one: kio's objects and the check of its 
 
 Request (12 has compact lengths and tags, KIP-482); what stands behind the topics is of no use here:
 
-    replica_id      int32   -1 for a consumer
+    replica_id      int32   -1 for a consumer, -2 for one that wants this broker's replica, led or not
     max_wait_ms     int32
     min_bytes       int32
     max_bytes       int32
@@ -83,6 +83,7 @@ class FetchRequest(NamedTuple):
     min_bytes: int
     max_bytes: int
     partitions: list[AskedPartition]
+    replica_id: int = -1
 
 
 def read_request(frame: memoryview, head: RequestHead) -> FetchRequest:
@@ -97,7 +98,7 @@ def _read_request(frame: memoryview, head: RequestHead) -> FetchRequest:
     version = head.version
     flexible = version >= FLEXIBLE_FROM
     asked = _ASKED[12 if flexible else 9 if version >= 9 else 5 if version >= 5 else 4]
-    _, max_wait_ms, min_bytes, max_bytes, _ = _REQUEST.unpack_from(frame, head.body_at)
+    replica_id, max_wait_ms, min_bytes, max_bytes, _ = _REQUEST.unpack_from(frame, head.body_at)
     at = head.body_at + (25 if version >= 7 else 17)
     partitions: list[AskedPartition] = []
     topics, at = _read_length(frame, at, flexible)
@@ -123,7 +124,7 @@ def _read_request(frame: memoryview, head: RequestHead) -> FetchRequest:
                 partitions.append(AskedPartition(topic, values[0], -1, values[1], values[-1]))
         if flexible:
             at = skip_tags(frame, at)
-    return FetchRequest(max_wait_ms, min_bytes, max_bytes, partitions)
+    return FetchRequest(max_wait_ms, min_bytes, max_bytes, partitions, replica_id)
 
 
 def _read_length(frame: memoryview, at: int, flexible: bool) -> tuple[int, int]:

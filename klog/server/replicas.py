@@ -295,15 +295,17 @@ class Replicas:
             except StorageError as error:
                 if not tries_left:
                     failed |= dict.fromkeys(may_be_made, error)
-        ends = {name: self._known_end(logs[name]) for name in lead if name in logs and len(lead[name].state.isr) > 1}
+        ends = {name: self.committed_end(logs[name]) for name in lead if name in logs and len(lead[name].state.isr) > 1}
         return _Opened(logs, ends, failed)
 
     def _overrides(self, topic: str) -> Mapping[str, str]:
         known = self._broker.image.topics.get(topic)
         return {} if known is None else known.overrides
 
-    def _known_end(self, one: Log) -> LogEnd:
-        """The last high watermark that is known of a log, as a place in it. In a thread: it may be looked up."""
+    def committed_end(self, one: Log) -> LogEnd:
+        """The last high watermark known of a log that is not led or followed, as a place in it. In a thread: it may be
+        looked up.
+        """
         known = self._high_watermarks.get(one)
         if known is not None:
             return known if known.address <= one.end.address else one.end

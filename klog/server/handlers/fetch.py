@@ -8,6 +8,8 @@ Behaviour
     the end it is OFFSET_OUT_OF_RANGE.
     Data that is not in the page cache is read ahead in a thread first, so that a cold read does not stop the loop
     (rule L8).
+    Replica id -2 asks for this broker's own replica, led or not, up to the high watermark that it knows of; where it
+    has none: REPLICA_NOT_AVAILABLE.
 
 Version notes
     v7 sessions (KIP-227): none is kept, the session id is always 0. v9 the leader epoch is checked (KIP-320). v12 is
@@ -27,6 +29,7 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.fetch import AskedPartition, FetchedPartition, FetchRequest
 from klog.replication.partition import Partition
+from klog.server import local_replicas
 from klog.server.dispatch import handles_frame
 from klog.server.purgatory import DelayedFetch
 from klog.storage.log import FileRange
@@ -42,11 +45,20 @@ Fetched = list[FetchedPartition[FileRange]]
 @handles_frame(ApiKey.FETCH, 4, 12)
 def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
     request = fetch.read_request(frame, head)
+    if request.replica_id == local_replicas.DEBUGGING_REPLICA:
+        broker.spawn(_answer_locally(broker, head, request, reply))
+        return
     read = _Read(broker, head, request, reply)
     if request.max_wait_ms <= 0 or read.enough():
         read.answer()
     else:
         DelayedFetch(broker.purgatory, read.partitions, request.max_wait_ms / 1000, read.enough, read.answer)
+
+
+async def _answer_locally(broker: Broker, head: RequestHead, request: FetchRequest, reply: Reply) -> None:
+    fetched = await local_replicas.fetch(broker, request)
+    if reply.wanted:
+        _send(broker, head, reply, fetched)
 
 
 class _Read:
@@ -100,7 +112,7 @@ class _Read:
         if self._cold(fetched):
             self._broker.spawn(self._answer_cold(fetched))
         else:
-            self._send(fetched)
+            _send(self._broker, self._head, self._reply, fetched)
 
     def _cold(self, fetched: Fetched) -> list[tuple[Partition, list[FileRange]]]:
         """What is not in the page cache."""
@@ -118,18 +130,7 @@ class _Read:
                 await asyncio.to_thread(partition.log.warm, ranges)
         except KlogError as error:
             log.error("reading ahead failed: %s", error.message)
-        self._send(fetched)
-
-    def _send(self, fetched: Fetched) -> None:
-        traffic = self._broker.measures.traffic
-        for one in fetched:
-            if one.error_code == 0:
-                numbers = traffic.of(one.topic)
-                numbers.fetches += 1
-                numbers.bytes_out += one.size_bytes
-            else:
-                traffic.refused(one.topic).failed_fetches += 1
-        self._reply.send(*fetch.write_response(self._head, fetched))
+        _send(self._broker, self._head, self._reply, fetched)
 
     def _read(self) -> Fetched:
         left = min(max(self._request.max_bytes, 0), self._broker.fetch_bytes_max)
@@ -172,6 +173,18 @@ class _Read:
                 )
             )
         return fetched
+
+
+def _send(broker: Broker, head: RequestHead, reply: Reply, fetched: Fetched) -> None:
+    traffic = broker.measures.traffic
+    for one in fetched:
+        if one.error_code == 0:
+            numbers = traffic.of(one.topic)
+            numbers.fetches += 1
+            numbers.bytes_out += one.size_bytes
+        else:
+            traffic.refused(one.topic).failed_fetches += 1
+    reply.send(*fetch.write_response(head, fetched))
 
 
 def _shown_end(partition: Partition, asked: int) -> int:

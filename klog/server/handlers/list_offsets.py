@@ -4,7 +4,7 @@ Behaviour
     timestamp -1 the end (last committed record + 1), -2 the start, -3 the record with the largest timestamp (v7,
     KIP-734), otherwise the first record whose timestamp is at or after the asked one, exact to the record; none:
     offset -1. Until the high watermark has reached this leader's own epoch the end is not known: OFFSET_NOT_AVAILABLE,
-    below version 5 LEADER_NOT_AVAILABLE (rule R8).
+    below version 5 LEADER_NOT_AVAILABLE (rule R8). Replica id -2 asks for this broker's own replica, led or not.
 
 Version notes
     v4 carries leader epochs (KIP-320).
@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 from klog.errors import KlogError, LeaderNotAvailable, OffsetNotAvailable
 from klog.protocol.apis import ApiKey
 from klog.replication.partition import Partition
+from klog.server import local_replicas
 from klog.server.dispatch import Request, handles
+from klog.storage.log import Log, LogEnd
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -30,12 +32,14 @@ MAX_TIMESTAMP = -3
 
 @handles(ApiKey.LIST_OFFSETS, 1, 7)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    is_local = request.entity.replica_id == local_replicas.DEBUGGING_REPLICA
     return {
         "topics": [
             {
                 "name": topic.name,
                 "partitions": [
-                    await _one(broker, topic.name, asked, request.head.version) for asked in topic.partitions
+                    await (_of_replica if is_local else _one)(broker, topic.name, asked, request.head.version)
+                    for asked in topic.partitions
                 ],
             }
             for topic in request.entity.topics
@@ -56,6 +60,16 @@ async def _one(broker: Broker, topic: str, asked: Any, version: int) -> dict[str
     return {**answer, "error_code": 0, "offset": offset, "timestamp": timestamp_ms, "leader_epoch": epoch}
 
 
+async def _of_replica(broker: Broker, topic: str, asked: Any, version: int) -> dict[str, Any]:
+    answer = {"partition_index": asked.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
+    try:
+        replica = await local_replicas.find(broker, topic, asked.partition_index)
+        offset, timestamp_ms = await _found_in(replica.log, replica.high_watermark, asked.timestamp)
+    except KlogError as error:
+        return {**answer, "error_code": error.wire}
+    return {**answer, "error_code": 0, "offset": offset, "timestamp": timestamp_ms}
+
+
 async def _look_up(partition: Partition, asked: int, version: int) -> tuple[int, int]:
     log = partition.log
     if asked == EARLIEST:
@@ -63,7 +77,12 @@ async def _look_up(partition: Partition, asked: int, version: int) -> tuple[int,
     if not partition.end_is_known:
         error = OffsetNotAvailable if version >= 5 else LeaderNotAvailable
         raise error(f"the end of {partition.topic_partition} is not known until the high watermark reaches its epoch")
-    high = partition.high_watermark
+    return await _found_in(log, partition.high_watermark, asked)
+
+
+async def _found_in(log: Log, high: LogEnd, asked: int) -> tuple[int, int]:
+    if asked == EARLIEST:
+        return log.start_offset, -1
     if asked == LATEST:
         return high.offset, -1
     if asked == MAX_TIMESTAMP:
