@@ -33,6 +33,7 @@ from klog.record.batch import (
 )
 from klog.record.codec import CODEC_MASK
 from klog.record.records import VARINT_BYTES_MAX, VARLONG_BYTES_MAX, read_varint, records_bytes
+from klog.spark.options import BATCH_BYTES
 
 SCHEMA: Final = pa.schema(
     [
@@ -48,8 +49,6 @@ SCHEMA: Final = pa.schema(
 )
 """As Spark wants it, to the letter: it compares names, order and types with the source's schema."""
 
-BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Of records in one Arrow batch: enough for the fixed cost of some sixty numpy calls to vanish."""
 SCALAR_BELOW: Final = 8
 """So few records are read one by one: less than this and a round of numpy calls costs more."""
 MICROSECONDS_MAX: Final = (2**63 - 1) // 1000

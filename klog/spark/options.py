@@ -1,28 +1,86 @@
 """The options of ``format("klog")``: the names and meanings of Spark's Kafka connector, read once, refused early.
 
 Option names do not care about case. Those that a reader of klog has no use for (the consumer's polling and retry
-settings) are accepted, since programs that move over carry them.
+settings) are accepted, since programs that move over carry them. A name that nobody knows is refused: what is
+misspelt would otherwise be read as not given, and another range would be read than was meant.
 """
 
 from __future__ import annotations
 
-import json
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from klog.client.raw_fetch import EARLIEST, LATEST, Range
 from klog.errors import UsageError
 from klog.names import TopicPartition
+from klog.spark import option_values as values
 
 SPLIT_BYTES = 64 * 1024 * 1024
 """A task's share of the log unless told: long enough to be worth a task, short enough to be worth retrying."""
 
+BATCH_BYTES = 4 * 1024 * 1024
+"""Of records in one Arrow batch: enough for the fixed cost of some sixty numpy calls to vanish."""
+
+MAX_TRIGGER_DELAY_MS = 15 * 60_000
+"""The connector's: how long ``minOffsetsPerTrigger`` may hold messages up."""
+
+TIMEOUT_S = 10.0
+"""How long a broker may take, and how long a leader is looked for (``kafka.request.timeout.ms``)."""
+
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
-_REJECTED = ("group.id", "auto.offset.reset", "enable.auto.commit", "interceptor.classes")
-"""Of ``kafka.*``, as the connector does: offsets come from these options, never from a group."""
+BATCH_NAMES = (
+    "kafka.bootstrap.servers",
+    "bootstrap.servers",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "ranges",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "splitBytes",
+    "batchBytes",
+    "includeHeaders",
+    "columns",
+)
+"""What a batch query reads."""
+
+STREAM_NAMES = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "stateLocation")
+"""What a streaming query reads besides."""
+
+NO_USE_NAMES = (
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "minBatchesToRetain",
+    "topic",
+    "path",
+    "checkpointLocation",
+    "queryName",
+)
+"""The connector's that change nothing here; the writer's, where reader and writer share them; what Spark adds."""
+
+_ENDINGS = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp", "ranges")
+
+_REJECTED = {
+    "auto.offset.reset": "positions come from startingOffsets and the like",
+    "enable.auto.commit": "offsets are kept by Spark's checkpoint, never in a group",
+    "interceptor.classes": "there is nothing that could run them",
+    "key.deserializer": "keys and values are bytes; cast the columns",
+    "value.deserializer": "keys and values are bytes; cast the columns",
+}
+"""Of ``kafka.*``, as the connector does."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +91,11 @@ class Bound:
     """EARLIEST or LATEST, or a time in ms if ``by_time``."""
     per_partition: dict[TopicPartition, int]
     by_time: bool = False
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it means the same each time it is asked for, as long as retention takes nothing."""
+        return not self.by_time and self.default == EARLIEST and LATEST not in self.per_partition.values()
 
 
 @dataclass(frozen=True)
@@ -51,50 +114,99 @@ class SourceOptions:
     max_records_per_partition: int | None
     split_bytes: int
     columns: tuple[str, ...]
+    batch_bytes: int = BATCH_BYTES
+    timeout_s: float = TIMEOUT_S
+    max_per_trigger: int | None = None
+    """Of messages, as are the next ones; streaming alone."""
+    min_per_trigger: int | None = None
+    max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
+    state_location: str | None = None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+    def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
         """UsageError, naming the option, the value and what it may be, where one is wrong."""
-        given = {name.lower(): value for name, value in options.items()}
-        bootstrap = given.get("kafka.bootstrap.servers") or given.get("bootstrap.servers")
-        if not bootstrap:
-            raise UsageError(
-                'option "kafka.bootstrap.servers" is missing', hint='write .option("bootstrap.servers", "host:9092")'
-            )
-        for name in _REJECTED:
-            if f"kafka.{name}" in given:
-                raise UsageError(
-                    f'option "kafka.{name}" has no place here: offsets come from startingOffsets and the like'
-                )
-        ranges = _ranges(given["ranges"]) if "ranges" in given else None
-        chosen = [name for name in ("assign", "subscribe", "subscribepattern") if name in given]
+        given = values.lowered(options)
+        if streaming:
+            _refuse(given, _ENDINGS, "a stream has no end")
+        else:
+            _refuse(given, [name.lower() for name in STREAM_NAMES], "this is for streaming queries (readStream)")
+        ranges = values.ranges("ranges", given["ranges"]) if "ranges" in given else None
+        chosen = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in given]
         if ranges is None and len(chosen) != 1:
             raise UsageError(
-                f'one of the options "subscribe", "subscribePattern", "assign" is needed, not {len(chosen)}'
+                'one of the options "subscribe", "subscribePattern", "assign" is needed, '
+                + (f"not {' and '.join(chosen)}" if chosen else "none is given")
             )
+        least, most = values.number(given, "minOffsetsPerTrigger"), values.number(given, "maxOffsetsPerTrigger")
+        if least is not None and most is not None and least > most:
+            raise UsageError(f'option "minOffsetsPerTrigger": {least} is more than "maxOffsetsPerTrigger", {most}')
+        pattern = given.get("subscribepattern")
         return cls(
-            bootstrap=bootstrap,
-            subscribe=tuple(filter(None, (part.strip() for part in given.get("subscribe", "").split(",")))),
-            subscribe_pattern=_pattern(given["subscribepattern"]) if "subscribepattern" in given else None,
-            assign=_assign(given["assign"]) if "assign" in given else (),
+            bootstrap=bootstrap_of(given),
+            subscribe=values.names("subscribe", given["subscribe"]) if "subscribe" in given else (),
+            subscribe_pattern=None if pattern is None else values.pattern("subscribePattern", pattern),
+            assign=values.partitions("assign", given["assign"]) if "assign" in given else (),
             ranges=ranges,
-            starting=_bound(given, "starting", EARLIEST),
-            ending=_bound(given, "ending", LATEST),
-            starting_no_match_is_error=_choice(
+            starting=_starting(given, streaming),
+            ending=_ending(given),
+            starting_no_match_is_error=values.choice(
                 given, "startingOffsetsByTimestampStrategy", "error", ("error", "latest")
             )
             == "error",
-            fail_on_data_loss=_choice(given, "failOnDataLoss", "true", ("true", "false")) == "true",
-            min_partitions=_number(given, "minPartitions"),
-            max_records_per_partition=_number(given, "maxRecordsPerPartition"),
-            split_bytes=_number(given, "splitBytes") or SPLIT_BYTES,
+            fail_on_data_loss=values.flag(given, "failOnDataLoss", True),
+            min_partitions=values.number(given, "minPartitions"),
+            max_records_per_partition=values.number(given, "maxRecordsPerPartition"),
+            split_bytes=values.number(given, "splitBytes") or SPLIT_BYTES,
             columns=_columns(given),
+            batch_bytes=values.number(given, "batchBytes") or BATCH_BYTES,
+            timeout_s=_timeout_s(given),
+            max_per_trigger=most,
+            min_per_trigger=least,
+            max_trigger_delay_ms=values.duration_ms(given, "maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
+            state_location=given.get("statelocation"),
         )
 
 
 def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
     """The columns alone, for the schema, which Spark asks for before anything else."""
-    return _columns({name.lower(): value for name, value in options.items()})
+    return _columns(values.lowered(options))
+
+
+def bootstrap_of(given: Mapping[str, str]) -> str:
+    """The bootstrap servers, and a word on what of ``kafka.*`` cannot be. ``given`` has names in small letters."""
+    bootstrap = given.get("kafka.bootstrap.servers") or given.get("bootstrap.servers")
+    if not bootstrap:
+        raise UsageError(
+            'option "kafka.bootstrap.servers" is missing', hint='write .option("bootstrap.servers", "host:9092")'
+        )
+    for name, why in _REJECTED.items():
+        if f"kafka.{name}" in given:
+            raise UsageError(f'option "kafka.{name}" has no place here: {why}')
+    protocol = given.get("kafka.security.protocol", "PLAINTEXT")
+    if protocol.upper() != "PLAINTEXT":
+        raise UsageError(f'option "kafka.security.protocol": {protocol} is not there, klog speaks PLAINTEXT alone')
+    return bootstrap
+
+
+def check_names(options: Mapping[str, str], known: Collection[str]) -> None:
+    """UsageError for the first name that is none of ``known``, nor of ``kafka.*``, with the nearest one that is."""
+    by_small = {name.lower(): name for name in known}
+    for name in options:
+        small = name.lower()
+        if small in by_small or small.startswith("kafka."):
+            continue
+        near = difflib.get_close_matches(small, by_small, 1)
+        raise UsageError(f'option "{name}" is not known' + (f', is "{by_small[near[0]]}" meant?' if near else ""))
+
+
+def _refuse(given: Mapping[str, str], names: Collection[str], why: str) -> None:
+    for name in names:
+        if name in given:
+            raise UsageError(f'option "{_spelt(name)}" has no place here: {why}')
+
+
+def _spelt(small: str) -> str:
+    return next((name for name in (*BATCH_NAMES, *STREAM_NAMES) if name.lower() == small), small)
 
 
 def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
@@ -105,93 +217,62 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
         if unknown or not named:
             raise UsageError(f'option "columns": {", ".join(sorted(unknown))} is none of {", ".join(COLUMNS)}')
         return tuple(column for column in COLUMNS if column.lower() in named)
-    with_headers = _choice(given, "includeHeaders", "false", ("true", "false")) == "true"
-    return COLUMNS if with_headers else COLUMNS[:-1]
+    return COLUMNS if values.flag(given, "includeHeaders", False) else COLUMNS[:-1]
 
 
-def _bound(given: Mapping[str, str], end: str, default: int) -> Bound:
-    """One end; a time for all goes before times for each, which go before offsets, as in the connector."""
+def _timeout_s(given: Mapping[str, str]) -> float:
+    asked_ms = values.number(given, "kafka.request.timeout.ms")
+    return TIMEOUT_S if asked_ms is None else asked_ms / 1000
+
+
+def _starting(given: Mapping[str, str], streaming: bool) -> Bound:
+    """Where reading begins. Partitions that a JSON leaves out begin at their start, as new ones do."""
+    by_time = _by_time(given, "starting", EARLIEST)
+    if by_time is not None:
+        return by_time
+    text = given.get("startingoffsets", "latest" if streaming else "earliest")
+    word = text.strip().lower()
+    if word == "earliest":
+        return Bound(EARLIEST, {})
+    if word == "latest":
+        if not streaming:
+            raise UsageError('option "startingOffsets": latest would read nothing')
+        return Bound(LATEST, {})
+    found = values.offsets("startingOffsets", text)
+    _check_offsets("startingOffsets", found, EARLIEST, "-1 for the end, -2 for the start")
+    return Bound(EARLIEST, found)
+
+
+def _ending(given: Mapping[str, str]) -> Bound:
+    by_time = _by_time(given, "ending", LATEST)
+    if by_time is not None:
+        return by_time
+    text = given.get("endingoffsets", "latest")
+    word = text.strip().lower()
+    if word == "latest":
+        return Bound(LATEST, {})
+    if word == "earliest":
+        raise UsageError('option "endingOffsets": earliest would read nothing')
+    found = values.offsets("endingOffsets", text)
+    _check_offsets("endingOffsets", found, LATEST, "-1 for the end")
+    return Bound(LATEST, found)
+
+
+def _by_time(given: Mapping[str, str], end: str, default: int) -> Bound | None:
+    """A time for all goes before times for each, which go before offsets, as in the connector."""
     name = f"{end}Timestamp"
     if name.lower() in given:
-        time_ms = _number(given, name)
-        assert time_ms is not None
-        return Bound(time_ms, {}, by_time=True)
+        return Bound(values.time_ms(given, name), {}, by_time=True)
     name = f"{end}OffsetsByTimestamp"
     if name.lower() in given:
-        return Bound(default, _offsets(name, given[name.lower()]), by_time=True)
-    name = f"{end}Offsets"
-    text = given.get(name.lower())
-    if text is None:
-        return Bound(default, {})
-    if text.lower() in ("earliest", "latest"):
-        wanted = EARLIEST if text.lower() == "earliest" else LATEST
-        if wanted != default:
-            raise UsageError(f'option "{name}": {text} would read nothing')
-        return Bound(wanted, {})
-    offsets = _offsets(name, text)
-    if any(
-        offset == -3 or offset < EARLIEST or (end == "ending" and offset == EARLIEST) for offset in offsets.values()
-    ):
-        raise UsageError(
-            f'option "{name}": offsets are 0 and up, -1 for the end'
-            + (", -2 for the start" if end == "starting" else "")
-        )
-    return Bound(default, offsets)
+        times = values.offsets(name, given[name.lower()])
+        if any(time < 0 for time in times.values()):
+            raise UsageError(f'option "{name}": times are milliseconds since 1970, 0 and up')
+        return Bound(default, times, by_time=True)
+    return None
 
 
-def _offsets(name: str, text: str) -> dict[TopicPartition, int]:
-    value = _json(name, text)
-    try:
-        return {
-            TopicPartition(topic, int(partition)): int(offset)
-            for topic, partitions in value.items()
-            for partition, offset in partitions.items()
-        }
-    except (AttributeError, TypeError, ValueError):
-        raise UsageError(f'option "{name}": {text!r} is not like {{"topic": {{"0": 23, "1": -1}}}}') from None
-
-
-def _assign(text: str) -> tuple[TopicPartition, ...]:
-    value = _json("assign", text)
-    try:
-        return tuple(TopicPartition(topic, int(one)) for topic, partitions in value.items() for one in partitions)
-    except (AttributeError, TypeError, ValueError):
-        raise UsageError(f'option "assign": {text!r} is not like {{"topic": [0, 1]}}') from None
-
-
-def _ranges(text: str) -> tuple[Range, ...]:
-    value = _json("ranges", text)
-    try:
-        return tuple(Range(str(topic), int(partition), int(start), int(end)) for topic, partition, start, end in value)
-    except (TypeError, ValueError):
-        raise UsageError(f'option "ranges": {text!r} is not like [["topic", 0, 23, 80]]') from None
-
-
-def _json(name: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UsageError(f'option "{name}": {text!r} is no JSON ({error})') from None
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UsageError(f'option "subscribePattern": {text!r} is no regular expression ({error})') from None
-
-
-def _choice(given: Mapping[str, str], name: str, default: str, choices: tuple[str, ...]) -> str:
-    value = given.get(name.lower(), default).lower()
-    if value not in choices:
-        raise UsageError(f'option "{name}": {value!r} is not {" or ".join(choices)}')
-    return value
-
-
-def _number(given: Mapping[str, str], name: str) -> int | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
-    if not text.strip().isdigit() or int(text) == 0:
-        raise UsageError(f'option "{name}": {text!r} is not a number above 0')
-    return int(text)
+def _check_offsets(name: str, found: Mapping[TopicPartition, int], least: int, words: str) -> None:
+    for one, offset in found.items():
+        if offset < least:
+            raise UsageError(f'option "{name}": {offset} for {one}: offsets are 0 and up, {words}')

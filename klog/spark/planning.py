@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from klog.client.raw_fetch import EARLIEST, LATEST, Range, RawCluster
+from klog.client.raw_fetch import EARLIEST, LATEST, Range, RawCluster, TopicFacts
 from klog.errors import KlogError, OffsetOutOfRange, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
 from klog.spark.options import Bound, SourceOptions
@@ -24,17 +25,47 @@ class Task:
     messages: tuple[int | None, ...]
 
 
+class Ends(NamedTuple):
+    """Where the log of each partition that is read begins and ends, as of one moment; and its topics' ids."""
+
+    earliest: dict[TopicPartition, int]
+    latest: dict[TopicPartition, int]
+    topic_ids: dict[str, str]
+    """Without the topics of which the broker tells no id (plain Kafka's old ones)."""
+
+
 def plan(options: SourceOptions) -> list[Task]:
     """The tasks that together read exactly what the options mean, as of now.
 
     Raises UnknownTopicOrPartition, OffsetOutOfRange (with failOnDataLoss), UsageError (a partition that is not there).
     """
-    with RawCluster(options.bootstrap) as cluster:
+    with RawCluster(options.bootstrap, timeout_s=options.timeout_s) as cluster:
         ranges = list(options.ranges) if options.ranges is not None else _resolve(cluster, options)
-        ranges = [one for one in ranges if one.to_offset > one.from_offset]
-        splits = _split(cluster, options, ranges) if ranges else []
-        counts = cluster.counts(one for split in splits for one in split)
-        return [Task(split, tuple(counts[one] for one in split)) for split in splits]
+        return plan_ranges(cluster, options, ranges)
+
+
+def plan_ranges(cluster: RawCluster, options: SourceOptions, ranges: Sequence[Range]) -> list[Task]:
+    """The tasks that together read exactly these ranges; none where there is nothing in them."""
+    ranges = [one for one in ranges if one.to_offset > one.from_offset]
+    splits = _split(cluster, options, ranges) if ranges else []
+    counts = _counts(cluster, [one for split in splits for one in split], options.fail_on_data_loss)
+    return [Task(split, tuple(counts[one] for one in split)) for split in splits]
+
+
+def _counts(cluster: RawCluster, ranges: Sequence[Range], is_exact: bool) -> Mapping[Range, int | None]:
+    """What the brokers count; where a loss is no error, None for a range that has lost something since."""
+    try:
+        return cluster.counts(ranges)
+    except OffsetOutOfRange:
+        if is_exact:
+            raise
+    found: dict[Range, int | None] = {}
+    for one in ranges:
+        try:
+            found.update(cluster.counts([one]))
+        except OffsetOutOfRange:
+            found[one] = None
+    return found
 
 
 def _split(cluster: RawCluster, options: SourceOptions, ranges: list[Range]) -> list[tuple[Range, ...]]:
@@ -65,35 +96,65 @@ def _by_messages(cluster: RawCluster, one: Range, messages: int) -> list[Range]:
 
 def _resolve(cluster: RawCluster, options: SourceOptions) -> list[Range]:
     """The offsets to read of every partition chosen."""
-    partitions = _chosen(cluster, options)
-    earliest = _offsets(cluster, partitions, EARLIEST)
-    latest = _offsets(cluster, partitions, LATEST)
-    starts = _at(cluster, options.starting, partitions, earliest, latest)
-    ends = _at(cluster, options.ending, partitions, earliest, latest)
+    ends = look(cluster, options)
+    starts = starting_offsets(cluster, options, ends)
+    stops = _at(cluster, options.ending, ends)
     ranges = []
-    for one in partitions:
+    for one, earliest in ends.earliest.items():
+        latest = ends.latest[one]
         start = starts[one]
-        if start is None:
-            if options.starting_no_match_is_error:
-                raise OffsetOutOfRange(
-                    f"{one}: no message is as late as the starting time",
-                    hint='or set startingOffsetsByTimestampStrategy to "latest"',
-                )
-            start = latest[one]
-        end = ends[one]
-        end = latest[one] if end is None else end
-        if options.fail_on_data_loss and (start < earliest[one] or max(start, end) > latest[one]):
-            raise OffsetOutOfRange(
-                f"{one}: [{start}, {end}) was asked for, [{earliest[one]}, {latest[one]}) is there",
-                hint="set failOnDataLoss to false to read what there is",
-            )
-        start = min(max(start, earliest[one]), latest[one])
-        ranges.append(Range(one.topic, one.partition, start, min(end, latest[one])))
+        stop = stops[one]
+        stop = latest if stop is None else stop
+        if options.fail_on_data_loss and stop > latest:
+            raise _not_there(one, start, stop, earliest, latest)
+        start = min(max(start, earliest), latest)
+        ranges.append(Range(one.topic, one.partition, start, min(stop, latest)))
     return ranges
 
 
-def _chosen(cluster: RawCluster, options: SourceOptions) -> list[TopicPartition]:
-    """Every partition that is subscribed or assigned, in order."""
+def look(cluster: RawCluster, options: SourceOptions) -> Ends:
+    """What is there of every partition that is subscribed or assigned, in order.
+
+    UnknownTopicOrPartition where a topic, with failOnDataLoss, or a partition is missing.
+    """
+    facts, partitions = _chosen(cluster, options)
+    earliest = _offsets(cluster, partitions, EARLIEST)
+    latest = _offsets(cluster, partitions, LATEST)
+    ids = {one.name: one.topic_id for one in facts.values() if one.topic_id is not None}
+    return Ends(
+        {one: earliest[one] for one in partitions},
+        {one: max(latest[one], earliest[one]) for one in partitions},  # retention may have moved between the two
+        ids,
+    )
+
+
+def starting_offsets(cluster: RawCluster, options: SourceOptions, ends: Ends) -> dict[TopicPartition, int]:
+    """Where each partition begins to be read.
+
+    OffsetOutOfRange where that is before the log's start (with failOnDataLoss), or no message is as late as the time.
+    """
+    found = {}
+    for one, start in _at(cluster, options.starting, ends).items():
+        if start is None and options.starting_no_match_is_error:
+            raise OffsetOutOfRange(
+                f"{one}: no message is as late as the starting time",
+                hint='or set startingOffsetsByTimestampStrategy to "latest"',
+            )
+        found[one] = ends.latest[one] if start is None else start
+        if options.fail_on_data_loss and not ends.earliest[one] <= found[one] <= ends.latest[one]:
+            raise _not_there(one, found[one], ends.latest[one], ends.earliest[one], ends.latest[one])
+    return found
+
+
+def _not_there(one: TopicPartition, start: int, stop: int, earliest: int, latest: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"{one}: [{start}, {stop}) was asked for, [{earliest}, {latest}) is there",
+        hint="set failOnDataLoss to false to read what there is",
+    )
+
+
+def _chosen(cluster: RawCluster, options: SourceOptions) -> tuple[dict[str, TopicFacts], list[TopicPartition]]:
+    """The topics, and every partition that is subscribed or assigned, in order."""
     if options.subscribe_pattern is not None:
         pattern = options.subscribe_pattern
         facts = {name: one for name, one in cluster.describe().items() if pattern.fullmatch(name)}
@@ -106,26 +167,20 @@ def _chosen(cluster: RawCluster, options: SourceOptions) -> list[TopicPartition]
         raise UnknownTopicOrPartition(f"no such topic: {', '.join(missing)}", hint="klog topic list shows all")
     there = [TopicPartition(one.name, index) for _, one in sorted(facts.items()) for index in sorted(one.partitions)]
     if not options.assign:
-        return there
+        return facts, there
     unknown = [str(one) for one in options.assign if one not in there]
-    if unknown:
+    if unknown and options.fail_on_data_loss:
         raise UnknownTopicOrPartition(f"no such partition: {', '.join(unknown)}")
-    return sorted(set(options.assign))
+    return facts, sorted(set(options.assign) & set(there))
 
 
-def _at(
-    cluster: RawCluster,
-    bound: Bound,
-    partitions: Sequence[TopicPartition],
-    earliest: dict[TopicPartition, int],
-    latest: dict[TopicPartition, int],
-) -> dict[TopicPartition, int | None]:
+def _at(cluster: RawCluster, bound: Bound, ends: Ends) -> dict[TopicPartition, int | None]:
     """The offset of a bound in each partition; None where no message is as late as the time asked for."""
-    unknown = [str(one) for one in bound.per_partition if one not in partitions]
+    unknown = [str(one) for one in bound.per_partition if one not in ends.latest]
     if unknown:
         raise UsageError(f"an offset or time is given for {', '.join(unknown)}, which is not read")
-    values = {one: bound.per_partition.get(one, bound.default) for one in partitions}
-    named = {EARLIEST: earliest, LATEST: latest}
+    values = {one: bound.per_partition.get(one, bound.default) for one in ends.latest}
+    named = {EARLIEST: ends.earliest, LATEST: ends.latest}
     found: dict[TopicPartition, int | None] = {
         one: named[value][one] for one, value in values.items() if value in named
     }

@@ -1,4 +1,4 @@
-"""``format("klog")``: a topic's messages as Spark rows, read in batches of Arrow.
+"""``format("klog")``: a topic's messages as Spark rows, read in batches of Arrow; and rows as messages.
 
 The columns and options are those of Spark's Kafka connector (`klog.spark.options`). What is read is decided once, on
 the driver; a task reads its ranges exactly: fewer messages than the broker counted there is an error, never a short
@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader
 
-from klog.client.raw_fetch import EARLIEST, Range, RawCluster
-from klog.errors import CorruptLog, OffsetOutOfRange
-from klog.names import TopicPartition
+from klog.spark import options as source_options
 from klog.spark.options import SourceOptions, columns_of
-from klog.spark.planning import Task, plan
+from klog.spark.planning import plan
+from klog.spark.sink import KlogStreamWriter, KlogWriter
+from klog.spark.sink_options import SINK_NAMES, SinkOptions
+from klog.spark.stream import KlogStreamReader
+from klog.spark.tasks import TaskPartition, TaskReader, check_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROWS_A_BATCH = 20_000
-"""Handed to Spark at once: more makes it no faster, and a bound keeps the JVM's memory small."""
+__all__ = ["KlogDataSource", "KlogReader", "TaskPartition"]
 
 _DDL = {
     "key": "key binary",
@@ -35,6 +36,13 @@ _DDL = {
     "headers": "headers array<struct<key: string, value: binary>>",
 }
 
+_NAMES = (
+    *source_options.BATCH_NAMES,
+    *source_options.STREAM_NAMES,
+    *source_options.NO_USE_NAMES,
+    *SINK_NAMES,
+)
+
 
 class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed here
     """The entry point that Spark finds by name."""
@@ -44,18 +52,26 @@ class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed 
         return "klog"
 
     def schema(self) -> str:
+        check_pyarrow()
+        source_options.check_names(self.options, _NAMES)
         return ", ".join(_DDL[column] for column in columns_of(self.options))
 
     def reader(self, schema: Any) -> KlogReader:
         return KlogReader(SourceOptions.parse(self.options))
 
+    def streamReader(self, schema: Any) -> KlogStreamReader:
+        return KlogStreamReader(SourceOptions.parse(self.options, streaming=True))
 
-class TaskPartition(InputPartition):  # type: ignore[misc]
-    """A task as Spark carries it, and its place among them."""
+    def writer(self, schema: Any, overwrite: bool) -> KlogWriter:
+        return KlogWriter(self._sink(schema), overwrite)
 
-    def __init__(self, number: int, task: Task) -> None:
-        self.number = number
-        self.task = task
+    def streamWriter(self, schema: Any, overwrite: bool) -> KlogStreamWriter:
+        return KlogStreamWriter(self._sink(schema))
+
+    def _sink(self, schema: Any) -> SinkOptions:
+        check_pyarrow()
+        source_options.check_names(self.options, _NAMES)
+        return SinkOptions.parse(self.options, schema)
 
 
 class KlogReader(DataSourceReader):  # type: ignore[misc]
@@ -68,30 +84,4 @@ class KlogReader(DataSourceReader):  # type: ignore[misc]
         return [TaskPartition(number, task) for number, task in enumerate(plan(self.options))]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, TaskPartition):  # an empty plan reaches the tasks as one partition of nothing
-            return
-        task = partition.task
-        with RawCluster(self.options.bootstrap) as cluster:
-            for wanted, messages in zip(task.ranges, task.messages, strict=True):
-                yield from self._read_range(cluster, wanted, messages)
-
-    def _read_range(self, cluster: RawCluster, wanted: Range, messages: int | None) -> Iterator[pa.RecordBatch]:
-        from klog.spark.columns import decode
-
-        read = 0
-        try:
-            for records in cluster.fetch(wanted):
-                for batch in decode(records, wanted, self.options.columns):
-                    read += batch.num_rows
-                    for at in range(0, batch.num_rows, ROWS_A_BATCH):
-                        yield batch.slice(at, ROWS_A_BATCH)
-        except OffsetOutOfRange:
-            if self.options.fail_on_data_loss:
-                raise
-            one = TopicPartition(wanted.topic, wanted.partition)
-            start = cluster.offsets({one: EARLIEST})[one].offset
-            if wanted.from_offset < start < wanted.to_offset:  # what is left of it; its count is nobody's promise
-                yield from self._read_range(cluster, wanted._replace(from_offset=start), None)
-            return
-        if messages is not None and read != messages:
-            raise CorruptLog(f"{wanted}: the broker counts {messages} messages, {read} were read")
+        return TaskReader(self.options).read(partition)

@@ -7,7 +7,7 @@ import pytest
 from klog.client.raw_fetch import EARLIEST, LATEST, Range
 from klog.errors import UsageError
 from klog.names import TopicPartition
-from klog.spark.options import COLUMNS, Bound, SourceOptions
+from klog.spark.options import BATCH_NAMES, COLUMNS, Bound, SourceOptions, check_names
 
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "a"}
 
@@ -48,9 +48,76 @@ def test_what_programs_for_the_connector_carry_is_accepted() -> None:
             **BASE,
             "kafkaConsumer.pollTimeoutMs": "1",
             "fetchOffset.numRetries": "3",
+            "fetchOffset.retryIntervalMs": "10",
+            "groupIdPrefix": "nightly",
+            "kafka.group.id": "g",
             "kafka.security.protocol": "PLAINTEXT",
+            "kafka.max.poll.records": "500",
         }
     )
+
+
+def test_a_time_before_all_others() -> None:
+    given = {
+        **BASE,
+        "startingTimestamp": "0",
+        "startingOffsetsByTimestamp": '{"a": {"0": 7}}',
+        "startingOffsets": '{"a": {"0": 23}}',
+    }
+    assert SourceOptions.parse(given).starting == Bound(0, {}, by_time=True)
+    del given["startingTimestamp"]
+    assert SourceOptions.parse(given).starting == Bound(EARLIEST, {TopicPartition("a", 0): 7}, by_time=True)
+    del given["startingOffsetsByTimestamp"]
+    assert SourceOptions.parse(given).starting == Bound(EARLIEST, {TopicPartition("a", 0): 23})
+
+
+def test_a_streams_own() -> None:
+    found = SourceOptions.parse(BASE, streaming=True)
+    assert found.starting == Bound(LATEST, {})
+    assert (found.max_per_trigger, found.min_per_trigger, found.max_trigger_delay_ms) == (None, None, 900_000)
+    found = SourceOptions.parse(
+        {
+            **BASE,
+            "maxOffsetsPerTrigger": "100",
+            "MINoffsetsPerTrigger": "10",
+            "maxTriggerDelay": "2m",
+            "stateLocation": "/s",
+            "batchBytes": "1000",
+            "kafka.request.timeout.ms": "2500",
+        },
+        streaming=True,
+    )
+    assert (found.max_per_trigger, found.min_per_trigger, found.max_trigger_delay_ms) == (100, 10, 120_000)
+    assert (found.state_location, found.batch_bytes, found.timeout_s) == ("/s", 1000, 2.5)
+
+
+@pytest.mark.parametrize(("text", "ms"), [("5", 5), ("7ms", 7), ("3s", 3000), ("2 min", 120_000), ("1H", 3_600_000)])
+def test_durations_as_spark_writes_them(text: str, ms: int) -> None:
+    found = SourceOptions.parse({**BASE, "maxTriggerDelay": text}, streaming=True)
+    assert found.max_trigger_delay_ms == ms
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"endingOffsets": "latest"}, "endingOffsets"),
+        ({"endingTimestamp": "5"}, "endingTimestamp"),
+        ({"ranges": "[]"}, "ranges"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay"),
+        ({"maxTriggerDelay": "1 fortnight"}, "maxTriggerDelay"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger"),
+        ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "minOffsetsPerTrigger"),
+    ],
+)
+def test_what_is_wrong_in_a_stream_is_named(options: dict[str, str], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        SourceOptions.parse({**BASE, **options}, streaming=True)
+
+
+def test_a_name_that_is_misspelt_is_refused_with_the_nearest() -> None:
+    check_names({"STARTINGOFFSETS": "earliest", "kafka.whatever": "1"}, BATCH_NAMES)
+    with pytest.raises(UsageError, match='"startingOfset" is not known, is "startingOffsets" meant'):
+        check_names({**BASE, "startingOfset": "earliest"}, BATCH_NAMES)
 
 
 def test_ranges_say_everything() -> None:
@@ -78,7 +145,19 @@ def test_ranges_say_everything() -> None:
         ({**BASE, "minPartitions": "0"}, "minPartitions"),
         ({**BASE, "maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition"),
         ({**BASE, "columns": "key,colour"}, "colour"),
-        ({**BASE, "kafka.group.id": "g"}, "group.id"),
+        ({**BASE, "kafka.enable.auto.commit": "true"}, "enable.auto.commit"),
+        ({**BASE, "kafka.auto.offset.reset": "latest"}, "auto.offset.reset"),
+        ({**BASE, "kafka.value.deserializer": "x"}, "value.deserializer"),
+        ({**BASE, "kafka.interceptor.classes": "x"}, "interceptor.classes"),
+        ({**BASE, "kafka.security.protocol": "SASL_SSL"}, "security.protocol"),
+        ({**BASE, "kafka.request.timeout.ms": "soon"}, "request.timeout.ms"),
+        ({**BASE, "maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger"),
+        ({**BASE, "stateLocation": "/s"}, "stateLocation"),
+        ({"bootstrap.servers": "h:1", "subscribe": " , "}, "subscribe"),
+        ({"bootstrap.servers": "h:1", "assign": "{}"}, "assign"),
+        ({**BASE, "batchBytes": "many"}, "batchBytes"),
+        ({**BASE, "startingTimestamp": "yesterday"}, "startingTimestamp"),
+        ({**BASE, "endingOffsetsByTimestamp": '{"a": {"0": -2}}'}, "endingOffsetsByTimestamp"),
         ({**BASE, "ranges": "[[1]]"}, "ranges"),
     ],
 )

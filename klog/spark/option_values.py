@@ -1,0 +1,132 @@
+"""How the values of options are written: numbers, durations, JSON of offsets. UsageError names the option, always."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from klog.client.raw_fetch import Range
+from klog.errors import UsageError
+from klog.names import TopicPartition
+
+_DURATION = re.compile(r"(\d+)\s*([a-z]*)")
+_UNIT_MS = {
+    "ms": 1,
+    "s": 1000,
+    "sec": 1000,
+    "second": 1000,
+    "seconds": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "minute": 60_000,
+    "minutes": 60_000,
+    "h": 3_600_000,
+    "hour": 3_600_000,
+    "hours": 3_600_000,
+    "d": 86_400_000,
+    "day": 86_400_000,
+    "days": 86_400_000,
+}
+"""As Spark writes durations; a number alone is milliseconds there too."""
+
+
+def lowered(options: Mapping[str, str]) -> dict[str, str]:
+    """The options under names in small letters: option names do not care about case."""
+    return {name.lower(): value for name, value in options.items()}
+
+
+def choice(given: Mapping[str, str], name: str, default: str, choices: tuple[str, ...]) -> str:
+    value = given.get(name.lower(), default).strip().lower()
+    if value not in choices:
+        raise UsageError(f'option "{name}": {value!r} is not {" or ".join(choices)}')
+    return value
+
+
+def flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    return choice(given, name, str(default).lower(), ("true", "false")) == "true"
+
+
+def number(given: Mapping[str, str], name: str) -> int | None:
+    """A whole number above 0; None where the option is not given."""
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    if not (text.strip().isascii() and text.strip().isdigit()) or int(text) == 0:
+        raise UsageError(f'option "{name}": {text!r} is not a number above 0')
+    return int(text)
+
+
+def time_ms(given: Mapping[str, str], name: str) -> int:
+    """Milliseconds since the epoch, of an option that is given."""
+    text = given[name.lower()].strip()
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f'option "{name}": {text!r} is no time in milliseconds since 1970')
+    return int(text)
+
+
+def duration_ms(given: Mapping[str, str], name: str, default_ms: int) -> int:
+    text = given.get(name.lower())
+    if text is None:
+        return default_ms
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or (match[2] or "ms") not in _UNIT_MS:
+        raise UsageError(f'option "{name}": {text!r} is no duration like 500ms, 30s, 15m or 2h')
+    return int(match[1]) * _UNIT_MS[match[2] or "ms"]
+
+
+def offsets(name: str, text: str) -> dict[TopicPartition, int]:
+    """``{"topic": {"0": 23, "1": -1}}``."""
+    value = as_json(name, text)
+    try:
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, partitions in value.items()
+            for partition, offset in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise UsageError(f'option "{name}": {text!r} is not like {{"topic": {{"0": 23, "1": -1}}}}') from None
+
+
+def partitions(name: str, text: str) -> tuple[TopicPartition, ...]:
+    """``{"topic": [0, 1]}``."""
+    value = as_json(name, text)
+    try:
+        found = tuple(TopicPartition(topic, int(one)) for topic, numbers in value.items() for one in numbers)
+    except (AttributeError, TypeError, ValueError):
+        raise UsageError(f'option "{name}": {text!r} is not like {{"topic": [0, 1]}}') from None
+    if not found:
+        raise UsageError(f'option "{name}": {text!r} names no partition')
+    return found
+
+
+def ranges(name: str, text: str) -> tuple[Range, ...]:
+    """``[["topic", 0, 23, 80]]``."""
+    value = as_json(name, text)
+    try:
+        return tuple(Range(str(topic), int(partition), int(start), int(end)) for topic, partition, start, end in value)
+    except (TypeError, ValueError):
+        raise UsageError(f'option "{name}": {text!r} is not like [["topic", 0, 23, 80]]') from None
+
+
+def as_json(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UsageError(f'option "{name}": {text!r} is no JSON ({error})') from None
+
+
+def pattern(name: str, text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f'option "{name}": {text!r} is no regular expression ({error})') from None
+
+
+def names(name: str, text: str) -> tuple[str, ...]:
+    """``a, b``; at least one."""
+    found = tuple(filter(None, (part.strip() for part in text.split(","))))
+    if not found:
+        raise UsageError(f'option "{name}": {text!r} names nothing')
+    return found

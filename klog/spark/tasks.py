@@ -1,0 +1,126 @@
+"""What a task does: read its ranges exactly, as Arrow columns. The same for batch and streaming queries.
+
+A task's memory is bounded by its batches, not by its ranges: one fetch that is decoded, one that is on its way.
+"""
+
+from __future__ import annotations
+
+import platform
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql.datasource import InputPartition
+
+from klog.client.raw_fetch import EARLIEST, Range, RawCluster
+from klog.errors import CorruptLog, OffsetOutOfRange, SurroundingsError
+from klog.names import TopicPartition
+from klog.spark.options import SourceOptions
+from klog.spark.planning import Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_A_BATCH = 20_000
+"""Handed to Spark at once: more makes it no faster, and a bound keeps the JVM's memory small."""
+
+PYARROW_MIN = (18,)
+"""As klog's own requirements say."""
+
+
+class Versions(NamedTuple):
+    """Of one Python process; what was planned under others may be read otherwise here."""
+
+    klog: str
+    pyspark: str
+    python: str
+
+    @classmethod
+    def here(cls) -> Versions:
+        import pyspark
+
+        from klog import __version__
+
+        return cls(__version__, pyspark.__version__, ".".join(platform.python_version_tuple()[:2]))
+
+
+class TaskPartition(InputPartition):  # type: ignore[misc]  # pyspark is not typed here
+    """A task as Spark carries it, its place among them, and the versions of those who planned it."""
+
+    def __init__(self, number: int, task: Task) -> None:
+        self.number = number
+        self.task = task
+        self.versions = Versions.here()
+
+
+def check_worker(planned: Versions) -> None:
+    """SurroundingsError where this process cannot do what a driver of these versions has planned. Before any data."""
+    check_pyarrow()
+    here = Versions.here()
+    if here != planned:
+        differing = ", ".join(
+            f"{name} {found} where the driver has {wanted}"
+            for name, found, wanted in zip(Versions._fields, here, planned, strict=True)
+            if found != wanted
+        )
+        raise SurroundingsError(
+            f"the worker on {socket.gethostname()} ({sys.executable}) has {differing}",
+            hint="install the same on all machines, or ship one environment: spark.archives and PYSPARK_PYTHON",
+        )
+
+
+def check_pyarrow() -> None:
+    """SurroundingsError where pyarrow is not there, cannot be loaded, or is too old."""
+    where = f"{sys.executable} on {socket.gethostname()}"
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise SurroundingsError(
+            f'format("klog") needs pyarrow, which {where} cannot load: {error}',
+            hint="pip install 'pyarrow>=18' there, or point PYSPARK_PYTHON at a Python that has it",
+        ) from None
+    if tuple(int(part) for part in pyarrow.__version__.split(".")[:1]) < PYARROW_MIN:
+        raise SurroundingsError(
+            f'format("klog") needs pyarrow 18 or later; {where} has {pyarrow.__version__}',
+            hint="pip install 'pyarrow>=18' there",
+        )
+
+
+@dataclass(frozen=True)
+class TaskReader:
+    """Pickled into every task."""
+
+    options: SourceOptions
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """The messages of a TaskPartition; none for any other, as an empty plan reaches the tasks as one of nothing."""
+        if not isinstance(partition, TaskPartition):
+            return
+        check_worker(partition.versions)
+        task = partition.task
+        with RawCluster(self.options.bootstrap, timeout_s=self.options.timeout_s) as cluster:
+            for wanted, messages in zip(task.ranges, task.messages, strict=True):
+                yield from self._read_range(cluster, wanted, messages)
+
+    def _read_range(self, cluster: RawCluster, wanted: Range, messages: int | None) -> Iterator[pa.RecordBatch]:
+        from klog.spark.columns import decode
+
+        read = 0
+        try:
+            for records in cluster.fetch(wanted):
+                for batch in decode(records, wanted, self.options.columns, batch_bytes=self.options.batch_bytes):
+                    read += batch.num_rows
+                    for at in range(0, batch.num_rows, ROWS_A_BATCH):
+                        yield batch.slice(at, ROWS_A_BATCH)
+        except OffsetOutOfRange:
+            if self.options.fail_on_data_loss:
+                raise
+            one = TopicPartition(wanted.topic, wanted.partition)
+            start = cluster.offsets({one: EARLIEST})[one].offset
+            if wanted.from_offset < start < wanted.to_offset:  # what is left of it; its count is nobody's promise
+                yield from self._read_range(cluster, wanted._replace(from_offset=start), None)
+            return
+        if messages is not None and read != messages:
+            raise CorruptLog(f"{wanted}: the broker counts {messages} messages, {read} were read")

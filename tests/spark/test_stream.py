@@ -1,0 +1,340 @@
+"""The streaming reader as Spark drives it, without Spark: where batches begin and end, and what is kept of that."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
+
+from klog.errors import KlogError, OffsetOutOfRange, Refused, UnknownTopicOrPartition, UsageError
+from klog.names import TopicPartition
+from klog.spark.initial_offsets import FILE, InitialOffsets
+from klog.spark.options import SourceOptions
+from klog.spark.shares import shares
+from klog.spark.stream import KlogStreamReader
+from klog.spark.stream_offsets import StreamOffsets
+from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, make_messages
+
+NewTopic = Callable[..., TopicOnBroker]
+Offsets = dict[str, Any]
+
+
+def reader(topic: TopicOnBroker, **options: Any) -> KlogStreamReader:
+    given = {"kafka.bootstrap.servers": topic.bootstrap, "startingOffsets": "earliest", **options}
+    if not {"assign", "subscribePattern"} & given.keys():
+        given["subscribe"] = topic.name
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
+    return KlogStreamReader(SourceOptions.parse(texts, streaming=True))
+
+
+def through_json(offsets: Offsets) -> Offsets:
+    """As it comes back from the checkpoint."""
+    found: Offsets = json.loads(json.dumps(offsets))
+    return found
+
+
+def read(stream: KlogStreamReader, start: Offsets, end: Offsets) -> list[tuple[int, int]]:
+    """(partition, offset) of every message of the batch, read by what a task is given."""
+    found = []
+    tasks = stream.partitions(through_json(start), through_json(end))
+    in_task = pickle.loads(pickle.dumps(stream))
+    for task in pickle.loads(pickle.dumps(tasks)):
+        for batch in in_task.read(task):
+            found += zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
+    return sorted(found)
+
+
+def batches(stream: KlogStreamReader, start: Offsets, limit: ReadLimit | None = None) -> list[list[tuple[int, int]]]:
+    """The batches until nothing is left to be read."""
+    found = []
+    while (end := stream.latestOffset(through_json(start), limit or stream.getDefaultReadLimit())) != start:
+        found.append(read(stream, start, end))
+        start = end
+    return found
+
+
+def flat(found: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:
+    return sorted(itertools.chain.from_iterable(found))
+
+
+def test_batches_follow_each_other_exactly(new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    first = [(0, at) for at in topic.produce(make_messages(5))] + [(1, at) for at in topic.produce(make_messages(3), 1)]
+    stream = reader(topic)
+    start = stream.initialOffset()
+    assert start["offsets"] == {topic.name: {"0": 0, "1": 0}}
+    middle = stream.latestOffset(start, ReadAllAvailable())
+    assert read(stream, start, middle) == first
+    assert stream.latestOffset(through_json(middle), ReadAllAvailable()) == middle
+    assert stream.partitions(middle, middle) == []
+    second = [(1, at) for at in topic.produce(make_messages(4), 1, codec="zstd")]
+    end = stream.latestOffset(middle, ReadAllAvailable())
+    assert read(stream, middle, end) == second
+    assert read(reader(topic), start, end) == sorted(first + second)  # another process, after a crash
+    assert stream.reportLatestOffset() == end
+    stream.stop()
+    stream.stop()
+
+
+def test_a_limit_is_in_messages_and_over_all_partitions(new_topic: NewTopic) -> None:
+    topic = new_topic(3)
+    sizes = (50, 20, 1)
+    offsets = [
+        [(number, at) for at in topic.produce(make_messages(size), number, batch=7)]
+        for number, size in enumerate(sizes)
+    ]
+    stream = reader(topic, maxOffsetsPerTrigger="10")
+    assert stream.getDefaultReadLimit() == ReadMaxRows(10)
+    found = batches(stream, stream.initialOffset())
+    assert [len(one) for one in found] == [10] * 7 + [1]
+    assert flat(found) == flat(offsets)
+    assert (2, offsets[2][0][1]) in found[0]  # a quiet partition is not starved by the busy ones
+    # Trigger.Once reads all there is, whatever the limit.
+    assert [len(one) for one in batches(stream, stream.initialOffset(), ReadAllAvailable())] == [sum(sizes)]
+
+
+def test_too_little_is_waited_for_but_not_for_ever(new_topic: NewTopic) -> None:
+    topic = new_topic()
+    topic.produce(make_messages(2))
+    stream = reader(topic, minOffsetsPerTrigger="5", maxTriggerDelay="1h")
+    limit = stream.getDefaultReadLimit()
+    assert limit == ReadMinRows(5)
+    start = stream.initialOffset()
+    one = stream.latestOffset(start, limit)
+    assert len(read(stream, start, one)) == 2  # the first batch waits for nothing
+    topic.produce(make_messages(4))
+    assert stream.latestOffset(one, limit) == one
+    topic.produce(make_messages(1))
+    two = stream.latestOffset(one, limit)
+    assert len(read(stream, one, two)) == 5
+    topic.produce(make_messages(1))
+    impatient = reader(topic, minOffsetsPerTrigger="5", maxTriggerDelay="0s")
+    impatient.latestOffset(two, limit)
+    assert len(read(impatient, two, impatient.latestOffset(two, limit))) == 1
+
+
+def test_available_now_ends_where_it_began(new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    topic.produce(make_messages(20))
+    stream = reader(topic, maxOffsetsPerTrigger="8", minOffsetsPerTrigger="8", maxTriggerDelay="1h")
+    stream.prepareForTriggerAvailableNow()
+    topic.produce(make_messages(30), 1)
+    topic.grow(3)
+    topic.produce(make_messages(5), 2)
+    found = batches(stream, stream.initialOffset())
+    assert [len(one) for one in found] == [8, 8, 4]
+    assert {partition for one in found for partition, _ in one} == {0}
+    later = stream.initialOffset()
+    restarted = reader(topic)
+    restarted.prepareForTriggerAvailableNow()
+    assert len(flat(batches(restarted, later))) == 55
+
+
+def test_new_partitions_begin_at_their_start_and_do_so_again(new_topic: NewTopic) -> None:
+    topic = new_topic()
+    topic.produce(make_messages(3))
+    stream = reader(topic)
+    start = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    topic.grow(2)
+    offsets = topic.produce(make_messages(9), 1, batch=3)
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert end["added"] == {topic.name: {"1": 0}}
+    assert read(stream, start, end) == [(1, at) for at in offsets]
+    assert stream.latestOffset(end, ReadAllAvailable()) == end
+    topic.delete_before(offsets[4], 1)
+    with pytest.raises(OffsetOutOfRange):  # the batch is run again: it would be shorter now
+        reader(topic).partitions(start, end)
+    lenient = reader(topic, failOnDataLoss="false")
+    assert read(lenient, start, end) == [(1, at) for at in offsets[4:]]
+
+
+def test_offsets_that_are_gone(new_topic: NewTopic) -> None:
+    topic = new_topic()
+    offsets = topic.produce(make_messages(10), batch=2)
+    stream = reader(topic)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    tasks = stream.partitions(start, end)
+    topic.delete_before(offsets[4])
+    with pytest.raises(OffsetOutOfRange, match="offset 0 is to be read next"):
+        stream.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(OffsetOutOfRange):
+        stream.partitions(start, end)
+    with pytest.raises(OffsetOutOfRange):
+        list(stream.read(tasks[0]))
+    lenient = reader(topic, failOnDataLoss="false", maxOffsetsPerTrigger="4")
+    assert batches(lenient, start) == [[(0, at) for at in offsets[4:8]], [(0, at) for at in offsets[8:]]]
+
+
+def test_a_topic_that_is_gone_and_one_made_anew(new_topic: NewTopic, topic: str) -> None:
+    one = new_topic()
+    one.produce(make_messages(5))
+    stream = reader(one)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    one.delete()
+    with pytest.raises(UnknownTopicOrPartition, match="no such topic"):
+        stream.latestOffset(end, ReadAllAvailable())
+    lenient = reader(one, failOnDataLoss="false")
+    without = lenient.latestOffset(end, ReadAllAvailable())
+    assert without["offsets"] == {}
+    anew = TopicOnBroker(one.bootstrap, one.name, 1)
+    offsets = anew.produce(make_messages(50))  # its log is longer already: offsets alone would tell nothing
+    with pytest.raises(UnknownTopicOrPartition, match="made anew"):
+        stream.latestOffset(end, ReadAllAvailable())
+    with pytest.raises(UnknownTopicOrPartition, match="made anew"):
+        stream.partitions(start, end)
+    after = lenient.latestOffset(end, ReadAllAvailable())
+    assert read(lenient, end, after) == [(0, at) for at in offsets]
+    assert read(lenient, start, end) == []  # of the old one nothing is left
+
+
+def test_a_pattern_finds_topics_that_come_later(new_topic: NewTopic) -> None:
+    one = new_topic()
+    one.produce(make_messages(2))
+    stream = reader(one, subscribePattern=f"{one.name}.*")
+    start = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    two = TopicOnBroker(one.bootstrap, f"{one.name}-two", 1)
+    two.produce(make_messages(3))
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert len(read(stream, start, end)) == 3
+    assert set(end["topicIds"]) == {one.name, two.name}
+
+
+# --- Where a query began ---
+
+
+def test_where_it_began_is_kept(new_topic: NewTopic, tmp_path: Path) -> None:
+    """The first batch failed, more has come in, and the query starts again: nothing in between is lost."""
+    topic = new_topic()
+    topic.produce(make_messages(3))
+    state = tmp_path / "some" / "state"
+    first = reader(topic, startingOffsets="latest", stateLocation=str(state)).initialOffset()
+    offsets = topic.produce(make_messages(4))
+    again = reader(topic, startingOffsets="latest", stateLocation=f"file://{state}")
+    assert again.initialOffset() == first
+    assert read(again, first, again.latestOffset(first, ReadAllAvailable())) == [(0, at) for at in offsets]
+    assert [path.name for path in state.iterdir()] == [FILE]
+    kept = json.loads((state / FILE).read_text())
+    assert kept["offsets"] == first["offsets"]
+    assert kept["topicIds"] == first["topicIds"]
+
+
+def test_of_many_that_begin_at_once_all_begin_where_one_did(tmp_path: Path) -> None:
+    barrier = threading.Barrier(8)
+    found: list[StreamOffsets] = []
+
+    def begin(number: int) -> None:
+        def resolve() -> StreamOffsets:
+            barrier.wait(20)
+            return StreamOffsets({TopicPartition("t", 0): number}, {})
+
+        found.append(InitialOffsets(str(tmp_path / "state")).read_or_create("c", resolve))
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len(found) == 8
+    assert all(one == found[0] for one in found)
+    assert [path.name for path in (tmp_path / "state").iterdir()] == [FILE]
+
+
+def test_a_state_of_somebody_else(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    how = {"startingOffsets": "latest", "stateLocation": str(tmp_path)}
+    reader(topic, **how).initialOffset()
+    file = tmp_path / FILE
+    kept = json.loads(file.read_text())
+    for text, said in (
+        (json.dumps({**kept, "clusterId": "another"}), "of the cluster another"),
+        (json.dumps({**kept, "version": 2}), "version 2"),
+        (json.dumps({**kept, "offsets": [1]}), "not klog's"),
+        ("{", "no file of initial offsets"),
+    ):
+        file.write_text(text)
+        with pytest.raises(Refused, match=said):
+            reader(topic, **how).initialOffset()
+    file.unlink()
+    tmp_path.chmod(0o500)
+    try:
+        if os.access(tmp_path, os.W_OK):
+            return  # root may write everywhere
+        with pytest.raises(KlogError, match="cannot"):
+            reader(topic, **how).initialOffset()
+    finally:
+        tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": {"t": {"0": -1}}},
+        {"startingTimestamp": str(NOW_MS)},
+        {"startingOffsetsByTimestamp": {"t": {"0": NOW_MS}}},
+    ],
+)
+def test_what_means_another_place_each_time_wants_a_state(options: dict[str, Any]) -> None:
+    given = {"bootstrap.servers": "h:1", "subscribe": "t"}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
+    with pytest.raises(UsageError, match="stateLocation"):
+        KlogStreamReader(SourceOptions.parse({**given, **texts}, streaming=True))
+    with pytest.raises(UsageError, match="stateLocation"):  # the default is the end, as the connector's
+        KlogStreamReader(SourceOptions.parse(given, streaming=True))
+    for location in ("s3a://bucket/state", "hdfs://n/x", " "):
+        with pytest.raises(UsageError, match="stateLocation"):
+            KlogStreamReader(SourceOptions.parse({**given, **texts, "stateLocation": location}, streaming=True))
+
+
+def test_a_stream_begins_at_offsets_and_at_times(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(2)
+    offsets = topic.produce([Message(None, b"x", (), NOW_MS + 1000 * i) for i in range(10)], batch=3)
+    by_offset = reader(topic, startingOffsets={topic.name: {"0": offsets[4]}})
+    assert by_offset.initialOffset()["offsets"] == {topic.name: {"0": offsets[4], "1": 0}}
+    state = str(tmp_path)
+    by_time = reader(
+        topic, startingTimestamp=str(NOW_MS + 6500), startingOffsetsByTimestampStrategy="latest", stateLocation=state
+    )
+    start = by_time.initialOffset()
+    assert read(by_time, start, by_time.latestOffset(start, ReadAllAvailable())) == [(0, at) for at in offsets[7:]]
+    none_as_late = reader(topic, startingTimestamp=str(NOW_MS + 10**6), stateLocation=str(tmp_path / "other"))
+    with pytest.raises(OffsetOutOfRange, match="no message is as late"):
+        none_as_late.initialOffset()
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_checkpoint_of_another_source(new_topic: NewTopic) -> None:
+    stream = reader(new_topic())
+    with pytest.raises(Refused, match="not klog's"):
+        stream.latestOffset({"clicks": {"0": 1}}, ReadAllAvailable())
+
+
+# --- Shares of a limit ---
+
+
+@given(st.dictionaries(st.integers(0, 40), st.integers(0, 10**6)), st.integers(1, 10**6))
+def test_shares_are_exact_and_nobody_has_more_than_waits(waiting: dict[int, int], limit: int) -> None:
+    found = shares(waiting, limit)
+    there = {one for one, count in waiting.items() if count}
+    assert sum(found.values()) == min(limit, sum(waiting.values()))
+    assert all(1 <= count <= waiting[one] for one, count in found.items())
+    if limit >= len(there):
+        assert set(found) == there
+
+
+def test_shares_are_in_proportion() -> None:
+    assert shares({"a": 600, "b": 300, "c": 100}, 100) == {"a": 60, "b": 30, "c": 10}
+    assert shares({"a": 10**9, "b": 1, "c": 0}, 10) == {"a": 9, "b": 1}
+    assert shares({"a": 5, "b": 9, "c": 7}, 2) == {"b": 1, "c": 1}
