@@ -5,7 +5,9 @@ kazoo's own retries are not used for writes, because a lost answer is not a fail
 answer is lost raises `SessionLost`, and `write` and `commit` below read again and compare before they decide.
 
 Rules
-- Every call waits at most `operation_timeout_s` for its answer, and first for a connection, within the same limit.
+- Every call waits at most `operation_timeout_s` for its answer, and first for a connection, within the same limit. When
+  there has been none for longer than that already, it waits for AWAY_WAIT_S alone: calls that come one after the other
+  do not each wait anew for what is not there.
 - A read is repeated until the limit; a write is sent once, except by `write` and `commit`.
 - Callbacks (`on_state`, watches) run in kazoo's threads: they hand over (`loop.call_soon_threadsafe`) and return.
   `on_state` must not call back into this object; a watch may, but holds up other watches meanwhile.
@@ -73,6 +75,8 @@ RECONNECT_DELAY_MAX_S = 0.5
 """kazoo's back-off grows to a minute by default: a broker would then miss a ZooKeeper that is long back."""
 PROBE_TIMEOUT_S = 1.0
 PROBE_PAUSE_S = 0.02
+AWAY_WAIT_S = 0.2
+"""Also what keeps whoever asks again and again from doing so without a pause."""
 SHOWN_CHARS_MAX = 300
 """Of the paths of one request, in an error."""
 
@@ -81,6 +85,10 @@ Watch = Callable[[WatchEvent], None]
 OnState = Callable[[SessionState], None]
 Trace = Callable[[str, str, float], None]
 """Called with operation, path and milliseconds after every request."""
+
+
+class _Away(SessionLost):
+    """Nothing was sent: there has been no connection for as long as it was right to wait for one."""
 
 
 class ZooKeeper:
@@ -102,6 +110,8 @@ class ZooKeeper:
         self._trace = trace
         self._state: SessionState | None = None
         self._connected = threading.Event()
+        self._away_from_s: float | None = None
+        """Since when a session that was connected is not."""
         self._stopping = False
         self._starting = threading.Lock()
         self._multi_read = False
@@ -225,9 +235,12 @@ class ZooKeeper:
             KazooState.LOST: SessionState.EXPIRED,
         }[state]
         if now is SessionState.CONNECTED:
+            self._away_from_s = None
             self._connected.set()
         else:
             self._connected.clear()
+            if self._away_from_s is None:
+                self._away_from_s = time.monotonic()
         if self._stopping or now not in FOLLOWS[self._state]:
             return
         self._state = now
@@ -403,9 +416,9 @@ class ZooKeeper:
         while True:
             try:
                 return self.set(path, data, version).version
-            except SessionLost:
+            except SessionLost as error:
                 lost = True
-                if time.monotonic() >= deadline:
+                if isinstance(error, _Away) or time.monotonic() >= deadline:
                     raise
             except BadVersion:
                 if lost:
@@ -422,9 +435,9 @@ class ZooKeeper:
             try:
                 self.multi(operations)
                 return
-            except SessionLost:
+            except SessionLost as error:
                 lost = True
-                if time.monotonic() >= deadline:
+                if isinstance(error, _Away) or time.monotonic() >= deadline:
                     raise
             except (BadVersion, NodeExists, NoNode):
                 if lost and landed():
@@ -438,8 +451,8 @@ class ZooKeeper:
         while True:
             try:
                 return self._once(operation, path, lambda: send(*arguments), deadline)
-            except SessionLost:
-                if self._stopping or time.monotonic() >= deadline:
+            except SessionLost as error:
+                if isinstance(error, _Away) or self._stopping or time.monotonic() >= deadline:
                     raise
 
     def _write(self, operation: str, path: str, send: Callable[[], Any]) -> Any:
@@ -452,11 +465,13 @@ class ZooKeeper:
 
     def _await_connected(self, deadline: float, what: str) -> None:
         """A request handed to kazoo without a connection would wait in its queue and be sent whenever one is back."""
+        away_from_s = self._away_from_s
+        if away_from_s is not None:
+            patience_to_s = max(away_from_s + self.operation_timeout_s, time.monotonic() + AWAY_WAIT_S)
+            deadline = min(deadline, patience_to_s)
         if self._stopping or not self._connected.wait(max(0.0, deadline - time.monotonic())):
             state = "closed" if self._stopping else self._state.value if self._state else "not connected"
-            raise SessionLost(
-                f"ZooKeeper at {self.address}: {what}: the session is {state}", hint="is ZooKeeper running?"
-            )
+            raise _Away(f"ZooKeeper at {self.address}: {what}: the session is {state}", hint="is ZooKeeper running?")
 
     def _result(self, result: Any, deadline: float) -> Any:
         return result.get(timeout=max(0.001, deadline - time.monotonic()))

@@ -108,3 +108,17 @@ def test_the_table_of_states() -> None:
     assert set(FOLLOWS) == {None, *SessionState}
     for state, following in FOLLOWS.items():
         assert state not in following
+
+
+def test_calls_one_after_the_other_do_not_each_wait_for_what_is_away(
+    through: Callable[..., ZooKeeper], proxy: ZooKeeperProxy, states: States
+) -> None:
+    session = through(session_timeout_ms=20_000, operation_timeout_s=2.0, on_state=states)
+    session.create("/a")
+    proxy.close()
+    states.wait_for(CONNECTED, SUSPENDED)
+    begun = time.monotonic()
+    for call in (lambda: session.get("/a"), lambda: session.set("/a", b"1"), lambda: session.get_many(["/a"])) * 5:
+        with pytest.raises(SessionLost, match="suspended"):
+            call()
+    assert 1.8 < time.monotonic() - begun < 15, "fifteen limits of two seconds would be thirty"
