@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from klog.cli.command import Noun
-from klog.cli.flags import duration
-from klog.cli.invocation import Invocation
+from klog.cli.flags import duration, limit
+from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.words import OptionalTopics, position_range
 from klog.errors import UsageError
-from klog.render import Report
+from klog.render import Format, Report
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
+    from klog.ops.audit.report import AuditRow
 
 audit = Noun("audit", "What producers sent, held against what each cluster has.")
 
@@ -40,17 +46,31 @@ async def run(
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Count everything again, not only what is new.")
     ] = False,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            "--every", metavar="DURATION", parser=limit, help="Again and again, so often, until it is stopped."
+        ),
+    ] = None,
     window: Window = None,
     audit_topic: AuditTopic = "klog.audit",
-) -> Report:
+) -> Report | None:
     """Count what a cluster holds by reading it, a row a window, and publish the counts for `audit report`.
 
-    It goes on where the last run of this tier ended. Without a topic: all those that producers count.
+    It goes on where the last run of this tier ended. Without a topic: all those that producers count. With `--every`
+    rows come as they are counted, in a pipe as JSON Lines; SIGINT and SIGTERM end it, after what it is publishing.
     """
     from klog.ops.audit import run as audit_run
 
     if no_publish and publish_to is not None:
         raise UsageError("--no-publish and --publish-to: choose")
+    if every is not None:
+        if no_publish:
+            raise UsageError("--every goes on from what was published, and --no-publish publishes nothing: choose")
+        if invocation.shared.output in (Format.JSON, Format.YAML):
+            raise UsageError(
+                f"--output {invocation.shared.output.value} is one report, and this goes on", hint="-o jsonl"
+            )
     options = audit_run.RunOptions(
         topics or (),
         tier=tier,
@@ -61,6 +81,14 @@ async def run(
     )
     cluster = await invocation.cluster()
     home = None if publish_to is None else await _other(invocation, publish_to, "--publish-to")
+    if every is not None:
+        await _ending_in_order(
+            invocation,
+            audit_run.run_every(
+                cluster, options, every, publish_to=home, note=invocation.say, show=_rows_as_they_come(invocation)
+            ),
+        )
+        return None
     done = await audit_run.run(cluster, options, publish_to=home, note=invocation.say)
     told = "" if no_publish else f", published in {audit_topic}"
     return invocation.report(done.rows, footer=f"{done.read:,} messages read{told}")
@@ -119,6 +147,29 @@ async def report(
     gaps = f"{found.gaps} differ" if found.gaps else "no difference"
     footer = f"{found.windows} windows judged: {gaps}{unjudged}"
     return invocation.report(found.rows, notes=tuple(notes), footer=footer, failed=found.gaps > 0)
+
+
+def _rows_as_they_come(invocation: Invocation) -> Callable[[list[AuditRow]], None]:
+    if invocation.shared.output is None and not is_terminal(sys.stdout):
+        invocation.shared = replace(invocation.shared, output=Format.JSONL)
+
+    def show(rows: list[AuditRow]) -> None:
+        invocation.show(invocation.report(rows))
+        invocation.shared = replace(invocation.shared, no_header=True)
+
+    return show
+
+
+async def _ending_in_order(invocation: Invocation, work: Awaitable[None]) -> None:
+    """Until SIGINT or SIGTERM, which cancel it: it may take as long as it needs then."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await work
+    except asyncio.CancelledError:
+        invocation.say("stopped; a start goes on from here")
 
 
 def _window_ms(window: float | None) -> int | None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import time
+
+import pytest
 
 import klog as library
 from tests.broker_fixture import RunningBroker
+from tests.cli.process import started
 from tests.cli.runner import klog
 from tests.ops.verbs import make_topic
 
@@ -36,12 +41,40 @@ def test_a_gap_is_exit_1_and_is_named(broker: RunningBroker, topic: str) -> None
     assert "1 differ" in shown.stderr and "there is no topic" in shown.stderr
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_counted_again_and_again_until_it_is_stopped(broker: RunningBroker, topic: str, number: signal.Signals) -> None:
+    """It begins before anybody has sent, counts what comes, and what it has counted is published when it is stopped."""
+    audit_topic = f"{topic}.audit"
+    make_topic(broker.bootstrap, topic)
+    words = ["audit", "run", "--every", "200ms", "--audit-topic", audit_topic, "-B", broker.bootstrap]
+    settings = {"audit_host": "web-1", "audit_window_ms": WINDOW_MS, "audit_topic": audit_topic}
+    with started(*words) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert b"no producer has published anything" in process.stderr.readline()
+        start_ms = round(time.time() * 1000) // WINDOW_MS * WINDOW_MS - 20 * WINDOW_MS
+        for count in (9, 4):
+            with library.Producer(bootstrap_servers=broker.bootstrap, audit=True, **settings) as producer:
+                producer.send(topic, [library.Message(b"v", timestamp=start_ms + i) for i in range(count)])
+            row = json.loads(process.stdout.readline())
+            assert (row["topic"], row["messages"], row["state"], row["host"]) == (topic, count, "counted", ["web-1"])
+        process.send_signal(number)
+        rest, said = process.communicate(timeout=30)
+        assert (process.returncode, rest) == (0, b"")
+        assert b"stopped; a start goes on from here" in said
+    again = klog("audit", "run", "--audit-topic", audit_topic, "-B", broker.bootstrap, "-o", "json")
+    assert (again.code, again.rows) == (0, [])
+
+
 def test_wrong_use(broker: RunningBroker, topic: str) -> None:
     own = ["--audit-topic", f"{topic}.audit", "-B", broker.bootstrap]
     nobody = klog("audit", "report", topic, *own, "-o", "json")
     assert (nobody.code, nobody.error["code"]) == (1, "NOT_FOUND")
     assert klog("audit", "run", *own).code == 1
     assert klog("audit", "run", "--no-publish", "--publish-to", "h:1", *own).code == 2
+    assert klog("audit", "run", "--every", "1s", "--no-publish", *own).code == 2
+    assert klog("audit", "run", "--every", "1s", "-o", "json", *own).code == 2
+    assert klog("audit", "run", "--every", "0s", *own).code == 2
     assert klog("audit", "report", "--window", "0s", *own).code == 2
     assert klog("audit", "report", "--grace", "soon", *own).code == 2
     assert klog("audit", "report", "--from", "1-2", *own).code == 2

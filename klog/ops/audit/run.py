@@ -1,4 +1,6 @@
-"""Counting what a tier holds, by reading it: from where the run before ended up to the end there is now."""
+"""Counting what a tier holds, by reading it: from where the run before ended up to the end there is now, once or again
+and again.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.client.audit import TOPIC, VERSION
-from klog.errors import NoSuchThing, UnknownTopicOrPartition
+from klog.errors import KlogError, NoSuchThing, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.ops.audit.compare import State
 from klog.ops.audit.ledger import COUNTED, Ledger, read_ledger
@@ -55,11 +57,12 @@ async def run(
     *,
     publish_to: Cluster | None = None,
     note: Callable[[str], None] = lambda text: None,
+    show: Callable[[list[AuditRow]], None] = lambda rows: None,
 ) -> AuditRun:
     """Count what is new on ``cluster``, and publish it in the audit topic of ``publish_to`` (the same one if None).
 
-    Without topics: those that producers have published counts of. NoSuchThing where there is none;
-    UnknownTopicOrPartition for a named topic that is not there.
+    ``show`` gets the rows of each topic once they are published. Without topics: those that producers have published
+    counts of. NoSuchThing where there is none; UnknownTopicOrPartition for a named topic that is not there.
     """
     home = publish_to or cluster
     ledger = await read_ledger(home, options.audit_topic, window_ms=options.window_ms)
@@ -86,7 +89,45 @@ async def run(
         total.update(tally)
         if options.publish:
             await publish(home, options, topic, spans, counted_ms, tally, anew=is_anew)
+        if tally.windows:
+            show(_rows(tally, options.tier))
     return AuditRun(_rows(total, options.tier), read)
+
+
+async def run_every(
+    cluster: Cluster,
+    options: RunOptions,
+    every_s: float,
+    *,
+    show: Callable[[list[AuditRow]], None],
+    publish_to: Cluster | None = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> None:
+    """`run` again and again, each ``every_s`` after the one before has begun, until the task is cancelled.
+
+    What is being published then is published to its end. The first run's errors are raised; after that a cluster that
+    does not answer is told, and asked again the next time, as are topics and producers that are not there yet.
+    """
+    loop = asyncio.get_running_loop()
+    is_first, said = True, ""
+    while True:
+        due_s = loop.time() + every_s
+        trouble = ""
+        try:
+            done = await run(cluster, options, publish_to=publish_to, note=note, show=show)
+            if done.read:
+                note(f"{done.read:,} messages read")
+            is_first, options = False, replace(options, anew=False)
+        except NoSuchThing as error:
+            trouble = error.message
+        except KlogError as error:
+            if is_first or not error.retriable:
+                raise
+            trouble = error.message
+        if trouble and trouble != said:
+            note(f"{trouble}; looking again every {every_s:g} s")
+        said = trouble
+        await asyncio.sleep(max(0.0, due_s - loop.time()))
 
 
 async def _spans(
@@ -95,7 +136,7 @@ async def _spans(
     """What is new of each partition, when that was asked, and whether it replaces what was counted before."""
     from klog.ops.resolve import bounds
 
-    node = await cluster.topic(topic)
+    node = await cluster.topic(topic, fresh=True)
     counted_ms = round(time.time() * 1000)
     within = await bounds(cluster, topic, list(node.partitions))
     known = None if options.anew else ledger.counted.get((options.tier, topic))
@@ -145,7 +186,13 @@ async def publish(
         "partitions": {str(one): span for one, span in spans.items()},
     }
     messages = [json.dumps({**head, "part": i, "windows": part}).encode() for i, part in enumerate(parts)]
-    await asyncio.to_thread(_send, home.bootstrap, options.audit_topic, f"{options.tier}/{topic}".encode(), messages)
+    key = f"{options.tier}/{topic}".encode()
+    sending = asyncio.ensure_future(asyncio.to_thread(_send, home.bootstrap, options.audit_topic, key, messages))
+    try:
+        await asyncio.shield(sending)
+    except asyncio.CancelledError:
+        await sending  # parts that are missing would make the others worthless
+        raise
 
 
 def _send(bootstrap: str, audit_topic: str, key: bytes, messages: list[bytes]) -> None:
