@@ -44,6 +44,11 @@ class Store(Protocol):
         """Whether `rename` can be relied on; else `create` can."""
         ...
 
+    @property
+    def opens_anywhere(self) -> bool:
+        """Whether a task of Spark's, on another machine, can open it and write there itself; else Spark writes."""
+        ...
+
     def read(self, path: str) -> bytes | None:
         """A small file whole; None where there is none."""
         ...
@@ -98,7 +103,8 @@ class Store(Protocol):
         ...
 
 
-Opener = Callable[[str], Store]
+Opener = Callable[[str, bool], Store]
+"""Of a URL, and of whether to trust that nobody else writes there (see `open_store`)."""
 
 _OPENERS: dict[str, Opener] = {}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)")
@@ -115,23 +121,36 @@ def scheme_of(root: str) -> str:
     return match[1].lower() if match else "file"
 
 
-def open_store(root: str) -> Store:
-    """The store of an export's root: a path or a URL. UsageError where nobody knows the scheme."""
+def open_store(root: str, *, unsafe_single_writer: bool = False) -> Store:
+    """The store of an export's root: a path or a URL.
+
+    ``unsafe_single_writer``: stores that can neither rename atomically nor create conditionally are not refused, since
+    the caller vouches that no two runs ever write to this root at once.
+
+    UsageError where nobody knows the scheme, or what it needs is not installed.
+    """
+    from klog.ops.export import store_object  # here: it needs what is defined above
+
     scheme = scheme_of(root)
     if scheme == "file":
         return LocalStore(_local_path(root))
-    if scheme not in _OPENERS:
-        raise UsageError(
-            f"{root}: exports cannot go to {scheme}:",
-            hint=f"a folder, for example /data/export, or a URL of {', '.join(sorted(_OPENERS)) or 'file:'}",
-        )
-    return _OPENERS[scheme](root)
+    if scheme in _OPENERS:
+        return _OPENERS[scheme](root, unsafe_single_writer)
+    if scheme in store_object.SCHEMES:
+        return store_object.ObjectStore(root, unsafe_single_writer)
+    known = sorted({*_OPENERS, *store_object.SCHEMES})
+    raise UsageError(
+        f"{root}: exports cannot go to {scheme}:",
+        hint=f"a folder, for example /data/export, or a URL of {', '.join(known)}",
+    )
 
 
 class LocalStore:
     """A folder of a local (or mounted) file system, where a rename onto a folder that is not empty fails."""
 
     commits_by_rename = True
+    opens_anywhere = True
+    """Where workers are on other machines, the folder has to be mounted there too."""
 
     def __init__(self, path: Path, files: FileSystem | None = None) -> None:
         self.path = path
@@ -170,7 +189,9 @@ class LocalStore:
         return True
 
     def replace(self, path: str, data: bytes) -> None:
-        self._files.replace(str(self.path / path), data)
+        place = self.path / path
+        self._files.make_folder(str(place.parent))
+        self._files.replace(str(place), data)
 
     def names(self, folder: str) -> list[str]:
         place = self.path / folder

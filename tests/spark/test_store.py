@@ -1,0 +1,251 @@
+"""Where exports lie: every store keeps the same promises, above all those that commits stand on."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+from klog.errors import Refused, StorageError, UsageError
+from klog.names import TopicPartition
+from klog.ops.export.manifest import ExportedFile, ExportedPartition, ExportIdentity, Manifest
+from klog.ops.export.root import ExportRoot
+from klog.ops.export.store import LocalStore, Store, open_store
+
+BUCKET = "exports"
+PARTITION = TopicPartition("t", 0)
+IDENTITY = ExportIdentity("cluster", "parquet", {"t": "id"}, {PARTITION: 0}, "2026-01-01T00:00:00.000Z", "0.1.0")
+
+
+class S3:
+    """moto's server. While ``heeds`` is False it does as servers do that never heard of conditions."""
+
+    def __init__(self) -> None:
+        self.heeds = True
+        self.loses_answers = False
+        app = DomainDispatcherApplication(create_backend_app)
+
+        def asked(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+            if not self.heeds:
+                environ.pop("HTTP_IF_NONE_MATCH", None)
+            if self.loses_answers and environ["REQUEST_METHOD"] == "PUT":
+                self.loses_answers = False
+                list(app(environ, lambda *about: lambda data: None))
+                start_response("503 Slow Down", [("Content-Length", "0")])
+                return [b""]
+            return app(environ, start_response)
+
+        self._server = make_server("127.0.0.1", 0, asked, threaded=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.port}"
+        connection = http.client.HTTPConnection("127.0.0.1", self._server.port)
+        connection.request("PUT", f"/{BUCKET}")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3]:
+    server = S3()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def s3(server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    for name, value in {
+        "AWS_ENDPOINT_URL": server.url,
+        "AWS_ACCESS_KEY_ID": "k",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.heeds, server.loses_answers = True, False
+
+
+@pytest.fixture(params=["local", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "local":
+        return LocalStore(tmp_path / "root")
+    request.getfixturevalue("s3")
+    return open_store(f"s3://{BUCKET}/{tmp_path.name}")
+
+
+def test_files_are_kept_listed_and_removed(store: Store) -> None:
+    assert store.read("a/b") is None
+    assert (store.names(""), store.names("a"), store.walk("")) == ([], [], [])
+    store.replace("a/hint", b"1")
+    store.replace("a/hint", b"22")
+    with store.open_output("a/batch=01/part-0") as file:
+        file.write(b"x" * 10)
+    with store.open_output("a/batch=01-2/part-1") as file:
+        file.write(b"y")
+    store.sync("a")
+    assert store.read("a/hint") == b"22"
+    assert store.names("") == ["a"]
+    assert store.names("a") == ["batch=01", "batch=01-2", "hint"]
+    sizes = [(file.path, file.bytes) for file in store.walk("a")]
+    assert sizes == [("a/batch=01-2/part-1", 1), ("a/batch=01/part-0", 10), ("a/hint", 2)]
+    assert [file.path for file in store.walk("a/batch=01")] == ["a/batch=01/part-0"]
+    assert abs(store.touched_s("a") - max(file.modified_s for file in store.walk("a"))) < 60
+    store.remove("a/batch=01")
+    store.remove("a/hint")
+    store.remove("a/hint")
+    assert store.names("a") == ["batch=01-2"]
+    assert pickle.loads(pickle.dumps(store)).read("a/batch=01-2/part-1") == b"y"
+
+
+def test_a_large_file_is_read_from_anywhere(store: Store) -> None:
+    data = bytes(range(256)) * 80_000  # several parts of an upload
+    with store.open_output("big") as file:
+        for at in range(0, len(data), 3_000_000):
+            file.write(data[at : at + 3_000_000])
+    with store.open_input("big") as file:
+        assert file.seek(-5, io.SEEK_END) == len(data) - 5
+        assert file.read() == data[-5:]
+        file.seek(4_999_999)
+        assert file.read(1_000_003) == data[4_999_999:6_000_002]
+    table = pa.table({"n": list(range(100_000)), "text": ["some text"] * 100_000})
+    with store.open_output("t.parquet") as file:
+        pq.write_table(table, file)
+    with store.open_input("t.parquet") as file:
+        assert pq.read_table(file).equals(table)
+
+
+def test_of_many_creations_exactly_one_wins_and_nothing_is_replaced(store: Store) -> None:
+    assert store.create("c/first", b"one")
+    assert not store.create("c/first", b"two")
+    assert store.read("c/first") == b"one"
+    for round_ in range(40):
+        gate = threading.Barrier(2)
+        won: list[bytes] = []
+
+        def attempt(data: bytes, path: str, gate: threading.Barrier = gate, won: list[bytes] = won) -> None:
+            gate.wait()
+            if store.create(path, data):
+                won.append(data)
+
+        path = f"c/{round_}"
+        threads = [threading.Thread(target=attempt, args=(b"%d" % one, path)) for one in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [store.read(path)] == won
+    assert sorted(store.names("c")) == sorted(["first", *map(str, range(40))])  # and no probe, no temporary file
+
+
+def test_a_creation_whose_answer_was_lost_is_ours(s3: S3, tmp_path: Path) -> None:
+    store = open_store(f"s3a://{BUCKET}/{tmp_path.name}")
+    assert store.create("warm", b"")
+    s3.loses_answers = True
+    assert store.create("mine", b"of this run")
+    assert not s3.loses_answers
+    assert not store.create("mine", b"of another run")
+
+
+def manifest(batch: int, run: str, previous: str | None) -> Manifest:
+    return Manifest(
+        batch=batch,
+        run=run,
+        previous_sha256=previous,
+        format="parquet",
+        cluster_id="cluster",
+        topic_ids={"t": "id"},
+        partitions={PARTITION: ExportedPartition(batch * 10, batch * 10 + 10, 3, 3)},
+        gaps=(),
+        windows={},
+        files=(ExportedFile("part-0.parquet", 4, 3),),
+        klog="0.1.0",
+        engine="none",
+        started_at="a",
+        committed_at="b",
+    )
+
+
+def test_batches_are_committed_by_their_manifests(s3: S3, tmp_path: Path) -> None:
+    root = ExportRoot(f"s3://{BUCKET}/{tmp_path.name}")
+    assert root.identity() is None
+    assert root.create(IDENTITY).commit == "manifest"
+    one, other = root.stage(0), root.stage(0)
+    for staged in (one, other):
+        root.store.replace(f"{staged.folder}/part-0.parquet", b"data")
+    digest = root.flush(one, manifest(0, one.run, None))
+    root.flush(other, manifest(0, other.run, None))
+    assert root.batches() == []  # written where it stays, and still nobody's
+    assert root.last() is None
+    assert root.commit(one)
+    assert not root.commit(other)
+    again = ExportRoot(f"s3://{BUCKET}/{tmp_path.name}")
+    assert again.batches() == [0]
+    assert again.batch_folder(0) == one.folder
+    last = again.last()
+    assert last is not None
+    assert (last[0].run, last[1]) == (one.run, digest)
+    assert again.uncommitted() == [other.folder]
+    assert again.discard_stale() == []
+    assert again.discard_stale(-60) == [other.folder]
+    assert again.store.walk(one.folder)
+    assert again.uncommitted() == []
+    removed = again.stage(1)
+    again.flush(removed, manifest(1, removed.run, digest))
+    again.store.remove(removed.folder)
+    with pytest.raises(StorageError, match="removed before"):
+        again.commit(removed)
+    assert again.batches() == [0]
+
+
+def test_a_store_that_heeds_no_condition_is_refused_unless_its_one_writer_is_promised(s3: S3, tmp_path: Path) -> None:
+    s3.heeds = False
+    url = f"s3://{BUCKET}/{tmp_path.name}"
+    with pytest.raises(Refused, match="two runs at once") as refused:
+        ExportRoot(url).create(IDENTITY)
+    assert "--unsafe-single-writer" in str(refused.value.hint)
+    assert open_store(url).walk("") == []
+    promised = open_store(url, unsafe_single_writer=True)
+    assert ExportRoot(promised).create(IDENTITY).topic_ids == {"t": "id"}
+    assert not promised.create("_klog/export.json", b"other")
+    with pytest.raises(Refused, match="two runs at once"):
+        open_store(url).create("_klog/commits/0000000000.json", b"{}")
+
+
+def test_an_export_that_was_copied_to_where_it_cannot_go_on_is_read_and_not_written(s3: S3, tmp_path: Path) -> None:
+    url = f"s3://{BUCKET}/{tmp_path.name}"
+    root = ExportRoot(url)
+    root.store.create("_klog/export.json", IDENTITY.to_json())  # made on a file system, by renames
+    root.store.replace("data/batch=0000000000/_klog_manifest.json", manifest(0, "run", None).to_json())
+    assert root.batches() == [0]
+    staged = root.stage(1)
+    root.flush(staged, manifest(1, staged.run, root.manifest(0)[1]))
+    with pytest.raises(Refused, match="renaming"):
+        root.commit(staged)
+
+
+def test_what_is_wrong_with_a_store_is_said(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StorageError, match="no such bucket"):
+        open_store("s3://nowhere-to-be-found/x").create("a", b"")
+    with pytest.raises(StorageError, match="is not there"):
+        open_store(f"s3://{BUCKET}/x").open_input("missing")
+    with pytest.raises(UsageError, match="cannot go to ftp:"):
+        open_store("ftp://host/x")
+    monkeypatch.setitem(__import__("sys").modules, "obstore", None)
+    with pytest.raises(UsageError, match="obstore") as missing:
+        open_store(f"s3://{BUCKET}/x")
+    assert "klog[object-stores]" in str(missing.value.hint)
