@@ -1,0 +1,189 @@
+"""Messages that carry a schema's id, as typed columns, and those that cannot be decoded beside them.
+
+A value (or key) is byte 0, the schema's id (4 bytes, big-endian) and an Avro datum: the framing of today's serializers.
+What wrote it is looked up by the id, once a process; what it is read as is fixed by whoever plans, so that all tasks
+give the same columns.
+
+    typed         the message's columns without the decoded one, schema_id (int32) and record, the reader's type
+    undecodable   all the message's columns, schema_id (null without framing) and error (string): why
+
+The record is one column, a struct where the schema is a record: its fields may be named as the message's columns are,
+and a null record (a tombstone, whose schema_id is null) differs from a record of nulls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
+from klog.spark.avro_columns import Datums, Front, Ints, put_together
+from klog.spark.avro_plan import check_defaults, plan
+from klog.spark.avro_steps import Step
+from klog.spark.avro_types import arrow_type, parse
+
+FRAME_BYTES: Final = 5
+"""Magic 0 and the schema's id."""
+
+SchemaOf = Callable[[int], str]
+"""The text of a schema by its id, or SchemaNotFound. What else it raises ends the task: no message is at fault."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What is decoded, as what: plain values, which go to tasks as JSON.
+
+    ``column``: value or key. ``reader``: the text of the schema to read as. ``reader_id``: its id, -1 where it is a
+    file's. ``keep``: whether the bytes stay beside what they mean.
+    """
+
+    column: str
+    reader: str
+    reader_id: int = -1
+    keep: bool = False
+
+    @classmethod
+    def from_json(cls, known: dict[str, Any]) -> Decoding:
+        return cls(**known)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def typed_schema(self, columns: pa.Schema) -> pa.Schema:
+        """Of the typed rows of messages with these columns. InvalidSchema where the reader's schema has no columns."""
+        reader = parse(self.reader)
+        check_defaults(reader)
+        return self.with_record(columns, arrow_type(reader))
+
+    def with_record(self, columns: pa.Schema, record: pa.DataType) -> pa.Schema:
+        """Of typed rows whose record is of this type."""
+        kept = [field for field in columns if self.keep or field.name != self.column]
+        return pa.schema([*kept, ("schema_id", pa.int32()), ("record", record)])
+
+    def undecodable_schema(self, columns: pa.Schema) -> pa.Schema:
+        return pa.schema([*columns, ("schema_id", pa.int32()), ("error", pa.string())])
+
+
+class Decoder:
+    """Applies a Decoding to batches. Keeps the steps of each writer's schema; used by one thread."""
+
+    def __init__(self, decoding: Decoding, schema_of: SchemaOf) -> None:
+        self.decoding = decoding
+        self._schema_of = schema_of
+        self._reader = parse(decoding.reader)
+        self._type = arrow_type(self._reader)
+        self._steps: dict[int, Step | str] = {}
+
+    def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        """The typed rows, and the undecodable ones if there are any; each in the batch's order, together all."""
+        if not len(batch):
+            return self.decoding.with_record(batch.schema, self._type).empty_table().to_batches()[0], None
+        frames = _Frames.of(batch.column(self.decoding.column))
+        datums = Datums(frames.data, len(batch))
+        datums.give_up(np.flatnonzero(frames.present & ~frames.framed), "no framing: not byte 0 and a schema's id")
+        record = self._records(datums, frames)
+        typed_schema = self.decoding.with_record(batch.schema, self._type)
+        ids = pa.array(frames.ids, mask=~frames.framed)
+        known = {name: batch.column(name) for name in batch.schema.names}
+        rows = pa.RecordBatch.from_arrays(
+            [known[name] for name in typed_schema.names[:-2]] + [ids, record], schema=typed_schema
+        )
+        if not datums.failed.any():
+            return rows, None
+        bad = np.flatnonzero(datums.failed)
+        undecodable = pa.RecordBatch.from_arrays(
+            [column.take(pa.array(bad)) for column in [*batch.columns, ids]] + [datums.reasons(bad)],
+            schema=self.decoding.undecodable_schema(batch.schema),
+        )
+        return rows.filter(pa.array(~datums.failed)), undecodable
+
+    def _records(self, datums: Datums, frames: _Frames) -> pa.Array:
+        """What each row says, null where it says nothing; rows that cannot be decoded are given up."""
+        rows = len(frames.ids)
+        parts: list[pa.Array] = []
+        index = np.zeros(rows, np.int64)
+        nulls = np.ones(rows, np.bool_)
+        base = 0
+        for schema_id, where in frames.by_schema():
+            step = self._step(schema_id)
+            if isinstance(step, str):
+                datums.give_up(where, step)
+                continue
+            front = Front(datums, where, frames.starts[where], frames.ends[where])
+            found = step.read(front)
+            front.finish()
+            if len(where) == rows:
+                return found
+            parts.append(found)
+            index[where] = np.arange(base, base + len(where))
+            nulls[where] = False
+            base += len(where)
+        return put_together(parts, index, nulls if nulls.any() else None) if parts else pa.nulls(rows, self._type)
+
+    def _step(self, schema_id: int) -> Step | str:
+        """What reads the datums of this schema, or why they cannot be read."""
+        if (known := self._steps.get(schema_id)) is not None:
+            return known
+        found: Step | str
+        try:
+            found = plan(parse(self._schema_of(schema_id)), self._reader)
+        except SchemaNotFound:
+            found = f"nobody knows a schema with the id {schema_id}"
+        except InvalidSchema as error:
+            found = f"the schema {schema_id} cannot be used: {error}"
+        if len(self._steps) >= STEPS_MAX:
+            self._steps.clear()
+        self._steps[schema_id] = found
+        return found
+
+
+STEPS_MAX: Final = 10_000
+"""Ids that garbage names are remembered too, but not without end."""
+
+
+@dataclass
+class _Frames:
+    """Of each row: whether it has a value and a frame, its schema's id, where its datum lies in ``data``."""
+
+    data: NDArray[np.uint8]
+    present: NDArray[np.bool_]
+    framed: NDArray[np.bool_]
+    ids: NDArray[np.int32]
+    starts: Ints
+    ends: Ints
+
+    @classmethod
+    def of(cls, values: pa.Array) -> _Frames:
+        _, bounds_buffer, data_buffer = values.buffers()
+        bounds = np.frombuffer(bounds_buffer, np.int32, len(values) + 1, 4 * values.offset).astype(np.int64)
+        first = int(bounds[0])
+        data = np.frombuffer(data_buffer or b"", np.uint8)[first : int(bounds[-1])]
+        bounds -= first
+        starts, ends = bounds[:-1], bounds[1:]
+        present = np.ones(len(values), np.bool_)
+        if values.null_count:
+            present = values.is_valid().to_numpy(zero_copy_only=False)
+        framed = present & (ends - starts >= FRAME_BYTES)
+        heads = np.zeros((len(values), FRAME_BYTES), np.uint8)
+        if len(data):
+            heads = data.take(starts[:, None] + np.arange(FRAME_BYTES), mode="clip")
+        framed &= heads[:, 0] == 0
+        ids = np.ascontiguousarray(heads[:, 1:]).view(">i4")[:, 0].astype(np.int32)
+        return cls(data, present, framed, np.where(framed, ids, 0).astype(np.int32), starts + FRAME_BYTES, ends)
+
+    def by_schema(self) -> list[tuple[int, Ints]]:
+        """The rows of each schema."""
+        rows = np.flatnonzero(self.framed)
+        if not rows.size:
+            return []
+        ids = self.ids[rows]
+        if (ids == ids[0]).all():
+            return [(int(ids[0]), rows)]
+        order = np.argsort(ids, kind="stable")
+        cuts = np.flatnonzero(np.diff(ids[order])) + 1
+        return [(int(self.ids[part[0]]), part) for part in np.split(rows[order], cuts)]
