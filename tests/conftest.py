@@ -34,4 +34,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return SparkTogether(config, log)
 
 
-SPARK_MODULES = ("tests/spark/test_export_spark.py", "tests/spark/test_source.py")
+SPARK_MODULES = tuple(
+    f"tests/spark/test_{name}.py" for name in ("export_spark", "queries", "source", "spark_kafka", "sql")
+)

@@ -1,0 +1,116 @@
+"""Streaming queries and writes in Spark itself: every message once in what a query has written, whatever fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from klog.spark.options import SourceOptions
+from klog.spark.stream import KlogStreamReader
+from tests.spark.conftest import TopicOnBroker, make_messages
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+NewTopic = Callable[..., TopicOnBroker]
+
+
+def stream(spark: Any, topic: TopicOnBroker, **options: str) -> Any:
+    reader = spark.readStream.format("klog").option("kafka.bootstrap.servers", topic.bootstrap)
+    return reader.option("subscribe", topic.name).options(**options).load()
+
+
+def run(frame: Any, folder: Path, on_batch: Callable[[Any, int], None]) -> Any:
+    """All there is, then stop; the query, ended. A batch that raises fails it."""
+    query = (
+        frame.writeStream.foreachBatch(on_batch)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query
+
+
+def test_batches_of_a_limit_go_on_where_the_last_run_stopped(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(2)
+    offsets = topic.produce(make_messages(30), batch=7)
+    topic.produce(make_messages(10), 1)
+    frame = stream(spark, topic, startingOffsets="earliest", maxOffsetsPerTrigger="16", includeHeaders="true")
+    rows: list[tuple[int, Any]] = []
+
+    def keep(batch: Any, number: int) -> None:
+        rows.extend((number, row) for row in batch.select("partition", "offset", "value", "headers").collect())
+
+    query = run(frame, tmp_path, keep)
+    assert [sum(number == n for number, _ in rows) for n in range(3)] == [16, 16, 8]
+    assert sorted(row.offset for _, row in rows if row.partition == 0) == offsets
+    end = json.loads(query.lastProgress["sources"][0]["endOffset"])
+    assert end["offsets"][topic.name]["0"] == offsets[-1] + 1
+    rows.clear()
+    more = topic.produce(make_messages(5), 1)
+    run(frame, tmp_path, keep)
+    assert [(number, row.offset) for number, row in sorted(rows)] == [(3, at) for at in more]
+
+
+def test_a_first_batch_that_fails_loses_nothing(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    topic.produce(make_messages(5))
+    options = {"startingOffsets": "latest", "stateLocation": str(tmp_path / "state")}
+    given = {"bootstrap.servers": topic.bootstrap, "subscribe": topic.name, **options}
+    KlogStreamReader(SourceOptions.parse(given, streaming=True)).initialOffset()  # as Spark asks first of all
+    first = topic.produce(make_messages(4))
+    frame = stream(spark, topic, **options)
+    seen: list[tuple[int, int]] = []
+
+    def fail(batch: Any, number: int) -> None:
+        assert batch.count() == 4
+        raise RuntimeError("as the sink says")
+
+    with pytest.raises(PySparkException, match="as the sink says"):
+        run(frame, tmp_path, fail)
+    second = topic.produce(make_messages(3, 100))
+
+    def keep(batch: Any, number: int) -> None:
+        seen.extend((number, row.offset) for row in batch.select("offset").collect())
+
+    run(frame, tmp_path, keep)
+    assert sorted(seen) == [(0, at) for at in first] + [(1, at) for at in second]
+
+
+def test_one_topic_is_copied_to_another(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+    source, target = new_topic(2), new_topic(1)
+    source.produce(make_messages(25))
+    source.produce(make_messages(8, 100), 1)
+    frame = stream(spark, source, startingOffsets="earliest", maxOffsetsPerTrigger="20")
+    writer = frame.select("key", "value").writeStream.format("klog").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(tmp_path)).option("topic", target.name)
+    writer.option("kafka.bootstrap.servers", target.bootstrap).start().awaitTermination()
+    rows = spark.read.format("klog").option("kafka.bootstrap.servers", target.bootstrap)
+    found = rows.option("subscribe", target.name).load().selectExpr("CAST(value AS STRING) AS v").collect()
+    assert sorted(row.v for row in found) == sorted(f"value {i}" for i in [*range(25), *range(100, 108)])
+
+
+def test_what_cannot_be_written_is_refused(spark: Any, new_topic: NewTopic) -> None:
+    topic = new_topic()
+
+    def write(frame: Any, mode: str = "append") -> None:
+        writer = frame.write.format("klog").mode(mode).option("topic", topic.name)
+        writer.option("bootstrap.servers", topic.bootstrap).save()
+
+    with pytest.raises(PySparkException, match=r"no column .{0,2}value"):
+        write(spark.range(3))
+    with pytest.raises(PySparkException, match="appended"):
+        write(spark.range(3).selectExpr("CAST(id AS STRING) AS value"), "overwrite")
+
+
+def test_a_query_that_would_not_know_where_it_began_does_not_start(
+    spark: Any, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    with pytest.raises(PySparkException, match="stateLocation"):
+        run(stream(spark, topic), tmp_path, lambda batch, number: None)

@@ -1,0 +1,66 @@
+"""``format("klog")`` from SQL, and in a session in which nobody has registered anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from tests.spark.conftest import Message, TopicOnBroker, make_messages
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+NewTopic = Callable[..., TopicOnBroker]
+
+
+@pytest.fixture(scope="module")
+def plain(spark: Any) -> Any:
+    """Another session of the same JVM. What `start_session` has registered is known in its own session alone."""
+    session = spark.newSession()
+    with pytest.raises(Py4JJavaError, match="klog-files"):
+        session.read.format("klog-files").load()
+    return session
+
+
+def test_a_view(plain: Any, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    topic.produce([Message(b"k", b"%d" % i, (("h", b"x"),)) for i in range(10)])
+    topic.produce(make_messages(4), 1)
+    plain.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW clicks USING klog OPTIONS ("
+        f"`kafka.bootstrap.servers` '{topic.bootstrap}', SUBSCRIBE '{topic.name}', includeheaders 'true', "
+        f'STARTINGOFFSETS \'{{"{topic.name}": {{"1": -1}}}}\')'
+    )
+    asked = "SELECT partition, count(*), sum(CAST(CAST(value AS STRING) AS INT)), first(headers[0].key) FROM clicks"
+    assert [tuple(row) for row in plain.sql(f"{asked} GROUP BY partition").collect()] == [(0, 10, 45, "h")]
+
+
+def test_rows_are_inserted(plain: Any, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    plain.range(100).createOrReplaceTempView("numbers")
+    frame = plain.sql("SELECT CAST(id % 7 AS STRING) AS key, CAST(id AS STRING) AS value FROM numbers")
+    frame.write.format("klog").mode("append").option("bootstrap.servers", topic.bootstrap).option(
+        "topic", topic.name
+    ).save()
+    rows = plain.read.format("klog").option("bootstrap.servers", topic.bootstrap).option("subscribe", topic.name)
+    found = rows.load().selectExpr("CAST(key AS STRING)", "CAST(CAST(value AS STRING) AS INT) AS value").collect()
+    assert sorted((row.value, row.key) for row in found) == [(i, str(i % 7)) for i in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("subscribe 't', startingOfsets 'earliest'", "startingOffsets"),
+        ("subscribe 't', startingOffsets 'latest'", "would read nothing"),
+        ("subscribe 't', assign '{\"t\": [0]}'", "subscribe and assign|assign and subscribe"),
+        ("subscribe 't', columns 'colour'", "colour"),
+        ("subscribe 't', maxOffsetsPerTrigger '5'", "readStream"),
+    ],
+)
+def test_options_that_are_wrong_are_named(plain: Any, new_topic: NewTopic, options: str, said: str) -> None:
+    with pytest.raises(PySparkException, match=said):
+        plain.sql(f"CREATE OR REPLACE TEMPORARY VIEW wrong USING klog OPTIONS (bootstrap.servers 'h:1', {options})")
+        plain.sql("SELECT * FROM wrong").collect()

@@ -1,0 +1,91 @@
+"""What a task does before and while it reads: the worker is as the driver, and memory is bounded by batches."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from klog.errors import CorruptLog, SurroundingsError
+from klog.spark.options import SourceOptions
+from klog.spark.planning import Task, plan
+from klog.spark.tasks import TaskPartition, TaskReader, Versions, check_pyarrow, check_worker
+from tests.broker_fixture import ROOT
+from tests.spark.conftest import Message, TopicOnBroker, make_messages
+
+NewTopic = Callable[..., TopicOnBroker]
+
+
+def options(topic: TopicOnBroker, **more: str) -> SourceOptions:
+    return SourceOptions.parse({"bootstrap.servers": topic.bootstrap, "subscribe": topic.name, **more})
+
+
+def test_a_worker_with_other_versions_is_named(new_topic: NewTopic) -> None:
+    here = Versions.here()
+    check_worker(here)
+    with pytest.raises(SurroundingsError, match=rf"pyspark {here.pyspark} where the driver has 3\.5\.0"):
+        check_worker(here._replace(pyspark="3.5.0"))
+    topic = new_topic()
+    topic.produce(make_messages(1))
+    task = TaskPartition(0, plan(options(topic))[0])
+    task.versions = here._replace(klog="0", python="2.7")
+    with pytest.raises(SurroundingsError, match=r"klog \S+ where the driver has 0, python \S+ where .* 2\.7"):
+        next(TaskReader(options(topic)).read(task))
+
+
+def test_a_python_without_pyarrow_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SurroundingsError, match=f"needs pyarrow, which {sys.executable}"):
+        check_pyarrow()
+
+
+def test_a_short_read_is_an_error(new_topic: NewTopic) -> None:
+    topic = new_topic()
+    topic.produce(make_messages(10), batch=3)
+    (task,) = plan(options(topic))
+    assert task.messages == (10,)
+    for wrong in (9, 11):
+        with pytest.raises(CorruptLog, match=f"counts {wrong} messages, 10 were read"):
+            list(TaskReader(options(topic)).read(TaskPartition(0, Task(task.ranges, (wrong,)))))
+
+
+def test_batches_keep_to_their_bytes(new_topic: NewTopic) -> None:
+    topic = new_topic()
+    topic.produce([Message(None, bytes(1000)) for _ in range(500)], batch=10)
+    how = options(topic, batchBytes="30000")
+    (task,) = plan(how)
+    sizes = [batch.nbytes for batch in TaskReader(how).read(TaskPartition(0, task))]
+    assert len(sizes) > 15
+    assert max(sizes) < 40_000
+
+
+_READ_ALL = """
+import json, resource, sys
+from klog.spark.options import SourceOptions
+from klog.spark.planning import plan
+from klog.spark.tasks import TaskPartition, TaskReader
+
+options = SourceOptions.parse(json.loads(sys.argv[1]))
+(task,) = plan(options)
+value_bytes = early_kb = 0
+for batch in TaskReader(options).read(TaskPartition(0, task)):
+    value_bytes += batch["value"].nbytes
+    if value_bytes > 32e6 and not early_kb:
+        early_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([value_bytes, early_kb, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
+"""
+
+
+def test_memory_does_not_grow_with_the_range(new_topic: NewTopic) -> None:
+    topic = new_topic()
+    topic.produce([Message(None, bytes(50_000)) for _ in range(3_200)])
+    given = {"bootstrap.servers": topic.bootstrap, "subscribe": topic.name, "splitBytes": str(10**9)}
+    found = subprocess.run(
+        [sys.executable, "-c", _READ_ALL, json.dumps(given)], cwd=ROOT, check=True, capture_output=True, timeout=100
+    )
+    value_bytes, early_kb, end_kb = json.loads(found.stdout)
+    assert value_bytes >= 160_000_000
+    assert end_kb - early_kb < 40_000, "128 MB more were read"
