@@ -128,6 +128,8 @@ class Broker:
         self._lost_session = False
         self._knows_cluster = asyncio.Event()
         self.producer_ids = ProducerIds(self)
+        self._connected = asyncio.Event()
+        """There is a connection with ZooKeeper."""
         self._metrics: MetricsEndpoint | None = None
 
     # --- start ----------------------------------------------------------------------------------------------------
@@ -382,9 +384,18 @@ class Broker:
         if state is SessionState.SUSPENDED:
             log.warning(
                 "the connection to ZooKeeper %s is lost; serving on until the session ends", self.zookeeper.address
+    async def pause(self, seconds: float) -> None:
+        """Before what ZooKeeper did not answer is asked again: so long, and until there is a connection."""
+        await asyncio.sleep(seconds)
+        await self._connected.wait()
+
             )
         elif state is SessionState.EXPIRED:
             log.error(
+        if state is SessionState.CONNECTED:
+            self._connected.set()
+        else:
+            self._connected.clear()
                 "the ZooKeeper session has expired: nothing is appended until the broker has registered again; "
                 "what is committed is read on"
             )

@@ -95,7 +95,7 @@ class Office:
                 await self._look(None)
             except KlogError as error:
                 log.warning("it is not known who is controller: %s; trying again", error.message)
-                await asyncio.sleep(AGAIN_S)
+                await self._broker.pause(AGAIN_S)
             else:
                 return
 

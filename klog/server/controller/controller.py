@@ -195,7 +195,11 @@ class Controller:
                         return
                     log.warning("%d partitions are not settled: %s; trying again", len(names), error.message)
                     self.unsettle(names)
-                    await asyncio.sleep(AGAIN_S)
+                else:
+                    continue
+            await self._broker.pause(
+                AGAIN_S
+            )  # not under the lock: who asks for something meanwhile is to be told why not
 
     async def _settle(self, names: Iterable[TopicPartition]) -> None:
         """Bring these partitions to where they belong; under the lock. Raises KlogError where ZooKeeper does."""

@@ -73,7 +73,7 @@ class Handovers:
                 if not self._controller.active:
                     return
                 log.warning("what leaders ask to have led by others is not done yet: %s", error.message)
-                await asyncio.sleep(AGAIN_S)
+                await self._broker.pause(AGAIN_S)
                 self._asked.set()
 
     async def _grant(self, one: Handover) -> None:

@@ -388,7 +388,7 @@ class Reassigner:
                 if not self._controller.active:
                     return
                 log.warning("the queues of reassignments and elections could not be read: %s", error.message)
-                await asyncio.sleep(AGAIN_S)
+                await self._broker.pause(AGAIN_S)
                 self._queue_changed.set()
 
     async def _heed(self, read: Callable[..., Queue | None], take: Callable[[Queue], Awaitable[None]]) -> None:

@@ -142,7 +142,7 @@ class Coordinator:
                 break
             except KlogError as error:
                 log.warning("the groups of %d slots are not read yet: %s", len(slots), error.message)
-                await asyncio.sleep(AGAIN_S)
+                await self.broker.pause(AGAIN_S)
                 slots = slots & self.slots
                 if not slots:
                     return
