@@ -1,7 +1,8 @@
-"""Apache Kafka's jars, from its Maven artifacts, kept in a cache folder.
+"""Apache Kafka's jars and those of Spark's connector to it, from their Maven artifacts, kept in a cache folder.
 
 `klog` needs none of this: the jars are the peers of the bench and the reference servers and clients of the tests.
-The folder is ``$KLOG_BENCH_CACHE`` or ``~/.cache/klog-bench``; a version's jars lie in its ``kafka-<version>/lib``.
+The folder is ``$KLOG_BENCH_CACHE`` or ``~/.cache/klog-bench``; a version's jars lie in its ``kafka-<version>/lib``,
+the connector's in ``spark-kafka-<version>/lib``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,38 @@ POM = """\
 </project>
 """
 """One logging back end only: slf4j-simple, which writes to stderr and whose level is a Java property."""
+
+CONNECTOR_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>klog.bench</groupId><artifactId>spark-kafka-peer</artifactId><version>1</version>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</project>
+"""
+_ALONE = """\
+    <dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>"""
+
+CONNECTOR_VERSION = "4.2.0"
+CONNECTOR = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", CONNECTOR_VERSION),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    ("org.apache.kafka", "kafka-clients", "3.9.2"),
+    ("org.apache.commons", "commons-pool2", "2.13.1"),
+)
+"""Each by itself: Scala, compression and logging come with Spark. There is no 4.3.0 of the connector, and of its own
+companion for delegation tokens, which nothing here uses, no 4.2.0 that can be fetched."""
+
+HDFS = (
+    ("org.apache.hadoop", "hadoop-client-minicluster", "3.5.0"),
+    ("org.junit.jupiter", "junit-jupiter-api", "5.11.4"),
+    ("org.junit.platform", "junit-platform-commons", "1.11.4"),
+    ("org.opentest4j", "opentest4j", "1.3.0"),
+)
+"""A name node and data nodes in one JVM, of the Hadoop whose client comes with pyspark 4.3."""
 
 MAVEN_TIMEOUT_S = 600
 
@@ -97,18 +130,36 @@ def java_tools(name: str, cache: Path | None = None) -> JavaTools:
     home = (cache or cache_folder()) / f"kafka-{version}"
     lib = home / "lib"
     if not lib.is_dir():
-        _fetch(version, home)
+        _fetch(f"kafka {version}", POM.format(version=version), home)
     return JavaTools(version, lib)
 
 
-def _fetch(version: str, home: Path) -> None:
+def connector_jars(cache: Path | None = None) -> list[Path]:
+    """The jars of Spark's own Kafka connector (10 MB), fetched on the first call; PeerMissing as `java_tools`."""
+    home = (cache or cache_folder()) / f"spark-kafka-{CONNECTOR_VERSION}"
+    if not (home / "lib").is_dir():
+        dependencies = "\n".join(_ALONE.format(*artifact) for artifact in CONNECTOR)
+        _fetch(f"Spark's Kafka connector {CONNECTOR_VERSION}", CONNECTOR_POM.format(dependencies=dependencies), home)
+    return sorted((home / "lib").glob("*.jar"))
+
+
+def hdfs_jars(cache: Path | None = None) -> list[Path]:
+    """Hadoop's servers for tests (56 MB), beside pyspark's jars; fetched and missing as `connector_jars`."""
+    home = (cache or cache_folder()) / f"hdfs-{HDFS[0][2]}"
+    if not (home / "lib").is_dir():
+        dependencies = "\n".join(_ALONE.format(*artifact) for artifact in HDFS)
+        _fetch(f"HDFS {HDFS[0][2]}", CONNECTOR_POM.format(dependencies=dependencies), home)
+    return sorted((home / "lib").glob("*.jar"))
+
+
+def _fetch(what: str, project: str, home: Path) -> None:
     """Copies into a folder beside the final one and renames it, so that a cut-off fetch leaves no half a class path."""
     if shutil.which("mvn") is None:
-        raise PeerMissing(f"kafka {version}: its jars are not in {home} and there is no mvn to fetch them")
+        raise PeerMissing(f"{what}: its jars are not in {home} and there is no mvn to fetch them")
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home, prefix="fetch-") as work:
         pom = Path(work, "pom.xml")
-        pom.write_text(POM.format(version=version))
+        pom.write_text(project)
         command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={work}/lib"]
         try:
             done = subprocess.run(
@@ -119,10 +170,10 @@ def _fetch(version: str, home: Path) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise PeerMissing(f"kafka {version}: mvn did not end within {MAVEN_TIMEOUT_S} s") from None
+            raise PeerMissing(f"{what}: mvn did not end within {MAVEN_TIMEOUT_S} s") from None
         if done.returncode != 0:
             reason = (done.stdout + done.stderr).strip().splitlines()
-            raise PeerMissing(f"kafka {version}: mvn failed: {reason[0] if reason else 'no output'}")
+            raise PeerMissing(f"{what}: mvn failed: {reason[0] if reason else 'no output'}")
         try:
             Path(work, "lib").rename(home / "lib")
         except OSError:

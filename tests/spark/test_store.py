@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import http.client
 import io
+import json
+import os
 import pickle
+import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
+from bench.maven import PeerMissing, hdfs_jars
 from klog.errors import Refused, StorageError, UsageError
 from klog.names import TopicPartition
 from klog.ops.export.manifest import ExportedFile, ExportedPartition, ExportIdentity, Manifest
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.store import LocalStore, Store, open_store
+from klog.spark import hadoop
+from tests.spark.killed_export import JVM_QUICK_START
 
 BUCKET = "exports"
 PARTITION = TopicPartition("t", 0)
@@ -80,12 +89,55 @@ def s3(server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
     server.heeds, server.loses_answers = True, False
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "s3", "viewfs", "hdfs"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    if request.param == "local":
+    return open_as(request.param, request, tmp_path)
+
+
+def open_as(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """A store of its own for the test."""
+    if kind == "local":
         return LocalStore(tmp_path / "root")
-    request.getfixturevalue("s3")
-    return open_store(f"s3://{BUCKET}/{tmp_path.name}")
+    if kind == "s3":
+        request.getfixturevalue("s3")
+        return open_store(f"s3://{BUCKET}/{tmp_path.name}")
+    if kind == "viewfs":
+        hadoop.use_settings({"spark.hadoop.fs.viewfs.mounttable.klog.link./mounted": f"file://{tmp_path}"})
+        return hadoop.open_hadoop("viewfs://klog/mounted/root")
+    return hadoop.open_hadoop(f"{request.getfixturevalue('hdfs')}/{tmp_path.name}")
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of Hadoop's own small cluster: a name node and a data node in a JVM."""
+    if not os.environ.get("KLOG_TEST_HDFS"):
+        pytest.skip("56 MB of Hadoop's servers are fetched, and take half a minute: KLOG_TEST_HDFS=1 runs them")
+    try:
+        jars = hdfs_jars()
+    except PeerMissing as reason:
+        pytest.skip(str(reason))
+    folder = tmp_path_factory.mktemp("hdfs")
+    details = folder / "details.json"
+    class_path = ":".join([*map(str, jars), f"{Path(pyspark.__file__).parent}/jars/*"])
+    cluster = ["org.apache.hadoop.test.MiniDFSClusterManager", "-format", "-datanodes", "1", "-nnport", "0"]
+    cluster += ["-writeDetails", str(details)]
+    with ExitStack() as stack:
+        process = stack.enter_context(
+            subprocess.Popen(
+                ["java", *JVM_QUICK_START.split(), f"-Dtest.build.data={folder}", "-cp", class_path, *cluster],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+        stack.callback(process.kill)
+        deadline = time.monotonic() + 90
+        while not (details.exists() and details.read_text().endswith("}")):
+            assert process.poll() is None, "the name node does not start"
+            assert time.monotonic() < deadline, "the name node does not answer"
+            time.sleep(0.1)
+        yield f"hdfs://127.0.0.1:{json.loads(details.read_text())['namenode_port']}"
 
 
 def test_files_are_kept_listed_and_removed(store: Store) -> None:
@@ -129,11 +181,16 @@ def test_a_large_file_is_read_from_anywhere(store: Store) -> None:
         assert pq.read_table(file).equals(table)
 
 
-def test_of_many_creations_exactly_one_wins_and_nothing_is_replaced(store: Store) -> None:
+@pytest.mark.parametrize("kind", ["local", "s3", "hdfs"])
+def test_of_many_creations_exactly_one_wins_and_nothing_is_replaced(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    store = open_as(kind, request, tmp_path)
     assert store.create("c/first", b"one")
     assert not store.create("c/first", b"two")
     assert store.read("c/first") == b"one"
-    for round_ in range(40):
+    rounds = 8 if kind == "hdfs" else 40
+    for round_ in range(rounds):
         gate = threading.Barrier(2)
         won: list[bytes] = []
 
@@ -149,7 +206,42 @@ def test_of_many_creations_exactly_one_wins_and_nothing_is_replaced(store: Store
         for thread in threads:
             thread.join()
         assert [store.read(path)] == won
-    assert sorted(store.names("c")) == sorted(["first", *map(str, range(40))])  # and no probe, no temporary file
+    assert sorted(store.names("c")) == sorted(["first", *map(str, range(rounds))])  # and no probe, no temporary file
+
+
+def test_of_many_renames_of_a_folder_in_hdfs_exactly_one_wins(hdfs: str, tmp_path: Path) -> None:
+    store = hadoop.open_hadoop(f"{hdfs}/{tmp_path.name}")
+    won = []
+    for round_ in range(20):
+        for run in ("a", "b"):
+            store.replace(f"_staging/{round_}-{run}/part-0", run.encode())
+        gate = threading.Barrier(2)
+
+        def attempt(run: str, round_: int = round_, gate: threading.Barrier = gate) -> None:
+            gate.wait()
+            if store.rename(f"_staging/{round_}-{run}", f"data/batch={round_}"):
+                won.append((round_, run))
+
+        threads = [threading.Thread(target=attempt, args=(run,)) for run in ("a", "b")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [round_ for round_, _ in won] == list(range(20))
+    assert [(round_, store.read(f"data/batch={round_}/part-0")) for round_, _ in won] == [
+        (round_, run.encode()) for round_, run in won
+    ]
+    assert [file.path for file in store.walk("data/batch=0")] == ["data/batch=0/part-0"]  # nothing was merged into it
+    assert len(store.names("_staging")) == 20
+
+
+def test_a_hadoop_file_system_that_promises_no_rename_is_refused_with_words(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="two runs at once") as refused:
+        hadoop.open_hadoop("wasb://c@a/x")
+    assert "--unsafe-single-writer" in str(refused.value.hint)
+    with pytest.raises(UsageError, match="abfs") as missing:
+        hadoop.open_hadoop("abfs://c@a.dfs.core.windows.net/x")
+    assert "hadoop-azure" in str(missing.value.hint)
 
 
 def test_a_creation_whose_answer_was_lost_is_ours(s3: S3, tmp_path: Path) -> None:

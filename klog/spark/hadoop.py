@@ -1,0 +1,335 @@
+"""Exports in Hadoop's file systems, through a JVM: HDFS and those beside it whose rename is atomic.
+
+Strategy: `FileContext.rename` without the option to overwrite is one operation of the name node and fails where the
+target is, also for folders; that is the commit. A new small file is written under another name and given its own the
+same way, so it is there whole or not at all. ``FileSystem.rename`` is never used (it moves *into* a folder that is
+there), and the local file system's own are not safe in Hadoop at all: paths of this machine do not come here.
+
+The JVM is the session's, where this process has one, else a small one with Spark's jars and no Spark, so that looking
+at an export starts in a second. ``HADOOP_CONF_DIR`` is read, and settings ``spark.hadoop.*`` count as they do in Spark.
+
+Limits: bytes pass to Python through a socket as text, some 50 MB/s, so tasks do not write by this; Spark does. A closed
+file is in the memory of all its data nodes, and on their disks with ``dfs.datanode.synconclose``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from klog.errors import JavaMissing, Refused, StorageError, UsageError
+from klog.ops.export.store import Store, StoredFile, add_opener, scheme_of
+
+ATOMIC = ("abfs", "abfss", "hdfs", "swebhdfs", "viewfs", "webhdfs")
+"""Whose rename is one step. Of viewfs, where what is mounted has such a rename."""
+
+OTHERS = ("har", "o3fs", "ofs", "wasb", "wasbs", "oss", "obs", "cosn")
+"""Known to Hadoop, and nothing is known of their rename."""
+
+WRITE_BYTES = 4 << 20
+READ_BYTES = 1 << 20
+
+_settings: dict[str, str] = {}
+
+
+def use_settings(settings: Mapping[str, str]) -> None:
+    """``spark.hadoop.*`` of these hold for stores opened from now on, in this process."""
+    prefix = "spark.hadoop."
+    _settings.update({name.removeprefix(prefix): text for name, text in settings.items() if name.startswith(prefix)})
+
+
+def open_hadoop(url: str, unsafe_single_writer: bool = False) -> Store:
+    """Refused where the file system's rename is not known to be atomic, unless its single writer was promised."""
+    scheme = scheme_of(url)
+    if scheme not in ATOMIC and not unsafe_single_writer:
+        raise Refused(
+            f"{url}: whether {scheme}: renames folders in one step is not known, so two runs at once might both commit",
+            hint=f"use one of {', '.join(ATOMIC)}; or, where nothing else ever exports to this root, say so: "
+            "--unsafe-single-writer",
+        )
+    return HadoopStore(url, dict(_settings), atomic=scheme in ATOMIC)
+
+
+def announce() -> None:
+    """From now on `klog.ops.export.store.open_store` knows these schemes."""
+    add_opener((*ATOMIC, *OTHERS), open_hadoop)
+
+
+class HadoopStore:
+    """A folder of a Hadoop file system. Thread-safe."""
+
+    opens_anywhere = False
+
+    def __init__(self, url: str, settings: dict[str, str], atomic: bool = True) -> None:
+        """UsageError where the URL is wrong, or the class of its file system is not there; JavaMissing."""
+        self._url = url.rstrip("/")
+        self._atomic = atomic
+        self._settings = settings
+        self._jvm, self._conf = _java()
+        for name, value in settings.items():
+            self._conf.set(name, value)
+        self._fs_package = self._jvm.org.apache.hadoop.fs
+        try:
+            with self._translating("open", ""):
+                root = self._fs_package.Path(self._url)
+                self._files = root.getFileSystem(self._conf)
+                self._context = self._fs_package.FileContext.getFileContext(root.toUri(), self._conf)
+        except StorageError as error:
+            raise UsageError(error.message, hint=_HINTS.get(scheme_of(url))) from None
+
+    def __reduce__(self) -> tuple[type[HadoopStore], tuple[str, dict[str, str], bool]]:
+        return HadoopStore, (self._url, self._settings, self._atomic)
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def commits_by_rename(self) -> bool:
+        return self._atomic
+
+    def location(self, path: str) -> str:
+        return f"{self._url}/{path}" if path else self._url
+
+    def _path(self, path: str) -> Any:
+        return self._fs_package.Path(self.location(path))
+
+    def read(self, path: str) -> bytes | None:
+        data = None
+        with self._translating("read", path, missing_ok=True):
+            stream = self._files.open(self._path(path))
+            try:
+                data = bytes(stream.readAllBytes())
+            finally:
+                stream.close()
+        return data
+
+    def create(self, path: str, data: bytes) -> bool:
+        temporary = f"{path.rpartition('/')[0]}/.{uuid.uuid4()}".lstrip("/")
+        self._write(temporary, data)
+        try:
+            if self.rename(temporary, path):
+                return True
+            return self.read(path) == data  # the name node's answer to a first attempt may have been lost
+        finally:
+            self.remove(temporary)
+
+    def _write(self, path: str, data: bytes) -> None:
+        with self._translating("write", path):
+            stream = self._files.create(self._path(path), True)
+            try:
+                stream.write(data)
+                stream.hsync()
+            finally:
+                stream.close()
+
+    def replace(self, path: str, data: bytes) -> None:
+        temporary = f"{path.rpartition('/')[0]}/.{uuid.uuid4()}".lstrip("/")
+        self._write(temporary, data)
+        with self._translating("replace", path):
+            self._rename(temporary, path, "OVERWRITE")
+
+    def names(self, folder: str) -> list[str]:
+        found: list[str] = []
+        with self._translating("list", folder, missing_ok=True):
+            path = self._path(folder)
+            if self._files.getFileStatus(path).isFile():
+                raise Refused(f"{self.location(folder)} is a file", hint="name a folder that is not there yet")
+            found = [status.getPath().getName() for status in self._files.listStatus(path)]
+        return sorted(found)
+
+    def walk(self, folder: str) -> list[StoredFile]:
+        found = []
+        with self._translating("list", folder, missing_ok=True):
+            root = self._path("").toUri().getPath().rstrip("/")
+            files = self._files.listFiles(self._path(folder), True)
+            while files.hasNext():
+                status = files.next()
+                path = status.getPath().toUri().getPath().removeprefix(f"{root}/")
+                found.append(StoredFile(path, status.getLen(), status.getModificationTime() / 1000))
+        return sorted(found)
+
+    def touched_s(self, folder: str) -> float:
+        latest = max((file.modified_s for file in self.walk(folder)), default=0.0)
+        with self._translating("look at", folder, missing_ok=True):
+            latest = max(latest, self._files.getFileStatus(self._path(folder)).getModificationTime() / 1000)
+        return latest or time.time()
+
+    def remove(self, path: str) -> None:
+        with self._translating("remove", path):
+            self._files.delete(self._path(path), True)
+
+    def make_folder(self, path: str) -> None:
+        with self._translating("make", path):
+            self._files.mkdirs(self._path(path))
+
+    def open_input(self, path: str) -> BinaryIO:
+        with self._translating("open", path):
+            size = self._files.getFileStatus(self._path(path)).getLen()
+            stream = self._files.open(self._path(path))
+        return io.BufferedReader(_Input(self, path, stream, size), READ_BYTES)
+
+    def open_output(self, path: str) -> BinaryIO:
+        with self._translating("make", path):
+            stream = self._files.create(self._path(path), False)
+        return cast(BinaryIO, io.BufferedWriter(_Output(self, path, stream), WRITE_BYTES))
+
+    def sync(self, folder: str) -> None:
+        """Nothing: what was closed is on as many machines as the file system keeps it on."""
+
+    def rename(self, source: str, target: str) -> bool:
+        outcome = []
+        with self._translating("make", target, exists_ok=True):
+            self._files.mkdirs(self._path(target.rpartition("/")[0]))
+            self._rename(source, target, "NONE")
+            outcome.append(True)
+        return bool(outcome)
+
+    def _rename(self, source: str, target: str, option: str) -> None:
+        kind = getattr(self._fs_package, "Options$Rename")
+        options = self._jvm.java.lang.reflect.Array.newInstance(
+            self._jvm.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename"), 1
+        )
+        options[0] = getattr(kind, option)
+        self._context.rename(self._path(source), self._path(target), options)
+
+    @contextmanager
+    def _translating(self, act: str, path: str, *, missing_ok: bool = False, exists_ok: bool = False) -> Iterator[None]:
+        """Java's exceptions as StorageError; a file that is not there, or is there, may leave the block quietly."""
+        from py4j.protocol import Py4JError, Py4JJavaError
+
+        try:
+            yield
+        except Py4JJavaError as error:
+            name = error.java_exception.getClass().getSimpleName()
+            if (missing_ok and name == "FileNotFoundException") or (exists_ok and name == "FileAlreadyExistsException"):
+                return
+            said = str(error.java_exception.getMessage()).splitlines()[0]
+            raise StorageError(f"cannot {act} {self.location(path)}: {name}: {said}") from error
+        except Py4JError as error:
+            raise StorageError(f"cannot {act} {self.location(path)}: {error}") from error
+
+    def translated(self, act: str, path: str) -> Any:
+        """The same, for the files that this store has opened."""
+        return self._translating(act, path)
+
+
+class _Input(io.RawIOBase):
+    """A Hadoop stream as a file to read."""
+
+    def __init__(self, store: HadoopStore, path: str, stream: Any, size: int) -> None:
+        self._store = store
+        self._path = path
+        self._stream = stream
+        self._size = size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        with self._store.translated("read", self._path):
+            at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._size}[whence]
+            self._stream.seek(at)
+        return at
+
+    def tell(self) -> int:
+        return int(self._stream.getPos())
+
+    def readinto(self, buffer: Any) -> int:
+        with self._store.translated("read", self._path):
+            data = self._stream.readNBytes(min(len(buffer), WRITE_BYTES))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+
+class _Output(io.RawIOBase):
+    """A Hadoop stream as a file to write."""
+
+    def __init__(self, store: HadoopStore, path: str, stream: Any) -> None:
+        self._store = store
+        self._path = path
+        self._stream = stream
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with self._store.translated("write", self._path):
+            self._stream.write(bytes(data))
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            with self._store.translated("write", self._path):
+                self._stream.close()
+        super().close()
+
+
+_HINTS = {
+    "abfs": "its classes do not come with Spark: --conf spark.jars.packages=org.apache.hadoop:hadoop-azure:3.5.0",
+    "abfss": "its classes do not come with Spark: --conf spark.jars.packages=org.apache.hadoop:hadoop-azure:3.5.0",
+    "hdfs": "name the name node (hdfs://host:8020/path), or set HADOOP_CONF_DIR",
+    "viewfs": "the mount table comes from HADOOP_CONF_DIR, or --conf spark.hadoop.fs.viewfs.mounttable...",
+}
+
+
+# --- The JVM ---
+
+_lock = threading.Lock()
+_gateway: Any = None
+
+
+def _java() -> tuple[Any, Any]:
+    """(a JVM's view, a Hadoop configuration of its own)."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is not None:
+        return context._jvm, context._jvm.org.apache.hadoop.conf.Configuration(context._jsc.hadoopConfiguration())
+    global _gateway
+    with _lock:
+        if _gateway is None:
+            _gateway = _launch()
+            atexit.register(_gateway.shutdown)
+        jvm = _gateway.jvm
+    return jvm, jvm.org.apache.hadoop.conf.Configuration()
+
+
+def _launch() -> Any:
+    """A JVM with Spark's jars, which ends with this process."""
+    import pyspark
+    from py4j.java_gateway import JavaGateway
+
+    from klog.spark.session import JVM_FLAGS
+
+    jars = Path(pyspark.__file__).parent / "jars"
+    settings = [folder for folder in (os.environ.get("HADOOP_CONF_DIR"),) if folder]
+    try:
+        return JavaGateway.launch_gateway(
+            jarpath=str(next(jars.glob("py4j-*.jar"))),
+            classpath=os.pathsep.join([*settings, f"{jars}/*"]),
+            javaopts=[*JVM_FLAGS.split(), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+            die_on_exit=True,
+            enable_auth=True,
+        )
+    except (OSError, StopIteration, ValueError) as error:
+        raise JavaMissing(
+            f"Java does not start: {error}",
+            hint="Hadoop's file systems need Java 17 or later; Debian, Ubuntu: apt install openjdk-17-jre-headless",
+        ) from None
