@@ -89,12 +89,12 @@ class LineWriter:
             key, value, headers = message.key(), message.value(), self._headers(message)
             place = message.topic(), message.partition()
             timestamp_ms = timestamp_of(message)
-            key_text, key_encoding = ("null", "null") if key is None else _json(key)
-            text, encoding = ("null", "null") if value is None else _json(value)
+            key_text, key_encoding = ("null", "null") if key is None else json_of(key)
+            text, encoding = ("null", "null") if value is None else json_of(value)
             lines.append(
                 f"{heads.get(place) or self._head(*place)}{message.offset()},"
                 f'"timestamp":{times.get(timestamp_ms) or self._time(timestamp_ms)},'
-                f'"key":{key_text},"value":{text},"headers":{_json_headers(headers) if headers else "[]"},'
+                f'"key":{key_text},"value":{text},"headers":{json_of_headers(headers) if headers else "[]"},'
                 f'"key_encoding":{key_encoding},"value_encoding":{encoding}}}'
             )
         lines.append("")
@@ -149,7 +149,7 @@ def timestamp_of(message: Any) -> int | None:
     return timestamp_ms if kind and timestamp_ms >= 0 else None
 
 
-def _json(content: bytes) -> tuple[str, str]:
+def json_of(content: bytes) -> tuple[str, str]:
     """Text and encoding of what is not null, as JSON."""
     try:
         return encode_basestring(content.decode()), '"utf-8"'
@@ -157,10 +157,10 @@ def _json(content: bytes) -> tuple[str, str]:
         return f'"{b64encode(content).decode()}"', '"base64"'
 
 
-def _json_headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
+def json_of_headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
     rows = []
     for name, content in headers:
-        text, encoding = ("null", "null") if content is None else _json(content)
+        text, encoding = ("null", "null") if content is None else json_of(content)
         rows.append(f'{{"key":{encode_basestring(name)},"value":{text},"encoding":{encoding}}}')
     return f"[{','.join(rows)}]"
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from klog import errors
-from klog.client.raw_fetch import Range
-from klog.errors import KlogError, StorageError
+from klog.errors import KlogError, StorageError, UsageError
 from klog.ops.export import run as export_run
 from klog.ops.export.root import STAGING_TTL_S
 from klog.ops.export.rows import ExportedRange
-from klog.ops.export.store import Store
+from klog.ops.export.writing import WriteJob, Writer, Written
 
 _KLOG_ERROR = re.compile(r"klog\.errors\.(\w+): (.*)")
 
@@ -24,23 +25,35 @@ def run_export(
     root: str,
     *,
     from_range: str | None = None,
+    format: str | None = None,
+    partition_by: str | None = None,
+    decode: dict[str, Any] | None = None,
+    max_file_bytes: int | None = None,
     max_messages: int | None = None,
     dry_run: bool = False,
     allow_gaps: bool = False,
     master: str | None = None,
+    writer: str = "direct",
     staging_ttl_s: float = STAGING_TTL_S,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> list[ExportedRange]:
     """Export what is new of ``topics`` to ``root``; the rows, none where nothing is new. Blocks.
 
-    Arguments and errors as `klog.ops.export.run.run`; ``master`` is Spark's, this machine's cores if None.
+    Arguments and errors as `klog.ops.export.run.run`; ``master`` is Spark's, this machine's cores if None; ``writer``
+    one of WRITERS.
     """
+    if writer not in WRITERS:
+        raise UsageError(f"--writer {writer}: there are {', '.join(WRITERS)}")
     return export_run.run(
         bootstrap,
         topics,
         root,
-        SparkWriter(master),
+        WRITERS[writer](master),
         from_range=from_range,
+        format=format,
+        partition_by=partition_by,
+        decode=decode,
+        max_file_bytes=max_file_bytes,
         max_messages=max_messages,
         dry_run=dry_run,
         fail_on_data_loss=not allow_gaps,
@@ -49,8 +62,8 @@ def run_export(
     )
 
 
-class SparkWriter:
-    """Writes ranges as Parquet by a Spark job. The session is started at the first write and left running."""
+class DirectWriter:
+    """A Spark job whose tasks write the files. The session is started at the first write and left running."""
 
     def __init__(self, master: str | None = None) -> None:
         self._master = master
@@ -63,31 +76,81 @@ class SparkWriter:
 
         return f"spark {pyspark.__version__}, pyarrow {pyarrow.__version__}"
 
-    def write(self, bootstrap: str, ranges: Sequence[Range], store: Store, folder: str) -> None:
-        """Exactly the messages of ``ranges`` as Parquet files in ``folder`` of the store.
+    def write(self, job: WriteJob) -> Written:
+        """Raises what a task raised, in klog's words, or StorageError with Spark's."""
+        from klog.spark.files import KlogFiles, options_of, together
 
-        Raises what a task raised, in klog's words, or StorageError with Spark's.
-        """
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        from klog.spark.session import start_session
-
-        self._session = self._session or start_session(self._master)
-        options = {
-            "bootstrap.servers": bootstrap,
-            "ranges": json.dumps(ranges),
-            "includeHeaders": "true",
-            "folder": store.location(folder),
-        }
+        self._session = self._session or _session(self._master)
+        self._session.dataSource.register(KlogFiles)
+        target = replace(job, folder=job.attempts) if job.attempts else job
         try:
-            rows = self._session.read.format("klog-parquet-files").options(**options).load().collect()
-        except (PySparkException, Py4JError) as error:
-            raise _translated(str(error)) from error
-        written = {row.file for row in rows}
-        for name in store.names(folder):
-            if name not in written:
-                store.remove(f"{folder}/{name}")  # of an attempt that failed and was made again
+            reader = self._session.read.format(KlogFiles.name()).options(**options_of(target))
+            with _translating():
+                rows = reader.load().collect()
+            if job.attempts:
+                # From here on an attempt that another was quicker than writes to a folder that has another name.
+                job.store.remove(job.folder)
+                job.store.make_folder(job.attempts)  # where there is not one message, no task has
+                job.store.rename(job.attempts, job.folder)
+        finally:
+            if job.attempts:
+                job.store.remove(job.attempts)
+        files, written = together([json.loads(row.done) for row in rows])
+        for stored in job.store.walk(job.folder):
+            if stored.path.removeprefix(f"{job.folder}/") not in files:
+                job.store.remove(stored.path)
+        return written
+
+
+class SparkWriter:
+    """A Spark job that reads ``format("klog")`` and writes by Spark's own formats: to wherever Spark can write."""
+
+    def __init__(self, master: str | None = None) -> None:
+        self._master = master
+        self._session: Any = None
+
+    @property
+    def engine(self) -> str:
+        import pyspark
+
+        return f"spark {pyspark.__version__}"
+
+    def write(self, job: WriteJob) -> Written:
+        """As `DirectWriter.write`."""
+        from klog.spark.files import source_options
+        from klog.spark.frames import write_frame
+
+        if job.decode is not None:
+            raise UsageError("Spark's own writers cannot decode", hint="--writer direct")
+        self._session = self._session or _session(self._master)
+        with _translating():
+            frame = self._session.read.format("klog").options(**source_options(job)).load()
+            write_frame(frame, job)
+        for stored in job.store.walk(job.folder):
+            if stored.path.rpartition("/")[2].startswith(("_", ".")):
+                job.store.remove(stored.path)  # Spark's marks and sums
+        return Written()
+
+
+WRITERS: dict[str, Callable[[str | None], Writer]] = {"direct": DirectWriter, "spark": SparkWriter}
+"""By the names of ``--writer``."""
+
+
+def _session(master: str | None) -> Any:
+    from klog.spark.session import start_session
+
+    return start_session(master)
+
+
+@contextmanager
+def _translating() -> Iterator[None]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise _translated(str(error)) from error
 
 
 def _translated(text: str) -> KlogError:

@@ -1,8 +1,11 @@
-"""The Spark session that klog starts when nobody else has one.
+"""The Spark session that klog starts when nobody else has one: on this machine, a cluster's, or a Connect server's.
 
 Strategy: Spark is told to be quiet, to listen on this machine alone and to find klog wherever this process found it.
 What the JVM prints all the same (greetings, warnings about the host's name) goes to a file in the session's scratch
 folder, which is shown when Spark does not start and removed when this process ends.
+
+On a cluster this process is the driver, the machines get klog as a zip, and whether they can run it is found out before
+anything is written (`klog.spark.workers`). Under spark-submit, Spark has been told everything already.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klog.errors import JavaMissing
+from klog.errors import CannotConnect, JavaMissing, KlogError, UsageError
 
 MASTER = "local[*,4]"
 """All cores of this machine; a task may fail three times (Spark's own default for local masters is never)."""
@@ -38,44 +42,98 @@ appender.stderr.layout.pattern = %d %p %c: %m%n
 """
 
 
+@dataclass(frozen=True)
+class Where:
+    """Where Spark is to run, as a command's options say it."""
+
+    master: str | None = None
+    """Spark's; None: this machine's cores, or what spark-submit was told."""
+    remote: str | None = None
+    """A Connect server, ``sc://host:port``, instead of a master."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """``spark.*``, over klog's own."""
+
+    def session(self) -> Any:
+        """The running session, or a new one, that knows ``format("klog")``. Errors of `start_session`, and of
+        `klog.spark.connect.connect_session`; UsageError where both a master and a server are named."""
+        if self.remote is None:
+            return start_session(self.master, dict(self.settings))
+        if self.master is not None:
+            raise UsageError("--master and --remote exclude each other", hint="a Connect server has its own master")
+        from klog.spark.connect import connect_session
+
+        return connect_session(self.remote, self.settings)
+
+
 def start_session(master: str | None = None, settings: dict[str, str] | None = None) -> Any:
     """The running session, or a new one, that knows ``format("klog")``.
 
-    ``settings`` go over klog's own. JavaMissing, with what Java or Spark said, where the JVM does not start.
+    ``settings`` go over klog's own. JavaMissing, with what Java or Spark said, where the JVM does not start; where the
+    master is a cluster's, CannotConnect where it gives no executor, SurroundingsError where one cannot run klog.
     """
     from pyspark.sql import SparkSession
 
-    from klog.spark.parquet import ParquetFiles
     from klog.spark.source import KlogDataSource
 
     session = SparkSession.getActiveSession() or _new_session(master, settings or {})
     session.dataSource.register(KlogDataSource)
-    session.dataSource.register(ParquetFiles)
     return session
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit has started this process."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _new_session(master: str | None, settings: dict[str, str]) -> Any:
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    _prepare_environment()
+    submitted = is_submitted() and master is None
+    local = not submitted and (master or MASTER).startswith("local")
+    _prepare_environment(settings, local=local)
     scratch = Path(tempfile.mkdtemp(prefix="klog-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    builder = SparkSession.builder.appName("klog").master(master or MASTER)
-    for name, value in {**_settings(scratch), **settings}.items():
+    builder = SparkSession.builder.appName("klog")
+    if not submitted:
+        builder = builder.master(master or MASTER)
+    for name, value in {**_settings(scratch, local=local, submitted=submitted), **settings}.items():
         builder = builder.config(name, value)
     log = scratch / "spark.log"
     try:
-        with _stderr_to(log):  # the JVM keeps it for its whole life
+        with nullcontext() if submitted else _stderr_to(log):  # the JVM keeps it for its whole life
             session = builder.getOrCreate()
             session.sparkContext.setLogLevel(LOG_LEVEL)
-    except (PySparkException, OSError) as error:
-        said = log.read_text(errors="replace").strip().splitlines()[-5:] if log.exists() else []
-        raise JavaMissing(
-            "Spark does not start: " + " / ".join([str(error).strip().splitlines()[0], *said]),
-            hint="Spark needs Java 17 or later; Debian, Ubuntu: apt install openjdk-17-jre-headless",
-        ) from None
+    except (PySparkException, Py4JError, OSError) as error:
+        raise _not_started(master, str(error), log) from None
+    if not local:
+        from klog.spark.package import make_zip
+        from klog.spark.workers import check_workers, wait_for_executors
+
+        context = session.sparkContext
+        if not submitted:
+            context.addPyFile(str(make_zip(scratch)))
+        if not context.master.startswith("local"):
+            wait_for_executors(context)
+            check_workers(session, 2 * context.defaultParallelism)
     return session
+
+
+def _not_started(master: str | None, said: str, log: Path) -> KlogError:
+    """Why there is no session: of Java, or of a cluster that is not there."""
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    first = said.strip().splitlines()[0]
+    if any("JAVA_HOME is not set" in line or "java: " in line for line in lines) or not lines or master is None:
+        return JavaMissing(
+            "Spark does not start: " + " / ".join([first, *lines[-5:]]),
+            hint="Spark needs Java 17 or later; Debian, Ubuntu: apt install openjdk-17-jre-headless",
+        )
+    reasons = [line for line in lines if "rror" in line or "xception" in line]
+    return CannotConnect(
+        f"Spark does not start on {master}: " + " / ".join([first, *reasons[-3:]]),
+        hint="is the cluster there, and of this version of Spark? Its settings: HADOOP_CONF_DIR, --conf",
+    )
 
 
 @contextmanager
@@ -93,28 +151,35 @@ def _stderr_to(path: Path) -> Iterator[None]:
         os.close(target)
 
 
-def _prepare_environment() -> None:
+def _prepare_environment(settings: Mapping[str, str], *, local: bool) -> None:
     """Workers run ``python3`` from PATH unless told, and must find klog wherever this process found it."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     home = str(Path(__file__).resolve().parent.parent.parent)
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if home not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [home, *paths]))
 
 
-def _settings(scratch: Path) -> dict[str, str]:
-    logging = scratch / "log4j2.properties"
-    logging.write_text(_LOGGING)
-    return {
-        "spark.ui.enabled": "false",
+def _settings(scratch: Path, *, local: bool, submitted: bool) -> dict[str, str]:
+    common = {
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging} {JVM_FLAGS}",
-        "spark.local.dir": str(scratch),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
+    }
+    if submitted:
+        return common
+    logging = scratch / "log4j2.properties"
+    logging.write_text(_LOGGING)
+    common["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={logging} {JVM_FLAGS}"
+    common["spark.ui.enabled"] = "false"
+    if not local:
+        return common
+    return common | {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(scratch),
     }

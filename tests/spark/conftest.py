@@ -19,11 +19,9 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as StockTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from klog.client.raw_fetch import Range
-from klog.ops.export.store import Store
+from klog.ops.export.writing import WriteJob, Written
+from klog.spark.files import FileTasks, options_of, source_options, together
 from klog.spark.options import SourceOptions
-from klog.spark.parquet import write
-from klog.spark.source import KlogReader
 from tests.broker_fixture import RunningBroker
 from tests.spark.killed_export import JVM_QUICK_START
 
@@ -105,11 +103,10 @@ class DirectWriter:
 
     engine = "pyarrow"
 
-    def write(self, bootstrap: str, ranges: Sequence[Range], store: Store, folder: str) -> None:
-        options = {"bootstrap.servers": bootstrap, "ranges": json.dumps(ranges), "includeHeaders": "true"}
-        reader = KlogReader(SourceOptions.parse(options))
-        for number, partition in enumerate(reader.partitions()):
-            write(Path(store.location(folder), f"part-{number:05d}.parquet"), reader.read(partition))
+    def write(self, job: WriteJob) -> Written:
+        tasks = FileTasks(SourceOptions.parse(source_options(job)), options_of(job)["job"])
+        rows = [row for one in tasks.partitions() for batch in tasks.read(one) for row in batch.to_pylist()]
+        return together([json.loads(row["done"]) for row in rows])[1]
 
 
 def make_messages(count: int, start: int = 0) -> list[Message]:

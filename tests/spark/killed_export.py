@@ -60,9 +60,9 @@ def main(bootstrap: str, topic: str, root: str, point: str, writer: str) -> None
             timer.start()
 
     if writer == "spark":
-        from klog.spark.export import SparkWriter
+        from klog.spark.export import DirectWriter as SparksDirectWriter
 
-        run(bootstrap, [topic], root, SparkWriter("local[2,4]"), on_step=reached)
+        run(bootstrap, [topic], root, SparksDirectWriter("local[2,4]"), on_step=reached)
     else:
         from tests.spark.conftest import DirectWriter
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from klog.client.raw_fetch import Range
 from klog.errors import (
     CorruptLog,
     KlogError,
@@ -29,8 +28,8 @@ from klog.ops.export.root import ExportRoot
 from klog.ops.export.rows import ExportedRange
 from klog.ops.export.run import STEPS, run
 from klog.ops.export.status import status
-from klog.ops.export.store import Store
 from klog.ops.export.verify import verify
+from klog.ops.export.writing import WriteJob, Written
 from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, exported_rows, make_messages
 from tests.spark.killed_export import kill_at
@@ -259,9 +258,10 @@ class Forgetful(DirectWriter):
     def __init__(self, spoil: Callable[[Path], None]) -> None:
         self.spoil = spoil
 
-    def write(self, bootstrap: str, ranges: Sequence[Range], store: Store, folder: str) -> None:
-        super().write(bootstrap, ranges, store, folder)
-        self.spoil(Path(store.location(folder)))
+    def write(self, job: WriteJob) -> Written:
+        written = super().write(job)
+        self.spoil(Path(job.store.location(job.folder)))
+        return written
 
 
 def _lose_a_file(folder: Path) -> None:

@@ -18,7 +18,8 @@ from klog.names import TopicPartition
 from klog.ops.export.store import LocalStore
 from klog.ops.export.survey import survey
 from klog.ops.export.verify import verify
-from klog.spark.export import SparkWriter, run_export
+from klog.ops.export.writing import WriteJob
+from klog.spark.export import DirectWriter, run_export
 from tests.broker_fixture import ROOT
 from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages
 from tests.spark.killed_export import kill_at
@@ -48,9 +49,8 @@ def test_runs_add_up_and_any_reader_is_right(spark: Any, new_topic: NewTopic, tm
     (old,) = frame.where("partition = 1 AND key IS NOT NULL").collect()
     assert (bytes(old.value), old.timestamp.timestamp(), old.headers[0].key) == (b"v", 0.001, "h")
     assert {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}
-    names = {path.name.split("-")[0].split("=")[0] for path in root.rglob("*")}
-    own = {"_klog", "export.json", "checkpoint.json", "_staging", "_klog_manifest.json"}
-    assert names == {"data", "batch", "part", *own}
+    names = {path.name.split("-")[0].split("=")[0] for path in root.rglob("*") if "_klog" not in path.parts}
+    assert names == {"data", "batch", "part", "_klog", "_staging", "_klog_manifest.json"}
 
 
 def test_a_run_with_nothing_new_does_not_even_import_spark(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -98,18 +98,15 @@ def test_killed_and_run_again_every_message_is_there_once(
 def test_the_writer_leaves_data_and_nothing_else(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     produced = topic.produce(make_messages(10))
-    (tmp_path / "part-00000-of-an-attempt-that-failed.zstd.parquet").write_bytes(b"PAR1")
-    SparkWriter().write(
-        topic.bootstrap, [Range(topic.name, 0, 0, produced[-1] + 1)], LocalStore(tmp_path.parent), tmp_path.name
-    )
-    assert (
-        survey(LocalStore(tmp_path.parent), tmp_path.name, thorough=True)
-        .partitions[TopicPartition(topic.name, 0)]
-        .messages
-        == 10
-    )
-    assert {path.suffix for path in tmp_path.iterdir()} == {".parquet"}
-    assert not any(path.name.startswith((".", "_")) for path in tmp_path.rglob("*"))
+    (tmp_path / "attempts").mkdir()
+    (tmp_path / "attempts" / "part-00000-of-an-attempt-that-failed.zstd.parquet").write_bytes(b"PAR1")
+    store = LocalStore(tmp_path)
+    ranges = [Range(topic.name, 0, 0, produced[-1] + 1)]
+    DirectWriter().write(WriteJob(topic.bootstrap, ranges, store, "batch", attempts="attempts"))
+    found = survey(store, "batch", thorough=True)
+    assert found.partitions[TopicPartition(topic.name, 0)].messages == 10
+    assert [path.name for path in tmp_path.iterdir()] == ["batch"]
+    assert {path.suffix for path in (tmp_path / "batch").iterdir()} == {".parquet"}
 
 
 def test_without_java_the_error_says_what_to_install(new_topic: NewTopic, tmp_path: Path) -> None:

@@ -19,10 +19,15 @@
      "schema_ids": [], "files": [{"path": "part-....parquet", "bytes": 5120, "messages": 7}],
      "klog": "0.1.0", "engine": "spark 4.3.0", "started_at": "...", "committed_at": "..."}
 
+Where several batches were merged into fewer files, one manifest speaks for all of them; it has ``"merged":
+{"first_batch": 30, "last_sha256": "<of the manifest that batch 42 was committed with>", "at": "..."}`` besides, and
+``previous`` is what stood before the first of them.
+
 A manifest names every partition of its topics, moved or not, so the last one alone says where to go on. Keys that a
 reader does not know are left alone by it, and those that an older klog did not write mean what they did then; a higher
 `layout` is refused. What the first layout can say is written as such; only an export that a klog of that time would
-go on with in the wrong form (another format, folders by time, decoded, another commit) is of the second.
+go on with in the wrong form (another format, folders by time, decoded, another commit), and what was merged, is of the
+second.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from klog.errors import Refused
@@ -57,7 +62,7 @@ class ExportIdentity:
     klog: str
     partition_by: str | None = None
     """``day`` or ``hour``: folders by the messages' times inside each batch."""
-    decode: str | None = None
+    decode: dict[str, Any] | None = None
     """How values are decoded into typed columns; None: they are kept as bytes."""
     commit: str = COMMIT_BY_RENAME
 
@@ -135,8 +140,18 @@ class ExportedFile:
 
 
 @dataclass(frozen=True)
+class Merged:
+    """What makes a manifest that of several committed batches, whose messages lie in fewer files since."""
+
+    first_batch: int
+    last_sha256: str
+    """Of the manifest that the last of them was committed with: what the batch after it names."""
+    at: str
+
+
+@dataclass(frozen=True)
 class Manifest:
-    """One committed batch."""
+    """One committed batch, or several that were merged: then ``batch`` is the last of them."""
 
     batch: int
     run: str
@@ -154,20 +169,27 @@ class Manifest:
     started_at: str
     committed_at: str
     partition_by: str | None = None
-    decode: str | None = None
+    decode: dict[str, Any] | None = None
     schema_ids: tuple[int, ...] = ()
     """Those that the decoded values name, ascending."""
     commit: str = COMMIT_BY_RENAME
+    merged: Merged | None = None
+
+    @property
+    def first_batch(self) -> int:
+        return self.batch if self.merged is None else self.merged.first_batch
 
     def to_json(self) -> bytes:
+        layout = _layout(self.format, self.partition_by, self.decode, self.commit)
         return _dump(
             {
-                "layout": _layout(self.format, self.partition_by, self.decode, self.commit),
+                "layout": layout if self.merged is None else LAYOUT,
                 "batch": self.batch,
                 "run": self.run,
                 "previous": None
                 if self.previous_sha256 is None
-                else {"batch": self.batch - 1, "sha256": self.previous_sha256},
+                else {"batch": self.first_batch - 1, "sha256": self.previous_sha256},
+                **({} if self.merged is None else {"merged": asdict(self.merged)}),
                 "format": self.format,
                 "partition_by": self.partition_by,
                 "decode": self.decode,
@@ -214,7 +236,9 @@ class Manifest:
         try:
             value = _load(data)
             previous = value["previous"]
-            if previous is not None and previous["batch"] != value["batch"] - 1:
+            merged = Merged(**value["merged"]) if "merged" in value else None
+            first_batch = value["batch"] if merged is None else merged.first_batch
+            if previous is not None and previous["batch"] != first_batch - 1:
                 raise ValueError(f"batch {value['batch']} says that it follows {previous['batch']}")
             return cls(
                 batch=int(value["batch"]),
@@ -245,6 +269,7 @@ class Manifest:
                 decode=value.get("decode"),
                 schema_ids=tuple(value.get("schema_ids", ())),
                 commit=value.get("commit", COMMIT_BY_RENAME),
+                merged=merged,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refused(f"{path} is no manifest of an export: {_reason(error)}") from None
@@ -267,7 +292,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _layout(format_: str, partition_by: str | None, decode: str | None, commit: str) -> int:
+def _layout(format_: str, partition_by: str | None, decode: object, commit: str) -> int:
     first = format_ == FIRST_FORMAT and partition_by is None and decode is None and commit == COMMIT_BY_RENAME
     return 1 if first else LAYOUT
 

@@ -1,42 +1,30 @@
 """One run of `klog export run`: plan, write, count, flush, commit.
 
-What reads and writes records is not here: `run` takes a Writer, and `klog.spark.export` brings Spark's. Everything
-blocks; call it from a thread that may.
+What reads and writes records is not here: `run` takes a Writer (`klog.ops.export.writing`), and `klog.spark.export`
+brings Spark's. Everything blocks; call it from a thread that may.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from klog import __version__
 from klog.client.raw_fetch import EARLIEST, LATEST, Range, RawCluster, TopicFacts
-from klog.errors import CorruptLog, OffsetOutOfRange, UsageError
+from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
 from klog.names import TopicPartition
-from klog.ops.export.manifest import ExportedPartition, ExportIdentity, Gap, Manifest
+from klog.ops.export.files import check_format, check_known
+from klog.ops.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest
 from klog.ops.export.positions import Limits, resolve
 from klog.ops.export.root import STAGING_TTL_S, ExportRoot
 from klog.ops.export.rows import ExportedRange
-from klog.ops.export.store import Store
 from klog.ops.export.survey import Survey, survey
 from klog.ops.export.topics import check_same, describe, exported_to, partitions_of
+from klog.ops.export.writing import Shape, WriteJob, Writer, Written, checksum_text
 
 STEPS = ("planned", "staged", "written", "counted", "flushed", "committed", "checkpointed")
 """What `run` goes through, in order. Killed at any of them, a batch is whole or not there."""
-
-
-class Writer(Protocol):
-    """What turns ranges of partitions into Parquet files; Spark, in `klog.spark.export`."""
-
-    @property
-    def engine(self) -> str:
-        """Its name and version, for the manifest."""
-        ...
-
-    def write(self, bootstrap: str, ranges: Sequence[Range], store: Store, folder: str) -> None:
-        """Write exactly the messages of ``ranges`` as ``*.parquet`` into ``folder`` of ``store``, or raise."""
-        ...
 
 
 def run(
@@ -46,6 +34,10 @@ def run(
     writer: Writer,
     *,
     from_range: str | None = None,
+    format: str | None = None,
+    partition_by: str | None = None,
+    decode: dict[str, Any] | None = None,
+    max_file_bytes: int | None = None,
     max_messages: int | None = None,
     dry_run: bool = False,
     fail_on_data_loss: bool = True,
@@ -56,13 +48,15 @@ def run(
 
     Returns the rows of what was exported; none where nothing is new. ``on_step`` hears of each of STEPS as it is
     reached. ``from_range`` (a position or range) holds for a root's first run alone; ``max_messages`` bounds each
-    partition. ``fail_on_data_loss=False`` records offsets that retention took before they were exported as gaps,
-    instead of failing.
+    partition. ``format``, ``partition_by`` and ``decode`` are fixed by the first run too (Parquet, no folders by time,
+    bytes, if None); a later one need not repeat them. ``fail_on_data_loss=False`` records offsets that retention took
+    before they were exported as gaps, instead of failing.
 
     Raises Refused where the root is another export's or none, or the topic or cluster is not the one exported before;
     UnknownTopicOrPartition; OffsetOutOfRange where offsets to export are gone; CorruptLog where what was written is not
     what the brokers have (nothing is committed then).
     """
+    wanted = Shape(check_format(format or FIRST_FORMAT), partition_by, max_file_bytes)
     place = ExportRoot(root)
     known = place.identity()
     with RawCluster(bootstrap) as cluster:
@@ -71,15 +65,18 @@ def run(
         if known is None:
             known = ExportIdentity(
                 cluster.cluster_id,
-                "parquet",
+                wanted.format,
                 {one.name: one.topic_id for one in facts.values()},
                 limits.starts,
                 _now(),
                 __version__,
+                wanted.partition_by,
+                decode,
             )
             if not dry_run:
                 known = place.create(known)
         check_same(place, known, facts, cluster.cluster_id)
+        _check_form(place, known, format, partition_by, decode)
         if not dry_run:
             place.discard_stale(staging_ttl_s)
         while True:
@@ -89,9 +86,31 @@ def run(
                 return []
             if dry_run:
                 return _rows(plan, None)
-            rows = _export(place, bootstrap, plan, writer, on_step)
+            rows = _export(place, bootstrap, plan, writer, max_file_bytes, on_step)
             if rows is not None:
                 return rows
+
+
+def _check_form(
+    place: ExportRoot,
+    known: ExportIdentity,
+    format: str | None,
+    partition_by: str | None,
+    decode: dict[str, Any] | None,
+) -> None:
+    """Refused where this klog cannot go on with the export as it is, or what was asked for is something else."""
+    check_known(known.format)
+    Shape(known.format, known.partition_by)
+    for what, here, asked in (
+        ("format", known.format, format),
+        ("partitioning", known.partition_by, partition_by),
+        ("decoding", known.decode, decode),
+    ):
+        if asked is not None and asked != here:
+            raise Refused(
+                f"the {what} of {place} is {here or 'none'}, not {asked}",
+                hint="it is fixed by an export's first run; leave it out, or export to another place",
+            )
 
 
 class _Plan(NamedTuple):
@@ -184,19 +203,27 @@ def _plan(
 
 
 def _export(
-    place: ExportRoot, bootstrap: str, plan: _Plan, writer: Writer, on_step: Callable[[str], None]
+    place: ExportRoot,
+    bootstrap: str,
+    plan: _Plan,
+    writer: Writer,
+    max_file_bytes: int | None,
+    on_step: Callable[[str], None],
 ) -> list[ExportedRange] | None:
     """Write, count, flush, commit. None where another run has committed this batch first."""
     started_at = _now()
     staged = place.stage(plan.batch)
     try:
         on_step("staged")
-        writer.write(bootstrap, plan.moves, place.store, staged.folder)
+        written = writer.write(_job(place, bootstrap, plan, staged.folder, max_file_bytes))
         on_step("written")
-        found = survey(place.store, staged.folder)
+        summed = written.checksums is None and plan.identity.decode is None
+        found = survey(place.store, staged.folder, checksum=summed)
         _check_counts(plan, found)
         on_step("counted")
-        digest = place.flush(staged, _manifest(plan, found, staged.run, writer.engine, started_at))
+        checksums = {one: part.checksum for one, part in found.partitions.items()} if summed else written.checksums
+        manifest = _manifest(plan, found, written, checksums or {}, staged.run, writer.engine, started_at)
+        digest = place.flush(staged, manifest)
         on_step("flushed")
         committed = place.commit(staged)
     except BaseException:
@@ -209,6 +236,15 @@ def _export(
     place.checkpoint(plan.batch, digest)
     on_step("checkpointed")
     return _rows(plan, found)
+
+
+def _job(place: ExportRoot, bootstrap: str, plan: _Plan, folder: str, max_file_bytes: int | None) -> WriteJob:
+    known = plan.identity
+    counts = [plan.counts[one] for one in plan.moves]
+    messages = None if None in counts else sum(count or 0 for count in counts)
+    shape = Shape(known.format, known.partition_by, max_file_bytes)
+    attempts = f"{folder}-attempts" if place.by_rename else None
+    return WriteJob(bootstrap, plan.moves, place.store, folder, shape, known.decode, attempts, messages)
 
 
 def _check_counts(plan: _Plan, found: Survey) -> None:
@@ -229,7 +265,15 @@ def _check_counts(plan: _Plan, found: Survey) -> None:
             raise CorruptLog(f"{wanted}: an offset was written twice")
 
 
-def _manifest(plan: _Plan, found: Survey, run_id: str, engine: str, started_at: str) -> Manifest:
+def _manifest(
+    plan: _Plan,
+    found: Survey,
+    written: Written,
+    checksums: dict[TopicPartition, int],
+    run_id: str,
+    engine: str,
+    started_at: str,
+) -> Manifest:
     partitions = {}
     for one, wanted in plan.ranges.items():
         part = found.partitions.get(one)
@@ -243,6 +287,8 @@ def _manifest(plan: _Plan, found: Survey, run_id: str, engine: str, started_at: 
             part.timestamp_ms_min if part else None,
             part.timestamp_ms_max if part else None,
             plan.leader_epochs[one],
+            part.undecodable if part else 0,
+            checksum_text(checksums[one]) if one in checksums else None,
         )
     return Manifest(
         batch=plan.batch,
@@ -259,6 +305,9 @@ def _manifest(plan: _Plan, found: Survey, run_id: str, engine: str, started_at: 
         engine=engine,
         started_at=started_at,
         committed_at=_now(),
+        partition_by=plan.identity.partition_by,
+        decode=plan.identity.decode,
+        schema_ids=tuple(sorted(written.schema_ids)),
     )
 
 

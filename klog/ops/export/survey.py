@@ -1,21 +1,26 @@
 """What really lies in a folder of exported files: counted from the files themselves, not from what a writer says.
 
-Only four columns are read unless more is asked for, a row group at a time, so a survey costs little beside the writing
-and little memory.
+Only four columns are read unless more is asked for, some megabytes at once, so a survey costs little beside the writing
+and little memory. Where files of a partition cover overlapping offsets (put apart by time, or by what was decoded),
+its offsets are read a second time and compared one with another: eight bytes of memory for each of its messages.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from klog.errors import CorruptLog
 from klog.names import TopicPartition
+from klog.ops.export.files import FileFormat, format_of
 from klog.ops.export.manifest import WINDOW_MS, ExportedFile
 from klog.ops.export.store import Store
+from klog.ops.export.writing import UNDECODABLE
 
-_COUNTED = ["topic", "partition", "offset", "timestamp"]
+_COUNTED = ("topic", "partition", "offset", "timestamp")
+_SUMMED = ("key", "value")
 
 
 @dataclass
@@ -30,6 +35,10 @@ class SurveyedPartition:
     files: int = 0
     distinct: bool = True
     """No offset is there twice."""
+    undecodable: int = 0
+    """Of the messages."""
+    checksum: int = 0
+    """Where it was asked for."""
 
 
 @dataclass
@@ -43,48 +52,96 @@ class Survey:
     """A file could not be read, so nothing here can be relied on."""
 
 
-def survey(store: Store, folder: str, *, thorough: bool = False) -> Survey:
-    """Count what the Parquet files of a folder hold; CorruptLog, naming the file, where one cannot be read.
+@dataclass
+class _Pieces:
+    """The offsets of one partition, as they were met."""
 
-    ``thorough``: every column is read, against the checksums of its pages.
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    ascending: bool = True
+    paths: dict[str, FileFormat] = field(default_factory=dict)
+
+    @property
+    def are_apart(self) -> bool:
+        self.spans.sort()
+        return self.ascending and all(before[1] < after[0] for before, after in itertools.pairwise(self.spans))
+
+
+def survey(store: Store, folder: str, *, thorough: bool = False, checksum: bool = False) -> Survey:
+    """Count what the files of messages in a folder hold; CorruptLog, naming the file, where one cannot be read.
+
+    ``thorough``: every byte is read, against the checksums that the format has. ``checksum``: keys and values are read
+    too, and summed up.
     """
-    import pyarrow as pa  # here: 0.2 s that a run with nothing to export need not spend
-    import pyarrow.parquet as pq
-
     found = Survey()
-    runs: dict[TopicPartition, list[tuple[int, int]]] = {}
+    pieces: dict[TopicPartition, _Pieces] = {}
     for stored in store.walk(folder):
-        if not stored.path.endswith(".parquet"):
+        kind = format_of(stored.path)
+        path = stored.path.removeprefix(f"{folder}/")
+        if kind is None:
             continue
         messages = 0
         in_file: set[TopicPartition] = set()
-        try:
-            with (
-                store.open_input(stored.path) as opened,
-                pq.ParquetFile(opened, read_dictionary=["topic"], page_checksum_verification=True) as file,
-            ):
-                for group in range(file.num_row_groups):
-                    table = file.read_row_group(group, columns=None if thorough else _COUNTED)
-                    messages += table.num_rows
-                    in_file |= _count(table, found, runs)
-        except (pa.ArrowException, OSError, KeyError) as error:
-            raise CorruptLog(f"{store.location(stored.path)} cannot be read: {error}") from None
+        for batch in _read(store, stored.path, kind, _COUNTED + (_SUMMED if checksum else ()), thorough):
+            messages += batch.num_rows
+            in_file |= _count(batch, found, pieces, path.startswith(f"{UNDECODABLE}/"))
+            if checksum:
+                _sum_up(batch, found)
         for one in in_file:
             found.partitions[one].files += 1
-        found.files.append(ExportedFile(stored.path.removeprefix(f"{folder}/"), stored.bytes, messages))
-    for one, pieces in runs.items():
-        pieces.sort()
-        overlap = any(after[0] <= before[1] for before, after in itertools.pairwise(pieces))
-        found.partitions[one].distinct &= not overlap
+            pieces[one].paths[stored.path] = kind
+        found.files.append(ExportedFile(path, stored.bytes, messages))
+    for one, about in pieces.items():
+        found.partitions[one].distinct = about.are_apart or _all_differ(store, one, about)
     return found
 
 
-def _count(table: Any, found: Survey, runs: dict[TopicPartition, list[tuple[int, int]]]) -> set[TopicPartition]:
-    """Add a row group to the survey; the partitions that are in it."""
+def _read(store: Store, path: str, kind: FileFormat, columns: tuple[str, ...], thorough: bool) -> Iterable[Any]:
+    try:
+        with store.open_input(path) as opened:
+            for batch in kind.read(opened, columns, thorough=thorough):
+                if not batch.num_rows:
+                    continue
+                missing = [name for name in columns if name not in batch.schema.names]
+                if missing:
+                    raise CorruptLog(f"it has no column {', '.join(missing)}")
+                yield batch
+    except CorruptLog as error:
+        raise CorruptLog(f"{store.location(path)} cannot be read: {error.message}") from None
+
+
+def _all_differ(store: Store, one: TopicPartition, about: _Pieces) -> bool:
+    """No offset of the partition is in its files twice."""
+    import numpy as np
+
+    offsets = [
+        np.asarray(batch.filter(_rows_of(batch, one)).column("offset"))
+        for path, kind in about.paths.items()
+        for batch in _read(store, path, kind, _COUNTED[:3], False)
+    ]
+    there = np.sort(np.concatenate(offsets))
+    return bool((np.diff(there) > 0).all())
+
+
+def _rows_of(batch: Any, one: TopicPartition) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.and_(pc.equal(batch["topic"], one.topic), pc.equal(batch["partition"], one.partition))
+
+
+def _sum_up(batch: Any, found: Survey) -> None:
+    from klog.ops.export.checksum import MODULUS, checksums
+
+    for one, value in checksums(batch).items():
+        part = found.partitions[one]
+        part.checksum = (part.checksum + value) % MODULUS
+
+
+def _count(table: Any, found: Survey, pieces: dict[TopicPartition, _Pieces], undecodable: bool) -> set[TopicPartition]:
+    """Add some rows to the survey; the partitions that are in them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    offsets = table["offset"].combine_chunks()
+    offsets = table["offset"]
     times_ms = pc.cast(pc.floor(pc.divide(pc.cast(table["timestamp"], pa.int64()), 1000)), pa.int64())
     windows = pc.multiply(
         pc.cast(pc.floor(pc.divide(pc.cast(times_ms, pa.float64()), WINDOW_MS)), pa.int64()), WINDOW_MS
@@ -107,6 +164,7 @@ def _count(table: Any, found: Survey, runs: dict[TopicPartition, list[tuple[int,
         one = TopicPartition(row["topic"], row["partition"])
         part = found.partitions.setdefault(one, SurveyedPartition())
         part.messages += row["offset_count"]
+        part.undecodable += row["offset_count"] if undecodable else 0
         part.first_offset = min(part.first_offset, row["offset_min"])
         part.last_offset = max(part.last_offset, row["offset_max"])
         part.timestamp_ms_min = min(part.timestamp_ms_min, row["ms_min"])
@@ -117,11 +175,9 @@ def _count(table: Any, found: Survey, runs: dict[TopicPartition, list[tuple[int,
         spans[one] = (min(low, row["offset_min"]), max(high, row["offset_max"]))
         there.add(one)
     for one, span in spans.items():
-        runs.setdefault(one, []).append(span)
-        mine = rows
-        if len(spans) > 1:
-            mine = rows.filter(pc.and_(pc.equal(rows["topic"], one.topic), pc.equal(rows["partition"], one.partition)))
-        inside = mine["offset"].combine_chunks()
+        about = pieces.setdefault(one, _Pieces())
+        about.spans.append(span)
+        inside = offsets if len(spans) == 1 else offsets.filter(_rows_of(table, one))
         if len(inside) > 1 and not pc.all(pc.greater(inside[1:], inside[:-1])).as_py():
-            found.partitions[one].distinct = False
+            about.ascending = False
     return there

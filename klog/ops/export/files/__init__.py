@@ -31,9 +31,38 @@ def format_named(name: str) -> FileFormat:
             from klog.ops.export.files.jsonl import JsonLinesFormat
 
             return JsonLinesFormat()
-    raise Refused(
-        f"files of format {name!r} are not known here", hint=f"{', '.join(FORMATS)} are; a newer klog may know it"
-    )
+    raise _unknown(name)
+
+
+def check_known(name: str) -> None:
+    """As `format_named` does, without loading anything."""
+    if name not in FORMATS:
+        raise _unknown(name)
+
+
+def _unknown(name: str) -> Refused:
+    return Refused(f"files of format {name!r} are not known here", hint=f"{', '.join(FORMATS)} are; use a newer klog")
+
+
+_SUFFIXES = {
+    ".parquet": "parquet",
+    ".avro": "avro",
+    ".orc": "orc",
+    ".jsonl": "json",
+    ".json": "json",
+}
+_COMPRESSED = (".gz", ".zst")
+
+
+def format_of(path: str) -> FileFormat | None:
+    """By the file's name; None where it is no file of messages, as those are not whose names begin with _ or a dot."""
+    if path.rpartition("/")[2].startswith(("_", ".")):
+        return None
+    for compressed in _COMPRESSED:
+        path = path.removesuffix(compressed)
+    _, dot, suffix = path.rpartition(".")
+    name = _SUFFIXES.get(dot + suffix)
+    return None if name is None else format_named(name)
 
 
 def check_format(name: str) -> str:
@@ -43,4 +72,4 @@ def check_format(name: str) -> str:
     return name
 
 
-__all__ = ["FORMATS", "FileFormat", "check_format", "format_named"]
+__all__ = ["FORMATS", "FileFormat", "check_format", "check_known", "format_named", "format_of"]

@@ -37,7 +37,8 @@ class ParquetFormat:
             with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file:
                 names = set(file.schema_arrow.names)
                 wanted = None if columns is None else [one for one in columns if one in names]
-                yield from file.iter_batches(READ_ROWS, columns=wanted)
+                for batch in file.iter_batches(READ_ROWS, columns=None if thorough else wanted):
+                    yield batch if wanted is None else batch.select(wanted)
         except (pa.ArrowException, OSError) as error:
             raise CorruptLog(str(error)) from None
 

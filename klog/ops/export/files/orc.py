@@ -1,0 +1,77 @@
+"""ORC files, by Arrow's own writer: stripes of bounded size, compressed by zstd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.orc as orc
+
+from klog.errors import CorruptLog
+from klog.ops.export.files.format import GROUP_BYTES
+
+COMPRESSION: Final = "zstd"
+TIMES: Final = pa.timestamp("us", "UTC")
+TIMESTAMP_US_MAX: Final = (2**63 - 1) // 1000
+"""Arrow reads ORC's times as nanoseconds since 1970: 1677 to 2262. Those beyond are written as the last of these."""
+BATCH_ROWS: Final = 1024
+"""Rows that Arrow hands to ORC at once; what it has not room for in one it copies."""
+
+
+class OrcFormat:
+    name = "orc"
+    suffix = f".{COMPRESSION}.orc"
+
+    def writer(self, sink: BinaryIO, schema: pa.Schema, *, group_bytes: int = GROUP_BYTES) -> OrcWriter:
+        return OrcWriter(sink, group_bytes)
+
+    def read(
+        self, source: BinaryIO, columns: Sequence[str] | None, *, thorough: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            file = orc.ORCFile(source)
+            names = set(file.schema.names)
+            wanted = None if columns is None else [one for one in columns if one in names]
+            for stripe in range(file.nstripes):
+                found = file.read_stripe(stripe, columns=None if thorough else wanted)
+                yield _as_messages_have_it(found if wanted is None else found.select(wanted))
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptLog(str(error)) from None
+
+
+def _as_messages_have_it(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Arrow reads ORC's times in nanoseconds; they were written in microseconds."""
+    if "timestamp" not in batch.schema.names:
+        return batch
+    at = batch.schema.names.index("timestamp")
+    return batch.set_column(at, "timestamp", batch.column(at).cast(TIMES))
+
+
+def _within_years(batch: pa.RecordBatch) -> pa.RecordBatch:
+    at = batch.schema.get_field_index("timestamp")
+    if at < 0:
+        return batch
+    times = batch.column(at).cast(TIMES).cast(pa.int64())
+    bounds = pc.min_max(times).as_py()
+    if (bounds["min"] or 0) >= -TIMESTAMP_US_MAX and (bounds["max"] or 0) <= TIMESTAMP_US_MAX:
+        return batch
+    clipped = pc.min_element_wise(pc.max_element_wise(times, -TIMESTAMP_US_MAX), TIMESTAMP_US_MAX)
+    return batch.set_column(at, batch.schema.field(at), clipped.cast(TIMES))
+
+
+class OrcWriter:
+    """ORC holds a stripe itself, and ends it when it is full."""
+
+    def __init__(self, sink: BinaryIO, group_bytes: int) -> None:
+        self._writer = orc.ORCWriter(sink, compression=COMPRESSION, stripe_size=group_bytes, batch_size=BATCH_ROWS)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write(pa.Table.from_batches([_within_years(batch)]))
+
+    def flush(self) -> None:
+        """ORC has no way to end a stripe early."""
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,0 +1,121 @@
+"""The source of `klog export run` whose tasks write files themselves, instead of handing rows to Spark.
+
+Strategy: a task has its messages as Arrow columns, and Arrow writes files four times as fast as Spark does (which turns
+every row into its own form first), so only the scheduling and the retries are Spark's. Each attempt of a task writes
+files with names of its own, and what it says about them is its only row; Spark returns the rows of the attempts that
+counted. Every other file is what an attempt left that failed, or that another was quicker than.
+
+Limits: the tasks reach the store as the driver does. Other stores want Spark's own writers.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+
+from klog.client.raw_fetch import RawCluster
+from klog.names import TopicPartition
+from klog.ops.export.store import Store
+from klog.ops.export.writing import UNDECODABLE, Shape, WriteJob, Written
+from klog.spark.options import SourceOptions
+from klog.spark.source import KlogReader, TaskPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class KlogFiles(DataSource):  # type: ignore[misc]  # pyspark is not typed here
+    """``format("klog-files")``: reading it writes files; a row is what a task has done. Options from `options_of`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "klog-files"
+
+    def schema(self) -> str:
+        return "done string"
+
+    def reader(self, schema: Any) -> FileTasks:
+        return FileTasks(SourceOptions.parse(self.options), self.options["job"])
+
+
+def source_options(job: WriteJob) -> dict[str, str]:
+    """What ``format("klog")`` reads for this job."""
+    return {"bootstrap.servers": job.bootstrap, "ranges": json.dumps(job.ranges), "includeHeaders": "true"}
+
+
+def options_of(job: WriteJob) -> dict[str, str]:
+    """What a job is for Spark, whose options are texts."""
+    packed = pickle.dumps((job.store, job.folder, job.shape, job.decode))
+    return {**source_options(job), "job": base64.b64encode(packed).decode()}
+
+
+class FileTasks(KlogReader):
+    """Plans as the reader of messages does; a task writes what that one would have handed to Spark."""
+
+    def __init__(self, options: SourceOptions, job: str) -> None:
+        super().__init__(options)
+        self.job = job
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        if not isinstance(partition, TaskPartition):
+            return
+        store, folder, shape, decode = pickle.loads(base64.b64decode(self.job))
+        name = f"part-{partition.number:05d}-{uuid.uuid4()}"
+        done = write(super().read(partition), store, folder, shape, name, self._decoder(decode))
+        yield pa.RecordBatch.from_pydict({"done": [json.dumps(done)]})
+
+    def _decoder(self, decode: dict[str, Any] | None) -> Any:
+        if decode is None:
+            return None
+        from klog.spark.typed import Decoder, Decoding
+
+        cluster = RawCluster(self.options.bootstrap)  # held by the decoder, and gone with the task
+        return Decoder(Decoding.from_json(decode), cluster.schema)
+
+
+def write(
+    batches: Iterator[pa.RecordBatch], store: Store, folder: str, shape: Shape, name: str, decoder: Any = None
+) -> dict[str, Any]:
+    """Write all batches; what was done, for `together`. Without a batch there is no file."""
+    from klog.ops.export.checksum import add, checksums
+    from klog.ops.export.files.folder import FolderWriter
+
+    writer = FolderWriter(store, folder, shape, name)
+    sums: dict[TopicPartition, int] = {}
+    schema_ids: set[int] = set()
+    try:
+        for batch in batches:
+            add(sums, checksums(batch))
+            if decoder is None:
+                writer.write(batch)
+                continue
+            typed, undecodable = decoder.split(batch)
+            if typed.num_rows:
+                schema_ids.update(typed.column("schema_id").unique().drop_null().to_pylist())
+                writer.write(typed)
+            if undecodable is not None and undecodable.num_rows:
+                writer.write(undecodable, UNDECODABLE)
+        files = writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    return {"files": files, "checksums": [[*one, value] for one, value in sums.items()], "schema_ids": [*schema_ids]}
+
+
+def together(done: list[dict[str, Any]]) -> tuple[set[str], Written]:
+    """(the files that count, relative to the folder; what is known of their messages)."""
+    from klog.ops.export.checksum import add
+
+    sums: dict[TopicPartition, int] = {}
+    for one in done:
+        add(sums, {TopicPartition(topic, partition): value for topic, partition, value in one["checksums"]})
+    files = {path for one in done for path, _ in one["files"]}
+    return files, Written(sums, frozenset(id_ for one in done for id_ in one["schema_ids"]))

@@ -1,0 +1,101 @@
+"""Messages as Spark's own writers write them, in the same columns and folders as klog's do.
+
+Spark's JSON has no bytes, so a message is put there as `klog tail --output jsonl` does: as text where it is UTF-8, as
+base64 where it is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from klog.ops.export.writing import Shape, WriteJob
+
+AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
+"""The name needs a package that Spark's wheel does not have; the class is in Spark all the same."""
+
+COMPRESSION = {"parquet": "zstd", "orc": "zstd", "avro": "snappy", "json": "gzip"}
+
+DAY_US = 86_400_000_000
+HOUR_US = 3_600_000_000
+
+
+def write_frame(frame: Any, job: WriteJob) -> None:
+    """A frame of messages with headers, as the files of the job."""
+    from pyspark.errors import AnalysisException
+
+    shape = job.shape
+    frame, folders = _with_folders(frame, shape)
+    if shape.format == "json":
+        frame = _as_json(frame, folders)
+    writer = frame.write.mode("append").option("compression", COMPRESSION[shape.format]).partitionBy(*folders)
+    if shape.format == "json":
+        writer = writer.option("ignoreNullFields", "false").option("timestampFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSXXX")
+    records = _records_a_file(job)
+    if records is not None:
+        writer = writer.option("maxRecordsPerFile", str(records))
+    location = job.store.location(job.folder)
+    if shape.format != "avro":
+        writer.format(shape.format).save(location)
+        return
+    try:
+        writer.format(AVRO[0]).save(location)
+    except AnalysisException:
+        writer.format(AVRO[1]).save(location)
+
+
+def _records_a_file(job: WriteJob) -> int | None:
+    """So many that their bytes in the log are what a file may have; files are compressed, so that they are smaller."""
+    if job.shape.max_file_bytes is None or not job.messages:
+        return None
+    log_bytes = sum(one.to_offset - one.from_offset for one in job.ranges)
+    return max(1, job.shape.max_file_bytes * job.messages // log_bytes)
+
+
+def _with_folders(frame: Any, shape: Shape) -> tuple[Any, list[str]]:
+    """With the columns that become folders. By arithmetic: a session's time zone must not matter."""
+    from pyspark.sql import functions as sql
+
+    if shape.partition_by is None:
+        return frame, []
+    micros = sql.unix_micros("timestamp")
+
+    def whole(unit_us: int) -> Any:
+        return ((micros - sql.pmod(micros, sql.lit(unit_us))) / sql.lit(unit_us)).cast("bigint")
+
+    frame = frame.withColumn("dt", sql.date_from_unix_date(whole(DAY_US).cast("int")))
+    if shape.partition_by == "day":
+        return frame, ["dt"]
+    hours = sql.pmod(whole(HOUR_US), sql.lit(24)).cast("string")
+    return frame.withColumn("hour", sql.lpad(hours, 2, "0")), ["dt", "hour"]
+
+
+def _as_json(frame: Any, folders: list[str]) -> Any:
+    from pyspark.sql import functions as sql
+
+    def encoding(content: Any) -> Any:
+        is_text = sql.is_valid_utf8(content.cast("string"))
+        return sql.when(content.isNull(), None).when(is_text, "utf-8").otherwise("base64")
+
+    def text(content: Any) -> Any:
+        return sql.when(encoding(content) == "utf-8", content.cast("string")).otherwise(sql.base64(content))
+
+    headers = sql.transform(
+        "headers",
+        lambda one: sql.struct(
+            one["key"].alias("key"), text(one["value"]).alias("value"), encoding(one["value"]).alias("encoding")
+        ),
+    )
+    key, value = sql.col("key"), sql.col("value")
+    return frame.select(
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        text(key).alias("key"),
+        text(value).alias("value"),
+        headers.alias("headers"),
+        encoding(key).alias("key_encoding"),
+        encoding(value).alias("value_encoding"),
+        "timestampType",
+        *folders,
+    )
