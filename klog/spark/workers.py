@@ -1,0 +1,102 @@
+"""Whether the machines that tasks run on can do what this one plans: asked before anything is written.
+
+Strategy: a query whose tasks do nothing but look at their own Python. It goes the way that the export's query will go
+(the same shipped klog, the same kind of source), so that what would fail there fails here, in words. More tasks than
+cores, since nobody can send a task to a given machine; and each task of the export looks once more.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from klog.errors import CannotConnect, KlogError, SurroundingsError
+from klog.spark.tasks import Versions, check_worker
+
+EXECUTORS_WAIT_S = 120
+"""For the first executor of a cluster. A cluster that is full, or of another version, never gives one."""
+
+TASKS = 8
+"""Where the number of cores cannot be asked for (Connect)."""
+
+_INSTALL = "install the same on all machines, or ship one environment: spark.archives and PYSPARK_PYTHON"
+_SAYINGS = (
+    (re.compile(r"\[PYTHON_VERSION_MISMATCH\][^\n]*"), _INSTALL),
+    (re.compile(r"Cannot run program \"[^\n\"]*\"[^\n]*"), "set PYSPARK_PYTHON to a Python that is on every machine"),
+    (re.compile(r"(?:ModuleNotFoundError|ImportError): [^\n]*"), _INSTALL),
+    (re.compile(r"java\.io\.InvalidClassException[^\n]*"), "the cluster's Spark has to be of the version that this is"),
+)
+_KLOG_SAYS = re.compile(r"klog\.errors\.\w+: ([^\n]*)")
+
+
+class KlogWorkers(DataSource):  # type: ignore[misc]  # pyspark is not typed here
+    """``format("klog-workers")``: a row for each task, once its Python was found good."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "klog-workers"
+
+    def schema(self) -> str:
+        return "host string, python string"
+
+    def reader(self, schema: Any) -> WorkersReader:
+        return WorkersReader(int(self.options["tasks"]))
+
+
+class WorkersReader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, tasks: int) -> None:
+        self.tasks = tasks
+        self.versions = Versions.here()
+
+    def partitions(self) -> list[Any]:
+        return [InputPartition(number) for number in range(self.tasks)]
+
+    def read(self, partition: Any) -> Iterator[tuple[str, str]]:
+        import socket
+        import sys
+
+        check_worker(self.versions)
+        yield socket.gethostname(), sys.executable
+
+
+def check_workers(session: Any, tasks: int = TASKS) -> None:
+    """SurroundingsError, saying which machine lacks what, where a worker cannot run what this process plans."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    session.dataSource.register(KlogWorkers)
+    try:
+        session.read.format(KlogWorkers.name()).option("tasks", str(tasks)).load().collect()
+    except (PySparkException, Py4JError) as error:
+        raise explained(str(error)) from error
+
+
+def explained(text: str) -> KlogError:
+    """What a failed task has said, with what to do about it."""
+    found = _KLOG_SAYS.findall(text)
+    if found:
+        return SurroundingsError(found[-1], hint=_INSTALL)
+    for pattern, hint in _SAYINGS:
+        match = pattern.search(text)
+        if match:
+            return SurroundingsError(f"Spark's workers cannot run klog: {match[0]}", hint=hint)
+    return SurroundingsError(f"Spark's workers cannot run klog: {text.strip().splitlines()[0]}")
+
+
+def wait_for_executors(context: Any, timeout_s: float = EXECUTORS_WAIT_S) -> None:
+    """Until one has come; CannotConnect where none does. Spark itself waits for ever."""
+    deadline = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while context._jsc.sc().getExecutorMemoryStatus().size() < 2:  # the first is the driver
+        if time.monotonic() > deadline:
+            raise CannotConnect(
+                f"{context.master} has given no executor within {timeout_s:.0f} s",
+                hint="is it full, of another version of Spark, or asked for more memory than a worker has "
+                "(--conf spark.executor.memory=1g)? Its own page shows",
+            )
+        pause.wait(0.1)
