@@ -26,6 +26,8 @@ class KlogError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint is not None:
+            self.add_note(f"hint: {hint}")  # tracebacks show it: all that Spark hands on of an error in a task
 
 
 # --- The peer's bytes -------------------------------------------------------------------------------------------------

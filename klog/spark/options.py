@@ -65,11 +65,16 @@ NO_USE_NAMES = (
     "fetchOffset.retryIntervalMs",
     "minBatchesToRetain",
     "topic",
-    "path",
-    "checkpointLocation",
-    "queryName",
 )
-"""The connector's that change nothing here; the writer's, where reader and writer share them; what Spark adds."""
+"""The connector's that change nothing here; the writer's, since a view or table is read and written by one set."""
+
+_OF_SPARK = frozenset(
+    {
+        *("path", "checkpointlocation", "queryname"),
+        *("provider", "location", "comment", "collation", "owner", "external", "is_managed_location"),
+    }
+)
+"""What Spark adds by itself: to streams, and of tables in its catalog (with each option again, as ``option.NAME``)."""
 
 _ENDINGS = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp", "ranges")
 
@@ -193,7 +198,7 @@ def check_names(options: Mapping[str, str], known: Collection[str]) -> None:
     by_small = {name.lower(): name for name in known}
     for name in options:
         small = name.lower()
-        if small in by_small or small.startswith("kafka."):
+        if small in by_small or small in _OF_SPARK or small.startswith(("kafka.", "option.")):
             continue
         near = difflib.get_close_matches(small, by_small, 1)
         raise UsageError(f'option "{name}" is not known' + (f', is "{by_small[near[0]]}" meant?' if near else ""))

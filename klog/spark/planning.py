@@ -23,6 +23,8 @@ class Task:
 
     ranges: tuple[Range, ...]
     messages: tuple[int | None, ...]
+    topic_ids: tuple[tuple[str, str], ...] = ()
+    """(topic, id): a topic that is made anew before the task runs has the old one's name and none of its messages."""
 
 
 class Ends(NamedTuple):
@@ -47,9 +49,20 @@ def plan(options: SourceOptions) -> list[Task]:
 def plan_ranges(cluster: RawCluster, options: SourceOptions, ranges: Sequence[Range]) -> list[Task]:
     """The tasks that together read exactly these ranges; none where there is nothing in them."""
     ranges = [one for one in ranges if one.to_offset > one.from_offset]
-    splits = _split(cluster, options, ranges) if ranges else []
+    if not ranges:
+        return []
+    facts = cluster.describe(sorted({one.topic for one in ranges}))
+    ids = {name: one.topic_id for name, one in facts.items() if one.topic_id is not None}
+    splits = _split(cluster, options, ranges)
     counts = _counts(cluster, [one for split in splits for one in split], options.fail_on_data_loss)
-    return [Task(split, tuple(counts[one] for one in split)) for split in splits]
+    return [
+        Task(
+            split,
+            tuple(counts[one] for one in split),
+            tuple((topic, ids[topic]) for topic in sorted({one.topic for one in split}) if topic in ids),
+        )
+        for split in splits
+    ]
 
 
 def _counts(cluster: RawCluster, ranges: Sequence[Range], is_exact: bool) -> Mapping[Range, int | None]:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from klog.client.raw_fetch import EARLIEST, Range, RawCluster
-from klog.errors import CorruptLog, OffsetOutOfRange, SurroundingsError
+from klog.errors import CorruptLog, OffsetOutOfRange, SurroundingsError, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.spark.options import SourceOptions
 from klog.spark.planning import Task
+from klog.spark.stream_offsets import is_anew
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,8 +102,25 @@ class TaskReader:
         check_worker(partition.versions)
         task = partition.task
         with RawCluster(self.options.bootstrap, timeout_s=self.options.timeout_s) as cluster:
+            anew = self._made_anew(cluster, task)
             for wanted, messages in zip(task.ranges, task.messages, strict=True):
-                yield from self._read_range(cluster, wanted, messages)
+                if wanted.topic not in anew:
+                    yield from self._read_range(cluster, wanted, messages)
+
+    def _made_anew(self, cluster: RawCluster, task: Task) -> set[str]:
+        """The topics that are not those that were planned; UnknownTopicOrPartition where that is an error."""
+        facts = cluster.describe([topic for topic, _ in task.topic_ids]) if task.topic_ids else {}
+        found = set()
+        for topic, planned in task.topic_ids:
+            there = facts[topic].topic_id if topic in facts else None
+            if not is_anew(planned, there):
+                continue
+            if self.options.fail_on_data_loss:
+                raise UnknownTopicOrPartition(
+                    f"topic {topic} was deleted and made anew before it was read: it was {planned} and is {there}"
+                )
+            found.add(topic)
+        return found
 
     def _read_range(self, cluster: RawCluster, wanted: Range, messages: int | None) -> Iterator[pa.RecordBatch]:
         from klog.spark.columns import decode
@@ -121,6 +139,10 @@ class TaskReader:
             start = cluster.offsets({one: EARLIEST})[one].offset
             if wanted.from_offset < start < wanted.to_offset:  # what is left of it; its count is nobody's promise
                 yield from self._read_range(cluster, wanted._replace(from_offset=start), None)
+            return
+        except UnknownTopicOrPartition:
+            if self.options.fail_on_data_loss or wanted.topic in cluster.describe([wanted.topic]):
+                raise
             return
         if messages is not None and read != messages:
             raise CorruptLog(f"{wanted}: the broker counts {messages} messages, {read} were read")

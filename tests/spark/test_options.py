@@ -115,7 +115,7 @@ def test_what_is_wrong_in_a_stream_is_named(options: dict[str, str], named: str)
 
 
 def test_a_name_that_is_misspelt_is_refused_with_the_nearest() -> None:
-    check_names({"STARTINGOFFSETS": "earliest", "kafka.whatever": "1"}, BATCH_NAMES)
+    check_names({"STARTINGOFFSETS": "earliest", "kafka.whatever": "1", "checkpointLocation": "/c"}, BATCH_NAMES)
     with pytest.raises(UsageError, match='"startingOfset" is not known, is "startingOffsets" meant'):
         check_names({**BASE, "startingOfset": "earliest"}, BATCH_NAMES)
 

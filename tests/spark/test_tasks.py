@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from klog.errors import CorruptLog, SurroundingsError
+from klog.errors import CorruptLog, SurroundingsError, UnknownTopicOrPartition
 from klog.spark.options import SourceOptions
 from klog.spark.planning import Task, plan
 from klog.spark.tasks import TaskPartition, TaskReader, Versions, check_pyarrow, check_worker
@@ -50,6 +50,22 @@ def test_a_short_read_is_an_error(new_topic: NewTopic) -> None:
     for wrong in (9, 11):
         with pytest.raises(CorruptLog, match=f"counts {wrong} messages, 10 were read"):
             list(TaskReader(options(topic)).read(TaskPartition(0, Task(task.ranges, (wrong,)))))
+
+
+def test_a_topic_that_goes_before_it_is_read(new_topic: NewTopic) -> None:
+    topic = new_topic()
+    topic.produce(make_messages(10))
+    (task,) = plan(options(topic))
+    topic.delete()
+    how = {"kafka.request.timeout.ms": "100"}
+    with pytest.raises(UnknownTopicOrPartition):
+        list(TaskReader(options(topic, **how)).read(TaskPartition(0, task)))
+    assert list(TaskReader(options(topic, failOnDataLoss="false", **how)).read(TaskPartition(0, task))) == []
+    anew = TopicOnBroker(topic.bootstrap, topic.name, 1)
+    anew.produce(make_messages(10, 100))  # as many, at the same offsets
+    with pytest.raises(UnknownTopicOrPartition, match="made anew"):
+        list(TaskReader(options(topic)).read(TaskPartition(0, task)))
+    assert list(TaskReader(options(topic, failOnDataLoss="false")).read(TaskPartition(0, task))) == []
 
 
 def test_batches_keep_to_their_bytes(new_topic: NewTopic) -> None:
