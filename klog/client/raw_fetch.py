@@ -282,8 +282,24 @@ class RawCluster:
         TimedOut when no broker can read it within the time-out.
         """
         known = self._schemas.get(schema_id)
-        if known is not None:
-            return known
+        if known is None:
+            found = self._ask_registry(lambda: self._asked(ApiKey.GET_SCHEMAS, ids=[schema_id]).schemas[0])
+            known = self._schemas.setdefault(schema_id, str(found.schema))
+        return known
+
+    def newest_schema_id(self, subject: str) -> int:
+        """The id of a subject's newest version. SubjectNotFound where it has none; else as `schema`."""
+        answer = self._ask_registry(lambda: self._asked(ApiKey.LIST_SUBJECTS, subjects=[subject]))
+        versions = [one for listed in answer.subjects for one in listed.versions if not one.is_deleted]
+        if not versions:
+            raise schema_errors.SubjectNotFound(f"the registry of schemas has no subject {subject}")
+        return int(max(versions, key=lambda one: one.version).id)
+
+    def _asked(self, key: ApiKey, **fields: Any) -> Any:
+        return self._ask_any(lambda _: codec.request(key, 0, **fields))
+
+    def _ask_registry(self, ask: Callable[[], Any]) -> Any:
+        """What ``ask`` answers when it has no error; what can be retried is, until the time-out."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             if not self._any.serves(ApiKey.GET_SCHEMAS):
@@ -292,9 +308,9 @@ class RawCluster:
                     hint="schema ids are looked up at klog's brokers",
                 )
             try:
-                found = self._ask_any(lambda _: codec.request(ApiKey.GET_SCHEMAS, 0, ids=[schema_id])).schemas[0]
+                found = ask()
                 if found.error == 0:
-                    return self._schemas.setdefault(schema_id, str(found.schema))
+                    return found
                 trouble = schema_errors.error_of(int(found.error), found.error_message)
             except (CannotConnect, TimedOut) as error:
                 trouble = error

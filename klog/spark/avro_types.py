@@ -35,6 +35,8 @@ import pyarrow as pa
 from klog.protocol.schema_errors import InvalidSchema
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+DEPTH_MAX: Final = 100
+"""Of types inside types, as in the registry."""
 NODES_MAX: Final = 20_000
 """Of a schema whose named types are written out where they are used: names that double names would fill the memory."""
 
@@ -242,13 +244,15 @@ def _shown(schema: Any) -> str:
 def _check_size(found: AvroType) -> None:
     sizes: dict[int, int] = {}
 
-    def nodes(one: AvroType) -> int:
+    def nodes(one: AvroType, depth: int) -> int:
+        if depth > DEPTH_MAX:
+            raise InvalidSchema("the schema is nested too deep")
         if id(one) not in sizes:
             parts = [field.type for field in one.fields] + list(one.parts)
-            sizes[id(one)] = 1 + sum(map(nodes, parts))
+            sizes[id(one)] = 1 + sum(nodes(part, depth + 1) for part in parts)
         return sizes[id(one)]
 
-    if (count := nodes(found)) > NODES_MAX:
+    if (count := nodes(found, 1)) > NODES_MAX:
         raise InvalidSchema(f"the schema has {count} types when it is written out, more than {NODES_MAX}")
 
 

@@ -1,8 +1,7 @@
 """Messages that carry a schema's id, as typed columns, and those that cannot be decoded beside them.
 
-A value (or key) is byte 0, the schema's id (4 bytes, big-endian) and an Avro datum: the framing of today's serializers.
-What wrote it is looked up by the id, once a process; what it is read as is fixed by whoever plans, so that all tasks
-give the same columns.
+A value (or key) is a schema's id and an Avro datum, framed as in `klog.record.avro_framing`. What wrote it is looked up
+by the id; what it is read as is fixed by whoever plans, so that all tasks give the same columns.
 
     typed         the message's columns without the decoded one, schema_id (int32) and record, the reader's type
     undecodable   all the message's columns, schema_id (null without framing) and error (string): why
@@ -22,13 +21,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
+from klog.record.avro_framing import MAGIC, PREFIX_BYTES
 from klog.spark.avro_columns import Datums, Front, Ints, put_together
 from klog.spark.avro_plan import check_defaults, plan
 from klog.spark.avro_steps import Step
 from klog.spark.avro_types import arrow_type, parse
-
-FRAME_BYTES: Final = 5
-"""Magic 0 and the schema's id."""
 
 SchemaOf = Callable[[int], str]
 """The text of a schema by its id, or SchemaNotFound. What else it raises ends the task: no message is at fault."""
@@ -82,10 +79,13 @@ class Decoder:
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """The typed rows, and the undecodable ones if there are any; each in the batch's order, together all."""
         if not len(batch):
-            return self.decoding.with_record(batch.schema, self._type).empty_table().to_batches()[0], None
+            schema = self.decoding.with_record(batch.schema, self._type)
+            return pa.RecordBatch.from_pylist([], schema=schema), None
         frames = _Frames.of(batch.column(self.decoding.column))
         datums = Datums(frames.data, len(batch))
-        datums.give_up(np.flatnonzero(frames.present & ~frames.framed), "no framing: not byte 0 and a schema's id")
+        datums.give_up(
+            np.flatnonzero(frames.present & ~frames.framed), "no framing: byte 0 and a schema's id do not come first"
+        )
         record = self._records(datums, frames)
         typed_schema = self.decoding.with_record(batch.schema, self._type)
         ids = pa.array(frames.ids, mask=~frames.framed)
@@ -168,13 +168,13 @@ class _Frames:
         present = np.ones(len(values), np.bool_)
         if values.null_count:
             present = values.is_valid().to_numpy(zero_copy_only=False)
-        framed = present & (ends - starts >= FRAME_BYTES)
-        heads = np.zeros((len(values), FRAME_BYTES), np.uint8)
+        framed = present & (ends - starts >= PREFIX_BYTES)
+        heads = np.zeros((len(values), PREFIX_BYTES), np.uint8)
         if len(data):
-            heads = data.take(starts[:, None] + np.arange(FRAME_BYTES), mode="clip")
-        framed &= heads[:, 0] == 0
+            heads = data.take(starts[:, None] + np.arange(PREFIX_BYTES), mode="clip")
+        framed &= heads[:, 0] == MAGIC
         ids = np.ascontiguousarray(heads[:, 1:]).view(">i4")[:, 0].astype(np.int32)
-        return cls(data, present, framed, np.where(framed, ids, 0).astype(np.int32), starts + FRAME_BYTES, ends)
+        return cls(data, present, framed, np.where(framed, ids, 0).astype(np.int32), starts + PREFIX_BYTES, ends)
 
     def by_schema(self) -> list[tuple[int, Ints]]:
         """The rows of each schema."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from fastavro._read_common import SchemaResolutionError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +24,7 @@ def _strict(monkeypatch: pytest.MonkeyPatch) -> None:
     reference.be_strict(monkeypatch)
 
 
-REFUSED_EMPTY = ("Schema mismatch: {'type': 'array'", "Schema mismatch: {'type': 'map'")
+REFUSED_EMPTY = re.compile("'type': '(array|map)'")
 """fastavro compares the types of items before it knows whether there are any."""
 
 
@@ -65,7 +67,7 @@ def hold_against_reference(values: list[bytes | None], writers: dict[int, Any], 
             writer = plain_writers[int.from_bytes(value[1:5], "big", signed=True)]
             expected = reference.read(value[5:], writer, plain_reader, reader_type)
         except Exception as error:
-            if offset in records and str(error).startswith(REFUSED_EMPTY):
+            if offset in records and isinstance(error, SchemaResolutionError) and REFUSED_EMPTY.search(str(error)):
                 continue
             assert offset in errors, f"{offset} {value!r}: reference says {error!r}, decoded as {records[offset]}"
             assert errors[offset]["value"] == value

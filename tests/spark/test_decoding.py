@@ -1,0 +1,118 @@
+"""What an export decodes as: from a flag's text and the registry, before anything is read."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from klog.client.raw_fetch import RawCluster
+from klog.coordination.schemas import AVRO, SchemaRegistry
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import NoSuchThing, Refused, UsageError
+from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound, SubjectNotFound
+from klog.spark import decoding
+from klog.spark.decoding import plan_decoding, schemas_at
+from tests.broker_fixture import RunningBroker
+
+
+@pytest.fixture(scope="module")
+def registry(broker: RunningBroker) -> Iterator[SchemaRegistry]:
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        yield SchemaRegistry(session)
+
+
+@pytest.fixture
+def cluster(broker: RunningBroker) -> Iterator[RawCluster]:
+    with RawCluster(broker.bootstrap) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"t-{secrets.token_hex(6)}"
+
+
+def register(registry: SchemaRegistry, subject: str, *fields: str) -> tuple[int, str]:
+    """(id, text) of a record of ints of this subject's."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": name, "type": "int"} for name in fields]}
+    text = json.dumps(schema)
+    return registry.register(subject, AVRO, text, lambda settings, subject: None).schema_id, text
+
+
+def test_the_newest_schema_of_the_topic_s_subject(cluster: RawCluster, registry: SchemaRegistry, topic: str) -> None:
+    register(registry, f"{topic}-value", "a")
+    schema_id, text = register(registry, f"{topic}-value", "a", "b")
+    key_id, key_text = register(registry, f"{topic}-key", topic.replace("-", "_"))
+    for asked in ("avro", "avro:value"):
+        found = plan_decoding(cluster, [topic], asked)
+        assert found == {"column": "value", "reader": text, "reader_id": schema_id, "keep": False}
+    found = plan_decoding(cluster, [topic], "avro:key", keep=True)
+    assert found == {"column": "key", "reader": key_text, "reader_id": key_id, "keep": True}
+
+
+def test_what_an_export_was_begun_with_stays(cluster: RawCluster, registry: SchemaRegistry, topic: str) -> None:
+    first, _ = register(registry, f"{topic}-value", "a")
+    known = plan_decoding(cluster, [topic], "avro")
+    second, _ = register(registry, f"{topic}-value", "a", "b")
+    assert plan_decoding(cluster, [topic], "avro", known=known) == known
+    assert plan_decoding(cluster, [], "avro:value", known=known) == known
+    assert plan_decoding(cluster, [topic], "avro", known=known, reader=str(second))["reader_id"] == second
+    assert plan_decoding(cluster, [topic], "avro", known=known, reader=str(first)) == known
+
+
+def test_a_schema_of_one_s_own(cluster: RawCluster, registry: SchemaRegistry, topic: str, tmp_path: Path) -> None:
+    schema_id, text = register(registry, f"{topic}-other", "a")
+    assert plan_decoding(cluster, [topic], "avro", reader=str(schema_id))["reader"] == text
+    file = tmp_path / "schema.avsc"
+    file.write_text(text)
+    assert plan_decoding(cluster, [topic], "avro", reader=str(file))["reader_id"] == -1
+    file.write_text('{"type": "record", "name": "R", "fields": [{"name": "r", "type": "R"}]}')
+    with pytest.raises(InvalidSchema, match="holds itself"):
+        plan_decoding(cluster, [topic], "avro", reader=str(file))
+    with pytest.raises(NoSuchThing, match="no schema's id, and no file"):
+        plan_decoding(cluster, [topic], "avro", reader=str(tmp_path / "none"))
+    with pytest.raises(SchemaNotFound):
+        plan_decoding(cluster, [topic], "avro", reader=str(2**31 - 1))
+
+
+def test_topics_whose_schemas_differ_are_one_export_by_a_common_schema_only(
+    cluster: RawCluster, registry: SchemaRegistry, topic: str
+) -> None:
+    topics = [topic, f"{topic}-2"]
+    first, _ = register(registry, f"{topic}-value", "a")
+    with pytest.raises(SubjectNotFound, match=f"{topic}-2-value") as caught:
+        plan_decoding(cluster, topics, "avro")
+    assert caught.value.hint is not None
+    register(registry, f"{topic}-2-value", "b")
+    with pytest.raises(Refused, match="differ"):
+        plan_decoding(cluster, topics, "avro")
+    assert plan_decoding(cluster, topics, "avro", reader=str(first))["reader_id"] == first
+    register(registry, f"{topic}-2-value", "a")
+    assert plan_decoding(cluster, topics, "avro")["reader_id"] == first
+
+
+@pytest.mark.parametrize("asked", ["", "avro:headers", "json", "Avro"])
+def test_other_texts(cluster: RawCluster, topic: str, asked: str) -> None:
+    with pytest.raises(UsageError, match="avro:key"):
+        plan_decoding(cluster, [topic], asked)
+
+
+def test_no_topics_and_nothing_known(cluster: RawCluster) -> None:
+    with pytest.raises(UsageError, match="topics are needed"):
+        plan_decoding(cluster, [], "avro")
+
+
+def test_texts_are_asked_for_once_a_process(
+    broker: RunningBroker, registry: SchemaRegistry, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema_id, text = register(registry, f"{topic}-value", "a")
+    with pytest.raises(SchemaNotFound):
+        schemas_at(broker.bootstrap)(2**31 - 1)
+    assert schemas_at(broker.bootstrap)(schema_id) == text
+    monkeypatch.delattr(decoding, "RawCluster")
+    assert schemas_at(broker.bootstrap)(schema_id) == text, "no connection is made for what is known"
