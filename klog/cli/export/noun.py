@@ -8,10 +8,16 @@ import typer
 
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
+from klog.spark.hadoop import announce
 
 export = Noun("export", "Messages to Parquet files, with Spark.")
 
-Root = Annotated[str, typer.Argument(metavar="ROOT", help="The export's folder.")]
+announce()  # ROOT may be in Hadoop's file systems, for every verb
+
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's; may be given again.")
+]
+Root = Annotated[str, typer.Argument(metavar="ROOT", help="The export's folder, or its URL.")]
 
 
 async def servers_of(invocation: Invocation) -> str:
