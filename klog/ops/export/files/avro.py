@@ -168,14 +168,18 @@ def _scan(blocks: Iterable[tuple[int, bytes]], schema: dict[str, Any], wanted: S
 def _read_each(blocks: Iterable[tuple[int, bytes]], schema: dict[str, Any], wanted: Sequence[str]) -> Iterator[Any]:
     import fastavro
 
-    parsed = fastavro.parse_schema(schema)
+    plain = _without_times(schema)
+    parsed = fastavro.parse_schema(plain)
+    # Read as a record of what is wanted, the rest is skipped.
+    reader = fastavro.parse_schema(plain | {"fields": [one for one in plain["fields"] if one["name"] in wanted]})
     types = {field["name"]: field["type"] for field in schema["fields"]}
     target = pa.schema([(name, arrow_type(types[name])) for name in wanted])
     rows: list[dict[str, Any]] = []
     size = 0
     for count, data in blocks:
         stream = io.BytesIO(data)
-        rows += [{name: row[name] for name in wanted} for row in (_record(stream, parsed) for _ in range(count))]
+        records = (_record(stream, parsed, reader) for _ in range(count))
+        rows += [{name: row[name] for name in wanted} for row in records]
         size += len(data)
         if size >= WINDOW_BYTES // 4 or len(rows) >= ROWS_A_BATCH:
             yield pa.RecordBatch.from_pylist(rows, schema=target)
@@ -184,10 +188,20 @@ def _read_each(blocks: Iterable[tuple[int, bytes]], schema: dict[str, Any], want
         yield pa.RecordBatch.from_pylist(rows, schema=target)
 
 
-def _record(stream: io.BytesIO, parsed: Any) -> dict[str, Any]:
+def _without_times(declared: Any) -> Any:
+    """Times as numbers, which Arrow takes as well: the years of Python's own times end."""
+    if isinstance(declared, list):
+        return [_without_times(one) for one in declared]
+    if not isinstance(declared, dict):
+        return declared
+    left = () if declared.get("logicalType") == "decimal" else ("logicalType",)
+    return {name: _without_times(one) for name, one in declared.items() if name not in left}
+
+
+def _record(stream: io.BytesIO, parsed: Any, reader: Any) -> dict[str, Any]:
     import fastavro
 
-    found: Any = fastavro.schemaless_reader(stream, parsed, None)
+    found: Any = fastavro.schemaless_reader(stream, parsed, reader)
     return dict(found)
 
 

@@ -19,6 +19,7 @@ from klog.errors import UsageError
 NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestamp", "timestampType", "headers"})
 """Columns of every message; all others may be null."""
 
+_DECIMAL_BYTES: Final = 16
 _NULL, _THERE = 0x00, 0x02
 """The branches of a union of null and something."""
 
@@ -78,6 +79,9 @@ def _avro_type(type_: pa.DataType, path: str, name: str) -> Any:
         return "string"
     if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
         return "bytes"
+    if pa.types.is_decimal128(type_):
+        fixed = {"type": "fixed", "name": f"{path}.{name}_number", "size": _DECIMAL_BYTES}
+        return fixed | {"logicalType": "decimal", "precision": type_.precision, "scale": type_.scale}
     if pa.types.is_map(type_):
         return {"type": "map", "values": ["null", _avro_type(type_.item_type, path, f"{name}_value")]}
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
@@ -102,6 +106,8 @@ def arrow_type(declared: Any) -> pa.DataType:
             return pa.timestamp("us", "UTC")
         case {"logicalType": "date"}:
             return pa.date32()
+        case {"logicalType": "decimal", "precision": precision, "scale": scale}:
+            return pa.decimal128(precision, scale)
         case {"type": "array", "items": items}:
             return pa.list_(arrow_type(items))
         case {"type": "map", "values": values}:
@@ -176,6 +182,8 @@ def _plain(column: pa.Array) -> pa.BinaryArray:
         return _numbers(_ints(column.cast(pa.int32())))
     if pa.types.is_integer(type_):
         return _numbers(_ints(column))
+    if pa.types.is_decimal128(type_):
+        return _decimals(column)
     if pa.types.is_map(type_):
         column = column.take(pa.array(np.arange(len(column))))  # a slice's keys would be those of the whole
         entries = _join([_plain(column.keys), _nullable(column.items)])
@@ -235,6 +243,15 @@ def _fixed(column: pa.Array, width: int) -> pa.BinaryArray:
     """Numbers of fixed width, little-endian as Arrow has them."""
     data = column.buffers()[1].slice(column.offset * width, len(column) * width)
     return pa.Array.from_buffers(pa.binary(width), len(column), [None, data]).cast(pa.binary())
+
+
+def _decimals(column: pa.Array) -> pa.BinaryArray:
+    """Big-endian, which Arrow's are not."""
+    data = column.buffers()[1].slice(column.offset * _DECIMAL_BYTES, len(column) * _DECIMAL_BYTES)
+    turned = np.frombuffer(data, np.uint8).reshape(-1, _DECIMAL_BYTES)[:, ::-1]
+    return pa.Array.from_buffers(
+        pa.binary(_DECIMAL_BYTES), len(column), [None, pa.py_buffer(np.ascontiguousarray(turned))]
+    ).cast(pa.binary())
 
 
 def _numbers(values: Ints, nulls: NDArray[np.bool_] | None = None, *, union: bool = False) -> pa.BinaryArray:

@@ -2,7 +2,7 @@
 
 ``timestampType`` stands beside what tail writes. Keys and values are text where they are UTF-8 and base64 where they
 are not; ``key_encoding`` and ``value_encoding`` say which, so nothing is lost, and `klog produce -i jsonl` takes the
-lines in again. Columns that are not a message's own (typed ones) are written as JSON has them, bytes in base64.
+lines in again. Columns that are not a message's own (typed ones) are written as JSON has them (`json_values`).
 
 gzip, since every reader has it, and for the CRC at its end. zstd's and plain files are read too.
 """
@@ -13,7 +13,7 @@ import gzip
 import io
 import json
 import zlib
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from json.encoder import encode_basestring
 from typing import Any, BinaryIO, Final
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from klog.errors import CorruptLog
 from klog.ops.export.files.format import GROUP_BYTES
+from klog.ops.export.files.json_values import json_values
 from klog.ops.jsonl import json_of, json_of_headers, rfc3339
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
@@ -126,16 +127,10 @@ def _typed_lines(batch: pa.RecordBatch) -> list[str]:
         if name == "timestamp":
             columns.append([rfc3339(one) for one in _milliseconds(column)])
         else:
-            columns.append(column.to_pylist())
+            columns.append(json_values(column))
     names = batch.schema.names
-    write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain_value).encode
+    write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
     return [write(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
-
-
-def _plain_value(value: Any) -> str:
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def _milliseconds(column: pa.Array) -> list[int]:

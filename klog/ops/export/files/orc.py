@@ -50,15 +50,34 @@ def _as_messages_have_it(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _within_years(batch: pa.RecordBatch) -> pa.RecordBatch:
-    at = batch.schema.get_field_index("timestamp")
-    if at < 0:
-        return batch
-    times = batch.column(at).cast(TIMES).cast(pa.int64())
-    bounds = pc.min_max(times).as_py()
-    if (bounds["min"] or 0) >= -TIMESTAMP_US_MAX and (bounds["max"] or 0) <= TIMESTAMP_US_MAX:
-        return batch
-    clipped = pc.min_element_wise(pc.max_element_wise(times, -TIMESTAMP_US_MAX), TIMESTAMP_US_MAX)
-    return batch.set_column(at, batch.schema.field(at), clipped.cast(TIMES))
+    return pa.RecordBatch.from_arrays([_clipped(column) for column in batch.columns], schema=batch.schema)
+
+
+def _clipped(column: pa.Array) -> pa.Array:
+    """With the times in it, however deep, that ORC's readers have."""
+    type_ = column.type
+    if pa.types.is_timestamp(type_):
+        times = column.cast(pa.timestamp("us", type_.tz)).cast(pa.int64())
+        bounds = pc.min_max(times).as_py()
+        if (bounds["min"] or 0) >= -TIMESTAMP_US_MAX and (bounds["max"] or 0) <= TIMESTAMP_US_MAX:
+            return column
+        clipped = pc.max_element_wise(times, -TIMESTAMP_US_MAX, skip_nulls=False)
+        clipped = pc.min_element_wise(clipped, TIMESTAMP_US_MAX, skip_nulls=False)
+        return clipped.cast(pa.timestamp("us", type_.tz)).cast(type_)
+    if pa.types.is_struct(type_) and type_.num_fields:
+        parts = column.flatten()
+        clipped = [_clipped(part) for part in parts]
+        if all(one is part for one, part in zip(clipped, parts, strict=True)):
+            return column
+        return pa.StructArray.from_arrays(clipped, fields=list(type_), mask=column.is_null())
+    if pa.types.is_list(type_) or pa.types.is_map(type_):
+        values = column.values
+        items = _clipped(values)
+        if items is values:
+            return column
+        buffers = column.buffers()[:2]
+        return pa.Array.from_buffers(type_, len(column), buffers, offset=column.offset, children=[items])
+    return column
 
 
 class OrcWriter:
