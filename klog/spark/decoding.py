@@ -63,17 +63,17 @@ def _column(asked: str) -> str:
 def _newest(cluster: RawCluster, topics: Sequence[str], column: str) -> int:
     subjects = [f"{topic}-{column}" for topic in topics]
     if not subjects:
-        raise UsageError("topics are needed to know what to decode as", hint="name them, or give --reader-schema")
+        raise UsageError("topics are needed to know what to decode as", hint="name them, or give --read-as")
     try:
         ids = {subject: cluster.newest_schema_id(subject) for subject in subjects}
     except SubjectNotFound as error:
-        error.hint = "register the schema, or give --reader-schema: an id, or a file"
+        error.hint = "register the schema, or give --read-as: an id, or a file"
         raise
     if len(set(ids.values())) > 1:
         listed = ", ".join(f"{subject} {schema_id}" for subject, schema_id in ids.items())
         raise Refused(
             f"the topics' schemas differ: {listed}",
-            hint="export each to a root of its own, or give --reader-schema: what all can be read as",
+            hint="export each to a root of its own, or give --read-as: what all can be read as",
         )
     return ids[subjects[0]]
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from klog.client.raw_fetch import RawCluster
 from klog.names import TopicPartition
 from klog.ops.export.store import Store
 from klog.ops.export.writing import UNDECODABLE, Shape, WriteJob, Written
@@ -75,10 +74,10 @@ class FileTasks(KlogReader):
     def _decoder(self, decode: dict[str, Any] | None) -> Any:
         if decode is None:
             return None
+        from klog.spark.decoding import schemas_at
         from klog.spark.typed import Decoder, Decoding
 
-        cluster = RawCluster(self.options.bootstrap)  # held by the decoder, and gone with the task
-        return Decoder(Decoding.from_json(decode), cluster.schema)
+        return Decoder(Decoding.from_json(decode), schemas_at(self.options.bootstrap))
 
 
 def write(
