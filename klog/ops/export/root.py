@@ -15,7 +15,8 @@ Where a store has no such rename (object stores), the commit is the creation of 
     ROOT/data/batch=0000000042-<run>/part-*.parquet    written where it stays; committed if, and only if,
     ROOT/_klog/commits/0000000042.json                 the batch's manifest, names this run
 
-Which of the two it is the root's first run fixes, since readers must know.
+Which of the two it is the root's first run fixes, since readers must know. How batches are merged into fewer files is
+told in `klog.ops.export.compact`.
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ from typing import NamedTuple
 from klog.errors import NoSuchThing, Refused, StorageError
 from klog.ops.export.manifest import COMMIT_BY_MANIFEST, COMMIT_BY_RENAME, ExportIdentity, Manifest, sha256
 from klog.ops.export.store import Store, open_store, scheme_of
+from klog.ops.export.swap import sharing
 
 STAGING_TTL_S = 24 * 3600
 """Staging older than this belongs to no run that still lives."""
 
 _BATCH = re.compile(r"batch=(\d{10,})")
 _WRITTEN = re.compile(r"(batch=(\d{10,}))-([0-9a-f-]{36})")
-_COMMIT = re.compile(r"(\d{10,})\.json")
+_NUMBERED = re.compile(r"(\d{10,})\.json")
 _IDENTITY = "_klog/export.json"
 _CHECKPOINT = "_klog/checkpoint.json"
-_MANIFEST = "_klog_manifest.json"
+MANIFEST = "_klog_manifest.json"
+COMMITS, MERGES = "_klog/commits", "_klog/merges"
 
 
 class Staged(NamedTuple):
@@ -60,6 +63,9 @@ class ExportRoot:
         self.store: Store = open_store(root) if isinstance(root, str) else root
         self._commit: str | None = None
         self._folders: dict[int, str] = {}
+        self._unsure: set[str] = set()
+        """Runs whose commit has failed in a way that may have been a success."""
+        self._merges: dict[int, Manifest] = {}
 
     def __str__(self) -> str:
         return self.store.url
@@ -126,19 +132,46 @@ class ExportRoot:
     def batches(self) -> list[int]:
         """The committed batches, ascending. Refused where one between the first and the last is missing."""
         numbers = self.batch_numbers()
-        for expected, found in enumerate(numbers):
-            if found != expected:
+        expected = 0
+        for found in numbers:
+            if found != expected and self.manifest(found)[0].first_batch != expected:
                 raise Refused(
                     f"{self}: batch {expected} is missing, but there is a batch {found}",
                     hint="klog export verify shows what else is wrong; bring the folder back from a backup",
                 )
+            expected = found + 1
         return numbers
 
     def batch_numbers(self) -> list[int]:
-        """The batches that there are, ascending, whatever is missing between them."""
-        folder, pattern = ("data", _BATCH) if self.by_rename else ("_klog/commits", _COMMIT)
+        """The batches that there are, ascending, whatever is missing between them; of merged ones, the last."""
+        folder, pattern = ("data", _BATCH) if self.by_rename else (COMMITS, _NUMBERED)
         matches = map(pattern.fullmatch, self.store.names(folder))
-        return sorted(int(match[1]) for match in matches if match)
+        numbers = sorted(int(match[1]) for match in matches if match)
+        if self.by_rename:
+            return numbers
+        merges = self.merges()
+        spans = [(one.first_batch, one.batch) for one in merges]
+        return [n for n in numbers if not any(first <= n < last for first, last in spans)]
+
+    def merges(self) -> list[Manifest]:
+        """Where batches are committed by manifests: those that speak for merged batches, in the order of the merges.
+        One whose batches were merged again speaks no more."""
+        found: list[Manifest] = []
+        for one in self.all_merges():
+            found = [other for other in found if not one.first_batch <= other.batch <= one.batch] + [one]
+        return found
+
+    def all_merges(self) -> list[Manifest]:
+        """The same with those that speak no more."""
+        numbers = sorted(int(match[1]) for match in map(_NUMBERED.fullmatch, self.store.names(MERGES)) if match)
+        for number in numbers:
+            if number not in self._merges:
+                path = merge_path(number)
+                data = self.store.read(path)
+                if data is None:
+                    raise Refused(f"{self.store.location(path)} is missing", hint="bring the file back from a backup")
+                self._merges[number] = Manifest.from_json(data, self.store.location(path))
+        return [self._merges[number] for number in numbers]
 
     def batch_folder(self, batch: int) -> str:
         """Where a committed batch's files are, relative to the root. Refused where its manifest cannot say so."""
@@ -149,8 +182,19 @@ class ExportRoot:
         return self._folders[batch]
 
     def manifest(self, batch: int) -> tuple[Manifest, str]:
-        """A batch's manifest and the SHA-256 of its bytes; Refused where it is missing or is none."""
-        path = f"{self.batch_folder(batch)}/{_MANIFEST}" if self.by_rename else _commit_path(batch)
+        """A batch's manifest and the SHA-256 by which the one after it names it: of its bytes, but where batches were
+        merged, of the last one's, as it was committed. Refused where it is missing or is none."""
+        for one in [] if self.by_rename else self.merges():
+            if one.batch == batch and one.merged is not None:
+                self._folders[batch] = written_folder(batch, one.run)
+                return one, one.merged.last_sha256
+        manifest, digest = self.committed(batch)
+        self._folders[batch] = written_folder(batch, manifest.run)
+        return manifest, digest if manifest.merged is None else manifest.merged.last_sha256
+
+    def committed(self, batch: int) -> tuple[Manifest, str]:
+        """As `manifest`, but the file as it lies there, and the hash of its bytes; merges beside it do not count."""
+        path = f"{self.batch_folder(batch)}/{MANIFEST}" if self.by_rename else _commit_path(batch)
         location = self.store.location(path)
         data = self.store.read(path)
         if data is None:
@@ -158,7 +202,6 @@ class ExportRoot:
         manifest = Manifest.from_json(data, location)
         if manifest.batch != batch:
             raise Refused(f"{location} is the manifest of batch {manifest.batch}")
-        self._folders[batch] = f"data/batch={batch:010d}-{manifest.run}"
         return manifest, sha256(data)
 
     def where(self, batch: int) -> str:
@@ -222,14 +265,15 @@ class ExportRoot:
     def stage(self, batch: int) -> Staged:
         """A new empty folder for a run that is to make this batch."""
         run = str(uuid.uuid4())
-        folder = f"_staging/{run}" if self.by_rename else f"data/batch={batch:010d}-{run}"
+        folder = f"_staging/{run}" if self.by_rename else written_folder(batch, run)
         self.store.make_folder("data")
         self.store.make_folder(folder)
         return Staged(run, batch, folder)
 
     def discard(self, staged: Staged) -> None:
-        """Remove what a run wrote and did not commit."""
-        self.store.remove(staged.folder)
+        """Remove what a run wrote and did not commit. What may be committed stays; `discard_stale` knows, one day."""
+        if staged.run not in self._unsure:
+            self.store.remove(staged.folder)
 
     def uncommitted(self) -> list[str]:
         """The folders of runs that have not committed, living or dead, relative to the root."""
@@ -237,12 +281,14 @@ class ExportRoot:
             return [f"_staging/{name}" for name in self.store.names("_staging")]
         # The folders first: one that is committed between the two lists is then in the second.
         found = [match for match in map(_WRITTEN.fullmatch, self.store.names("data")) if match]
-        committed = set(self.batch_numbers())
+        there = {int(match[1]) for match in map(_NUMBERED.fullmatch, self.store.names(COMMITS)) if match}
+        merged = {written_folder(one.batch, one.run) for one in self.all_merges()}
         folders = []
         for match in found:
             folder, batch = f"data/{match[0]}", int(match[2])
-            if batch not in committed or self.batch_folder(batch) != folder:
-                folders.append(folder)
+            if folder in merged or (batch in there and written_folder(batch, self.committed(batch)[0].run) == folder):
+                continue
+            folders.append(folder)
         return folders
 
     def discard_stale(self, ttl_s: float = STAGING_TTL_S) -> list[str]:
@@ -257,7 +303,7 @@ class ExportRoot:
         """Put the manifest to the data, and all of it on the disk. Returns the manifest's hash."""
         way = COMMIT_BY_RENAME if self.by_rename else COMMIT_BY_MANIFEST
         data = replace(manifest, commit=way).to_json()
-        with self.store.open_output(f"{staged.folder}/{_MANIFEST}") as file:
+        with self.store.open_output(f"{staged.folder}/{MANIFEST}") as file:
             file.write(data)
         self.store.sync(staged.folder)
         return sha256(data)
@@ -270,13 +316,26 @@ class ExportRoot:
                     f"{self} commits by renaming folders, which {scheme_of(self.store.url)}: cannot do",
                     hint="go on where it came from, or export to another place",
                 )
-            return self.store.rename(staged.folder, f"data/batch={staged.batch:010d}")
+            with sharing(self.store):
+                return self.store.rename(staged.folder, f"data/batch={staged.batch:010d}")
         # Read again, so that what was removed as stale meanwhile is not committed.
-        data = self.store.read(f"{staged.folder}/{_MANIFEST}")
+        data = self.store.read(f"{staged.folder}/{MANIFEST}")
         if data is None:
             raise StorageError(f"{self.store.location(staged.folder)} was removed before it was committed")
-        return self.store.create(_commit_path(staged.batch), data)
+        self._unsure.add(staged.run)
+        committed = self.store.create(_commit_path(staged.batch), data)
+        self._unsure.discard(staged.run)
+        return committed
 
 
 def _commit_path(batch: int) -> str:
-    return f"_klog/commits/{batch:010d}.json"
+    return f"{COMMITS}/{batch:010d}.json"
+
+
+def merge_path(number: int) -> str:
+    return f"{MERGES}/{number:010d}.json"
+
+
+def written_folder(batch: int, run: str) -> str:
+    """Where a run writes a batch that is committed by its manifest."""
+    return f"data/batch={batch:010d}-{run}"

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from klog.client.raw_fetch import EARLIEST, LATEST, Range, RawCluster
 from klog.errors import CorruptLog, Refused
 from klog.names import TopicPartition
+from klog.ops.export import history
 from klog.ops.export.manifest import Manifest
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.rows import ExportCheck
 from klog.ops.export.survey import Survey, survey
 from klog.ops.export.topics import check_same, describe
+from klog.ops.export.writing import checksum_text
 
 
 @dataclass
@@ -41,21 +43,26 @@ def verify(bootstrap: str | None, root: str) -> list[ExportCheck]:
     known = place.existing_identity()
     findings: list[tuple[str, str]] = []
     seen = {one: _Seen(start, start) for one, start in known.initial.items()}
+    manifest: Manifest | None
+    digest: str | None
     previous: str | None = None
     expected = 0
     for batch in place.batch_numbers():
-        if batch != expected:
-            missing = f"batch {expected}" + (f" to {batch - 1}" if batch - 1 > expected else "")
-            findings.append(("missing-batch", f"{missing}: {place.where(expected)} is not there"))
-        contiguous = batch == expected
-        expected = batch + 1
         try:
             manifest, digest = place.manifest(batch)
         except Refused as error:
             findings.append(("broken-chain", error.message))
+            manifest, digest = None, None
+        first = batch if manifest is None else manifest.first_batch
+        contiguous = first == expected
+        if not contiguous:
+            missing = f"batch {expected}" + (f" to {first - 1}" if first - 1 > expected else "")
+            findings.append(("missing-batch", f"{missing}: {place.where(expected)} is not there"))
+        expected = batch + 1
+        if manifest is None:
             previous = None
             continue
-        if contiguous and batch > 0 and manifest.previous_sha256 != previous:
+        if contiguous and first > 0 and manifest.previous_sha256 != previous:
             findings.append(
                 (
                     "broken-chain",
@@ -63,6 +70,7 @@ def verify(bootstrap: str | None, root: str) -> list[ExportCheck]:
                 )
             )
         previous = digest
+        findings.extend(("broken-chain", message) for message in history.check(place, manifest))
         found = _check_files(place, manifest, findings)
         _check_offsets(manifest, found, seen)
     if bootstrap is not None:
@@ -99,7 +107,7 @@ def _check_files(place: ExportRoot, manifest: Manifest, findings: list[tuple[str
     folder = place.batch_folder(manifest.batch)
     location = place.store.location(folder)
     try:
-        found = survey(place.store, folder, thorough=True)
+        found = survey(place.store, folder, thorough=True, checksum=_has_checksums(manifest))
     except CorruptLog as error:
         findings.append(("changed-file", error.message))
         return Survey(unreadable=True)
@@ -127,6 +135,8 @@ def _check_offsets(manifest: Manifest, found: Survey, seen: dict[TopicPartition,
     for one, part in sorted(manifest.partitions.items()):
         about = seen.setdefault(one, _Seen(0, 0))
         name = f"batch {manifest.batch}"
+        if manifest.merged:
+            name = f"batch {manifest.first_batch} to {manifest.batch}"
         expected = skipped.get((*one, about.to_offset), about.to_offset)
         if part.from_offset > expected:
             about.findings.append(
@@ -155,6 +165,26 @@ def _check_offsets(manifest: Manifest, found: Survey, seen: dict[TopicPartition,
             )
         elif counted and not counted.distinct:
             about.findings.append(("overlap", f"{name} holds an offset twice"))
+        elif counted and counted.undecodable != part.undecodable:
+            about.findings.append(
+                (
+                    "wrong-count",
+                    f"{name} holds {counted.undecodable} messages that could not be decoded; {part.undecodable} were",
+                )
+            )
+        elif counted and _has_checksums(manifest) and part.checksum not in (None, checksum_text(counted.checksum)):
+            about.findings.append(
+                (
+                    "wrong-checksum",
+                    f"{name} holds messages whose checksum is {checksum_text(counted.checksum)}; "
+                    f"those of the log had {part.checksum}",
+                )
+            )
+
+
+def _has_checksums(manifest: Manifest) -> bool:
+    """Whether the files have the bytes that the checksums are of, and there are any."""
+    return manifest.decode is None and any(part.checksum for part in manifest.partitions.values())
 
 
 def _ask_brokers(cluster: RawCluster, seen: dict[TopicPartition, _Seen]) -> dict[TopicPartition, int | None]:

@@ -1,0 +1,113 @@
+"""Exports made without brokers: each batch is written, counted and committed through the root, as a run does it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from klog.names import TopicPartition
+from klog.ops.export.manifest import ExportedPartition, ExportIdentity, Gap, Manifest
+from klog.ops.export.root import ExportRoot
+from klog.ops.export.survey import survey
+
+_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+class HandmadeExport:
+    """Of one or more topics with two partitions each; offsets ascend by ten."""
+
+    def __init__(self, root: Path, *topics: str) -> None:
+        self.path = root
+        self.place = ExportRoot(str(root))
+        names = topics or ("t",)
+        self._at = {TopicPartition(topic, partition): 0 for topic in names for partition in (0, 1)}
+        self._ids: dict[str, str | None] = dict.fromkeys(names, "id")
+        initial = dict.fromkeys(self._at, 0)
+        self.place.create(ExportIdentity("c", "parquet", self._ids, initial, "2026-01-01T00:00:00.000Z", "0"))
+
+    def commit(
+        self, messages: int = 5, *, at_ms: int | None = None, age_ms: int = 1000, gap: int = 0, value: bytes = b"v"
+    ) -> int:
+        """One batch: so many messages of each partition, in a file a topic; its number.
+
+        They are from ``age_ms`` before the commit at ``at_ms`` on, a millisecond apart; ``gap``: offsets left out of
+        the first partition.
+        """
+        last = self.place.last()
+        batch = last[0].batch + 1 if last else 0
+        at_ms = time.time_ns() // 1_000_000 if at_ms is None else at_ms
+        staged = self.place.stage(batch)
+        starts, gaps = dict(self._at), []
+        if gap:
+            first = next(iter(starts))
+            gaps.append(Gap(*first, starts[first], starts[first] + gap, "removed before it was exported"))
+            starts[first] += gap
+        for number, topic in enumerate(self._ids):
+            rows = [
+                (b"k", value, one.topic, one.partition, start + 10 * i, (at_ms - age_ms + i) * 1000, 0, None)
+                for one, start in starts.items()
+                if one.topic == topic
+                for i in range(messages)
+            ]
+            if rows:
+                table = pa.table(
+                    [
+                        pa.array(column, kind.type)
+                        for column, kind in zip(zip(*rows, strict=True), _SCHEMA, strict=True)
+                    ],
+                    _SCHEMA,
+                )
+                with self.place.store.open_output(f"{staged.folder}/part-{number:05d}-x.parquet") as sink:
+                    pq.write_table(table, sink, write_page_checksum=True)
+        found = survey(self.place.store, staged.folder)
+        partitions = {}
+        for one, start in starts.items():
+            self._at[one] = end = start + 10 * messages
+            part = found.partitions.get(one)
+            partitions[one] = (
+                ExportedPartition(
+                    *(start, end, part.messages, part.messages, part.first_offset, part.last_offset),
+                    *(part.timestamp_ms_min, part.timestamp_ms_max, 1),
+                )
+                if part
+                else ExportedPartition(start, end, 0, 0)
+            )
+        when = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(at_ms // 1000))}.{at_ms % 1000:03d}Z"
+        manifest = Manifest(
+            batch=batch,
+            run=staged.run,
+            previous_sha256=last[1] if last else None,
+            format="parquet",
+            cluster_id="c",
+            topic_ids=self._ids,
+            partitions=partitions,
+            gaps=tuple(gaps),
+            windows=found.windows,
+            files=tuple(found.files),
+            klog="0",
+            engine="by hand",
+            started_at=when,
+            committed_at=when,
+        )
+        digest = self.place.flush(staged, manifest)
+        assert self.place.commit(staged)
+        self.place.checkpoint(batch, digest)
+        return batch
+
+    def commits(self, count: int, messages: int = 5) -> None:
+        for _ in range(count):
+            self.commit(messages)

@@ -1,0 +1,237 @@
+"""Batches merged into fewer files: every message once, the chain kept, one step whatever happens.
+
+Killed at each step the export is whole; runs and other compactions at the same time lose nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klog.errors import CorruptLog, NoSuchThing, Refused, UsageError
+from klog.ops.export import history
+from klog.ops.export.compact import STEPS, CompactedBatches, compact, parse_batches
+from klog.ops.export.root import ExportRoot
+from klog.ops.export.run import run
+from klog.ops.export.verify import verify
+from tests.spark.conftest import DirectWriter, TopicOnBroker, exported_rows, make_messages
+from tests.spark.handmade import HandmadeExport
+from tests.spark.killed_upkeep import kill_at_each
+
+
+def exported(root: Path, batches: int, messages: int = 5) -> tuple[HandmadeExport, list[dict[str, Any]]]:
+    """An export with so many batches, and every row there is then."""
+    export = HandmadeExport(root)
+    export.commits(batches, messages)
+    return export, exported_rows(root)
+
+
+def states(root: Path) -> set[str]:
+    return {row.state for row in verify(None, str(root))}
+
+
+def folders(root: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix("batch=")) for path in (root / "data").iterdir())
+
+
+def test_batches_become_one_folder_and_nothing_else_changes(tmp_path: Path) -> None:
+    export, rows = exported(tmp_path, 5)
+    (row,) = compact(str(tmp_path))
+    assert row == CompactedBatches(0, 4, 50, 5, row.bytes_before, 1, row.bytes)
+    assert folders(tmp_path) == [4]
+    assert exported_rows(tmp_path) == rows
+    assert states(tmp_path) == {"ok"}
+    place = ExportRoot(str(tmp_path))
+    (merged,) = [manifest for manifest, _ in place.chain()]
+    assert [one.batch for one in history.originals(place, merged)] == [0, 1, 2, 3, 4]
+    export.commit(7)  # the chain goes on behind it
+    assert folders(tmp_path) == [4, 5]
+    assert states(tmp_path) == {"ok"}
+    assert compact(str(tmp_path), batches=(0, 5))[0].messages == 64  # what was merged is merged again
+    assert folders(tmp_path) == [5]
+    assert states(tmp_path) == {"ok"}
+    assert compact(str(tmp_path)) == []
+
+
+def test_neighbours_are_merged_until_they_are_large_enough(tmp_path: Path) -> None:
+    _, rows = exported(tmp_path, 6)
+    size = max(sum(file.bytes for file in one.files) for one, _ in ExportRoot(str(tmp_path)).chain())
+    would = compact(str(tmp_path), below_bytes=size + 1, dry_run=True)
+    assert folders(tmp_path) == [0, 1, 2, 3, 4, 5]
+    assert [(one.from_, one.to, one.files) for one in would] == [(0, 1, None), (2, 3, None), (4, 5, None)]
+    assert len(compact(str(tmp_path), below_bytes=size + 1)) == 3
+    assert folders(tmp_path) == [1, 3, 5]
+    assert compact(str(tmp_path), below_bytes=1) == []
+    assert exported_rows(tmp_path) == rows
+    assert states(tmp_path) == {"ok"}
+
+
+def test_named_batches_must_be_there_and_whole(tmp_path: Path) -> None:
+    _, rows = exported(tmp_path, 4)
+    assert [(one.from_, one.to) for one in compact(str(tmp_path), batches=(1, 2))] == [(1, 2)]
+    with pytest.raises(UsageError, match="merged already"):
+        compact(str(tmp_path), batches=(2, 3))
+    with pytest.raises(NoSuchThing, match="no batches 3 to 9"):
+        compact(str(tmp_path), batches=(3, 9))
+    assert parse_batches("3-9") == (3, 9)
+    assert parse_batches("3") == (3, 3)
+    for words in ("", "a", "9-3", "1-", "-1"):
+        with pytest.raises(UsageError):
+            parse_batches(words)
+    assert exported_rows(tmp_path) == rows
+
+
+def test_files_have_a_limit(tmp_path: Path) -> None:
+    _, rows = exported(tmp_path, 3)
+    (row,) = compact(str(tmp_path), file_bytes=1)
+    assert (row.files_before, row.files) == (3, 3)
+    assert exported_rows(tmp_path) == rows
+    assert states(tmp_path) == {"ok"}
+
+
+def test_a_file_that_cannot_be_read_stops_it(tmp_path: Path) -> None:
+    exported(tmp_path, 2)
+    path = next(tmp_path.glob("data/batch=0000000001/*.parquet"))
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(CorruptLog, match=r"batch=0000000001/part"):
+        compact(str(tmp_path))
+    assert folders(tmp_path) == [0, 1]
+    assert list((tmp_path / "_staging").iterdir()) == []
+
+
+def test_a_changed_history_is_found(tmp_path: Path) -> None:
+    exported(tmp_path, 3)
+    compact(str(tmp_path))
+    folder = tmp_path / "data" / "batch=0000000002"
+    path = folder / history.HISTORY
+    texts = history.unpack(path.read_bytes(), "x")
+    for spoiled in (texts[:-1], [texts[0].replace(b'"messages": 5', b'"messages": 6'), *texts[1:]], [b"{}"] * 3):
+        path.write_bytes(history.pack(spoiled))
+        assert "broken-chain" in states(tmp_path)
+    path.write_bytes(b"rubbish")
+    assert "broken-chain" in states(tmp_path)
+    path.write_bytes(history.pack(texts))
+    assert states(tmp_path) == {"ok"}
+    path = folder / "_klog_manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"messages": 15', b'"messages": 14'))
+    assert "broken-chain" in states(tmp_path)
+
+
+def test_a_missing_batch_before_merged_ones_is_found(tmp_path: Path) -> None:
+    exported(tmp_path, 4)
+    compact(str(tmp_path), batches=(2, 3))
+    shutil.rmtree(tmp_path / "data" / "batch=0000000001")
+    assert {"gap", "missing-batch"} <= states(tmp_path)
+    with pytest.raises(Refused, match="batch 1 is missing"):
+        compact(str(tmp_path))
+
+
+def test_runs_and_compactions_at_once(tmp_path: Path) -> None:
+    export, _ = exported(tmp_path, 4)
+    gate = threading.Barrier(3)
+    errors: list[Exception] = []
+
+    def at_once(act: Callable[[Callable[[str], None]], object], step: str) -> threading.Thread:
+        met: list[str] = []
+
+        def wait(reached: str) -> None:
+            if reached == step and not met:
+                met.append(reached)
+                gate.wait(20)
+
+        def body() -> None:
+            try:
+                act(wait)
+            except Exception as error:
+                errors.append(error)
+
+        return threading.Thread(target=body)
+
+    def commit(wait: Callable[[str], None]) -> None:
+        wait("flushed")
+        export.commits(3)
+
+    threads = [
+        at_once(lambda wait: compact(str(tmp_path), on_step=wait), "flushed"),
+        at_once(lambda wait: compact(str(tmp_path), batches=(0, 1), on_step=wait), "flushed"),
+        at_once(commit, "flushed"),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [type(error) for error in errors] == [Refused], errors
+    assert "another compaction" in str(errors[0])
+    assert folders(tmp_path)[-1] == 6
+    assert len(exported_rows(tmp_path)) == 70
+    assert len({(row["partition"], row["offset"]) for row in exported_rows(tmp_path)}) == 70
+    assert states(tmp_path) == {"ok"}
+
+
+def test_a_reader_that_lists_sees_each_message_once_or_fails(tmp_path: Path) -> None:
+    """Listing and opening over and over while batches are merged: all messages, or a file that is gone."""
+    rows = [(row["partition"], row["offset"]) for row in exported(tmp_path, 12, 2)[1]]
+    stop, seen, bad = threading.Event(), 0, []
+
+    def read() -> None:
+        nonlocal seen
+        while not stop.is_set():
+            try:
+                found = [(row["partition"], row["offset"]) for row in exported_rows(tmp_path)]
+            except OSError:
+                continue
+            seen += 1
+            if found != rows:
+                bad.append(found)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for first in range(0, 12, 3):
+            compact(str(tmp_path), batches=(first, first + 2))
+        compact(str(tmp_path))
+    finally:
+        stop.set()
+        reader.join()
+    assert bad == []
+    assert folders(tmp_path) == [11]
+
+
+def test_killed_at_any_step_an_export_is_what_it_was_or_compacted(tmp_path: Path) -> None:
+    _, rows = exported(tmp_path / "root", 3)
+    roots = {step: tmp_path / step for step in STEPS}
+    for root in roots.values():
+        shutil.copytree(tmp_path / "root", root)
+    assert kill_at_each(roots, "compact") == dict.fromkeys(STEPS, True)
+    for step, root in roots.items():
+        swapped = STEPS.index(step) >= STEPS.index("swapped")
+        assert folders(root) == ([2] if swapped else [0, 1, 2])
+        assert exported_rows(root) == rows
+        assert states(root) == {"ok"}
+        ExportRoot(str(root)).discard_stale(0)
+        assert list((root / "_staging").iterdir()) == []
+        compact(str(root))
+        assert folders(root) == [2]
+        assert exported_rows(root) == rows
+        assert states(root) == {"ok"}
+
+
+def test_a_run_goes_on_behind_merged_batches_and_brokers_agree(
+    new_topic: Callable[..., TopicOnBroker], tmp_path: Path
+) -> None:
+    topic = new_topic(2)
+    produced = []
+    for number in range(3):
+        produced += topic.produce(make_messages(5, number), 0)
+        assert run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter())
+    compact(str(tmp_path))
+    produced += topic.produce(make_messages(5), 0)
+    assert run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter())
+    assert folders(tmp_path) == [2, 3]
+    assert [row["offset"] for row in exported_rows(tmp_path)] == produced
+    assert {row.state for row in verify(topic.bootstrap, str(tmp_path))} == {"ok"}
