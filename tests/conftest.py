@@ -29,11 +29,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if nodeid.startswith(SPARK_MODULES) else nodeid
+            if nodeid.startswith(SPARK_MODULES):
+                return "spark"
+            return nodeid.partition("::")[0] if nodeid.startswith(OWN_SERVERS) else nodeid
 
     return SparkTogether(config, log)
 
 
+OWN_SERVERS = ("tests/spark/test_standalone.py", "tests/spark/test_store.py")
+"""Modules whose tests share servers of theirs, which take long to start."""
+
 SPARK_MODULES = tuple(
-    f"tests/spark/test_{name}.py" for name in ("export_spark", "queries", "source", "spark_kafka", "sql")
+    f"tests/spark/test_{name}.py"
+    for name in ("export_spark", "pipeline_kills", "queries", "source", "spark_kafka", "sql")
 )

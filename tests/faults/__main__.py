@@ -4,14 +4,14 @@ scripts/faults                          every cell of fault x target, and a mix;
 scripts/faults --cells 'kill|pause'     the cells whose names match, and writes their rows
 scripts/faults --mixed --seconds 300    faults of all kinds at random moments for so long
 scripts/faults --simulate 10000         so many seeds of the simulated cluster
-scripts/faults --export 30              an export by Spark, killed with -9 thirty times and run again
+scripts/faults --pipeline               exports by Spark: drivers, workers, brokers killed; writes docs/reliability.md
+scripts/faults --pipeline --cells driver --kills 200       one of its cells, and so many kills
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import random
 import re
 import secrets
 import signal
@@ -42,7 +42,8 @@ def main() -> int:
     parser.add_argument("--no-write", action="store_true", help="leave docs/reliability.md as it is")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave files, logs and histories here")
     parser.add_argument("--simulate", type=int, metavar="N", help="simulate N seeds")
-    parser.add_argument("--export", type=int, metavar="N", help="kill an export N times")
+    parser.add_argument("--pipeline", action="store_true", help="faults of exports by Spark")
+    parser.add_argument("--kills", type=int, metavar="N", help="of the driver, with --pipeline")
     given = parser.parse_args()
     if given.list:
         print("\n".join(plans.cells()))
@@ -52,11 +53,12 @@ def main() -> int:
     if given.simulate:
         simulation = importlib.import_module("tests.simulation.simulate")
         return int(simulation.run(given.simulate, given.seed) or 0)
-    if given.export:
-        from tests.faults.exports import kill_exports  # Spark is not loaded for the rest
-
-        with tempfile.TemporaryDirectory(prefix="klog-faults-") as folder:
-            return kill_exports(given.export, random.Random(given.seed), Path(folder))
+    if given.pipeline:
+        pipeline = importlib.import_module("tests.faults.pipeline")  # Spark is not loaded for the rest
+        names = [name for name in pipeline.CELLS if re.search(given.cells or "", name)]
+        with tempfile.TemporaryDirectory(prefix="klog-faults-") as made:
+            write = not given.no_write
+            return int(pipeline.run_all(names, given.kills, given.seed, Path(made), write=write))
     return run_plans(chosen(given), given)
 
 
