@@ -265,13 +265,18 @@ class _Output(io.RawIOBase):
         self._store = store
         self._path = path
         self._stream = stream
+        self._written = 0
 
     def writable(self) -> bool:
         return True
 
+    def tell(self) -> int:
+        return self._written
+
     def write(self, data: Any) -> int:
         with self._store.translated("write", self._path):
             self._stream.write(bytes(data))
+        self._written += len(data)
         return len(data)
 
     def close(self) -> None:

@@ -168,6 +168,7 @@ def test_a_large_file_is_read_from_anywhere(store: Store) -> None:
     data = bytes(range(256)) * 80_000  # several parts of an upload
     with store.open_output("big") as file:
         for at in range(0, len(data), 3_000_000):
+            assert file.tell() == at
             file.write(data[at : at + 3_000_000])
     with store.open_input("big") as file:
         assert file.seek(-5, io.SEEK_END) == len(data) - 5

@@ -1,0 +1,57 @@
+"""What an export has committed, as a DataFrame: exactly the files that its manifests list.
+
+Where batches are renamed into place, any reader of ``ROOT/data`` sees the same; where they are committed by their
+manifests (object stores), what runs have written and never committed lies in ``data`` too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from klog.errors import NoSuchThing
+from klog.ops.export.root import ExportRoot
+from klog.ops.export.store import Store
+from klog.spark import hadoop
+from klog.spark.frames import AVRO
+
+hadoop.announce()
+
+
+def read_export(spark: Any, root: str | Store) -> Any:
+    """The messages of an export, from whatever it is in, and the column ``batch``, a bigint.
+
+    ``root``: a path, a URL, or a store. What was undecodable is not among them (``_undecodable`` in a batch's folder).
+    For ``s3a:``, ``gs:``, ``abfs:`` Spark needs those file systems' jars and settings itself. A frame does not see what
+    is committed after it was made.
+
+    NoSuchThing where there is no export, or nothing was committed yet; Refused where a batch is missing.
+    """
+    from pyspark.sql import functions as sql
+
+    place = ExportRoot(root)
+    format_ = place.existing_identity().format
+    files = []
+    for batch in place.batches():
+        folder = place.batch_folder(batch)
+        for file in place.manifest(batch)[0].files:
+            if not any(part.startswith("_") for part in file.path.split("/")):
+                files.append(place.store.location(f"{folder}/{file.path}"))
+    if not files:
+        raise NoSuchThing(f"{place}: nothing was committed here yet")
+    reader = spark.read.option("basePath", place.store.location("data"))
+    if format_ == "avro":
+        frame = _avro(reader, files)
+    else:
+        frame = reader.format(format_).load(files)
+    # batch=0000000042-<run> is a text to Spark; the number is what both ways of committing have.
+    number = sql.regexp_extract(sql.col("batch").cast("string"), r"^(\d+)", 1).cast("bigint")
+    return frame.withColumn("batch", number)
+
+
+def _avro(reader: Any, files: list[str]) -> Any:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return reader.format(AVRO[0]).load(files)
+    except AnalysisException:
+        return reader.format(AVRO[1]).load(files)

@@ -1,0 +1,22 @@
+"""What spark-submit runs: ``klog`` with the arguments after it, on whatever Spark was told to run on.
+
+    spark-submit --master yarn --deploy-mode cluster --py-files klog-0.1.0.zip klog_submitted.py \\
+        -B host:9092 export run orders --to hdfs:///exports/orders
+
+Shipped as a file by itself, which finds klog in the zip, or where it is installed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    from klog.__main__ import main as klog
+
+    sys.argv[0] = "klog"
+    klog()
+
+
+if __name__ == "__main__":
+    main()
