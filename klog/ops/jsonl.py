@@ -49,11 +49,11 @@ def rfc3339(timestamp_ms: int) -> str:
 
 def to_line(topic: str, partition: int, offset: int, content: Content) -> str:
     """The line, without its end."""
-    key, key_encoding = _text(content.key)
-    value, value_encoding = _text(content.value)
+    key, key_encoding = text_of(content.key)
+    value, value_encoding = text_of(content.value)
     headers = []
     for name, header in content.headers:
-        text, encoding = _text(header)
+        text, encoding = text_of(header)
         headers.append({"key": name, "value": text, "encoding": encoding})
     row = {
         "topic": topic,
@@ -165,7 +165,8 @@ def json_of_headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
     return f"[{','.join(rows)}]"
 
 
-def _text(content: bytes | None) -> tuple[str | None, str | None]:
+def text_of(content: bytes | None) -> tuple[str | None, str | None]:
+    """Text and encoding."""
     if content is None:
         return None, None
     try:

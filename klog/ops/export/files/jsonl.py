@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from klog.errors import CorruptLog
 from klog.ops.export.files.format import GROUP_BYTES
 from klog.ops.export.files.json_values import json_values
-from klog.ops.jsonl import json_of, json_of_headers, rfc3339
+from klog.ops.jsonl import json_of, json_of_headers, rfc3339, text_of
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 """Of lines that are parsed at once."""
@@ -47,6 +47,8 @@ _READ: Final = {
     "value_encoding": pa.string(),
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.string()), ("encoding", pa.string())])),
 }
+LINES: Final = pa.schema([("line", pa.string())], metadata={"klog": "lines of JSON"})
+"""As which all columns of typed rows are read: what Arrow makes of objects in JSON is not what they were made of."""
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
@@ -78,7 +80,10 @@ class JsonLinesWriter:
         self._is_message = columns <= set(_OWN) and {"topic", "partition", "offset", "timestamp"} <= columns
 
     def write(self, batch: pa.RecordBatch) -> None:
-        lines = _message_lines(batch) if self._is_message else _typed_lines(batch)
+        if batch.schema == LINES:
+            lines = batch.column(0).to_pylist()
+        else:
+            lines = _message_lines(batch) if self._is_message else _typed_lines(batch)
         lines.append("")
         self._sink.write(cramjam.gzip.compress("\n".join(lines).encode(), GZIP_LEVEL))
 
@@ -122,15 +127,18 @@ def _message_lines(batch: pa.RecordBatch) -> list[str]:
 
 
 def _typed_lines(batch: pa.RecordBatch) -> list[str]:
-    columns = []
+    columns: dict[str, Sequence[Any]] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name == "timestamp":
-            columns.append([rfc3339(one) for one in _milliseconds(column)])
+            columns[name] = [rfc3339(one) for one in _milliseconds(column)]
+        elif name in ("key", "value") and column.type == pa.binary():
+            texts = [text_of(one) for one in column.to_pylist()]
+            columns[name] = [text for text, _ in texts]
+            columns[f"{name}_encoding"] = [encoding for _, encoding in texts]
         else:
-            columns.append(json_values(column))
-    names = batch.schema.names
+            columns[name] = json_values(column)
     write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
-    return [write(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
+    return [write(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
 
 def _milliseconds(column: pa.Array) -> list[int]:
@@ -170,8 +178,11 @@ def _parsed(chunk: bytes, columns: Sequence[str] | None) -> pa.RecordBatch:
 
     if columns is None:
         names = _names_of(chunk[: chunk.index(b"\n")])
-        is_message = set(names) <= {*_OWN, "key_encoding", "value_encoding"}
-        columns = [name for name in names if not (is_message and name.endswith("_encoding"))]
+        if not set(names) <= {*_OWN, "key_encoding", "value_encoding"}:
+            return pa.RecordBatch.from_arrays(
+                [pa.array(chunk.decode().removesuffix("\n").split("\n"), pa.string())], schema=LINES
+            )
+        columns = [name for name in names if not name.endswith("_encoding")]
     read: dict[str, pa.DataType] = {}
     for name in columns:
         read.update({one: _READ[one] for one in (name, f"{name}_encoding") if one in _READ})
