@@ -43,6 +43,10 @@ async def mirror(
         typer.Option("--group", metavar="NAME", help="Whose commits say how far it is; mirror-ID of the target."),
     ] = None,
     once: Annotated[bool, typer.Option("-e", "--once", help="Stop at the ends there are at the start.")] = False,
+    no_settings: Annotated[
+        bool,
+        typer.Option("--no-settings", help="Topics that are made get the target's defaults, not their own settings."),
+    ] = False,
     offsets: Annotated[
         bool, typer.Option("--offsets", help="Only show which offset of a source is which of the target.")
     ] = False,
@@ -50,9 +54,13 @@ async def mirror(
 ) -> Report | int | None:
     """Copy topics of one or many clusters into another, each message once, until it is stopped.
 
-    Topics are made with as many partitions as they have; keys, headers, times and partitions are kept, and each message
-    says in the header klog.source where it comes from. Started again, it goes on behind the last message in the target.
-    On a terminal a live table, in a pipe JSON Lines. A target that is no klog gets messages at least once.
+    Topics are made with as many partitions as they have, and with those of their own settings that say what they hold:
+    retention.ms, retention.bytes, max.message.bytes, segment.bytes, segment.ms, compression.type,
+    message.timestamp.type. Topics that are there already are left as they are.
+
+    Keys, headers, times and partitions are kept, and each message says in the header klog.source where it comes from.
+    Started again, it goes on behind the last message in the target. On a terminal a live table, in a pipe JSON Lines. A
+    target that is no klog gets messages at least once.
     """
     from klog.ops.copying import mirror as mirroring
     from klog.ops.copying.side import Side
@@ -60,7 +68,12 @@ async def mirror(
     if invocation.shared.output in (Format.JSON, Format.YAML) and not (once or offsets):
         raise UsageError(f"--output {invocation.shared.output.value} is one report, and this goes on", hint="-o jsonl")
     options = mirroring.MirrorOptions(
-        topics=topics, exclude=exclude or (), from_end=begin == "end", group=group, once=once
+        topics=topics,
+        exclude=exclude or (),
+        from_end=begin == "end",
+        group=group,
+        once=once,
+        take_settings=not no_settings,
     )
 
     async def side(address: str, role: str) -> Side:

@@ -28,6 +28,7 @@ from klog.ops.copying import mirror as mirroring
 from klog.ops.copying.mirror import Mirror, MirroredOffset, MirrorOptions, MirrorRow, mirrored_offsets
 from klog.ops.copying.mirror_commits import ByCoordinator, Commits, InZooKeeper, Position, open_commits
 from klog.ops.copying.side import Side
+from klog.ops.settings import describe_settings
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record
@@ -35,6 +36,7 @@ from tests.broker_fixture import ROOT, RunningBroker
 from tests.cluster.load import Load
 from tests.cluster_fixture import RunningCluster
 from tests.ops.copies import everything, values
+from tests.ops.verbs import run
 from tests.server.asking import FIRST_MS, ask, create, error, produce
 
 ENDS_WITHIN_S = 60.0
@@ -166,6 +168,43 @@ def test_whoever_dies_each_message_once(source: RunningBroker, three: RunningClu
         code, _, said = last.end()
     assert code == 0, said
     assert judge(source.bootstrap, three.bootstrap, topic) > 0
+
+
+def test_leaders_of_the_source_die_under_a_running_mirror(
+    source: RunningBroker, three: RunningCluster, topic: str
+) -> None:
+    """The mirror itself lives on: what the next leader has is copied once, and nothing that it does not have."""
+    target, partitions = source, 2
+    three.create(topic, partitions)
+    load = Load(three.bootstrap, topic, partitions)
+    words = flags(three.bootstrap, target.bootstrap, topic)
+    try:
+        with mirror_process(*words) as running:
+            for partition in range(partitions):
+                before = _ends(target.bootstrap, topic, partitions)
+                _eventually(lambda before=before: _more(target.bootstrap, topic, partitions, before), ENDS_WITHIN_S)  # type: ignore[misc]
+                three.kill(three.leader_of(topic, partition))
+                load.wait_for_more(100, partition)
+                three.heal()
+            load.stop()
+            three.wait_in_sync(topic)
+            wanted = load.count()
+            _eventually(lambda: _all_copied(target.bootstrap, topic, wanted), ENDS_WITHIN_S)
+            assert running.process.poll() is None, running.end()
+            running.process.send_signal(signal.SIGTERM)
+            code, _, said = running.end()
+            assert code == 0, said
+    finally:
+        load.stop()
+    assert judge(three.bootstrap, target.bootstrap, topic) == wanted
+
+
+def _more(bootstrap: str, topic: str, partitions: int, than: int) -> None:
+    assert _ends(bootstrap, topic, partitions) > than, "the mirror copies nothing"
+
+
+def _all_copied(bootstrap: str, topic: str, wanted: int) -> None:
+    assert sum(map(len, everything(bootstrap, topic).values())) >= wanted
 
 
 def test_two_at_once(
@@ -339,9 +378,33 @@ def test_topics_and_partitions_that_come_later(
         judge(source.bootstrap, target.bootstrap, name)
 
 
-def _eventually(act: Callable[[], object]) -> None:
-    """A partition that was made a moment ago may have no leader yet."""
-    deadline = time.monotonic() + 10
+def test_settings_that_say_what_a_topic_holds_are_taken_over(
+    pair: tuple[RunningBroker, RunningBroker], topic: str
+) -> None:
+    """Into topics that the mirror makes; what is the cluster's own affair is left to the target."""
+    source, target = pair
+    taken = {"retention.ms": "86400000", "max.message.bytes": "3000000", "segment.bytes": "8388608"}
+    names = [f"{topic}-{one}" for one in ("there", "made", "plain")]
+    for name in names:
+        create(source.bootstrap, name, **taken, min_insync_replicas="1", flush_ms="500")
+        # More than a topic takes that has no settings of its own.
+        produce(source.bootstrap, name, [[Record(0, FIRST_MS, None, b"x" * 2_000_000)]])
+    create(target.bootstrap, names[0], **{**taken, "retention.ms": "1000000"})
+    mirrored(source.bootstrap, target.bootstrap, once=True, topics=names[:2])
+    with pytest.raises(KlogError, match=r"larger|too large|max.message.bytes"):
+        mirrored(source.bootstrap, target.bootstrap, once=True, topics=[names[2]], take_settings=False)
+    assert own_settings(target.bootstrap, names) == [{**taken, "retention.ms": "1000000"}, taken, {}]
+    assert [len(row.value or b"") for row in everything(target.bootstrap, names[1])[0]] == [2_000_000]
+
+
+def own_settings(bootstrap: str, topics: list[str]) -> list[dict[str, str | None]]:
+    found = run(bootstrap, lambda cluster: describe_settings(cluster, topics))
+    return [{one.name: one.value for one in found[topic] if one.source == "topic"} for topic in topics]
+
+
+def _eventually(act: Callable[[], object], within_s: float = 10.0) -> None:
+    """A partition that was made a moment ago may have no leader yet; a mirror may have to find the next one."""
+    deadline = time.monotonic() + within_s
     while True:
         try:
             act()

@@ -25,7 +25,14 @@ from klog.ops.copying.copy import Copier, PartitionCopy, Target
 from klog.ops.copying.mirror_commits import Commits, Position, open_commits
 from klog.ops.copying.side import Side, check_cancelled
 from klog.ops.copying.source import Feed, SourceReader
-from klog.ops.copying.topics import batch_bytes_max, check_same_log, made_again, matching_topic, open_target
+from klog.ops.copying.topics import (
+    batch_bytes_max,
+    check_same_log,
+    made_again,
+    matching_topic,
+    open_target,
+    settings_to_take_over,
+)
 from klog.record.source_mark import Source
 
 LOOK_EVERY_S = 5.0
@@ -39,7 +46,7 @@ LAST_COMMIT_S = 0.5
 class MirrorOptions:
     """``topics`` and ``exclude``: regular expressions, each for a whole name. ``from_end``: what is neither in the
     target nor committed begins at its end. ``group`` None: one named after the target. ``once``: up to the ends there
-    are at the start.
+    are at the start. ``take_settings``: a topic that is made in the target gets the source's own (`topics.TAKEN_OVER`).
     """
 
     topics: Sequence[str]
@@ -47,6 +54,7 @@ class MirrorOptions:
     from_end: bool = False
     group: str | None = None
     once: bool = False
+    take_settings: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,9 +263,15 @@ class _Leg:
 
     async def _begin(self, topic: TopicNode, *, first: bool) -> None:
         name, target = topic.name, self._mirror.target_side
+        settings: dict[str, str] = {}
+        if self._mirror.options.take_settings:
+            settings = await self._asking.patiently(lambda cluster: settings_to_take_over(cluster, name))
 
         async def have(cluster: Cluster) -> tuple[int, str]:
-            await matching_topic(cluster, name, len(topic.partitions), may_grow=not first, note=self._mirror.note)
+            partitions = len(topic.partitions)
+            await matching_topic(
+                cluster, name, partitions, settings=settings, may_grow=not first, note=self._mirror.note
+            )
             node = await cluster.topic(name, fresh=True)
             return await batch_bytes_max(cluster, name), node.topic_id or ""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from klog.errors import InconsistentTopicId, InvalidPartitions, UnknownTopicOrPartition
+from klog.errors import InconsistentTopicId, InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.ops.resolve import bounds
 
@@ -20,27 +20,56 @@ BATCH_BYTES_MAX = 1_048_588
 """Kafka's default of ``max.message.bytes``, where it cannot be asked for."""
 
 
+TAKEN_OVER = (
+    "compression.type",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.ms",
+)
+"""Settings of a topic that say what it holds, and for how long. The others are for the cluster that it is in: how many
+replicas must have a message, who may lead, when is flushed."""
+
+
+async def settings_to_take_over(source: Cluster, topic: str) -> dict[str, str]:
+    """Those of `TAKEN_OVER` that are set on the topic itself; what it has from its brokers is not its own."""
+    from klog.ops.settings import describe_settings
+
+    found = (await describe_settings(source, [topic], names=TAKEN_OVER))[topic]
+    return {one.name: one.value for one in found if one.source == "topic" and one.value is not None}
+
+
 async def matching_topic(
     target: Cluster,
     topic: str,
     wanted: int,
     *,
+    settings: Mapping[str, str] | None = None,
     may_grow: bool = False,
     note: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Have the target's topic with as many partitions as the source's has; it is made where it is missing.
 
-    Where it has fewer that is InvalidPartitions with what to do, or, with ``may_grow``, it is given them.
+    Where it has fewer that is InvalidPartitions with what to do, or, with ``may_grow``, it is given them. ``settings``
+    are for one that is made; where the target does not take them it is made without, which is noted.
     """
     from klog.ops.topics import alter_topic, create_topic
 
     try:
         there = len((await target.topic(topic, fresh=True)).partitions)
     except UnknownTopicOrPartition:
-        made = await create_topic(target, topic, partitions=wanted, if_not_exists=True)
+        try:
+            made = await create_topic(target, topic, partitions=wanted, settings=settings, if_not_exists=True)
+        except InvalidConfig as error:
+            note(f"topic {topic}: the target refuses the source's settings ({error.message}): made without them")
+            settings = None
+            made = await create_topic(target, topic, partitions=wanted, if_not_exists=True)
         there = made.partitions
         if made.created:
-            note(f"made topic {topic} with {wanted} partitions in the target")
+            own = "".join(f", {name}={value}" for name, value in sorted((settings or {}).items()))
+            note(f"made topic {topic} with {wanted} partitions{own} in the target")
     if there >= wanted:
         return
     if not may_grow:
