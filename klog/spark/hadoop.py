@@ -81,7 +81,8 @@ class HadoopStore:
             with self._translating("open", ""):
                 root = self._fs_package.Path(self._url)
                 self._files = root.getFileSystem(self._conf)
-                self._context = self._fs_package.FileContext.getFileContext(root.toUri(), self._conf)
+                if atomic:
+                    self._context = self._fs_package.FileContext.getFileContext(root.toUri(), self._conf)
         except StorageError as error:
             raise UsageError(error.message, hint=_HINTS.get(scheme_of(url))) from None
 
@@ -113,6 +114,11 @@ class HadoopStore:
         return data
 
     def create(self, path: str, data: bytes) -> bool:
+        if not self._atomic:  # then this is the only writer
+            if self.read(path) is not None:
+                return False
+            self._write(path, data)
+            return True
         temporary = f"{path.rpartition('/')[0]}/.{uuid.uuid4()}".lstrip("/")
         self._write(temporary, data)
         try:
@@ -132,6 +138,9 @@ class HadoopStore:
                 stream.close()
 
     def replace(self, path: str, data: bytes) -> None:
+        if not self._atomic:
+            self._write(path, data)
+            return
         temporary = f"{path.rpartition('/')[0]}/.{uuid.uuid4()}".lstrip("/")
         self._write(temporary, data)
         with self._translating("replace", path):
@@ -186,6 +195,8 @@ class HadoopStore:
         """Nothing: what was closed is on as many machines as the file system keeps it on."""
 
     def rename(self, source: str, target: str) -> bool:
+        if not self._atomic:
+            raise Refused(f"{self._url}: nothing is renamed where that may be more than one step")
         outcome = []
         with self._translating("make", target, exists_ok=True):
             self._files.mkdirs(self._path(target.rpartition("/")[0]))

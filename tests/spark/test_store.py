@@ -240,6 +240,14 @@ def test_a_hadoop_file_system_that_promises_no_rename_is_refused_with_words(tmp_
     with pytest.raises(Refused, match="two runs at once") as refused:
         hadoop.open_hadoop("wasb://c@a/x")
     assert "--unsafe-single-writer" in str(refused.value.hint)
+    promised = hadoop.HadoopStore(f"file://{tmp_path}/root", {}, False)  # of any file system of Hadoop's
+    root = ExportRoot(promised)
+    assert root.create(IDENTITY).commit == "manifest"
+    for run in (root.stage(0), root.stage(0)):
+        root.flush(run, manifest(0, run.run, None))
+        assert root.commit(run) == (root.manifest(0)[0].run == run.run)
+    promised.replace("_klog/hint", b"1")
+    assert root.batches() == [0]
     with pytest.raises(UsageError, match="abfs") as missing:
         hadoop.open_hadoop("abfs://c@a.dfs.core.windows.net/x")
     assert "hadoop-azure" in str(missing.value.hint)
