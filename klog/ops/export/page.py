@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
+from pathlib import Path
 
 from klog import __version__
 from klog.errors import KlogError, Refused
@@ -22,6 +23,7 @@ from klog.ops.export.root import ExportRoot
 from klog.ops.export.rows import ExportStatus
 from klog.ops.export.status import status
 from klog.ops.export.style import STYLE
+from klog.storage.filesystem import translated
 
 WIDE, NARROW = (1000, 220, 90), (340, 190, 40)
 """(width, height, at most so many bars)."""
@@ -133,6 +135,14 @@ def render(facts: Facts) -> str:
     )
     main = "\n".join(part for part in body if part)
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body><main>\n{main}\n</main></body></html>\n'
+
+
+def write(target: Path, data: bytes) -> None:
+    """Write the page, or say why it cannot be: StorageError."""
+    try:
+        target.write_bytes(data)
+    except OSError as error:
+        raise translated(error, "write", str(target)) from error
 
 
 def messages_of(manifest: Manifest) -> int:
@@ -284,7 +294,10 @@ def _by_commit(title: str, facts: Facts, of: Callable[[Manifest], float], unit: 
 
     spent = (max(times) - min(times)) / 1000
     rate = f", {unit(total / spent)}/s from the first commit to the last" if spent >= 1 else ""
-    return _card(title, f"{unit(total)} in all{rate}.", draw)
+    merged = (
+        " As they were committed: merging has made less of them since." if facts.merged and unit is size_words else ""
+    )
+    return _card(title, f"{unit(total)} in all{rate}.{merged}", draw)
 
 
 def _delays(facts: Facts) -> str:

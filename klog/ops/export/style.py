@@ -39,9 +39,9 @@ th,td{padding:6px 0 6px 20px;text-align:right;white-space:nowrap;border-bottom:1
 th{font-size:12px;font-weight:600;color:var(--quiet)}th:first-child,td:first-child{text-align:left;padding-left:0}
 tbody tr:last-child td{border-bottom:0}
 footer{color:var(--quiet);font-size:13px;margin:18px 2px 0;overflow-wrap:anywhere}
-.narrow{display:none}
+.narrow{display:none}.narrow svg{width:100%}
 @media (max-width:640px){main{padding:16px 10px}.wide{display:none}.narrow{display:block}.card{padding:14px 12px}
-.tiles{grid-template-columns:1fr 1fr;gap:8px}.tile{padding:10px 12px}.tile p{font-size:19px}
+.tiles{grid-template-columns:1fr 1fr;gap:8px}.tile{padding:10px 12px}.tile:last-child:nth-child(odd){grid-column:span 2}.tile p{font-size:19px}
 .scroll{margin:6px -12px 0;padding:0 12px}}
 @media print{body{background:#fff}.card,.tile{break-inside:avoid}}
 """
