@@ -105,9 +105,13 @@ def ranges(name: str, text: str) -> tuple[Range, ...]:
     """``[["topic", 0, 23, 80]]``."""
     value = as_json(name, text)
     try:
-        return tuple(Range(str(topic), int(partition), int(start), int(end)) for topic, partition, start, end in value)
+        found = tuple(Range(str(topic), int(partition), int(start), int(end)) for topic, partition, start, end in value)
     except (TypeError, ValueError):
         raise UsageError(f'option "{name}": {text!r} is not like [["topic", 0, 23, 80]]') from None
+    for one in found:
+        if not 0 <= one.from_offset <= one.to_offset:
+            raise UsageError(f'option "{name}": {one} does not go from an offset to one that is not below it')
+    return found
 
 
 def as_json(name: str, text: str) -> Any:

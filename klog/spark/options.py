@@ -68,13 +68,8 @@ NO_USE_NAMES = (
 )
 """The connector's that change nothing here; the writer's, since a view or table is read and written by one set."""
 
-_OF_SPARK = frozenset(
-    {
-        *("path", "checkpointlocation", "queryname"),
-        *("provider", "location", "comment", "collation", "owner", "external", "is_managed_location"),
-    }
-)
-"""What Spark adds by itself: to streams, and of tables in its catalog (with each option again, as ``option.NAME``)."""
+_OF_SPARK = ("path", "checkpointlocation", "queryname")
+"""What Spark adds by itself."""
 
 _ENDINGS = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp", "ranges")
 
@@ -195,10 +190,15 @@ def bootstrap_of(given: Mapping[str, str]) -> str:
 
 def check_names(options: Mapping[str, str], known: Collection[str]) -> None:
     """UsageError for the first name that is none of ``known``, nor of ``kafka.*``, with the nearest one that is."""
+    if "provider" in options:
+        raise UsageError(
+            "a table of Spark's catalog cannot be of this format: Spark does not hand its options to the planner",
+            hint="CREATE TEMPORARY VIEW ... USING klog OPTIONS (...)",
+        )
     by_small = {name.lower(): name for name in known}
     for name in options:
         small = name.lower()
-        if small in by_small or small in _OF_SPARK or small.startswith(("kafka.", "option.")):
+        if small in by_small or small in _OF_SPARK or small.startswith("kafka."):
             continue
         near = difflib.get_close_matches(small, by_small, 1)
         raise UsageError(f'option "{name}" is not known' + (f', is "{by_small[near[0]]}" meant?' if near else ""))

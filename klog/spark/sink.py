@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from klog.client.send_errors import error_from
+from klog.client.send_errors import error_from, refused_settings
 from klog.errors import KlogError, SendFailed, UsageError
 from klog.names import TopicPartition
 from klog.spark.sink_options import SinkOptions
@@ -51,6 +51,7 @@ class KlogWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def __init__(self, options: SinkOptions, overwrite: bool) -> None:
         if overwrite:
             raise UsageError("a log is appended to, nothing in it is overwritten", hint='write .mode("append")')
+        _open(options)
         self.options = options
         self.versions = Versions.here()
 
@@ -69,6 +70,7 @@ class KlogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     """A streaming query's. Every output mode appends, as with the connector."""
 
     def __init__(self, options: SinkOptions) -> None:
+        _open(options)
         self.options = options
         self.versions = Versions.here()
 
@@ -112,101 +114,91 @@ def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> SentMessage
 
     Raises what a message was refused for, in klog's words; UsageError for a row without a topic.
     """
-    from confluent_kafka import Producer
+    from confluent_kafka import KafkaException
 
-    sending = _Sending(Producer({**options.producer, "logger": _quiet()}))
+    producer = _open(options)
+    acknowledged: dict[tuple[str, int], int] = {}
+    refused: list[KlogError] = []
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is None:
+            place = message.topic(), message.partition()
+            acknowledged[place] = acknowledged.get(place, 0) + 1
+        elif not refused:
+            number = message.partition()
+            where = message.topic() if number < 0 else f"{message.topic()}-{number}"
+            refused.append(error_from(error, f"a message to {where}"))
+
+    def wait(seconds: float) -> int:
+        """How many are on their way still; raises what one was refused for."""
+        left: int = producer.flush(seconds) if seconds else producer.poll(0)
+        if refused:
+            raise refused[0]
+        return left
+
+    rows = 0
+    produce = producer.produce  # a row is a few microseconds here: nothing is looked up twice
     try:
         for batch in batches:
-            for row in _rows(options, batch):
-                sending.hand_over(*row)
-        return sending.finish()
+            for topic, value, key, partition, headers in _rows(options, batch):
+                if topic is None:
+                    raise UsageError(f'row {rows} of a task has no topic: its column "topic" is null')
+                while True:
+                    try:
+                        if headers:
+                            produce(topic, value, key, partition, delivered, headers=headers)
+                        else:
+                            produce(topic, value, key, partition, delivered)
+                        break
+                    except BufferError:
+                        producer.poll(ROOM_WAIT_S)
+                        wait(0)
+                rows += 1
+                if rows % POLL_EVERY == 0:
+                    wait(0)
+        while wait(ROOM_WAIT_S):  # each message is settled within message.timeout.ms
+            pass
+    except KafkaException as error:
+        raise error_from(error.args[0], f"a message to {topic}") from None
     finally:
-        sending.close()
-
-
-class _Sending:
-    """The rows of one task on their way."""
-
-    def __init__(self, producer: Any) -> None:
-        self._producer = producer
-        self._rows = 0
-        self._acknowledged: Counter[tuple[str, int]] = Counter()
-        self._error: KlogError | None = None
-
-    def hand_over(self, topic: str | None, value: Any, key: Any, partition: int | None, headers: Any) -> None:
-        if topic is None:
-            raise UsageError(f'row {self._rows} of a task has no topic: its column "topic" is null')
-        extra = {} if not headers else {"headers": headers}
-        where = -1 if partition is None else partition
-        while True:
-            try:
-                self._producer.produce(topic, value, key, where, on_delivery=self._delivered, **extra)
-                break
-            except BufferError:
-                self._producer.poll(ROOM_WAIT_S)
-                self._check()
-            except Exception as error:
-                raise _translated(error, f"a message to {topic}") from None
-        self._rows += 1
-        if self._rows % POLL_EVERY == 0:
-            self._producer.poll(0)
-            self._check()
-
-    def finish(self) -> SentMessages:
-        while self._producer.flush(ROOM_WAIT_S):  # each message is settled within message.timeout.ms
-            self._check()
-        self._check()
-        counts = {TopicPartition(topic, number): count for (topic, number), count in self._acknowledged.items()}
-        return SentMessages(self._rows, counts)
-
-    def close(self) -> None:
-        """What is not on its way yet, after an error, is dropped; after `finish` there is nothing left."""
-        self._producer.purge()
-        self._producer.flush(ROOM_WAIT_S)
-
-    def _delivered(self, error: Any, message: Any) -> None:
-        if error is None:
-            self._acknowledged[message.topic(), message.partition()] += 1
-        elif self._error is None:
-            where = message.topic() if message.partition() < 0 else f"{message.topic()}-{message.partition()}"
-            self._error = error_from(error, f"a message to {where}")
-
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
+        producer.purge()  # what is not on its way yet, after an error; else nothing is left
+        producer.flush(ROOM_WAIT_S)
+    return SentMessages(rows, {TopicPartition(*place): count for place, count in acknowledged.items()})
 
 
 def _rows(options: SinkOptions, batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    """(topic, value, key, partition, headers) of each row; text as UTF-8."""
+    """(topic, value, key, partition, headers) of each row; text as UTF-8, -1 for the partitioner's choice."""
     import pyarrow as pa
 
     rows = batch.num_rows
-    found: dict[str, list[Any]] = {}
-    for name in options.columns:
-        if name == "topic" and options.topic is not None:
-            continue
-        column = batch.column(batch.schema.get_field_index(name))
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            column = column if name == "topic" else column.cast(pa.binary())
-        found[name] = column.to_pylist()
-    nothing = [None] * rows
-    headers: list[Any] = [
-        None if row is None else [(one["key"], one["value"]) for one in row] for row in found.get("headers", nothing)
-    ]
+
+    def column(name: str) -> Any:
+        return batch.column(batch.schema.get_field_index(name))
+
+    def in_bytes(name: str) -> list[bytes | None]:
+        found: list[bytes | None] = column(name).cast(pa.binary()).to_pylist()
+        return found
+
+    has = options.columns
+    headers: list[Any] = column("headers").to_pylist() if "headers" in has else []
     return zip(
-        [options.topic] * rows if options.topic is not None else found["topic"],
-        found["value"],
-        found.get("key", nothing),
-        found.get("partition", nothing),
-        headers,
+        [options.topic] * rows if options.topic is not None else column("topic").to_pylist(),
+        in_bytes("value"),
+        in_bytes("key") if "key" in has else [None] * rows,
+        column("partition").fill_null(-1).to_pylist() if "partition" in has else [-1] * rows,
+        [one and [(each["key"], each["value"]) for each in one] for one in headers] if headers else [None] * rows,
         strict=True,
     )
 
 
-def _translated(error: Exception, what: str) -> Exception:
-    from confluent_kafka import KafkaException
+def _open(options: SinkOptions) -> Any:
+    """A producer; InvalidConfig for settings that librdkafka refuses (also beside the driver, before any row)."""
+    from confluent_kafka import KafkaException, Producer
 
-    return error_from(error.args[0], what) if isinstance(error, KafkaException) else error
+    try:
+        return Producer({**options.producer, "logger": _quiet()})
+    except (KafkaException, TypeError) as error:
+        raise refused_settings(options.producer, error) from None
 
 
 def _quiet() -> logging.Logger:

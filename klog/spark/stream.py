@@ -14,8 +14,8 @@ Spark calls all but `read` in one process beside the driver, from one thread; `r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
@@ -26,18 +26,32 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from klog.client.raw_fetch import Range, RawCluster
-from klog.errors import OffsetOutOfRange, UnknownTopicOrPartition, UsageError
+from klog.client.raw_fetch import RETRY_PAUSE_S, Range, RawCluster
+from klog.errors import (
+    CannotConnect,
+    LeaderNotAvailable,
+    NotLeader,
+    OffsetOutOfRange,
+    Refused,
+    TimedOut,
+    UnknownTopicOrPartition,
+    UsageError,
+)
 from klog.names import TopicPartition
 from klog.spark.initial_offsets import InitialOffsets
 from klog.spark.options import SourceOptions
-from klog.spark.planning import Ends, look, plan_ranges, starting_offsets
+from klog.spark.planning import Ends, Task, look, plan_ranges, starting_offsets
 from klog.spark.shares import shares
 from klog.spark.stream_offsets import StreamOffsets, is_anew
 from klog.spark.tasks import TaskPartition, TaskReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+PATIENCE_S = 60.0
+"""For which brokers may be away in the middle of a query: a restart, with room for a slow machine."""
+
+Answer = TypeVar("Answer")
 
 _LENIENT = "set failOnDataLoss to false to go on with what there is"
 
@@ -58,13 +72,14 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self.options = options
         self._kept = None if options.state_location is None else InitialOffsets(options.state_location)
         self._cluster: RawCluster | None = None
+        self._was_connected = False
         self._target: Ends | None = None
         """Of Trigger.AvailableNow: what was there when the query started."""
         self._reported: StreamOffsets | None = None
         self._triggered_at: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cluster": None}  # connections stay where they are
+        return {**self.__dict__, "_cluster": None, "_kept": None}  # connections and files stay where they are
 
     # --- Where batches end ---
 
@@ -88,18 +103,20 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = look(self._connected(), self.options)
+        self._target = self._patiently(lambda cluster, is_gone: look(cluster, self.options))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None if self._reported is None else self._reported.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the batch that begins at ``start`` ends; ``start`` itself where nothing is to be read yet."""
+        return self._patiently(lambda cluster, is_gone: self._latest(cluster, start, limit, is_gone))
+
+    def _latest(self, cluster: RawCluster, start: dict[str, Any], limit: ReadLimit, is_gone: bool) -> dict[str, Any]:
         began = StreamOffsets.from_json(start)
-        cluster = self._connected()
         ends = look(cluster, self.options)
-        self._check_topics(began, ends)
-        latest = self._until(ends)
+        self._check_topics(began, ends, is_gone)
+        latest = self._until(began, ends)
         ids = {one.topic: ends.topic_ids[one.topic] for one in latest if one.topic in ends.topic_ids}
         added = {one: ends.earliest[one] for one in latest if began.is_new(one, ids)}
         self._reported = StreamOffsets(latest, ids)
@@ -112,31 +129,36 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             return start
         return StreamOffsets(offsets, ids, added).to_json()
 
-    def _check_topics(self, began: StreamOffsets, ends: Ends) -> None:
-        """With failOnDataLoss: what was read before is there still, and the same."""
-        if not self.options.fail_on_data_loss:
-            return
+    def _check_topics(self, began: StreamOffsets, ends: Ends, is_gone: bool) -> None:
+        """What was read before is there still, and the same.
+
+        UnknownTopicOrPartition where a part is missing, unless it is known that it ``is_gone`` and that is no error;
+        Refused where a topic was made anew, with failOnDataLoss.
+        """
+        missing = [str(one) for one in began.offsets if one not in ends.latest]
+        if missing and not is_gone:
+            raise UnknownTopicOrPartition(f"read before, not there any more: {', '.join(missing)}", hint=_LENIENT)
         for topic, known in began.topic_ids.items():
-            if is_anew(known, ends.topic_ids.get(topic)):
-                raise UnknownTopicOrPartition(
+            if self.options.fail_on_data_loss and is_anew(known, ends.topic_ids.get(topic)):
+                raise Refused(
                     f"topic {topic} was deleted and made anew: it was {known} and is {ends.topic_ids[topic]}; "
                     "its offsets begin again",
                     hint=_LENIENT + ", which is the new topic from its start",
                 )
-        gone = [str(one) for one in began.offsets if one not in ends.latest]
-        if gone:
-            raise UnknownTopicOrPartition(f"read before, not there any more: {', '.join(gone)}", hint=_LENIENT)
 
-    def _until(self, ends: Ends) -> dict[TopicPartition, int]:
+    def _until(self, began: StreamOffsets, ends: Ends) -> dict[TopicPartition, int]:
         """How far there is something to read; under Trigger.AvailableNow as of the query's start."""
         target = self._target
         if target is None:
             return dict(ends.latest)
-        return {
-            one: min(end, target.latest[one])
-            for one, end in ends.latest.items()
-            if one in target.latest and not is_anew(target.topic_ids.get(one.topic), ends.topic_ids.get(one.topic))
-        }
+        found = {}
+        for one, end in ends.latest.items():
+            is_other = is_anew(target.topic_ids.get(one.topic), ends.topic_ids.get(one.topic))
+            if one in target.latest and not is_other:
+                found[one] = min(end, target.latest[one])
+            elif not began.is_new(one, ends.topic_ids):
+                found[one] = began.offsets[one]  # it was not seen then: left where it is, and not forgotten
+        return found
 
     def _from(self, one: TopicPartition, began: StreamOffsets, added: dict[TopicPartition, int], ends: Ends) -> int:
         """Where reading goes on; what retention has taken is passed over, or an error."""
@@ -178,20 +200,23 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[TaskPartition]:
         began, ended = StreamOffsets.from_json(start), StreamOffsets.from_json(end)
-        cluster = self._connected()
+        tasks = self._patiently(lambda cluster, is_gone: self._planned(cluster, began, ended, is_gone))
+        return [TaskPartition(number, task) for number, task in enumerate(tasks)]
+
+    def _planned(self, cluster: RawCluster, began: StreamOffsets, ended: StreamOffsets, is_gone: bool) -> list[Task]:
         ends = look(cluster, self.options)
-        self._check_topics(ended, ends)
+        self._check_topics(ended, ends, is_gone)
         ranges = []
         for one, stop in ended.offsets.items():
             if one not in ends.latest or is_anew(ended.topic_ids.get(one.topic), ends.topic_ids.get(one.topic)):
-                continue  # gone since, which is no error here: the check above would have said so
+                continue  # gone since, and that is no error: the check above would have said so
             first = ended.added.get(one, began.offsets.get(one))
             first = ends.earliest[one] if first is None else first
             if not self.options.fail_on_data_loss:
                 first = max(first, ends.earliest[one])
                 stop = min(stop, ends.latest[one])
             ranges.append(Range(one.topic, one.partition, first, stop))
-        return [TaskPartition(number, task) for number, task in enumerate(plan_ranges(cluster, self.options, ranges))]
+        return plan_ranges(cluster, self.options, ranges)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         return TaskReader(self.options).read(partition)
@@ -204,9 +229,37 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             self._cluster.close()
             self._cluster = None
 
+    def _patiently(self, ask: Callable[[RawCluster, bool], Answer]) -> Answer:
+        """What ``ask`` says of the cluster; asked again while brokers restart. Its second argument: `is_gone`.
+
+        A broker that has just started answers before it knows the topics, so what is missing is believed to be gone
+        only when it has been missing for a while. Nobody at all at the first call is an error at once; retention that
+        moved in between is none without failOnDataLoss.
+        """
+        began_at = time.monotonic()
+        is_gone = False
+        while True:
+            waited_s = time.monotonic() - began_at
+            try:
+                return ask(self._connected(), is_gone)
+            except (CannotConnect, TimedOut, LeaderNotAvailable, NotLeader):
+                self.stop()
+                if not self._was_connected or waited_s > PATIENCE_S:
+                    raise
+            except OffsetOutOfRange:
+                if self.options.fail_on_data_loss or waited_s > PATIENCE_S:
+                    raise
+            except UnknownTopicOrPartition:
+                if waited_s > self.options.timeout_s:
+                    if self.options.fail_on_data_loss or is_gone:
+                        raise
+                    is_gone = True
+            time.sleep(RETRY_PAUSE_S)
+
     def _connected(self) -> RawCluster:
         if self._cluster is None:
             self._cluster = RawCluster(self.options.bootstrap, timeout_s=self.options.timeout_s)
+            self._was_connected = True
         return self._cluster
 
 

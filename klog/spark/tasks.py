@@ -8,14 +8,15 @@ from __future__ import annotations
 import platform
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from klog.client.raw_fetch import EARLIEST, Range, RawCluster
-from klog.errors import CorruptLog, OffsetOutOfRange, SurroundingsError, UnknownTopicOrPartition
+from klog.client.raw_fetch import EARLIEST, RETRY_PAUSE_S, Range, RawCluster
+from klog.errors import CannotConnect, CorruptLog, OffsetOutOfRange, Refused, SurroundingsError, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.spark.options import SourceOptions
 from klog.spark.planning import Task
@@ -101,14 +102,25 @@ class TaskReader:
             return
         check_worker(partition.versions)
         task = partition.task
-        with RawCluster(self.options.bootstrap, timeout_s=self.options.timeout_s) as cluster:
+        with self._connected() as cluster:
             anew = self._made_anew(cluster, task)
             for wanted, messages in zip(task.ranges, task.messages, strict=True):
                 if wanted.topic not in anew:
                     yield from self._read_range(cluster, wanted, messages)
 
+    def _connected(self) -> RawCluster:
+        """Brokers that restart are waited for: Spark would run the task again at once, and three more times."""
+        deadline = time.monotonic() + self.options.timeout_s
+        while True:
+            try:
+                return RawCluster(self.options.bootstrap, timeout_s=self.options.timeout_s)
+            except CannotConnect:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_PAUSE_S)
+
     def _made_anew(self, cluster: RawCluster, task: Task) -> set[str]:
-        """The topics that are not those that were planned; UnknownTopicOrPartition where that is an error."""
+        """The topics that are not those that were planned; Refused where that is an error."""
         facts = cluster.describe([topic for topic, _ in task.topic_ids]) if task.topic_ids else {}
         found = set()
         for topic, planned in task.topic_ids:
@@ -116,7 +128,7 @@ class TaskReader:
             if not is_anew(planned, there):
                 continue
             if self.options.fail_on_data_loss:
-                raise UnknownTopicOrPartition(
+                raise Refused(
                     f"topic {topic} was deleted and made anew before it was read: it was {planned} and is {there}"
                 )
             found.add(topic)

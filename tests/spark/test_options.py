@@ -159,6 +159,8 @@ def test_ranges_say_everything() -> None:
         ({**BASE, "startingTimestamp": "yesterday"}, "startingTimestamp"),
         ({**BASE, "endingOffsetsByTimestamp": '{"a": {"0": -2}}'}, "endingOffsetsByTimestamp"),
         ({**BASE, "ranges": "[[1]]"}, "ranges"),
+        ({**BASE, "ranges": '[["a", 0, 7, 6]]'}, "ranges"),
+        ({**BASE, "ranges": '[["a", 0, -2, 6]]'}, "ranges"),
     ],
 )
 def test_what_is_wrong_is_named(options: dict[str, str], named: str) -> None:

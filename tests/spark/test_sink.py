@@ -162,6 +162,8 @@ BASE = {"bootstrap.servers": "h:1", "topic": "t"}
         ({**BASE, "tpoic": "t"}, {"value": BinaryType()}, '"topic" meant'),
         ({**BASE, "kafka.acks": "2", "kafka.transactional.id": "x"}, {"value": BinaryType()}, "transactional"),
         ({**BASE, "kafka.value.serializer": "x"}, {"value": BinaryType()}, "serialize"),
+        ({**BASE, "kafka.acks": "7000"}, {"value": BinaryType()}, "acks"),
+        ({**BASE, "kafka.colour": "red"}, {"value": BinaryType()}, "no setting colour"),
     ],
 )
 def test_what_cannot_be_is_refused_before_any_row(options: dict[str, str], columns: dict[str, Any], said: str) -> None:

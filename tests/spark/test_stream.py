@@ -16,13 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
-from klog.errors import KlogError, OffsetOutOfRange, Refused, UnknownTopicOrPartition, UsageError
+from klog.errors import CannotConnect, KlogError, OffsetOutOfRange, Refused, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
 from klog.spark.initial_offsets import FILE, InitialOffsets
 from klog.spark.options import SourceOptions
 from klog.spark.shares import shares
 from klog.spark.stream import KlogStreamReader
 from klog.spark.stream_offsets import StreamOffsets
+from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, make_messages
 
 NewTopic = Callable[..., TopicOnBroker]
@@ -176,23 +177,25 @@ def test_offsets_that_are_gone(new_topic: NewTopic) -> None:
     assert batches(lenient, start) == [[(0, at) for at in offsets[4:8]], [(0, at) for at in offsets[8:]]]
 
 
-def test_a_topic_that_is_gone_and_one_made_anew(new_topic: NewTopic, topic: str) -> None:
+def test_a_topic_that_is_gone_and_one_made_anew(new_topic: NewTopic) -> None:
     one = new_topic()
     one.produce(make_messages(5))
-    stream = reader(one)
+    how = {"kafka.request.timeout.ms": "500"}  # so long it must be missing to be taken for gone
+    stream = reader(one, **how)
     start = stream.initialOffset()
     end = stream.latestOffset(start, ReadAllAvailable())
     one.delete()
     with pytest.raises(UnknownTopicOrPartition, match="no such topic"):
         stream.latestOffset(end, ReadAllAvailable())
-    lenient = reader(one, failOnDataLoss="false")
+    lenient = reader(one, failOnDataLoss="false", **how)
     without = lenient.latestOffset(end, ReadAllAvailable())
     assert without["offsets"] == {}
+    assert lenient.partitions(start, end) == []
     anew = TopicOnBroker(one.bootstrap, one.name, 1)
     offsets = anew.produce(make_messages(50))  # its log is longer already: offsets alone would tell nothing
-    with pytest.raises(UnknownTopicOrPartition, match="made anew"):
+    with pytest.raises(Refused, match="made anew"):
         stream.latestOffset(end, ReadAllAvailable())
-    with pytest.raises(UnknownTopicOrPartition, match="made anew"):
+    with pytest.raises(Refused, match="made anew"):
         stream.partitions(start, end)
     after = lenient.latestOffset(end, ReadAllAvailable())
     assert read(lenient, end, after) == [(0, at) for at in offsets]
@@ -209,6 +212,28 @@ def test_a_pattern_finds_topics_that_come_later(new_topic: NewTopic) -> None:
     end = stream.latestOffset(start, ReadAllAvailable())
     assert len(read(stream, start, end)) == 3
     assert set(end["topicIds"]) == {one.name, two.name}
+
+
+def test_a_broker_that_restarts_is_waited_for(make_broker: Callable[..., RunningBroker]) -> None:
+    broker = make_broker().start()
+    topic = TopicOnBroker(broker.bootstrap, "t", 1)
+    offsets = topic.produce(make_messages(5))
+    stream = reader(topic)
+    start = stream.initialOffset()
+    broker.kill()
+    with pytest.raises(CannotConnect):
+        reader(topic).initialOffset()
+    again = threading.Thread(target=broker.start)
+    again.start()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    again.join()
+    assert read(stream, start, end) == [(0, at) for at in offsets]
+    (task,) = stream.partitions(start, end)
+    broker.kill()
+    again = threading.Thread(target=broker.start)
+    again.start()
+    assert [batch.num_rows for batch in stream.read(task)] == [5]
+    again.join()
 
 
 # --- Where a query began ---
