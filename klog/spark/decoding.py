@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from klog.client.raw_fetch import RawCluster
 from klog.errors import NoSuchThing, Refused, UsageError
 from klog.protocol.schema_errors import SubjectNotFound
-from klog.spark.columns import SCHEMA
-from klog.spark.typed import Decoding, SchemaOf
+
+if TYPE_CHECKING:
+    from klog.spark.typed import SchemaOf
 
 COLUMNS: Final = ("value", "key")
 
@@ -48,6 +49,9 @@ def plan_decoding(
         text = cluster.schema(schema_id)
     else:
         text = _file(str(reader))
+    from klog.spark.columns import SCHEMA  # pyarrow and numpy: a run with nothing to export has no time for them
+    from klog.spark.typed import Decoding
+
     decoding = Decoding(column, text, schema_id, keep)
     decoding.typed_schema(SCHEMA)  # said now, and not by a task
     return decoding.as_json()

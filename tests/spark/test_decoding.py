@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from klog.errors import NoSuchThing, Refused, UsageError
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound, SubjectNotFound
 from klog.spark import decoding
 from klog.spark.decoding import plan_decoding, schemas_at
-from tests.broker_fixture import RunningBroker
+from tests.broker_fixture import ROOT, RunningBroker
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +102,20 @@ def test_topics_whose_schemas_differ_are_one_export_by_a_common_schema_only(
 def test_other_texts(cluster: RawCluster, topic: str, asked: str) -> None:
     with pytest.raises(UsageError, match="avro:key"):
         plan_decoding(cluster, [topic], asked)
+
+
+def test_what_is_known_costs_no_arrow(broker: RunningBroker) -> None:
+    code = f"""
+import sys
+from klog.client.raw_fetch import RawCluster
+from klog.spark.decoding import plan_decoding
+known = {{"column": "value", "reader": "x", "reader_id": 1, "keep": False}}
+with RawCluster({broker.bootstrap!r}) as cluster:
+    assert plan_decoding(cluster, ["t"], "avro", known=known) == known
+print([name for name in ("pyspark", "py4j", "pyarrow", "numpy") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True, text=True)
+    assert done.stdout == "[]\n"
 
 
 def test_no_topics_and_nothing_known(cluster: RawCluster) -> None:
