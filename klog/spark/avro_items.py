@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from klog.spark.avro_columns import CUT_SHORT, Front, Ints
+from klog.spark.avro_columns import CUT_SHORT, FAR, Front, Ints
 from klog.spark.avro_steps import Record, Step, Undecodable, number_at
 
 WEIGHTLESS_MAX: Final = 1000
@@ -115,6 +115,7 @@ class Items(Step):
             sized.numbers(self.where)
             part.put(with_size, sized)
             counts[with_size] = -counts[with_size]
+            counts[part.end == FAR] = 0  # given up for its size: its count was not looked at yet
         if self.item.bytes_min:
             bad = (counts < 0) | (counts > (part.end - part.at) // self.item.bytes_min)
         else:

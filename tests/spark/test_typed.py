@@ -331,6 +331,7 @@ def test_a_field_without_default_that_was_not_written() -> None:
             number(-(2**63)) + b"\x00\x00",
             "it: more items than the datum has bytes for",
         ),
+        ({"type": "array", "items": "int"}, number(-(2**62)) + b"\xff" * 10, "it: a number of more than 64 bits"),
         ({"type": "array", "items": "null"}, number(2**40) + b"\x00", "it: more items than the datum has bytes for"),
         ({"type": "array", "items": "string"}, b"\x04" + b"\x02ab", "the datum is cut short"),
         ({"type": "int", "logicalType": "time-millis"}, number(86_400_000), "it: a number beyond its type"),
