@@ -7,16 +7,35 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from klog import errors
+from klog.client.raw_fetch import RawCluster
 from klog.errors import KlogError, StorageError, UsageError
 from klog.ops.export import run as export_run
 from klog.ops.export.root import STAGING_TTL_S
 from klog.ops.export.rows import ExportedRange
+from klog.ops.export.store import open_store
 from klog.ops.export.writing import WriteJob, Writer, Written
+from klog.spark import hadoop
+from klog.spark.session import Where
 
 _KLOG_ERROR = re.compile(r"klog\.errors\.(\w+): (.*)")
+
+hadoop.announce()
+
+
+class Decode(NamedTuple):
+    """What is asked to be decoded; see `klog.spark.decoding.plan_decoding`."""
+
+    asked: str
+    reader: str | None = None
+    keep: bool = False
+
+    def plan(self, cluster: RawCluster, topics: Sequence[str], known: dict[str, Any] | None) -> dict[str, Any]:
+        from klog.spark.decoding import plan_decoding
+
+        return plan_decoding(cluster, topics, self.asked, reader=self.reader, keep=self.keep, known=known)
 
 
 def run_export(
@@ -27,32 +46,40 @@ def run_export(
     from_range: str | None = None,
     format: str | None = None,
     partition_by: str | None = None,
-    decode: dict[str, Any] | None = None,
+    decode: Decode | None = None,
     max_file_bytes: int | None = None,
     max_messages: int | None = None,
     dry_run: bool = False,
     allow_gaps: bool = False,
-    master: str | None = None,
-    writer: str = "direct",
+    where: Where | None = None,
+    writer: str | None = None,
+    unsafe_single_writer: bool = False,
     staging_ttl_s: float = STAGING_TTL_S,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> list[ExportedRange]:
     """Export what is new of ``topics`` to ``root``; the rows, none where nothing is new. Blocks.
 
-    Arguments and errors as `klog.ops.export.run.run`; ``master`` is Spark's, this machine's cores if None; ``writer``
-    one of WRITERS.
+    Arguments and errors as `klog.ops.export.run.run`; ``where`` is this machine's cores if None; ``writer``
+    one of WRITERS, Spark's own if None and the root lies where tasks cannot write, else the direct one.
     """
-    if writer not in WRITERS:
+    if writer is not None and writer not in WRITERS:
         raise UsageError(f"--writer {writer}: there are {', '.join(WRITERS)}")
+    where = where or Where()
+    hadoop.use_settings(where.settings)
+    store = open_store(root, unsafe_single_writer=unsafe_single_writer)
+    if writer is None:
+        writer = "direct" if store.opens_anywhere else "spark"
+    elif writer == "direct" and not store.opens_anywhere:
+        raise UsageError(f"--writer direct: tasks cannot write to {root} themselves", hint="leave it out")
     return export_run.run(
         bootstrap,
         topics,
-        root,
-        WRITERS[writer](master),
+        store,
+        WRITERS[writer](where),
         from_range=from_range,
         format=format,
         partition_by=partition_by,
-        decode=decode,
+        decode=None if decode is None else decode.plan,
         max_file_bytes=max_file_bytes,
         max_messages=max_messages,
         dry_run=dry_run,
@@ -65,8 +92,8 @@ def run_export(
 class DirectWriter:
     """A Spark job whose tasks write the files. The session is started at the first write and left running."""
 
-    def __init__(self, master: str | None = None) -> None:
-        self._master = master
+    def __init__(self, where: Where | None = None) -> None:
+        self._where = where or Where()
         self._session: Any = None
 
     @property
@@ -80,7 +107,7 @@ class DirectWriter:
         """Raises what a task raised, in klog's words, or StorageError with Spark's."""
         from klog.spark.files import KlogFiles, options_of, together
 
-        self._session = self._session or _session(self._master)
+        self._session = self._session or self._where.session()
         self._session.dataSource.register(KlogFiles)
         target = replace(job, folder=job.attempts) if job.attempts else job
         try:
@@ -105,8 +132,8 @@ class DirectWriter:
 class SparkWriter:
     """A Spark job that reads ``format("klog")`` and writes by Spark's own formats: to wherever Spark can write."""
 
-    def __init__(self, master: str | None = None) -> None:
-        self._master = master
+    def __init__(self, where: Where | None = None) -> None:
+        self._where = where or Where()
         self._session: Any = None
 
     @property
@@ -122,7 +149,7 @@ class SparkWriter:
 
         if job.decode is not None:
             raise UsageError("Spark's own writers cannot decode", hint="--writer direct")
-        self._session = self._session or _session(self._master)
+        self._session = self._session or self._where.session()
         with _translating():
             frame = self._session.read.format("klog").options(**source_options(job)).load()
             write_frame(frame, job)
@@ -132,14 +159,8 @@ class SparkWriter:
         return Written()
 
 
-WRITERS: dict[str, Callable[[str | None], Writer]] = {"direct": DirectWriter, "spark": SparkWriter}
+WRITERS: dict[str, Callable[[Where | None], Writer]] = {"direct": DirectWriter, "spark": SparkWriter}
 """By the names of ``--writer``."""
-
-
-def _session(master: str | None) -> Any:
-    from klog.spark.session import start_session
-
-    return start_session(master)
 
 
 @contextmanager

@@ -6,6 +6,8 @@ base64 where it is not.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from klog.ops.export.writing import Shape, WriteJob
@@ -21,8 +23,6 @@ HOUR_US = 3_600_000_000
 
 def write_frame(frame: Any, job: WriteJob) -> None:
     """A frame of messages with headers, as the files of the job."""
-    from pyspark.errors import AnalysisException
-
     shape = job.shape
     frame, folders = _with_folders(frame, shape)
     if shape.format == "json":
@@ -34,6 +34,13 @@ def write_frame(frame: Any, job: WriteJob) -> None:
     if records is not None:
         writer = writer.option("maxRecordsPerFile", str(records))
     location = job.store.location(job.folder)
+    with _settings(frame.sparkSession):
+        _save(writer, shape, location)
+
+
+def _save(writer: Any, shape: Shape, location: str) -> None:
+    from pyspark.errors import AnalysisException
+
     if shape.format != "avro":
         writer.format(shape.format).save(location)
         return
@@ -41,6 +48,18 @@ def write_frame(frame: Any, job: WriteJob) -> None:
         writer.format(AVRO[0]).save(location)
     except AnalysisException:
         writer.format(AVRO[1]).save(location)
+
+
+@contextmanager
+def _settings(session: Any) -> Iterator[None]:
+    """Times in Parquet as everybody reads them, also where a session was started for older readers."""
+    name = "spark.sql.parquet.outputTimestampType"
+    before = session.conf.get(name)
+    session.conf.set(name, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        session.conf.set(name, before)
 
 
 def _records_a_file(job: WriteJob) -> int | None:
@@ -77,7 +96,9 @@ def _as_json(frame: Any, folders: list[str]) -> Any:
         return sql.when(content.isNull(), None).when(is_text, "utf-8").otherwise("base64")
 
     def text(content: Any) -> Any:
-        return sql.when(encoding(content) == "utf-8", content.cast("string")).otherwise(sql.base64(content))
+        return sql.when(encoding(content) == "utf-8", content.cast("string")).otherwise(
+            sql.regexp_replace(sql.base64(content), "\\s", "")  # Spark may break it into lines
+        )
 
     headers = sql.transform(
         "headers",

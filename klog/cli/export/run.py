@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from klog.cli.export.noun import export, servers_of
+from klog.cli.export.following import DEFAULT_EVERY_S, Every, Follow, check_following, run_on
+from klog.cli.export.form import (
+    Decode,
+    FilesFormat,
+    GroupFlag,
+    KeepBytes,
+    MaxFileBytes,
+    PartitionBy,
+    ReadAs,
+    SparkJson,
+    WriterName,
+)
+from klog.cli.export.noun import Conf, export, servers_of
 from klog.cli.invocation import Invocation
-from klog.cli.words import OptionalTopics, position_range
+from klog.cli.words import OptionalTopics, pairs, position_range
+from klog.errors import KlogError, UsageError
+from klog.ops.export.rows import ExportedRange, SparkOption, spark_options
 from klog.render import Report
 
 
 @export.command("run", rows="klog.ops.export.rows:ExportedRange")
 async def run(
     invocation: Invocation,
-    root: Annotated[str, typer.Option("--to", metavar="ROOT", help="The export's folder; made by its first run.")],
+    root: Annotated[
+        str, typer.Option("--to", metavar="ROOT", help="The export's folder or URL; made by its first run.")
+    ],
     topics: OptionalTopics = None,
     from_range: Annotated[
         str | None,
@@ -28,37 +46,94 @@ async def run(
         str | None,
         typer.Option("--master", metavar="MASTER", help="Spark's master; else this machine's cores."),
     ] = None,
+    remote: Annotated[
+        str | None, typer.Option("--remote", metavar="sc://HOST", help="A Spark Connect server, instead of a master.")
+    ] = None,
+    conf: Conf = None,
+    format: FilesFormat = None,
+    partition_by: PartitionBy = None,
+    max_file_bytes: MaxFileBytes = None,
+    decode: Decode = None,
+    read_as: ReadAs = None,
+    keep_bytes: KeepBytes = False,
+    writer: WriterName = None,
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", metavar="N", min=1, help="At most N messages of each partition.")
     ] = None,
     allow_gaps: Annotated[
         bool, typer.Option("--allow-gaps", help="Go on where retention took messages before they were exported.")
     ] = False,
+    unsafe_single_writer: Annotated[
+        bool,
+        typer.Option(
+            "--unsafe-single-writer",
+            help="Export to a store where two runs at once could both commit; nothing but this ever writes there.",
+        ),
+    ] = False,
+    group: GroupFlag = None,
+    follow: Follow = False,
+    every: Every = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be exported, without Spark.")] = False,
-) -> Report:
-    """Export what is new of topics, once each, as one batch of Parquet files with its manifest.
+    spark_json: SparkJson = False,
+) -> Report | None:
+    """Export what is new of topics, once each, as one batch of files with its manifest.
 
     Without a topic: all those that the export already has. Where nothing is new it says so, without starting Spark.
+    With `--follow` it goes on so, a row for each batch that is committed; Ctrl-C or SIGTERM ends it after the batch in
+    hand, with exit code 0.
     """
     from klog.spark import export as exporting
+    from klog.spark.session import Where
 
     if from_range is not None:
         position_range(from_range, "--from")
+    if spark_json and not dry_run:
+        raise UsageError("--spark-json is for --dry-run")
+    if decode is None and (read_as is not None or keep_bytes):
+        raise UsageError(f"{'--keep-bytes' if keep_bytes else '--read-as'} is for --decode")
+    wanted = None if decode is None else exporting.Decode(decode, read_as, keep_bytes)
+    check_following(invocation, follow=follow, every=every, once=dry_run or spark_json)
+    where = Where(master, remote, dict(pairs(conf)))
     servers = await servers_of(invocation)
-    rows = await asyncio.to_thread(
+    one_run = partial(
         exporting.run_export,
         servers,
         topics or (),
         root,
         from_range=from_range,
+        format=format,
+        partition_by=partition_by,
+        decode=wanted,
+        max_file_bytes=max_file_bytes,
+        writer=writer,
         max_messages=max_messages,
         dry_run=dry_run,
         allow_gaps=allow_gaps,
-        master=master,
+        where=where,
+        unsafe_single_writer=unsafe_single_writer,
         on_step=lambda step: invocation.detail(f"export: {step}"),
     )
+    if follow:
+        tell = None if group is None else partial(_commit, invocation, group)
+        await run_on(invocation, root, one_run, where.session, DEFAULT_EVERY_S if every is None else every, tell)
+        return None
+    rows = await asyncio.to_thread(one_run)
+    if spark_json:
+        return Report(invocation.command, SparkOption, spark_options(rows))
     if not rows:
         return invocation.report(rows, footer=f"nothing new for {root}")
+    if group is not None and not dry_run:
+        await _commit(invocation, group, rows)
     messages = sum(row.messages or 0 for row in rows)
     done = "would be exported" if dry_run else "exported"
     return invocation.report(rows, footer=f"{messages:,} messages {done} to {root}")
+
+
+async def _commit(invocation: Invocation, group: str, rows: Sequence[ExportedRange]) -> None:
+    """What is told to the group is for whoever watches its lag; that it fails is said, and is no failure."""
+    from klog.ops.export.group import commit
+
+    try:
+        await commit(await invocation.cluster(), group, rows)
+    except KlogError as error:
+        invocation.say(f"the messages are exported; group {group} was not told: {error.message}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -20,6 +22,28 @@ class ExportedRange:
     messages: int | None
     files: int | None
     bytes: int | None
+
+
+@dataclass(frozen=True)
+class SparkOption:
+    """An option of ``format("klog")``, and of Spark's Kafka connector, and its value."""
+
+    option: str
+    value: str
+
+
+def spark_options(rows: Sequence[ExportedRange]) -> list[SparkOption]:
+    """What these ranges are as startingOffsets and endingOffsets, with the partitions that have something new."""
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for row in rows:
+        starts.setdefault(row.topic, {})[str(row.partition)] = row.from_
+        ends.setdefault(row.topic, {})[str(row.partition)] = row.to
+    assigned = {topic: sorted(map(int, partitions)) for topic, partitions in starts.items()}
+    return [
+        SparkOption(name, json.dumps(value))
+        for name, value in (("assign", assigned), ("startingOffsets", starts), ("endingOffsets", ends))
+    ]
 
 
 @dataclass(frozen=True)
@@ -42,9 +66,10 @@ class ExportStatus:
 class ExportCheck:
     """The verdict on one partition of an export, or on something of the root itself (``partition`` None).
 
-    ``state`` is ``ok`` or what was found: ``gap``, ``overlap``, ``wrong-count``, ``missing-file``, ``changed-file``,
-    ``broken-chain``, ``unknown-file``; then ``error`` is its machine name and ``message`` says what and where.
-    ``broker_messages`` is None where the broker no longer has the range, or cannot count.
+    ``state`` is ``ok`` or what was found: ``gap``, ``overlap``, ``wrong-count``, ``wrong-checksum``, ``missing-file``,
+    ``changed-file``, ``broken-chain``, ``missing-batch``, ``unknown-file``; then ``error`` is its machine name and
+    ``message`` says what and where. ``broker_messages`` is None where the broker no longer has the range, or cannot
+    count.
     """
 
     topic: str | None

@@ -19,6 +19,7 @@ from klog.ops.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIden
 from klog.ops.export.positions import Limits, resolve
 from klog.ops.export.root import STAGING_TTL_S, ExportRoot
 from klog.ops.export.rows import ExportedRange
+from klog.ops.export.store import Store
 from klog.ops.export.survey import Survey, survey
 from klog.ops.export.topics import check_same, describe, exported_to, partitions_of
 from klog.ops.export.writing import Shape, WriteJob, Writer, Written, checksum_text
@@ -27,16 +28,20 @@ STEPS = ("planned", "staged", "written", "counted", "flushed", "committed", "che
 """What `run` goes through, in order. Killed at any of them, a batch is whole or not there."""
 
 
+DecodePlan = Callable[[RawCluster, Sequence[str], dict[str, Any] | None], dict[str, Any]]
+"""(cluster, topics, what the export decodes already) -> what is to be decoded, for the identity."""
+
+
 def run(
     bootstrap: str,
     topics: Sequence[str],
-    root: str,
+    root: str | Store,
     writer: Writer,
     *,
     from_range: str | None = None,
     format: str | None = None,
     partition_by: str | None = None,
-    decode: dict[str, Any] | None = None,
+    decode: DecodePlan | None = None,
     max_file_bytes: int | None = None,
     max_messages: int | None = None,
     dry_run: bool = False,
@@ -62,6 +67,7 @@ def run(
     with RawCluster(bootstrap) as cluster:
         facts = describe(cluster, place, known, topics)
         limits = _limits(cluster, place, known, facts, from_range)
+        decoding = None if decode is None else decode(cluster, sorted(facts), known.decode if known else None)
         if known is None:
             known = ExportIdentity(
                 cluster.cluster_id,
@@ -71,12 +77,12 @@ def run(
                 _now(),
                 __version__,
                 wanted.partition_by,
-                decode,
+                decoding,
             )
             if not dry_run:
                 known = place.create(known)
         check_same(place, known, facts, cluster.cluster_id)
-        _check_form(place, known, format, partition_by, decode)
+        _check_form(place, known, format, partition_by, decoding)
         if not dry_run:
             place.discard_stale(staging_ttl_s)
         while True:
@@ -108,7 +114,8 @@ def _check_form(
     ):
         if asked is not None and asked != here:
             raise Refused(
-                f"the {what} of {place} is {here or 'none'}, not {asked}",
+                f"the {what} of {place} is {'none' if here is None else 'another' if what == 'decoding' else here}"
+                + ("" if what == "decoding" else f", not {asked}"),
                 hint="it is fixed by an export's first run; leave it out, or export to another place",
             )
 

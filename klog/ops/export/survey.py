@@ -138,14 +138,14 @@ def _sum_up(batch: Any, found: Survey) -> None:
 
 def _count(table: Any, found: Survey, pieces: dict[TopicPartition, _Pieces], undecodable: bool) -> set[TopicPartition]:
     """Add some rows to the survey; the partitions that are in them."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     offsets = table["offset"]
-    times_ms = pc.cast(pc.floor(pc.divide(pc.cast(table["timestamp"], pa.int64()), 1000)), pa.int64())
-    windows = pc.multiply(
-        pc.cast(pc.floor(pc.divide(pc.cast(times_ms, pa.float64()), WINDOW_MS)), pa.int64()), WINDOW_MS
-    )
+    micros = pc.cast(table["timestamp"], pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
+    times_ms = np.asarray(micros) // 1000
+    windows = times_ms // WINDOW_MS * WINDOW_MS
     rows = pa.table(
         {
             "topic": table["topic"],

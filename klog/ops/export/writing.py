@@ -25,7 +25,7 @@ class Shape:
     format: str = "parquet"
     partition_by: str | None = None
     max_file_bytes: int | None = None
-    """A file is ended before it is larger; but it has at least one piece of what was read (a few megabytes of log)."""
+    """A file is ended before it is larger, but not before it has a message."""
 
     def __post_init__(self) -> None:
         if self.partition_by is not None and self.partition_by not in PARTITIONINGS:

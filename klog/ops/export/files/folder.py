@@ -7,11 +7,13 @@ hours, and `HELD_BYTES` for all of them together.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from klog.errors import StorageError
 from klog.ops.export.files import FileFormat, format_named
 from klog.ops.export.files.format import GROUP_BYTES, FileWriter
 from klog.ops.export.store import Store
@@ -21,6 +23,9 @@ OPEN_FILES_MAX: Final = 16
 """A message of yet another hour ends the file that was written to least recently; its hour may get one more later."""
 
 HELD_BYTES: Final = 2 * GROUP_BYTES
+
+PIECES_A_FILE: Final = 8
+"""Where files are cut, at least so many pieces go into one."""
 
 SAFETY: Final = 1.1
 """Files of one task compress alike, but not quite: by so much a file may be worse than the one before it."""
@@ -69,11 +74,10 @@ class FolderWriter:
 
     def write(self, batch: pa.RecordBatch, below: str = "") -> None:
         """The rows go to the files of their times; with ``below`` to those of that folder."""
-        if below:
-            self._append(f"{below}/", batch)
-            return
-        for place, rows in self._by_time(batch):
-            self._append(place, rows)
+        found = [(f"{below}/", batch)] if below else self._by_time(batch)
+        for place, rows in found:
+            for piece in self._pieces(rows):
+                self._append(place, piece)
 
     def close(self) -> list[WrittenFile]:
         """All files are complete; their names and numbers of messages."""
@@ -84,8 +88,25 @@ class FolderWriter:
     def abandon(self) -> None:
         """The files are given up; what is there of them stays behind, for whoever clears up."""
         for one in self._open.values():
-            one.sink.close()
+            with suppress(OSError, StorageError):
+                one.sink.close()
         self._open.clear()
+
+    @contextmanager
+    def _translating(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:  # pyarrow's too
+            where = self._store.location(f"{self._folder}/{path}")
+            raise StorageError(f"{where} cannot be written: {error.strerror or error}") from error
+
+    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """So small that a file can be ended near where it should be."""
+        limit = self._shape.max_file_bytes
+        pieces = 1 if limit is None else min(batch.num_rows, -(-batch.nbytes * PIECES_A_FILE // limit))
+        rows = -(-batch.num_rows // pieces)
+        for at in range(0, batch.num_rows, rows):
+            yield batch.slice(at, rows)
 
     # --- Where a row goes ---
 
@@ -125,27 +146,30 @@ class FolderWriter:
                 self._end(next(iter(self._open)))
             one = self._new(place, batch.schema)
         self._open[place] = one  # the last of them, so that the first is the one that was written to least recently
-        one.writer.write(batch)
+        with self._translating(one.path):
+            one.writer.write(batch)
         one.messages += batch.num_rows
         one.arrow_bytes += batch.nbytes
         one.held_bytes = (one.held_bytes + batch.nbytes) % self._group_bytes
         if len(self._open) > 1 and sum(each.held_bytes for each in self._open.values()) > HELD_BYTES:
             largest = max(self._open.values(), key=lambda each: each.held_bytes)
-            largest.writer.flush()
+            with self._translating(largest.path):
+                largest.writer.flush()
             largest.held_bytes = 0
 
     def _new(self, place: str, schema: pa.Schema) -> _OpenFile:
         path = f"{place}{self._name}-{len(self._written) + len(self._open):03d}{self._format.suffix}"
         sink = self._store.open_output(f"{self._folder}/{path}")
-        return _OpenFile(sink, self._format.writer(sink, schema, group_bytes=self._group_bytes), path)
+        with self._translating(path):
+            return _OpenFile(sink, self._format.writer(sink, schema, group_bytes=self._group_bytes), path)
 
     def _end(self, place: str) -> None:
-        one = self._open.pop(place)
-        try:
+        one = self._open[place]
+        with self._translating(one.path):
             one.writer.close()
             size = one.sink.tell()
-        finally:
             one.sink.close()
+        del self._open[place]
         if one.arrow_bytes:
             self._ratio = min(1.0, size / one.arrow_bytes * SAFETY)
         self._written.append(WrittenFile(one.path, one.messages))
