@@ -33,13 +33,25 @@ class ZooKeeperProxy:
         """How many answers were lost."""
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def lose_answer_of(self, operations: frozenset[int] = WRITES, then: Callable[[], object] | None = None) -> None:
-        """The next such request reaches the server; its answer does not come back, and the connection breaks.
+    def lose_answer_of(
+        self, operations: frozenset[int] = WRITES, then: Callable[[], object] | None = None, *, after: int = 0
+    ) -> None:
+        """The next such request (``after`` so many more) reaches the server; its answer does not come back, and the
+        connection breaks.
 
         `then` runs when the server has answered, before the client can notice.
         """
+        left = after
+
+        def lose(operation: int) -> bool:
+            nonlocal left
+            if operation not in operations:
+                return False
+            left -= 1
+            return left < 0
+
         self._before_close = then
-        self._lose = operations.__contains__
+        self._lose = lose
 
     @contextmanager
     def silent(self) -> Iterator[None]:

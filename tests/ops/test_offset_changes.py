@@ -8,6 +8,7 @@ import pytest
 
 from klog.coordination import claims, committed, consumers, group_states, paths
 from klog.coordination.committed import CommittedOffset, OffsetWriter
+from klog.coordination.connect_string import ConnectString
 from klog.coordination.group_states import COORDINATOR, FREE
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, ZooKeeper, size_bytes
 from klog.errors import BadVersion, NonEmptyGroup, Refused
@@ -15,6 +16,7 @@ from klog.names import TopicPartition
 from klog.ops import groups, offset_changes
 from tests.ops.group_registry import commit, enter, join, member
 from tests.zookeeper_fixture import connect
+from tests.zookeeper_proxy import MULTI, ZooKeeperProxy
 
 __all__ = ["connect"]
 
@@ -206,3 +208,72 @@ def test_a_deleted_group_is_listed_nowhere_and_keeps_its_version(zk: ZooKeeper) 
     offset_changes.delete(zk, "g")
     commit(zk, "g", {ONE: 6})
     assert groups.names(zk) == ["g"]
+
+
+# --- Answers that are lost --------------------------------------------------------------------------------------------
+
+MANY = {TopicPartition(f"topic-{number % 7}", number): 5 for number in range(4000)}
+"""Three multis, so that a change of all of them has a middle."""
+
+
+@pytest.fixture
+def proxy(zk_chroot: str) -> Iterator[ZooKeeperProxy]:
+    made = ZooKeeperProxy(ConnectString.parse(zk_chroot).servers[0])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def lossy(zk: ZooKeeper, proxy: ZooKeeperProxy, zk_chroot: str) -> Iterator[ZooKeeper]:
+    """A session through the proxy."""
+    with ZooKeeper(proxy.address + ConnectString.parse(zk_chroot).chroot) as session:
+        session.start()
+        yield session
+        proxy.cut()
+
+
+def rewound(zookeeper: ZooKeeper, wanted: dict[TopicPartition, int], **options: bool) -> list[groups.Member]:
+    return offset_changes.write(
+        zookeeper, "g", {name: CommittedOffset(offset) for name, offset in wanted.items()}, **options
+    )
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_rewind_goes_on_behind_an_answer_that_is_lost(
+    zk: ZooKeeper, lossy: ZooKeeper, proxy: ZooKeeperProxy, after: int
+) -> None:
+    """Of its first multi, of one in the middle, of one behind that: nothing is left out, and nobody is fenced twice."""
+    state = join(zk, "g", member("m-1", *MANY))
+    proxy.lose_answer_of(frozenset({MULTI}), after=after)
+    fenced = rewound(lossy, MANY, force=True)
+    assert proxy.lost == 1
+    assert [one.member_id for one in fenced] == ["m-1"]
+    assert offsets(zk) == MANY
+    now = group_states.read(zk, "g")
+    assert (now.members, now.generation) == ((), state.generation + 1)
+
+
+def test_who_joins_while_the_answer_is_lost_ends_the_rewind(
+    zk: ZooKeeper, lossy: ZooKeeper, proxy: ZooKeeperProxy
+) -> None:
+    """What was written stands, is told, and is not written again; the rest is as it was."""
+    for part in (dict(list(MANY.items())[at : at + 500]) for at in range(0, len(MANY), 500)):
+        commit(zk, "g", part)
+    wanted = dict.fromkeys(MANY, 1)
+    written: list[int] = []
+
+    def one_comes() -> None:
+        join(zk, "g", member("m-1", *MANY))
+        written.append(sum(offset == 1 for offset in offsets(zk).values()))
+
+    proxy.lose_answer_of(frozenset({MULTI}), then=one_comes, after=1)
+    with pytest.raises(NonEmptyGroup, match=r"1 live member: m-1") as refused:
+        rewound(lossy, wanted)
+    assert proxy.lost == 1
+    (done,) = written
+    assert 0 < done < len(MANY)
+    assert f"{done} of {len(MANY)} partitions were written" in refused.value.message
+    assert sorted(offsets(zk).values()) == [1] * done + [5] * (len(MANY) - done)
+    # Stopped and begun again, it ends where it was to.
+    rewound(lossy, wanted, force=True)
+    assert offsets(zk) == wanted
