@@ -15,7 +15,7 @@ from klog.cli.root import root, walk
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = dict(walk())
 MENTION = re.compile(r"`klog ((?:[a-z]|-)[^`\n]*)`")
-WALKS = ("quickstart", "tour-cluster", "tour-consumers")
+WALKS = ("quickstart", "tour-cluster", "tour-consumers", "tour-pipeline")
 SOURCES = [
     *sorted((ROOT / "klog").rglob("*.py")),
     *sorted(ROOT.glob("*.md")),
