@@ -1,0 +1,286 @@
+"""Messages under schema ids through an export: typed rows in its files, the rest in `_undecodable`, all counted."""
+
+from __future__ import annotations
+
+import io
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from klog.client.raw_fetch import RawCluster
+from klog.coordination.schemas import AVRO, SchemaRegistry
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import Refused
+from klog.ops.export import run as export_run
+from klog.ops.export.compact import compact
+from klog.ops.export.files import FORMATS, format_named
+from klog.ops.export.root import ExportRoot
+from klog.record.avro_framing import frame
+from klog.spark.decoding import plan_decoding
+from klog.spark.export import Decode, run_export
+from tests.broker_fixture import RunningBroker
+from tests.spark.conftest import DirectWriter, Message, TopicOnBroker
+
+
+@pytest.fixture(scope="module")
+def registry(broker: RunningBroker) -> Iterator[SchemaRegistry]:
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        yield SchemaRegistry(session)
+
+
+def record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": list(fields)}
+
+
+FIRST = record("Visit", {"name": "id", "type": "long"}, {"name": "page", "type": "string"})
+SECOND = record(
+    "Visit",
+    {"name": "id", "type": "long"},
+    {"name": "page", "type": "string"},
+    {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []},
+    {"name": "took", "type": ["null", "int", "double"], "default": None},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 0},
+    {"name": "counts", "type": {"type": "map", "values": ["null", "long"]}, "default": {}},
+)
+
+
+def datum(schema: Any, value: dict[str, Any]) -> bytes:
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, schema, value)
+    return written.getvalue()
+
+
+def register(registry: SchemaRegistry, topic: str, schema: dict[str, Any]) -> int:
+    return registry.register(f"{topic}-value", AVRO, json.dumps(schema), lambda settings, subject: None).schema_id
+
+
+def export(topic: TopicOnBroker, root: Path, format_: str | None = None, reader: str | None = None) -> int:
+    """How many messages a run took."""
+    plan = Decode("avro", reader).plan
+    rows = export_run.run(topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=plan, format=format_)
+    return sum(row.messages or 0 for row in rows)
+
+
+def files_of(root: Path, format_: str, *, undecodable: bool) -> list[dict[str, Any]]:
+    """The rows of the export's files of one kind, by offset."""
+    kind = format_named(format_)
+    rows: list[dict[str, Any]] = []
+    for path in root.glob(f"data/batch=*/**/*{kind.suffix}"):
+        if path.is_file() and ("_undecodable" in path.parts) is undecodable:
+            with path.open("rb") as source:
+                rows += [row for batch in kind.read(source, None) for row in batch.to_pylist()]
+    rows = [json.loads(row["line"]) if "line" in row else row for row in rows]
+    return sorted(rows, key=lambda row: row["offset"])
+
+
+def read_whole(path: Path, format_: str) -> list[pa.RecordBatch]:
+    if not path.name.endswith(format_named(format_).suffix):
+        return []
+    with path.open("rb") as source:
+        return list(format_named(format_).read(source, None, thorough=True))
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_two_versions_and_garbage(
+    registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path, format_: str
+) -> None:
+    topic = new_topic()
+    first = register(registry, topic.name, FIRST)
+    second = register(registry, topic.name, SECOND)
+    values: list[bytes | None] = []
+    for number in range(200):
+        old = {"id": number, "page": f"/{number}"}
+        new = old | {
+            "tags": ["a", "ü"],
+            "took": number if number % 2 else 0.5,
+            "at": number,
+            "counts": {"x": 1, "y": None},
+        }
+        values.append(frame(second, datum(SECOND, new)) if number % 3 else frame(first, datum(FIRST, old)))
+    garbage = [b"plain", frame(first, b"\x02"), frame(2**31 - 1, b""), frame(second, secrets.token_bytes(3) * 9)]
+    values += [*garbage, None]
+    topic.produce([Message(b"k", value) for value in values])
+    root = tmp_path / "root"
+    rows = export_run.run(
+        topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=Decode("avro").plan, format=format_
+    )
+    assert sum(row.messages or 0 for row in rows) == len(values)
+
+    typed = files_of(root, format_, undecodable=False)
+    assert [row["schema_id"] for row in typed] == [second if n % 3 else first for n in range(200)] + [None]
+    assert typed[-1]["record"] is None
+    assert [row["record"]["page"] for row in typed[:-1]] == [f"/{number}" for number in range(200)]
+    assert typed[0]["record"]["tags"] == []
+    assert typed[1]["record"]["took"]["member0"] == 1
+    assert typed[1]["record"]["tags"] == ["a", "ü"]
+    assert dict(typed[1]["record"]["counts"]) == {"x": 1, "y": None}
+    assert str(typed[1]["record"]["at"])[:10] == "1970-01-01"
+    undecodable = files_of(root, format_, undecodable=True)
+    if format_ != "json":
+        assert [row["value"] for row in undecodable] == garbage
+    assert [row["schema_id"] for row in undecodable] == [None, first, 2**31 - 1, second]
+    assert all(row["error"] for row in undecodable)
+
+    manifest, _ = ExportRoot(str(root)).manifest(0)
+    (part,) = manifest.partitions.values()
+    assert (part.messages, part.undecodable, manifest.schema_ids) == (len(values), len(garbage), (first, second))
+
+
+def test_a_later_run_goes_on_with_the_same_columns(
+    registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
+) -> None:
+    topic = new_topic()
+    first = register(registry, topic.name, FIRST)
+    topic.produce([Message(None, frame(first, datum(FIRST, {"id": 1, "page": "a"})))])
+    root = tmp_path / "root"
+    assert export(topic, root) == 1
+    second = register(registry, topic.name, SECOND)
+    value = {"id": 2, "page": "b", "tags": ["x"], "took": None, "at": 0, "counts": {}}
+    topic.produce([Message(None, frame(second, datum(SECOND, value)))])
+    assert export(topic, root) == 1
+    assert [row["record"] for row in files_of(root, "parquet", undecodable=False)] == [
+        {"id": 1, "page": "a"},
+        {"id": 2, "page": "b"},
+    ]
+    with pytest.raises(Refused, match="decoding"):
+        export(topic, root, reader=str(second))
+
+
+def test_values_at_the_ends_of_their_types_can_be_written(
+    registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
+) -> None:
+    """Whatever garbage decodes to, no format fails for it: one message would stop the export for good."""
+    extreme = record(
+        "Extreme",
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "millis", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "micros", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+        {"name": "real", "type": "double"},
+        {"name": "list", "type": {"type": "array", "items": {"type": "long", "logicalType": "timestamp-micros"}}},
+        {"name": "map", "type": {"type": "map", "values": {"type": "long", "logicalType": "timestamp-micros"}}},
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 38}},
+    )
+    topic = new_topic()
+    schema_id = register(registry, topic.name, extreme)
+    numbers = [(-(2**31), -(2**63 // 1000), -(2**63)), (2**31 - 1, 2**63 // 1000 - 1, 2**63 - 1), (0, 0, 0)]
+    plain = json.loads(json.dumps(extreme).replace('"logicalType"', '"was"'))
+    values = [
+        datum(
+            plain,
+            {"day": day, "millis": millis, "micros": micros, "real": float("nan"), "amount": b"\xff"}
+            | {"list": [0, micros, 1], "map": {"x": micros, "y": 1}},
+        )
+        for day, millis, micros in numbers
+    ]
+    topic.produce([Message(None, frame(schema_id, value)) for value in values])
+    for format_ in FORMATS:
+        root = tmp_path / format_
+        rows = export_run.run(
+            topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=Decode("avro").plan, format=format_
+        )
+        assert sum(row.messages or 0 for row in rows) == 3
+        found = [batch for path in root.glob("data/batch=*/*") for batch in read_whole(path, format_)]
+        assert sum(batch.num_rows for batch in found) == 3
+
+
+def test_typed_files_have_the_columns_that_were_planned(
+    registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker]
+) -> None:
+    topic = new_topic()
+    register(registry, topic.name, SECOND)
+    with RawCluster(topic.bootstrap) as cluster:
+        decode = plan_decoding(cluster, [topic.name], "avro")
+    from klog.spark.columns import SCHEMA
+    from klog.spark.typed import Decoding
+
+    typed = Decoding.from_json(decode).typed_schema(SCHEMA)
+    assert typed.names == [name for name in SCHEMA.names if name != "value"] + ["schema_id", "record"]
+    assert typed.field("record").type.field("at").type == pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_merged_batches_say_what_they_said(
+    registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path, format_: str
+) -> None:
+    topic = new_topic()
+    schema_id = register(registry, topic.name, SECOND)
+    root = tmp_path / "root"
+    for number in range(2):
+        values = [
+            {"id": number, "page": "\u2028\n", "tags": [], "took": None, "at": number, "counts": {f"x{number}": 1}},
+            {"id": number, "page": "", "tags": ["a"], "took": 0.5, "at": -number, "counts": {}},
+        ]
+        topic.produce([Message(b"\xff", frame(schema_id, datum(SECOND, value))) for value in values])
+        topic.produce([Message(b"k", b"plain"), Message(b"k", None)])
+        export_run.run(
+            topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=Decode("avro").plan, format=format_
+        )
+    before = [files_of(root, format_, undecodable=which) for which in (False, True)]
+    assert [len(rows) for rows in before] == [6, 2]
+    compact(str(root))
+    assert len(list(root.glob("data/batch=*"))) == 1
+    assert [files_of(root, format_, undecodable=which) for which in (False, True)] == before
+
+
+EVERY_TYPE: list[tuple[Any, Any]] = [
+    ("null", None),
+    ("boolean", True),
+    ("int", 1),
+    ("long", 2**40),
+    ("float", 0.5),
+    ("double", 0.1),
+    ("bytes", b"\xff"),
+    ("string", "ü"),
+    ({"type": "fixed", "name": "F", "size": 2}, b"ab"),
+    ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B"),
+    ({"type": "array", "items": ["null", "int"]}, [1, None]),
+    ({"type": "map", "values": "string"}, {"a": "b"}),
+    (["null", "string"], None),
+    (["int", "string"], "x"),
+    (record("Inside", {"name": "a", "type": "int"}), {"a": 1}),
+    (record("Empty"), {}),
+    ({"type": "int", "logicalType": "date"}, 1),
+    ({"type": "int", "logicalType": "time-millis"}, 1),
+    ({"type": "long", "logicalType": "time-micros"}, 1),
+    ({"type": "long", "logicalType": "timestamp-millis"}, 1),
+    ({"type": "long", "logicalType": "timestamp-micros"}, 1),
+    ({"type": "long", "logicalType": "timestamp-nanos"}, 1),
+    ({"type": "long", "logicalType": "local-timestamp-millis"}, 1),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 3}, b"\x07"),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 3}, b"\x07"),
+    ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, bytes(16)),
+    ({"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}, bytes(12)),
+]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_spark_decodes_in_its_tasks_and_reads_every_type(
+    spark: Any, registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
+) -> None:
+    topic = new_topic(2)
+    schema = record("Every", *({"name": f"f{number}", "type": type_} for number, (type_, _) in enumerate(EVERY_TYPE)))
+    schema_id = register(registry, topic.name, schema)
+    plain = json.loads(json.dumps(schema).replace('"logicalType"', '"was"'))
+    value = datum(plain, {f"f{number}": one for number, (_, one) in enumerate(EVERY_TYPE)})
+    for partition in (0, 1):
+        topic.produce([Message(None, frame(schema_id, value))] * 20 + [Message(b"k", b"plain")], partition)
+    root = tmp_path / "root"
+    rows = run_export(topic.bootstrap, [topic.name], str(root), decode=Decode("avro"))
+    assert sum(row.messages or 0 for row in rows) == 42
+    typed = spark.read.parquet(str(root / "data"))
+    typed.createOrReplaceTempView("every")
+    (counted,) = spark.sql("SELECT count(*), max(record.f3), min(record.f13.member1) FROM every").collect()
+    assert tuple(counted) == (40, 2**40, "x")
+    (first, *_) = typed.select("record.*").collect()
+    assert (first.f7, first.f9, first.f10, first.f11, first.f12) == ("ü", "B", [1, None], {"a": "b"}, None)
+    assert (str(first.f23), first.f25, first.f26.days) == ("0.007", "00000000-0000-0000-0000-000000000000", 0)
+    undecodable = spark.read.parquet(str(root / "data" / "batch=*" / "_undecodable"))
+    assert {(bytes(row.value), row.schema_id) for row in undecodable.collect()} == {(b"plain", None)}
