@@ -50,6 +50,25 @@ def test_rows_are_inserted(plain: Any, new_topic: NewTopic) -> None:
     assert sorted((row.value, row.key) for row in found) == [(i, str(i % 7)) for i in range(100)]
 
 
+def test_a_table_of_the_catalog_is_refused_at_once(plain: Any) -> None:
+    """Spark keeps a table's options and hands them to no Python source: it could never be read."""
+    with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW"):
+        plain.sql("CREATE TABLE messages USING klog OPTIONS (bootstrap.servers 'h:1', subscribe 't')")
+
+
+def test_a_view_is_inserted_into(plain: Any, new_topic: NewTopic) -> None:
+    """INSERT wants all columns of what it writes to; the option leaves those that are written."""
+    topic = new_topic()
+    plain.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW both USING klog OPTIONS (`kafka.bootstrap.servers` '{topic.bootstrap}', "
+        f"subscribe '{topic.name}', topic '{topic.name}', columns 'key,value')"
+    )
+    for _ in range(2):
+        plain.sql("INSERT INTO both SELECT null, CAST('v' || id AS BINARY) FROM range(20)")
+    found = plain.sql("SELECT CAST(value AS STRING) AS v, key FROM both").collect()
+    assert sorted(tuple(row) for row in found) == sorted([(f"v{i}", None) for i in range(20)] * 2)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
