@@ -45,6 +45,9 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("lost", "klog.cli.lost", "lost", "What truncation and recovery have set aside.", TOOLS),
     Entry("mirror", "klog.cli.mirror", "mirror", "Copy topics of clusters into another, as they grow.", TOOLS),
     Entry("export", "klog.cli.export", "export", "Messages to Parquet files, with Spark.", TOOLS, ("exports",)),
+    Entry(
+        "schema", "klog.cli.schema", "schema", "Avro schemas under ids: register, check, serve.", TOOLS, ("schemas",)
+    ),
     Entry("audit", "klog.cli.audit", "audit", "What producers sent, held against what each cluster has.", TOOLS),
     Entry("perf", "klog.cli.perf", "perf", "How fast the cluster is: in, out, end to end.", TOOLS),
     Entry("log", "klog.cli.log", "log", "Segment files and state-change logs; no broker needed.", TOOLS, ("logs",)),

@@ -282,6 +282,15 @@ NETWORK_SETTINGS = (
         "metrics are served",
         _PORT,
     ),
+    Setting(
+        "schema.registry.port",
+        "int",
+        0,
+        "The port for the registry of schemas over HTTP, at the host that is listened on; 0 serves it to klog's own "
+        "clients alone. klog's own.",
+        "the registry of schemas is served over HTTP",
+        _PORT,
+    ),
     Setting("metric.reporters", "list", (), "Java classes that report metrics; klog has no Java."),
     Setting(
         "zookeeper.connect",

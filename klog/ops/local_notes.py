@@ -91,9 +91,10 @@ class Plan:
     def settings_of(self, number: int) -> dict[str, str]:
         """A broker's settings. What is a port of its own counts up with the brokers, as their ports do."""
         settings = {**self.replication, **self.properties}
-        port = settings.get("metrics.port", "")
-        if port.isdecimal() and int(port) > 0:
-            settings["metrics.port"] = str(int(port) + number - 1)
+        for name in ("metrics.port", "schema.registry.port"):
+            port = settings.get(name, "")
+            if port.isdecimal() and int(port) > 0:
+                settings[name] = str(int(port) + number - 1)
         return settings
 
     def addresses(self) -> list[tuple[int, str]]:

@@ -5,6 +5,9 @@ The first three digits of a number are HTTP's status.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from klog.errors import KlogError, RequestError, TimedOut, ZooKeeperError
 
 STORE_FAILED = 50001
@@ -73,10 +76,14 @@ class NoSubjectLevel(SchemaError):
 
 
 class IncompatibleSchema(SchemaError):
-    """What one version writes, another could not read."""
+    """What one version writes, another could not read. ``found`` has what, in the words of whoever compared them."""
 
     code = "INCOMPATIBLE_SCHEMA"
     registry_code = 409
+
+    def __init__(self, message: str, *, hint: str | None = None, found: Sequence[Any] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.found = tuple(found)
 
 
 class InvalidSchema(SchemaError):
@@ -99,6 +106,11 @@ class InvalidRegistryMode(SchemaError):
     registry_code = 42204
 
 
+class OperationNotPermitted(SchemaError):
+    code = "OPERATION_NOT_PERMITTED"
+    registry_code = 42205
+
+
 class InvalidSubject(SchemaError):
     code = "INVALID_SUBJECT"
     registry_code = 42208
@@ -109,6 +121,11 @@ def code_of(error: KlogError) -> int:
     if isinstance(error, SchemaError):
         return error.registry_code
     return TIMED_OUT if error.retriable else STORE_FAILED
+
+
+def words_of(error: KlogError) -> str:
+    """Its message with what to do about it: one text is all that the wire carries."""
+    return error.message if error.hint is None else f"{error.message} ({error.hint})"
 
 
 def error_of(code: int, message: str | None) -> KlogError:

@@ -79,6 +79,7 @@ from klog.storage.log_dir import LogDirs
 
 if TYPE_CHECKING:
     from klog.server.metrics_endpoint import MetricsEndpoint
+    from klog.server.schema_endpoint import SchemaEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -127,10 +128,11 @@ class Broker:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._lost_session = False
         self._knows_cluster = asyncio.Event()
-        self.producer_ids = ProducerIds(self)
         self._connected = asyncio.Event()
         """There is a connection with ZooKeeper."""
+        self.producer_ids = ProducerIds(self)
         self._metrics: MetricsEndpoint | None = None
+        self._schema_endpoint: SchemaEndpoint | None = None
 
     # --- start ----------------------------------------------------------------------------------------------------
 
@@ -182,6 +184,10 @@ class Broker:
                 from klog.server.metrics_endpoint import MetricsEndpoint  # some milliseconds, for those who want it
 
                 self._metrics = await MetricsEndpoint.serve(self)
+            if self.config.integer("schema.registry.port"):
+                from klog.server.schema_endpoint import SchemaEndpoint
+
+                self._schema_endpoint = await SchemaEndpoint.serve(self)
             await self._enter()
         except BaseException:
             await self._abandon_start()
@@ -262,6 +268,8 @@ class Broker:
             await asyncio.to_thread(self.state_log.close)
         if self._metrics is not None:
             self._metrics.close()
+        if self._schema_endpoint is not None:
+            self._schema_endpoint.close()
 
     async def _abandon_start(self) -> None:
         await self._stop_telling()
@@ -376,26 +384,26 @@ class Broker:
         except RuntimeError:
             pass  # the loop is gone: the broker has stopped
 
-    def _session_changed(self, state: SessionState) -> None:
-        if self._stopping.is_set():
-            return
-        if hasattr(self, "groups"):
-            self.groups.session_changed(state)
-        if state is SessionState.SUSPENDED:
-            log.warning(
-                "the connection to ZooKeeper %s is lost; serving on until the session ends", self.zookeeper.address
     async def pause(self, seconds: float) -> None:
         """Before what ZooKeeper did not answer is asked again: so long, and until there is a connection."""
         await asyncio.sleep(seconds)
         await self._connected.wait()
 
-            )
-        elif state is SessionState.EXPIRED:
-            log.error(
+    def _session_changed(self, state: SessionState) -> None:
+        if self._stopping.is_set():
+            return
         if state is SessionState.CONNECTED:
             self._connected.set()
         else:
             self._connected.clear()
+        if hasattr(self, "groups"):
+            self.groups.session_changed(state)
+        if state is SessionState.SUSPENDED:
+            log.warning(
+                "the connection to ZooKeeper %s is lost; serving on until the session ends", self.zookeeper.address
+            )
+        elif state is SessionState.EXPIRED:
+            log.error(
                 "the ZooKeeper session has expired: nothing is appended until the broker has registered again; "
                 "what is committed is read on"
             )

@@ -1,31 +1,27 @@
 """``/metrics`` for Prometheus, over HTTP, in threads of its own. Only where ``metrics.port`` is set.
 
 Strategy
-    prometheus-client and the standard library's HTTP server are loaded by `MetricsEndpoint.open` alone, and this module
-    by a broker with the port alone, so that others pay for nothing. A scrape reads and renders in its own thread: the
-    event loop gives the interpreter up for half a millisecond at a time, however many partitions there are.
+    prometheus-client is loaded by `MetricsEndpoint.open` alone, this module by a broker with the port alone, so that
+    others pay for nothing. A scrape reads and renders in its own thread: the event loop gives the interpreter up for
+    half a millisecond at a time, however many partitions there are.
 
 Limits
-    One scrape reads at a time. A peer that is silent for `SILENT_S` is hung up on.
+    One scrape reads at a time; those of the server are `klog.net.http_server`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import socket
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from klog.errors import PortInUse, SurroundingsError
 from klog.metrics import Metric, Times
+from klog.net.http_server import HttpServer
 from klog.server.metrics_table import METRICS
 
 if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIServer
-
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric as Family
 
@@ -33,17 +29,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SILENT_S: Final = 5.0
-
 
 class MetricsEndpoint:
-    """A listening socket and the thread that serves it. Made and closed by the owner thread."""
+    """What a broker serves at ``metrics.port``. Made and closed by the owner thread."""
 
-    def __init__(self, server: WSGIServer, address: str) -> None:
-        self.address = address
-        """``host:port``."""
+    def __init__(self, server: HttpServer) -> None:
         self._server = server
-        threading.Thread(target=server.serve_forever, name=f"metrics {address}", daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return self._server.address
 
     @classmethod
     async def serve(cls, broker: Broker) -> MetricsEndpoint:
@@ -56,52 +52,14 @@ class MetricsEndpoint:
     @classmethod
     def open(cls, broker: Broker, host: str, port: int) -> MetricsEndpoint:
         """Listen; port 0 is a free one. Blocks for the imports; any thread. PortInUse, SurroundingsError."""
-        server = _server(registry(broker), host, port)
-        return cls(server, f"{host or '0.0.0.0'}:{server.server_port}")
+        from prometheus_client import make_wsgi_app
+
+        application = make_wsgi_app(registry(broker))
+        return cls(HttpServer.open(application, host, port, what="metrics", flag="--metrics-port PORT"))
 
     def close(self) -> None:
-        """Stop listening, at once; the thread ends by itself, when it next looks whether it should."""
-        threading.Thread(target=self._server.shutdown, name="metrics end", daemon=True).start()
-        self._server.server_close()
-
-
-def _server(shown: CollectorRegistry, host: str, port: int) -> WSGIServer:
-    from socketserver import TCPServer, ThreadingMixIn
-    from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
-
-    from prometheus_client import make_wsgi_app
-
-    class Server(ThreadingMixIn, WSGIServer):
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        daemon_threads = True
-        block_on_close = False
-
-        def server_bind(self) -> None:
-            """As WSGIServer's, without asking a name server who we are."""
-            TCPServer.server_bind(self)
-            self.server_name, self.server_port = host, self.socket.getsockname()[1]
-            self.setup_environ()
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            log.debug("a scrape of %s failed", client_address, exc_info=True)
-
-    class Handler(WSGIRequestHandler):
-        timeout = SILENT_S
-
-        def log_message(self, format: str, *arguments: Any) -> None:
-            log.debug("%s: %s", self.client_address[0], format % arguments)
-
-    try:
-        server = Server((host, port), Handler)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise PortInUse(
-                f"cannot serve metrics at {host}:{port}: the port is in use",
-                hint=f"`ss -ltnp 'sport = :{port}'` shows by whom; choose another with --metrics-port PORT",
-            ) from None
-        raise SurroundingsError(f"cannot serve metrics at {host}:{port}: {error.strerror}") from None
-    server.set_app(make_wsgi_app(shown))
-    return server
+        """Stop listening, at once."""
+        self._server.close()
 
 
 def registry(broker: Broker) -> CollectorRegistry:

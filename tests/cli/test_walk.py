@@ -50,6 +50,12 @@ COLUMNS = {
     "audit report": "TOPIC WINDOW TIER MESSAGES MISSING EXTRA STATE",
     "export run": "TOPIC PARTITION FROM TO MESSAGES FILES BYTES",
     "export status": "TOPIC PARTITION EXPORTED LOG-END-OFFSET LAG LAG-MS",
+    "export list": "BATCH BATCHES COMMITTED-AT MESSAGES BYTES FILES GAPS",
+    "export compact": "FROM TO MESSAGES FILES-BEFORE BYTES-BEFORE FILES BYTES",
+    "export gc": "WHAT PATH FILES BYTES AGE-S",
+    "export report": "FILE BYTES BATCHES MESSAGES STATE",
+    "schema list": "ID SUBJECT VERSION TYPE",
+    "schema register": "ID SUBJECT VERSION TYPE",
     "verify replicas": "TOPIC PARTITION BROKER STATE FIRST-DIFFERENCE BYTES CRC",
     "lost list": "TOPIC PARTITION BROKER FROM TO MESSAGES REASON TIME",
     "check": "SEVERITY WHAT FOUND EXPECTED DO",
@@ -59,7 +65,7 @@ COLUMNS = {
 
 ASKING = {
     *("topic delete", "topic alter", "log repair", "reassign execute", "reassign cancel"),
-    *("group rewind", "group delete", "offset import"),
+    *("group rewind", "group delete", "offset import", "export gc"),
 }
 """What asks first; nothing else does."""
 

@@ -316,4 +316,6 @@ def test_brokers_share_no_port_of_metrics() -> None:
     assert [plan.settings_of(number)["metrics.port"] for number in (1, 2, 3)] == ["9404", "9405", "9406"]
     assert {plan.settings_of(number)["num.partitions"] for number in (1, 2, 3)} == {"4"}
     assert "metrics.port" not in local_notes.Plan(3).settings_of(2)
+    plan = local_notes.Plan(3, 9092, {"schema.registry.port": "8081"})
+    assert [plan.settings_of(number)["schema.registry.port"] for number in (1, 2, 3)] == ["8081", "8082", "8083"]
     assert local_notes.Plan(3, 9092, {"metrics.port": "0"}).settings_of(2)["metrics.port"] == "0"

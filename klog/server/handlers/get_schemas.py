@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
-from klog.protocol.schema_errors import SchemaNotFound, code_of
+from klog.protocol.schema_errors import SchemaNotFound, code_of, words_of
 from klog.server.dispatch import Request, handles
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _error(schema_id: int, error: KlogError) -> dict[str, Any]:
     return {
         "id": schema_id,
         "error": code_of(error),
-        "error_message": error.message,
+        "error_message": words_of(error),
         "type": "",
         "schema": "",
     }

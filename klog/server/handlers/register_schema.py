@@ -1,0 +1,57 @@
+"""RegisterSchema (klog's own, 10042): register a schema under a subject, find it there, or check whether it could be.
+
+Behaviour
+    In a thread: parsing, comparing and ZooKeeper take their time. Registering what is registered answers its id again,
+    so that an answer which was lost is asked for anew. 409 with what was found where the schema may not follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from klog.errors import KlogError, MalformedRequest
+from klog.ops.schemas.compatibility import Found
+from klog.ops.schemas.registry import ZooKeeperRegistry
+from klog.protocol import schemas
+from klog.protocol.apis import ApiKey
+from klog.protocol.schema_errors import IncompatibleSchema, code_of, words_of
+from klog.server.dispatch import Request, handles
+
+if TYPE_CHECKING:
+    from klog.server.broker import Broker
+
+
+@handles(ApiKey.REGISTER_SCHEMA, 0, 0)
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+    asked = request.entity
+    registry = ZooKeeperRegistry(broker.schemas)
+    answer: dict[str, Any] = {"error": 0, "error_message": None, "id": -1, "version": -1, "incompatibilities": []}
+    if asked.act not in (schemas.REGISTER, schemas.FIND, schemas.CHECK):
+        raise MalformedRequest(f"RegisterSchema with act {asked.act[:40]!r}")
+    try:
+        if asked.act == schemas.CHECK:
+            found = await asyncio.to_thread(registry.check, asked.subject, asked.type, asked.schema, asked.version)
+            return {**answer, "incompatibilities": [_shown(one) for one in found]}
+        if asked.act == schemas.FIND:
+            version = await asyncio.to_thread(
+                registry.find, asked.subject, asked.type, asked.schema, deleted=asked.deleted
+            )
+        else:
+            version = await asyncio.to_thread(registry.register, asked.subject, asked.type, asked.schema)
+    except IncompatibleSchema as error:
+        refused = [_shown(one) for one in error.found]
+        return {**answer, "error": code_of(error), "error_message": words_of(error), "incompatibilities": refused}
+    except KlogError as error:
+        return {**answer, "error": code_of(error), "error_message": words_of(error)}
+    return {**answer, "id": version.schema_id, "version": version.number}
+
+
+def _shown(one: Found) -> dict[str, Any]:
+    return {
+        "version": one.version,
+        "reader": one.reader,
+        "kind": one.problem.kind.value,
+        "path": one.problem.path,
+        "message": one.problem.message,
+    }

@@ -1,0 +1,138 @@
+"""Avro schemas read and written: what is one schema, and what is none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+
+from klog.ops.schemas.avro import DEPTH_MAX, parse
+from klog.protocol.schema_errors import InvalidSchema
+from tests.schemas.avro_schemas import schemas
+
+RECORD: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "next", "type": ["null", "Order"], "default": None},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"], "default": "A"}},
+    ],
+}
+
+ID, NEXT, KIND = RECORD["fields"]
+
+
+def text(raw: Any) -> str:
+    return parse(json.dumps(raw)).text
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("string", {"type": "string"}),
+        ({"type": {"type": "array", "items": "int"}}, {"items": {"type": "int"}, "type": "array"}),
+        (RECORD, dict(reversed(RECORD.items()))),
+        (RECORD, {**RECORD, "name": "shop.Order", "namespace": "ignored.beside.a.full.name"}),
+        (
+            RECORD,
+            {**RECORD, "fields": [ID, {**NEXT, "type": ["null", "shop.Order"]}, KIND]},
+        ),
+        (
+            {"type": "fixed", "name": "F", "size": 4, "b": {"y": 1, "x": 2}, "a": 1},
+            {"a": 1, "type": "fixed", "b": {"x": 2, "y": 1}, "name": "F", "size": 4},
+        ),
+    ],
+)
+def test_equal_schemas_are_one_text(one: Any, other: Any) -> None:
+    assert text(one) == text(other) == parse(text(one)).text
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {**RECORD, "doc": "of a customer"},
+        {**RECORD, "aliases": ["Purchase"]},
+        {**RECORD, "namespace": "other"},
+        {**RECORD, "fields": RECORD["fields"][:2]},
+        {**RECORD, "fields": [{"name": "id", "type": {"type": "long", "logicalType": "timestamp-millis"}}]},
+        {**RECORD, "fields": [{**RECORD["fields"][0], "default": 1}, *RECORD["fields"][1:]]},
+    ],
+)
+def test_what_a_reader_would_miss_makes_another_text(other: Any) -> None:
+    assert text(RECORD) != text(other)
+
+
+def test_the_text_is_what_avro_for_java_would_write() -> None:
+    assert text(RECORD) == (
+        '{"type":"record","name":"Order","namespace":"shop","fields":[{"name":"id","type":"long"},'
+        '{"name":"next","type":["null","Order"],"default":null},'
+        '{"name":"kind","type":{"type":"enum","name":"Kind","symbols":["A","B"],"default":"A"}}]}'
+    )
+    inner = {"type": "record", "name": "o.In", "fields": [{"name": "up", "type": "shop.Order"}]}
+    assert '"name":"In","namespace":"o","fields":[{"name":"up","type":"shop.Order"}]' in text(
+        {**RECORD, "fields": [{"name": "in", "type": inner}]}
+    )
+
+
+def test_a_bare_word_is_a_primitive() -> None:
+    assert parse(" string\n").text == '"string"'
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        ("nonsense", "no JSON"),
+        ("", "no JSON"),
+        ('{"type": "int"', "no JSON"),
+        ("NaN", "NaN"),
+        ('{"type":"record","name":"R","fields":[{"name":"f","type":"double","default":1e999}]}', "no JSON"),
+        ('"\\ud800"', r"there is no type"),
+        ('{"type":"fixed","name":"F","size":1,"x":"\\ud800"}', "no JSON"),
+        ("17", "expected a type"),
+        ("{}", "expected an object"),
+        ('"Nobody"', "there is no type 'Nobody'"),
+        ('{"type":"array"}', "'items'"),
+        ("[]", "no branches"),
+        ('["int","int"]', "two branches int"),
+        ('["int",["null"]]', "union"),
+        ('[{"type":"array","items":"int"},{"type":"array","items":"long"}]', "two branches array"),
+        ('{"type":"enum","name":"E","symbols":["A","A"]}', "the same"),
+        ('{"type":"enum","name":"E","symbols":["1"]}', "expected names"),
+        ('{"type":"enum","name":"E","symbols":["A"],"default":"B"}', "none of the symbols"),
+        ('{"type":"fixed","name":"F","size":-1}', "size"),
+        ('{"type":"fixed","name":"F","size":true}', "size"),
+        ('{"type":"fixed","name":"a..F","size":1}', "no name"),
+        ('{"type":"fixed","name":"int","size":1}', "no name"),
+        ('{"type":"record","name":"R","fields":[{"name":"f","type":"int"},{"name":"f","type":"int"}]}', "two fields"),
+        ('{"type":"record","name":"R","fields":[{"name":"f","type":"int","default":"1"}]}', "/f: default"),
+        ('{"type":"record","name":"R","fields":[{"name":"f","type":"int","default":2147483648}]}', "/f: default"),
+        ('{"type":"record","name":"R","fields":[{"name":"f","type":["null","int"],"default":"x"}]}', "/f: default"),
+        ('{"type":"record","name":"R","fields":[{"name":"f","type":"int","order":"up"}]}', "order"),
+        ('{"type":"record","name":"R","fields":[{"type":"int"}]}', "'name'"),
+        ('{"type":"record","name":"R","fields":{}}', "expected an array"),
+        (
+            '[{"type":"record","name":"R","fields":[]},{"type":"array","items":{"type":"fixed","name":"R","size":1}}]',
+            "R is defined twice",
+        ),
+        ('{"type":"array","items":' * (DEPTH_MAX + 1) + '"int"' + "}" * (DEPTH_MAX + 1), "nested deeper"),
+        ("[" * 100_000, "nested deeper"),
+    ],
+)
+def test_what_is_no_schema_is_said_with_the_place(raw: str, said: str) -> None:
+    with pytest.raises(InvalidSchema, match=said):
+        parse(raw)
+
+
+@given(schemas())
+def test_any_schema_is_read_as_another_library_reads_it(raw: Any) -> None:
+    """The text is the same schema for fastavro: its canonical form of both agrees."""
+    found = parse(json.dumps(raw)).text
+    assert parse(found).text == found
+    assert fastavro.schema.to_parsing_canonical_form(json.loads(found)) == (
+        fastavro.schema.to_parsing_canonical_form(raw)
+    )
