@@ -115,6 +115,44 @@ def test_lengths_of_one_two_and_three_bytes() -> None:
     assert len(run) > 3_000_000
 
 
+@st.composite
+def lengths_alike(draw: st.DrawFn) -> bytes:
+    """Batches in which many records in a row are of one length, and some of them of another."""
+    run = bytearray()
+    address = 0
+    for _ in range(draw(st.integers(1, 3))):
+        segments = draw(
+            st.lists(st.tuples(st.sampled_from([0, 1, 40, 53, 54, 55, 56, 57, 300]), st.integers(1, 70)), min_size=1)
+        )
+        sizes = [size for size, count in segments[:5] for _ in range(count)]
+        rows = [Record(i, 5, None, bytes([i % 256]) * size) for i, size in enumerate(sizes)]
+        run += encode_batch(rows, base_offset=address)
+        address += 10**6
+    return bytes(run)
+
+
+@given(lengths_alike())
+def test_records_of_one_length_in_a_row(run: bytes) -> None:
+    columns = ["value", "offset"]
+    assert at_once(run, ALL, columns) == one_by_one(run, ALL, columns)
+
+
+@given(st.integers(17, 60), st.sampled_from([0, 3, 54, 56, 60]), st.data())
+def test_any_byte_changed_of_records_of_one_length(count: int, size: int, data: st.DataObject) -> None:
+    batch = encode_batch([Record(i, 5, None, bytes(size)) for i in range(count)])
+    for _ in range(data.draw(st.integers(1, 3))):
+        batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    with_crc(batch)
+    try:
+        expected = decode_batch(batch)
+    except CorruptBatch:
+        with pytest.raises(CorruptBatch):
+            list(decode(batch, ALL))
+        return
+    if all(abs(record.timestamp_ms) <= MICROSECONDS_MAX for record in expected):
+        assert at_once(batch, ALL) == one_by_one(batch, ALL)
+
+
 def test_offsets_and_timestamps_of_many_bytes() -> None:
     rows = [row._replace(timestamp_ms=7 ** (i % 19)) for i, row in enumerate(plain(20_000))]
     run = encode_batch(rows, codec=Codec.LZ4)
