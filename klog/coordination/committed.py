@@ -14,9 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from klog.coordination import entries, paths
-from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZNode, ZooKeeper
+from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZNode, ZooKeeper, size_bytes
 from klog.errors import NodeExists, NoNode, UnknownTopicOrPartition, ZooKeeperError
 from klog.names import TopicPartition
+
+LATEST_MS = 10**15
+"""A time with more digits than any that is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,13 @@ class OffsetWriter:
             ):
                 made.append(SetData(path, data) if path in self._known else Create(path, data))
         return made
+
+    def size_bytes(self, group: str, partition: TopicPartition, committed: CommittedOffset) -> int:
+        """What the two writes of a partition take in a multi, at most. Pure."""
+        chroot = self._zookeeper.address.chroot
+        return size_bytes(
+            Create(paths.consumer_offset(group, *partition), str(committed.offset).encode()), chroot
+        ) + size_bytes(Create(paths.commit_note(group, *partition), _encode(committed, LATEST_MS)), chroot)
 
     def topic_fences(self, topics: Iterable[str]) -> list[Check]:
         """Fail a commit once one of these topics is being deleted, so that none comes after its offsets are forgotten.

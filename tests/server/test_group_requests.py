@@ -39,6 +39,8 @@ GROUP_ID_NOT_FOUND = 69
 FENCED_INSTANCE_ID = 82
 GROUP_SUBSCRIBED_TO_TOPIC = 86
 SOON_S = 10.0
+STEP_PARTITIONS = 1200
+"""docs/guarantees.md: a commit of so many partitions is one step, where names have some thirty characters."""
 
 
 @pytest.fixture
@@ -274,6 +276,21 @@ def test_a_commit_larger_than_a_multi_is_written_all_of_it(broker: RunningBroker
         assert await member.committed() == [(number, "\0" * 4000) for number in range(150)]
 
     with_speakers(broker.bootstrap, group, 1, commit)
+
+
+def test_a_commit_of_many_partitions_is_one_step(broker: RunningBroker, registry: ZooKeeper, group: str) -> None:
+    """As many as are promised: ZooKeeper has changed all of them at once."""
+    name = f"a-topic-of-thirty-characters-{secrets.token_hex(4)}"[:30]
+    create(broker.bootstrap, name, STEP_PARTITIONS)
+    offsets = {TopicPartition(name, number): 10**12 + number for number in range(STEP_PARTITIONS)}
+
+    async def commit(member: Speaker) -> None:
+        assert set(await member.commit(offsets)) == {0}
+
+    with_speakers(broker.bootstrap, group, 1, commit)
+    nodes = registry.get_many([paths.consumer_offset(group, *one) for one in offsets])
+    assert len({node.stat.modified_zxid for node in nodes if node is not None}) == 1
+    assert {node.data for node in nodes if node is not None} == {str(one).encode() for one in offsets.values()}
 
 
 def test_offsets_are_deleted_but_of_what_is_read(broker: RunningBroker, group: str, topic: str) -> None:

@@ -8,12 +8,12 @@ then refused, though it may be written later; never acknowledged without being w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from klog.coordination import committed
+from klog.coordination import committed, paths
 from klog.coordination.committed import CommittedOffset, OffsetWriter
-from klog.coordination.zookeeper import MULTI_BYTES_MAX, Operation, batches
+from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Operation, batches, size_bytes
 from klog.errors import CoordinatorNotAvailable, GroupIsHeld, KlogError, SessionLost, UnknownMemberId
 from klog.names import TopicPartition, is_topic_name
 from klog.server.groups.writer import GroupChanged, GroupWrite
@@ -21,13 +21,15 @@ from klog.server.groups.writer import GroupChanged, GroupWrite
 if TYPE_CHECKING:
     from klog.server.groups.coordinator import Coordinator, KeptGroup
 
-PART_BYTES_MAX = MULTI_BYTES_MAX // 2
-"""Of one commit in one multi: about a thousand partitions. A larger one is written in several, one after the other."""
+FENCES_BYTES = 4096
+"""Of the slot, of the group, and of a topic that stands in the multi before this one too."""
+PART_BYTES_MAX = MULTI_BYTES_MAX - FENCES_BYTES
+"""Of one commit in one multi: some 1,250 partitions where names have 30 characters. A larger one is written in several,
+one after the other."""
+SURELY_ONE = 100
+SHORT_NAME = 255
+"""So few partitions without metadata, of a group with so short a name, fit in one multi with topics of any name."""
 DELETED_AT_ONCE = 500
-NODE_BYTES = 250
-"""Of each of a commit's two nodes, what does not depend on names and metadata: chroot, folders, numbers, framing."""
-CHAR_BYTES_MAX = 12
-"""Of a character of metadata, in JSON: two times six where Java would need two for it."""
 AGAIN_S = 0.1
 """After ZooKeeper has not answered."""
 
@@ -101,8 +103,8 @@ class Commits:
                     if group.state.version < 0:
                         await coordinator.make_node(kept)
                         continue
-                for part in batches(([one] for one in offsets.items()), _size_bytes, PART_BYTES_MAX):
-                    await self._write(kept, dict(part))
+                for part in self._parts(name, offsets):
+                    await self._write(kept, part)
                 return None
             except GroupIsHeld as error:
                 return UnknownMemberId(error.message)
@@ -112,6 +114,24 @@ class Commits:
                 await asyncio.sleep(AGAIN_S)
             except KlogError as error:
                 return error
+
+    def _parts(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> Iterable[Mapping[TopicPartition, CommittedOffset]]:
+        """As few multis as hold it."""
+        is_short = len(group) <= SHORT_NAME and not any(one.metadata for one in offsets.values())
+        if is_short and len(offsets) <= SURELY_ONE:
+            return [offsets]
+        topic = ""
+
+        def size(one: tuple[TopicPartition, CommittedOffset]) -> int:
+            nonlocal topic
+            fence = 0 if one[0].topic == topic else size_bytes(Check(paths.topic_epoch(one[0].topic), 0), chroot)
+            topic = one[0].topic
+            return fence + self._offsets.size_bytes(group, *one)
+
+        chroot = self._coordinator.zookeeper.address.chroot
+        return map(dict, batches(([one] for one in sorted(offsets.items(), key=_by_name)), size, PART_BYTES_MAX))
 
     async def delete(self, kept: KeptGroup, partitions: Sequence[TopicPartition]) -> None:
         """Take these away, fenced as a commit is. Raises what it is refused with."""
@@ -165,7 +185,5 @@ def _may_be(partition: TopicPartition) -> bool:
     return is_topic_name(partition.topic) and partition.partition >= 0
 
 
-def _size_bytes(one: tuple[TopicPartition, CommittedOffset]) -> int:
-    """About what a partition's commit takes in a multi, at most."""
-    partition, committed_offset = one
-    return 2 * (NODE_BYTES + len(partition.topic)) + CHAR_BYTES_MAX * len(committed_offset.metadata)
+def _by_name(one: tuple[TopicPartition, CommittedOffset]) -> TopicPartition:
+    return one[0]
