@@ -12,16 +12,18 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import cluster_run, consumers_run, machine, results
+from bench import cluster_run, consumers_run, machine, pipeline_run, results
 from bench.consumers_run import ConsumerSizes
+from bench.pipeline_run import PipelineSizes
 from bench.run import Bench, say
-from bench.run_record import CONSUMERS, ONE_BROKER, THREE_BROKERS, RunRecord
+from bench.run_record import CONSUMERS, ONE_BROKER, PIPELINE, THREE_BROKERS, RunRecord
 from bench.workloads import WORKLOADS, Sizes
 
 SYSTEMS = ("klog", "kafka-4.1", "kafka-4.1-flush", "kafka-3.9")
 STARTED = ("klog", "kafka-4.1", "kafka-3.9")
 RESTARTED = ("klog", "kafka-4.1")
 CLUSTERS = ("klog", "kafka-3.9")
+PIPELINE_SYSTEMS = ("klog", "spark-kafka")
 ROUNDS, CONSUMER_ROUNDS = 5, 3
 HERE = Path(__file__).parent
 
@@ -32,7 +34,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help=f"default: {ROUNDS}; with --consumers {CONSUMER_ROUNDS}")
     parser.add_argument("--seconds", type=float, default=Sizes.seconds, help="of producing, each run")
     parser.add_argument(
-        "--systems", default=",".join(SYSTEMS), help=f"of {', '.join(SYSTEMS)}, klog-no-flush, kafka-3.9-flush"
+        "--systems",
+        help=f"of {', '.join(SYSTEMS)}, klog-no-flush, kafka-3.9-flush; with --pipeline: {', '.join(PIPELINE_SYSTEMS)}",
     )
     parser.add_argument(
         "--only",
@@ -40,7 +43,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=[],
         metavar="PART",
         help=f"workloads whose name has PART; with --cluster: {', '.join(cluster_run.PARTS)}; "
-        f"with --consumers: {', '.join(consumers_run.PARTS)}",
+        f"with --consumers: {', '.join(consumers_run.PARTS)}; with --pipeline: {', '.join(pipeline_run.PARTS)}",
     )
     parser.add_argument("--restart-gb", type=float, default=2.0, help="of log to restart on after kill -9; 0: none")
     parser.add_argument("--restart-rounds", type=int, default=2)
@@ -51,6 +54,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=HERE, help="folder of RESULTS.md and history.jsonl")
     parser.add_argument("--cluster", action="store_true", help="three brokers instead of one, and what a fault costs")
     parser.add_argument("--consumers", action="store_true", help="groups, streams, commits, lag, tail, replay, mirror")
+    parser.add_argument("--pipeline", action="store_true", help="Spark's reads and exports, beside its Kafka connector")
     parser.add_argument("--fault-rounds", type=int, default=3, help="of each fault, with --cluster")
     parser.add_argument("--dry-run", action="store_true", help="write the page to stdout and no file")
     return parser.parse_args(arguments)
@@ -65,17 +69,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.fault_rounds = 1
         sizes = Sizes.smoke()
         consumer_sizes = ConsumerSizes.smoke()
+        pipeline_sizes = PipelineSizes.smoke()
     else:
         sizes = replace(Sizes(), seconds=given.seconds, restart_bytes=int(given.restart_gb * (1 << 30)))
         consumer_sizes = ConsumerSizes()
+        pipeline_sizes = PipelineSizes()
+    given.systems = given.systems or ",".join(PIPELINE_SYSTEMS if given.pipeline else SYSTEMS)
     if given.rounds is None:
         given.rounds = CONSUMER_ROUNDS if given.consumers else ROUNDS
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="klog-bench-", dir=given.dir) as folder:
         date = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-        kind = CONSUMERS if given.consumers else THREE_BROKERS if given.cluster else ONE_BROKER
-        kept_sizes = asdict(consumer_sizes if given.consumers else sizes)
+        kind, kept_sizes = ONE_BROKER, asdict(sizes)
+        if given.pipeline:
+            kind, kept_sizes = PIPELINE, asdict(pipeline_sizes)
+        elif given.consumers:
+            kind, kept_sizes = CONSUMERS, asdict(consumer_sizes)
+        elif given.cluster:
+            kind = THREE_BROKERS
         record = RunRecord(date, machine.describe(Path(folder)), rounds=given.rounds, sizes=kept_sizes, kind=kind)
+        if given.pipeline:
+            parts = [one for one in pipeline_run.PARTS if not given.only or one in given.only]
+            pipeline_run.run(record, Path(folder), pipeline_sizes, given.rounds, given.systems.split(","), parts)
+            return finish(record, given, began)
         if given.consumers:
             names = [name for name in CLUSTERS if name in given.systems.split(",")]
             parts = [one for one in consumers_run.PARTS if not given.only or one in given.only]

@@ -51,6 +51,22 @@ CONSUMER_ROWS = (
     *(COORDINATOR_KILLED, COORDINATOR_KILLED_STOCK, LAG, TAIL, TAIL_JSONL, REPLAY, MIRROR),
 )
 
+SPARK_KAFKA = "spark-kafka"
+READ_NOOP = "Spark reads a topic to nowhere, 200-byte messages"
+READ_PARQUET = "Spark reads a topic and writes Parquet, 200-byte messages"
+EXPORT_DIRECT = "an export's write step, its tasks writing Parquet, 200-byte messages"
+EXPORT_SMALL = "an export of a thousand messages where Spark runs already"
+EXPORT_NOTHING = "klog export run with nothing new, the whole command"
+EXPORT_FOLLOW = "klog export run --follow --every 1s, produced to committed"
+EXPORT_DECODED = "an export's write step, its tasks writing Avro values as typed columns of Parquet"
+DECODE = "Avro values to typed columns, one core"
+READ_MEMORY = "memory of a Python worker that reads: a range, and one four times as long"
+DIRECT_MEMORY = "memory of a Python worker that writes Parquet"
+PIPELINE_ROWS = (
+    *(READ_MEMORY, DIRECT_MEMORY, READ_NOOP, READ_PARQUET, EXPORT_DIRECT, EXPORT_SMALL, EXPORT_NOTHING),
+    *(EXPORT_FOLLOW, EXPORT_DECODED, DECODE),
+)
+
 
 def three(workload: str) -> str:
     """The name of a workload where it runs on three brokers."""
@@ -143,4 +159,14 @@ BARS = (
     Bar(LAG, "seconds", None, 2.0, 0.7, at_least=False),
     Bar(REPLAY, RATE, None, 150_000, 300_000),
     Bar(MIRROR, RATE, None, 150_000, 300_000),
+    Bar(READ_NOOP, RATE, SPARK_KAFKA, 2.0, 4.0),
+    Bar(READ_PARQUET, RATE, None, 500_000, 1_000_000),
+    Bar(EXPORT_DIRECT, RATE, None, 1_000_000, 3_000_000),
+    Bar(EXPORT_SMALL, "seconds", None, 1.0, 0.4, at_least=False),
+    Bar(EXPORT_NOTHING, "seconds", None, 0.7, 0.35, at_least=False),
+    Bar(EXPORT_FOLLOW, "p50_ms", None, 2000, 1000, at_least=False),
+    Bar(EXPORT_FOLLOW, "p99_ms", None, 2000, 1500, at_least=False),
+    Bar(EXPORT_DECODED, RATE, None, 300_000, 1_000_000),
+    Bar(DECODE, RATE, None, 300_000, 1_000_000),
+    Bar(READ_MEMORY, "grown_megabytes", None, 50, 10, at_least=False),
 )

@@ -11,28 +11,28 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import Any
 
-from klog.ops.export import run as export_run
-from klog.spark.export import SparkWriter
+from klog.spark.export import run_export
 
 FROM, TO = "staged", "written"
 """The steps of an export between which Spark reads and writes."""
 
 
-def write_step_s(bootstrap: str, topic: str, root: str, writer: SparkWriter, max_messages: int | None) -> float:
+def write_step_s(bootstrap: str, topic: str, root: str, **options: Any) -> float:
+    """With options of `run_export`."""
     at: dict[str, float] = {}
 
     def on_step(step: str) -> None:
         at[step] = time.perf_counter()
 
-    export_run.run(bootstrap, [topic], root, writer, max_messages=max_messages, on_step=on_step)
+    run_export(bootstrap, [topic], root, on_step=on_step, **options)
     return at[TO] - at[FROM]
 
 
 def main(bootstrap: str, topic: str, root: str) -> None:
-    writer = SparkWriter()
-    first_s = write_step_s(bootstrap, topic, f"{root}-first", writer, 1)
-    print(json.dumps({"spark_seconds": first_s, "write_seconds": write_step_s(bootstrap, topic, root, writer, None)}))
+    first_s = write_step_s(bootstrap, topic, f"{root}-first", max_messages=1)
+    print(json.dumps({"spark_seconds": first_s, "write_seconds": write_step_s(bootstrap, topic, root)}))
 
 
 if __name__ == "__main__":

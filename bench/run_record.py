@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-ONE_BROKER, THREE_BROKERS, CONSUMERS = "one broker", "three brokers", "consumers"
-KINDS = (ONE_BROKER, THREE_BROKERS, CONSUMERS)
+ONE_BROKER, THREE_BROKERS, CONSUMERS, PIPELINE = "one broker", "three brokers", "consumers", "pipeline"
+KINDS = (ONE_BROKER, THREE_BROKERS, CONSUMERS, PIPELINE)
 
 
 @dataclass

@@ -58,3 +58,12 @@ def test_smoke_of_consumers(tmp_path: Path) -> None:
     shown = smoke(tmp_path, "--consumers", timeout_s=290)
     for name in bars.CONSUMER_ROWS:
         assert f"| {name} |" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_smoke_of_the_pipeline(tmp_path: Path) -> None:
+    shown = smoke(tmp_path, "--pipeline", timeout_s=290)
+    for name in bars.PIPELINE_ROWS:
+        assert f"| {name} |" in shown
