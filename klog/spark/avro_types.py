@@ -27,6 +27,7 @@ A type that holds itself has no column type: InvalidSchema.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,6 +41,8 @@ DEPTH_MAX: Final = 100
 NODES_MAX: Final = 20_000
 """Of a schema whose named types are written out where they are used: names that double names would fill the memory."""
 
+SIZE_MAX: Final = 2**31 - 1
+"""Of a fixed."""
 DURATION_BYTES: Final = 12
 UUID_BYTES: Final = 16
 DECIMAL_DIGITS_MAX: Final = 38
@@ -155,23 +158,23 @@ class _Parser:
         return AvroType("union", parts=found)
 
     def _definition(self, schema: dict[str, Any], kind: str, namespace: str) -> AvroType:
-        name = _member(schema, "name")
+        name = _name(_member(schema, "name"))
         own = schema.get("namespace")
-        full = _full_name(str(name), str(own) if own is not None else namespace)
+        full = _full_name(name, namespace if own is None else own and _name(own))
         inside = full.rpartition(".")[0]
         if full in self._named:
             raise InvalidSchema(f"the schema defines {full} twice")
-        aliases = tuple(_full_name(str(alias), inside) for alias in schema.get("aliases") or ())
+        aliases = tuple(_full_name(alias, inside) for alias in _aliases(schema))
         self._named[full] = None
         if kind == "enum":
-            symbols = tuple(map(str, _list(schema, "symbols")))
+            symbols = tuple(map(_name, _list(schema, "symbols")))
             default = schema.get("default")
             if default is not None and default not in symbols:
                 raise InvalidSchema(f"enum {full} has the default {default}, which is no symbol of it")
             found = AvroType("enum", full, aliases, symbols=symbols, default_symbol=default)
         elif kind == "fixed":
             size = _member(schema, "size")
-            if not isinstance(size, int) or size < 0:
+            if not isinstance(size, int) or not 0 <= size <= SIZE_MAX:
                 raise InvalidSchema(f"fixed {full} has the size {_shown(size)}")
             found = AvroType("fixed", full, aliases, size=size, **_logical(schema, kind, size))
         else:
@@ -187,8 +190,8 @@ class _Parser:
         if not isinstance(field, dict):
             raise InvalidSchema(f"record {record} has a field that is {_shown(field)}")
         return Field(
-            str(_member(field, "name")),
-            tuple(map(str, field.get("aliases") or ())),
+            _name(_member(field, "name")),
+            _aliases(field),
             self.type(_member(field, "type"), namespace),
             "default" in field,
             field.get("default"),
@@ -216,11 +219,25 @@ def _logical(schema: dict[str, Any], kind: str, size: int) -> dict[str, Any]:
 
 def _digits(size: int) -> int:
     """That fit into a two's complement number of so many bytes."""
-    return len(str(2 ** (8 * size - 1) - 1)) - 1 if size else 0
+    return int((8 * size - 1) * math.log10(2)) if size else 0
 
 
 def _full_name(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _name(name: Any) -> str:
+    """Which other letters than ASCII's a name has is not looked at; but it has to be a text, also for Arrow."""
+    try:
+        if isinstance(name, str) and name.encode():
+            return name
+    except UnicodeEncodeError:
+        pass
+    raise InvalidSchema(f"no name: {_shown(name)}")
+
+
+def _aliases(schema: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(map(_name, _list(schema, "aliases"))) if schema.get("aliases") is not None else ()
 
 
 def _member(schema: dict[str, Any], member: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import random
 import re
 import struct
@@ -13,8 +15,9 @@ from fastavro._read_common import SchemaResolutionError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from klog.protocol.schema_errors import SchemaNotFound
-from klog.spark.avro_types import parse
+from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
+from klog.spark.avro_plan import check_defaults, plan
+from klog.spark.avro_types import arrow_type, parse
 from klog.spark.typed import Decoder, Decoding
 from tests.spark import avro_reference as reference
 
@@ -76,6 +79,48 @@ def hold_against_reference(values: list[bytes | None], writers: dict[int, Any], 
             assert offset in records, f"{offset} {value!r}: {errors[offset]['error']}, but it is {expected}"
             assert reference.same(reader_type, records[offset], expected), f"{records[offset]} is not {expected}"
     return len(records), len(errors)
+
+
+JUNK: list[Any] = [
+    None,
+    True,
+    -1,
+    10**30,
+    0.5,
+    "",
+    "x",
+    "\ud800",
+    "int",
+    [],
+    {},
+    [5],
+    {"type": 5},
+    [["int"]],
+    {"a": {}},
+]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**48))
+def test_a_schema_is_a_type_with_columns_or_refused(seed: int) -> None:
+    schemas = reference.Schemas(random.Random(seed))
+    schema: Any = copy.deepcopy({"it": schemas.record()})
+    for _ in range(schemas.dice.randint(1, 3)):
+        inside: Any = schema
+        while True:  # to any place in it
+            key = schemas.dice.choice(list(inside) if isinstance(inside, dict) else list(range(len(inside))))
+            if not inside[key] or not isinstance(inside[key], (dict, list)) or schemas.dice.random() < 0.1:
+                break
+            inside = inside[key]
+        inside[key] = copy.deepcopy(schemas.dice.choice(JUNK))
+        if not isinstance(schema["it"], (dict, list)):
+            break
+    try:
+        found = parse(json.dumps(schema["it"]))
+        check_defaults(found)
+    except InvalidSchema:
+        return
+    assert plan(found, found).type == arrow_type(found)
 
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
