@@ -56,11 +56,13 @@ def run_export(
     unsafe_single_writer: bool = False,
     staging_ttl_s: float = STAGING_TTL_S,
     on_step: Callable[[str], None] = lambda step: None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> list[ExportedRange]:
     """Export what is new of ``topics`` to ``root``; the rows, none where nothing is new. Blocks.
 
     Arguments and errors as `klog.ops.export.run.run`; ``where`` is this machine's cores if None; ``writer``
-    one of WRITERS, Spark's own if None and the root lies where tasks cannot write, else the direct one.
+    one of WRITERS, Spark's own if None and the root lies where tasks cannot write, else the direct one. ``on_progress``
+    is told how far the writing is, as `klog.ops.export.progress.WatchedWriter` says it.
     """
     if writer is not None and writer not in WRITERS:
         raise UsageError(f"--writer {writer}: there are {', '.join(WRITERS)}")
@@ -75,7 +77,7 @@ def run_export(
         bootstrap,
         topics,
         store,
-        WRITERS[writer](where),
+        WRITERS[writer](where) if on_progress is None else _watched(WRITERS[writer](where), on_progress),
         from_range=from_range,
         format=format,
         partition_by=partition_by,
@@ -87,6 +89,13 @@ def run_export(
         staging_ttl_s=staging_ttl_s,
         on_step=on_step,
     )
+
+
+def _watched(writer: Writer, show: Callable[[str], None]) -> Writer:
+    from klog.ops.export.progress import WatchedWriter
+    from klog.spark.tracking import fraction_done
+
+    return WatchedWriter(writer, lambda: fraction_done(getattr(writer, "_session", None)), show)
 
 
 class DirectWriter:

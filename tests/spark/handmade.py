@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from klog.names import TopicPartition
 from klog.ops.export.manifest import ExportedPartition, ExportIdentity, Gap, Manifest
 from klog.ops.export.root import ExportRoot
+from klog.ops.export.store import LocalStore
 from klog.ops.export.survey import survey
 
 _SCHEMA = pa.schema(
@@ -27,12 +28,19 @@ _SCHEMA = pa.schema(
 )
 
 
+class LocalByManifest(LocalStore):
+    """Real files, in the way of a store that cannot rename folders."""
+
+    commits_by_rename = False
+
+
 class HandmadeExport:
     """Of one or more topics with two partitions each; offsets ascend by ten."""
 
-    def __init__(self, root: Path, *topics: str) -> None:
+    def __init__(self, root: Path, *topics: str, by_manifest: bool = False) -> None:
         self.path = root
-        self.place = ExportRoot(str(root))
+        self.store = LocalByManifest(root) if by_manifest else LocalStore(root)
+        self.place = ExportRoot(self.store)
         names = topics or ("t",)
         self._at = {TopicPartition(topic, partition): 0 for topic in names for partition in (0, 1)}
         self._ids: dict[str, str | None] = dict.fromkeys(names, "id")

@@ -11,15 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from klog.errors import CorruptLog, NoSuchThing, Refused, UsageError
+from klog.ops.audit.tiers import read_export
 from klog.ops.export import history
 from klog.ops.export.compact import STEPS, CompactedBatches, compact, parse_batches
+from klog.ops.export.gc import collect, rubbish
+from klog.ops.export.manifest import WINDOW_MS
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.run import run
 from klog.ops.export.verify import verify
-from tests.spark.conftest import DirectWriter, TopicOnBroker, exported_rows, make_messages
+from tests.spark.conftest import NOW_MS, DirectWriter, TopicOnBroker, exported_rows, make_messages
 from tests.spark.handmade import HandmadeExport
 from tests.spark.killed_upkeep import kill_at_each
 
@@ -219,6 +223,78 @@ def test_killed_at_any_step_an_export_is_what_it_was_or_compacted(tmp_path: Path
         assert folders(root) == [2]
         assert exported_rows(root) == rows
         assert states(root) == {"ok"}
+
+
+def test_the_audit_counts_merged_batches_as_before(tmp_path: Path) -> None:
+    export = HandmadeExport(tmp_path, "a", "b")
+    for number in range(4):
+        export.commit(3, at_ms=NOW_MS + number * WINDOW_MS)
+    before = read_export(str(tmp_path), 2 * WINDOW_MS)
+    assert sum(before[0].values()) == 48
+    compact(str(tmp_path), batches=(1, 3))
+    assert read_export(str(tmp_path), 2 * WINDOW_MS) == before
+
+
+def listed(export: HandmadeExport) -> list[tuple[int, int]]:
+    """(partition, offset) of what a reader sees that goes by the manifests."""
+    place = ExportRoot(export.store)
+    rows = []
+    for batch in place.batches():
+        for file in place.manifest(batch)[0].files:
+            path = export.path / place.batch_folder(batch) / file.path
+            rows += pq.read_table(path, columns=["partition", "offset"], partitioning=None).to_pylist()
+    return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+def test_where_commits_are_manifests_a_merge_is_one_more(tmp_path: Path) -> None:
+    export = HandmadeExport(tmp_path, by_manifest=True)
+    export.commits(6)
+    rows = listed(export)
+    early = ExportRoot(export.store)
+    numbers = early.batches()
+    assert [(row.from_, row.to) for row in compact(export.store, batches=(1, 2))] == [(1, 2)]
+    # Who has listed before goes on with what was listed, and its files are there.
+    assert [early.manifest(batch)[0].first_batch for batch in numbers] == numbers
+    assert [ExportRoot(export.store).batches(), listed(export)] == [[0, 2, 3, 4, 5], rows]
+    assert [row.state for row in verify(None, export.store)] == ["ok", "ok"]
+    (row,) = compact(export.store)  # what was merged is merged again
+    assert (row.from_, row.to, row.messages) == (0, 5, 60)
+    export.commit()
+    assert ExportRoot(export.store).batches() == [5, 6]
+    assert [row.state for row in verify(None, export.store)] == ["ok", "ok"]
+    rows = listed(export)
+    found = rubbish(export.store, older_than_s=0)
+    assert [row.what for row in found] == ["replaced"] * 7  # six batches, and the first merge
+    assert rubbish(export.store, older_than_s=60) == []
+    assert export.place.discard_stale(0) == []  # no run takes them for its own dead
+    assert len(collect(export.store, found)) == 7
+    assert listed(export) == rows
+    assert rubbish(export.store, older_than_s=0) == []
+    assert [row.state for row in verify(None, export.store)] == ["ok", "ok"]
+
+
+def test_where_commits_are_manifests_two_merges_at_once(tmp_path: Path) -> None:
+    export = HandmadeExport(tmp_path, by_manifest=True)
+    export.commits(6)
+    rows = listed(export)
+
+    def meanwhile(step: str) -> None:
+        if step == "flushed":
+            compact(export.store, batches=(0, 2))
+
+    assert [(row.from_, row.to) for row in compact(export.store, batches=(3, 5), on_step=meanwhile)] == [(3, 5)]
+    assert ExportRoot(export.store).batches() == [2, 5]
+
+    def again(step: str) -> None:
+        if step == "flushed":
+            compact(export.store)
+
+    with pytest.raises(Refused, match="another compaction"):
+        compact(export.store, on_step=again)
+    assert ExportRoot(export.store).batches() == [5]
+    assert listed(export) == rows
+    assert [row.state for row in verify(None, export.store)] == ["ok", "ok"]
+    assert {row.what for row in rubbish(export.store, older_than_s=0)} == {"replaced"}
 
 
 def test_a_run_goes_on_behind_merged_batches_and_brokers_agree(

@@ -9,6 +9,12 @@ from klog.cli.export import run
 from klog.cli.export import status
 
 # isort: split
+from klog.cli.export import upkeep
+
+# isort: split
+from klog.cli.export import page
+
+# isort: split
 from klog.cli.export.noun import export
 
-__all__ = ["export", "run", "status"]
+__all__ = ["export", "page", "run", "status", "upkeep"]

@@ -40,6 +40,18 @@ def check_following(invocation: Invocation, *, follow: bool, every: float | None
         raise UsageError(f"--output {invocation.shared.output.value} is one report, and this goes on", hint="-o jsonl")
 
 
+def progress_line(invocation: Invocation) -> Callable[[str], None] | None:
+    """Shows a line on stderr in place of the one before; None where no person looks at it."""
+    if invocation.shared.quiet or invocation.shared.verbose or not is_terminal(sys.stderr):
+        return None
+
+    def show(text: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+    return show
+
+
 async def run_on(
     invocation: Invocation,
     root: str,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from klog.cli.export.following import DEFAULT_EVERY_S, Every, Follow, check_following, run_on
+from klog.cli.export.following import DEFAULT_EVERY_S, Every, Follow, check_following, progress_line, run_on
 from klog.cli.export.form import (
     Decode,
     FilesFormat,
@@ -112,6 +112,7 @@ async def run(
         where=where,
         unsafe_single_writer=unsafe_single_writer,
         on_step=lambda step: invocation.detail(f"export: {step}"),
+        on_progress=progress_line(invocation),
     )
     if follow:
         tell = None if group is None else partial(_commit, invocation, group)

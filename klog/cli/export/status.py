@@ -13,12 +13,23 @@ from klog.render import Report
 
 
 @export.command("status", rows="klog.ops.export.rows:ExportStatus")
-async def status(invocation: Invocation, root: Root) -> Report:
+async def status(
+    invocation: Invocation,
+    root: Root,
+    max_lag: Annotated[
+        int | None,
+        typer.Option("--max-lag", metavar="N", min=0, help="Exit 1 where more messages of a partition are missing."),
+    ] = None,
+) -> Report:
     """Show how far an export is behind its topics."""
     from klog.ops.export import status as export_status
 
     servers = await servers_of(invocation)
-    return invocation.report(await asyncio.to_thread(export_status.status, servers, root))
+    rows = await asyncio.to_thread(export_status.status, servers, root)
+    behind = max((row.lag or 0 for row in rows), default=0)
+    late = max_lag is not None and behind > max_lag
+    footer = f"a partition is {behind:,} messages behind; {max_lag:,} may be" if late else None
+    return invocation.report(rows, footer=footer, failed=late)
 
 
 @export.command("verify", rows="klog.ops.export.rows:ExportCheck")

@@ -213,7 +213,7 @@ def read_export(root: str, window_ms: int) -> tuple[dict[Window, int], Offsets]:
     exported: Offsets = {}
     place = ExportRoot(root)
     place.existing_identity()
-    for manifest, _ in place.chain():
+    for manifest, _ in place.settled(lambda: list(place.chain())):
         exported.update({one: part.to_offset for one, part in manifest.partitions.items()})
         for (topic, start_ms), messages in manifest.windows.items():
             window = Window(topic, start_ms - start_ms % window_ms)

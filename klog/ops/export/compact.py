@@ -104,7 +104,7 @@ def compact(
     """
     place = ExportRoot(root)
     place.existing_identity()
-    groups = _groups(list(place.chain()), below_bytes, batches, place)
+    groups = _groups(place.settled(lambda: list(place.chain())), below_bytes, batches, place)
     on_step("planned")
     if dry_run or not groups:
         return [_row(group, None) for group in groups]

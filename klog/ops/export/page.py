@@ -185,8 +185,8 @@ def _lag_tile(facts: Facts) -> tuple[str, str, str, str]:
     if not known and facts.lag:
         return "Behind", "?", "the brokers cannot count", ""
     behind = sum(known)
-    more = f"oldest waits for {duration_words(oldest)}" if behind else "all is exported"
-    return "Behind", f"{count_words(behind)} messages" if behind else "nothing", more, "" if behind else "good"
+    more = f"messages; the oldest waits {duration_words(oldest)}" if behind else "all is exported"
+    return "Behind", count_words(behind) if behind else "nothing", more, "" if behind else "good"
 
 
 def _state_tile(facts: Facts) -> tuple[str, str, str, str]:

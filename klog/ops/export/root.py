@@ -25,9 +25,9 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from klog.errors import NoSuchThing, Refused, StorageError
 from klog.ops.export.manifest import COMMIT_BY_MANIFEST, COMMIT_BY_RENAME, ExportIdentity, Manifest, sha256
@@ -44,6 +44,8 @@ _IDENTITY = "_klog/export.json"
 _CHECKPOINT = "_klog/checkpoint.json"
 MANIFEST = "_klog_manifest.json"
 COMMITS, MERGES = "_klog/commits", "_klog/merges"
+
+T = TypeVar("T")
 
 
 class Staged(NamedTuple):
@@ -66,6 +68,8 @@ class ExportRoot:
         self._unsure: set[str] = set()
         """Runs whose commit has failed in a way that may have been a success."""
         self._merges: dict[int, Manifest] = {}
+        self._spoken: list[Manifest] | None = None
+        """The merges as of the last `batch_numbers`: what a list of numbers means must not change while it is used."""
 
     def __str__(self) -> str:
         return self.store.url
@@ -149,8 +153,8 @@ class ExportRoot:
         numbers = sorted(int(match[1]) for match in matches if match)
         if self.by_rename:
             return numbers
-        merges = self.merges()
-        spans = [(one.first_batch, one.batch) for one in merges]
+        self._spoken = self.merges()
+        spans = [(one.first_batch, one.batch) for one in self._spoken]
         return [n for n in numbers if not any(first <= n < last for first, last in spans)]
 
     def merges(self) -> list[Manifest]:
@@ -184,7 +188,9 @@ class ExportRoot:
     def manifest(self, batch: int) -> tuple[Manifest, str]:
         """A batch's manifest and the SHA-256 by which the one after it names it: of its bytes, but where batches were
         merged, of the last one's, as it was committed. Refused where it is missing or is none."""
-        for one in [] if self.by_rename else self.merges():
+        if self._spoken is None:
+            self._spoken = [] if self.by_rename else self.merges()
+        for one in self._spoken:
             if one.batch == batch and one.merged is not None:
                 self._folders[batch] = written_folder(batch, one.run)
                 return one, one.merged.last_sha256
@@ -237,10 +243,24 @@ class ExportRoot:
 
     def last(self) -> tuple[Manifest, str] | None:
         """The last batch's manifest and hash, its chain checked from the last checkpoint on; None: no batch yet."""
-        last = self._checkpointed()
-        for found in self.chain(last):
-            last = found
-        return last
+
+        def read() -> tuple[Manifest, str] | None:
+            last = self._checkpointed()
+            for found in self.chain(last):
+                last = found
+            return last
+
+        return self.settled(read)
+
+    def settled(self, read: Callable[[], T]) -> T:
+        """What ``read`` finds in the manifests; read again where batches were merged meanwhile, and it was refused."""
+        while True:
+            before = self.batch_numbers()
+            try:
+                return read()
+            except Refused:
+                if set(before) <= set(self.batch_numbers()):
+                    raise
 
     def _checkpointed(self) -> tuple[Manifest, str] | None:
         """The manifest that the checkpoint names, if it still is what it was then."""

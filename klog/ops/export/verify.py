@@ -14,6 +14,7 @@ from klog.ops.export import history
 from klog.ops.export.manifest import Manifest
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.rows import ExportCheck
+from klog.ops.export.store import Store
 from klog.ops.export.survey import Survey, survey
 from klog.ops.export.topics import check_same, describe
 from klog.ops.export.writing import checksum_text
@@ -33,7 +34,7 @@ class _Seen:
     """(state, message) of what is wrong, in the order found."""
 
 
-def verify(bootstrap: str | None, root: str) -> list[ExportCheck]:
+def verify(bootstrap: str | None, root: str | Store) -> list[ExportCheck]:
     """A row for each partition, then one for each other finding; every one that is not ``ok`` has failed.
 
     ``bootstrap`` None: without the brokers. NoSuchThing where there is no export, Refused where the brokers are not
@@ -47,7 +48,8 @@ def verify(bootstrap: str | None, root: str) -> list[ExportCheck]:
     digest: str | None
     previous: str | None = None
     expected = 0
-    for batch in place.batch_numbers():
+    numbers = place.batch_numbers()
+    for batch in numbers:
         try:
             manifest, digest = place.manifest(batch)
         except Refused as error:
@@ -73,6 +75,8 @@ def verify(bootstrap: str | None, root: str) -> list[ExportCheck]:
         findings.extend(("broken-chain", message) for message in history.check(place, manifest))
         found = _check_files(place, manifest, findings)
         _check_offsets(manifest, found, seen)
+    if not set(numbers) <= set(place.batch_numbers()):
+        return verify(bootstrap, root)  # batches were merged meanwhile
     if bootstrap is not None:
         with RawCluster(bootstrap) as cluster:
             check_same(place, known, describe(cluster, place, known, ()), cluster.cluster_id)

@@ -1,0 +1,17 @@
+"""How far Spark's jobs are, by their tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def fraction_done(session: Any) -> float | None:
+    """Of the tasks of the stages that run now, those that have ended; None where none runs, or nobody can tell
+    (Connect)."""
+    context = getattr(session, "_sc", None)
+    if context is None:
+        return None
+    tracker = context.statusTracker()
+    infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    tasks = sum(info.numTasks for info in infos if info is not None)
+    return sum(info.numCompletedTasks for info in infos if info is not None) / tasks if tasks else None

@@ -1,0 +1,99 @@
+"""Following: the same run over and over, what may pass is tried again, and it ends in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from klog.errors import CannotConnect, DiskFull, KlogError, OffsetOutOfRange, Refused, StorageError
+from klog.ops.export.follow import STORAGE_TRIES, follow, may_pass
+from klog.ops.export.rows import ExportedRange
+from klog.ops.export.run import run
+from klog.ops.export.verify import verify
+from tests.spark.conftest import DirectWriter, TopicOnBroker, exported_rows, make_messages
+
+ROW = ExportedRange("t", 0, 0, 1, 1, 1, 1)
+
+
+class Script:
+    """Runs that end as told, one after the other; then it stops."""
+
+    def __init__(self, *ends: list[ExportedRange] | KlogError) -> None:
+        self.ends = list(ends)
+        self.stop = threading.Event()
+        self.batches = 0
+        self.said: list[str] = []
+
+    def __call__(self) -> list[ExportedRange]:
+        end = self.ends.pop(0)
+        if not self.ends:
+            self.stop.set()
+        if isinstance(end, KlogError):
+            raise end
+        return end
+
+    def follow(self) -> int:
+        return follow(self, 0.0, self.stop, on_batch=self.count, say=self.said.append)
+
+    def count(self, rows: object) -> None:
+        self.batches += 1
+
+
+def test_it_shows_what_was_committed_and_nothing_else() -> None:
+    script = Script([], [ROW], [], [ROW, ROW])
+    assert script.follow() == script.batches == 2
+    assert script.said == []
+
+
+@pytest.mark.parametrize("error", [CannotConnect("no broker"), DiskFull("no room")])
+def test_what_may_pass_is_said_and_tried_again(error: KlogError) -> None:
+    script = Script([], error, [ROW])
+    assert script.follow() == 1
+    assert script.said == [f"{error.message}; trying again in 0.5 s", "goes on, after 1 try that failed"]
+
+
+def test_what_will_not_pass_ends_it() -> None:
+    for error in (Refused("another cluster"), OffsetOutOfRange("gone")):
+        with pytest.raises(type(error)):
+            Script([ROW], error, [ROW]).follow()
+    with pytest.raises(CannotConnect):  # at the very first, somebody is there to read it
+        Script(CannotConnect("no broker"), [ROW]).follow()
+    assert may_pass(StorageError("x"), 1)
+    assert not may_pass(StorageError("x"), STORAGE_TRIES)
+
+
+def test_a_topic_is_followed_and_the_batch_in_hand_is_committed(
+    new_topic: Callable[..., TopicOnBroker], tmp_path: Path
+) -> None:
+    topic = new_topic()
+    produced = topic.produce(make_messages(20))
+    stop, committed = threading.Event(), threading.Semaphore(0)
+
+    def one_run() -> list[ExportedRange]:
+        def stopped_meanwhile(step: str) -> None:
+            if step == "written" and len(exported_rows(tmp_path)) == 40:
+                stop.set()
+
+        return run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter(), on_step=stopped_meanwhile)
+
+    batches: list[int] = []
+    thread = threading.Thread(
+        target=lambda: batches.append(follow(one_run, 0.05, stop, on_batch=lambda rows: committed.release()))
+    )
+    thread.start()
+    try:
+        for number in (1, 2):
+            assert committed.acquire(timeout=60)
+            produced += topic.produce(make_messages(20, 20 * number))
+        assert committed.acquire(timeout=60)
+        thread.join(60)
+        assert not thread.is_alive()
+    finally:
+        stop.set()
+        thread.join()
+    assert batches == [3]
+    assert [row["offset"] for row in exported_rows(tmp_path)] == produced
+    assert {row.state for row in verify(topic.bootstrap, str(tmp_path))} == {"ok"}

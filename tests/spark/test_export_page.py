@@ -1,0 +1,110 @@
+"""The report of an export: one page that is whole, says what is so, and takes nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from klog.ops.export import page, plots
+from klog.ops.export.compact import compact
+from tests.cli.runner import klog
+from tests.spark.handmade import HandmadeExport
+
+HOUR_MS = 3_600_000
+NOW_MS = 1_790_000_000_000
+
+
+def made(root: Path, **options: object) -> str:
+    return page.render(page.gather(None, str(root), **options))  # type: ignore[arg-type]
+
+
+def test_a_page_says_what_is_exported_and_needs_nothing(tmp_path: Path) -> None:
+    export = HandmadeExport(tmp_path / "my<root>", "orders", "clicks")
+    for number in range(8):
+        export.commit(5, at_ms=NOW_MS + number * HOUR_MS, age_ms=2500, gap=20 if number == 3 else 0)
+    compact(str(export.path), batches=(0, 4))
+    text = made(export.path)
+    assert not re.search(r"<script|<link|src=|https?://|url\(|@import", text)
+    assert "<my" not in text and "my&lt;root&gt;" in text
+    assert ">160<" in text.replace("<p>160</p>", "<p>>160<</p>")
+    for words in (
+        "orders",
+        "clicks",
+        "2.5 s",
+        "removed before it was exported",
+        "5 of them were merged",
+        "8 manifests",
+    ):
+        assert words in text
+    for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
+        ET.fromstring(svg)
+    assert text.count("<svg") >= 8
+    body = re.sub(r"<meta[^>]*>|<!doctype html>", "", text)
+    ET.fromstring(body)  # every element is closed
+
+
+def test_an_export_without_a_batch_has_a_page(tmp_path: Path) -> None:
+    HandmadeExport(tmp_path)
+    assert "nothing yet" in made(tmp_path)
+
+
+def test_what_is_wrong_stands_on_it(tmp_path: Path) -> None:
+    export = HandmadeExport(tmp_path)
+    export.commits(3)
+    assert "unbroken" in made(tmp_path)
+    assert "whole" in made(tmp_path, thorough=True)
+    file = next(tmp_path.glob("data/batch=0000000001/*.parquet"))
+    file.unlink()
+    assert "unbroken" in made(tmp_path)
+    assert "missing-file" in made(tmp_path, thorough=True)
+    (tmp_path / "data/batch=0000000002/_klog_manifest.json").write_bytes(b"{}")
+    assert "What is wrong" in made(tmp_path)
+
+
+def test_a_few_absurd_times_do_not_squeeze_the_rest(tmp_path: Path) -> None:
+    export = HandmadeExport(tmp_path)
+    for number in range(6):
+        export.commit(400, at_ms=NOW_MS + number * HOUR_MS)
+    export.commit(1, at_ms=NOW_MS + 6 * HOUR_MS, age_ms=NOW_MS)  # the year 1970
+    text = made(tmp_path)
+    assert "2 with times far outside are not shown" in text
+
+
+def test_the_command_writes_a_file_or_stdout(tmp_path: Path) -> None:
+    export = HandmadeExport(tmp_path / "root")
+    export.commits(2)
+    ran = klog("export", "report", export.path, "-O", tmp_path / "x.html", "--without-brokers", "-o", "json")
+    assert (ran.code, ran.rows[0]["batches"], ran.rows[0]["state"]) == (0, 2, "unread")
+    assert ran.rows[0]["bytes"] == (tmp_path / "x.html").stat().st_size
+    assert klog("export", "report", export.path, "-O", "-", "--without-brokers").stdout.startswith("<!doctype html>")
+    (export.path / "data/batch=0000000001/_klog_manifest.json").unlink()
+    broken = klog("export", "report", export.path, "-O", tmp_path / "x.html", "--without-brokers", "-o", "json")
+    assert (broken.code, broken.rows[0]["state"]) == (1, "broken")
+    assert klog("export", "report", export.path, "-O", tmp_path / "no" / "x", "--without-brokers").code == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(0, "0"), (7, "7"), (950, "950"), (999.9, "1 k"), (12_345, "12.3 k"), (4_000_000, "4 M")],
+)
+def test_words_for_counts(value: float, words: str) -> None:
+    assert plots.count_words(value) == words
+
+
+def test_words_for_sizes_and_durations() -> None:
+    assert [plots.size_words(one) for one in (0, 999, 1500, 2e9)] == ["0 B", "999 B", "1.5 KB", "2 GB"]
+    assert [plots.duration_words(one) for one in (0, 350, 2500, 90_000, 7_200_000, 9e7)] == [
+        *("0 ms", "350 ms", "2.5 s", "1.5 min", "2 h", "1 d"),
+    ]
+
+
+def test_bins_are_round_and_hold_both_ends() -> None:
+    for last in (0, 1, 59_999, HOUR_MS, 30 * 24 * HOUR_MS, 4000 * 24 * HOUR_MS):
+        bins = plots.bins_for(NOW_MS, NOW_MS + last, 90)
+        assert bins.count <= 90
+        assert bins.holding(NOW_MS) == 0
+        assert bins.holding(NOW_MS + last) == bins.count - 1
+    assert plots.bins_for(0, HOUR_MS, 90, 600_000).width_ms % 600_000 == 0

@@ -1,0 +1,62 @@
+"""What a person sees while a batch is written."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from klog.client.raw_fetch import Range
+from klog.ops.export import progress
+from klog.ops.export.progress import WatchedWriter, line
+from klog.ops.export.store import LocalStore
+from klog.ops.export.writing import WriteJob, Written
+
+
+def test_a_line_says_how_far_how_fast_and_how_long() -> None:
+    assert line(4_000_000, 800_000_000, None, 0) == "4,000,000 messages, 800 MB: starting"
+    assert line(4_000_000, 800_000_000, 0.0, 1) == "0 of 4,000,000 messages, 0 of 800 MB"
+    assert line(4_000_000, 800_000_000, 0.25, 2) == (
+        "1,000,000 of 4,000,000 messages, 200 of 800 MB, 500,000/s, 6 s left"
+    )
+    assert line(None, 800_000_000, 0.5, 2) == "400 of 800 MB, 200 MB/s, 2 s left"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_it_is_shown_while_it_is_written_and_then_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
+    seen, enough = [], threading.Event()
+
+    def show(text: str) -> None:
+        seen.append(text)
+        if len(seen) >= 3:
+            enough.set()
+
+    def fraction() -> float:
+        if len(seen) == 1:
+            raise OSError("the JVM is gone")
+        return 0.5
+
+    class Slow:
+        engine = "slow"
+
+        def write(self, job: WriteJob) -> Written:
+            assert enough.wait(30)
+            if fails:
+                raise OSError("no")
+            return Written()
+
+    watched = WatchedWriter(Slow(), fraction, show)
+    job = WriteJob("", [Range("t", 0, 0, 2_000_000)], LocalStore(tmp_path), "x", messages=10)
+    assert watched.engine == "slow"
+    if fails:
+        with pytest.raises(OSError, match="no"):
+            watched.write(job)
+    else:
+        assert watched.write(job) == Written()
+    assert seen[0].startswith("5 of 10 messages, 1 of 2 MB")
+    assert seen[1] == "10 messages, 2 MB: starting"
+    assert seen[-1] == ""
