@@ -33,13 +33,15 @@ def plan_decoding(
 
     ``reader`` is the id of the schema to read as, or a file with its text; if None, the newest of the subject
     ``<topic>-value`` (or -key), which has to be the same for all topics. ``known`` is what the export was begun with:
-    it stays, unless something else is asked for by name.
+    it stays, unless something else is asked for by name. ``keep``: the bytes stay beside what they mean.
 
     UsageError for another text; SchemaNotFound, SubjectNotFound, InvalidSchema; Refused where topics differ.
     """
     column = _column(asked)
-    if known is not None and known["column"] == column and known["keep"] == keep and reader is None:
-        return known
+    if known is not None and known["column"] == column:
+        keep = keep or known["keep"]
+        if reader is None and keep == known["keep"]:
+            return known
     schema_id = -1
     if reader is None:
         schema_id = _newest(cluster, topics, column)

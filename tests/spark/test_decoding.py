@@ -65,6 +65,11 @@ def test_what_an_export_was_begun_with_stays(cluster: RawCluster, registry: Sche
     assert plan_decoding(cluster, [], "avro:value", known=known) == known
     assert plan_decoding(cluster, [topic], "avro", known=known, reader=str(second))["reader_id"] == second
     assert plan_decoding(cluster, [topic], "avro", known=known, reader=str(first)) == known
+    assert plan_decoding(cluster, [topic], "avro", known=known, keep=True) != known
+    kept = known | {"keep": True}
+    assert plan_decoding(cluster, [topic], "avro", known=kept) == kept, "what a later run leaves out stays"
+    assert plan_decoding(cluster, [topic], "avro", known=kept, reader=str(first)) == kept
+    assert plan_decoding(cluster, [topic], "avro", known=known | {"column": "key"})["column"] == "value"
 
 
 def test_a_schema_of_one_s_own(cluster: RawCluster, registry: SchemaRegistry, topic: str, tmp_path: Path) -> None:
