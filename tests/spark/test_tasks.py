@@ -97,11 +97,11 @@ print(json.dumps([value_bytes, early_kb, resource.getrusage(resource.RUSAGE_SELF
 
 def test_memory_does_not_grow_with_the_range(new_topic: NewTopic) -> None:
     topic = new_topic()
-    topic.produce([Message(None, bytes(50_000)) for _ in range(3_200)])
+    topic.produce([Message(None, bytes(50_000)) for _ in range(2_000)], codec="zstd")  # one fetch brings it all
     given = {"bootstrap.servers": topic.bootstrap, "subscribe": topic.name, "splitBytes": str(10**9)}
     found = subprocess.run(
         [sys.executable, "-c", _READ_ALL, json.dumps(given)], cwd=ROOT, check=True, capture_output=True, timeout=100
     )
     value_bytes, early_kb, end_kb = json.loads(found.stdout)
-    assert value_bytes >= 160_000_000
-    assert end_kb - early_kb < 40_000, "128 MB more were read"
+    assert value_bytes >= 100_000_000
+    assert end_kb - early_kb < 30_000, "68 MB more were read"
