@@ -25,6 +25,8 @@ FIRST_S = 120.0
 """Until the first batch is there: Spark starts."""
 LAST_S = 60.0
 """After the last message was sent."""
+WARM = 0.25
+"""This part of the time does not count: Java compiles what it has seen often, and is slow before."""
 MANIFEST = "_klog_manifest.json"
 
 
@@ -76,6 +78,7 @@ def follow(bootstrap: str, topic: str, folder: Path, pace: int, seconds: float, 
     delays = watched.delays_ms(load.began_ms)
     if len(delays) != load.sent:
         raise CommandFailed(f"{load.sent} messages were produced, {len(delays)} are in the files")
+    delays = watched.delays_ms(load.began_ms + round(1000 * WARM * seconds))
     return {
         "p50_ms": float(np.percentile(delays, 50)),
         "p99_ms": float(np.percentile(delays, 99)),
