@@ -41,5 +41,5 @@ OWN_SERVERS = ("tests/spark/test_standalone.py", "tests/spark/test_store.py")
 
 SPARK_MODULES = tuple(
     f"tests/spark/test_{name}.py"
-    for name in ("export_spark", "pipeline_kills", "queries", "source", "spark_kafka", "sql")
+    for name in ("export_spark", "pipeline_kills", "queries", "source", "spark_kafka", "sql", "store_export")
 )

@@ -61,8 +61,9 @@ def main(bootstrap: str, topic: str, root: str, point: str, writer: str) -> None
 
     if writer == "spark":
         from klog.spark.export import DirectWriter as SparksDirectWriter
+        from klog.spark.session import Where
 
-        run(bootstrap, [topic], root, SparksDirectWriter("local[2,4]"), on_step=reached)
+        run(bootstrap, [topic], root, SparksDirectWriter(Where("local[2,4]")), on_step=reached)
     else:
         from tests.spark.conftest import DirectWriter
 

@@ -15,6 +15,9 @@ from klog.cli.export import upkeep
 from klog.cli.export import page
 
 # isort: split
+from klog.cli.export import submit
+
+# isort: split
 from klog.cli.export.noun import export
 
-__all__ = ["export", "page", "run", "status", "upkeep"]
+__all__ = ["export", "page", "run", "status", "submit", "upkeep"]

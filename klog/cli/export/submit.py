@@ -1,0 +1,56 @@
+"""``klog export submit``: the spark-submit line of an export."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from klog.cli.export.noun import Conf, export, servers_of
+from klog.cli.invocation import Invocation
+from klog.cli.words import OptionalTopics, pairs
+from klog.render import Report
+
+
+@export.command("submit", rows="klog.spark.submit:Submission")
+async def submit(
+    invocation: Invocation,
+    root: Annotated[
+        str, typer.Option("--to", metavar="ROOT", help="The export's folder or URL, as the cluster has it.")
+    ],
+    master: Annotated[
+        str, typer.Option("--master", metavar="MASTER", help="spark://HOST:PORT, yarn or k8s://https://HOST:PORT.")
+    ],
+    topics: OptionalTopics = None,
+    deploy_mode: Annotated[
+        Literal["client", "cluster"],
+        typer.Option("--deploy-mode", metavar="MODE", help="client: the driver runs here; cluster: over there."),
+    ] = "client",
+    conf: Conf = None,
+    arguments: Annotated[
+        str, typer.Option("--arguments", metavar="WORDS", help="Further flags of `klog export run`, as one word.")
+    ] = "",
+    folder: Annotated[
+        Path, typer.Option("--folder", metavar="FOLDER", help="Where the zip of klog and the program are put.")
+    ] = Path("klog-submit"),
+    run: Annotated[bool, typer.Option("--run", help="Run the line.")] = False,
+) -> Report | int:
+    """Print the line that has spark-submit export, and make the zip of klog that it ships. Each run of it goes on."""
+    from klog.spark import submit as submitting
+
+    servers = await servers_of(invocation)
+    words = ["-B", servers, "export", "run", *(topics or ()), "--to", root, *shlex.split(arguments)]
+    submission = submitting.submission(
+        words, folder, master=master, deploy_mode=deploy_mode, settings=dict(pairs(conf))
+    )
+    if run:
+        invocation.detail(submission.command)
+        return await asyncio.to_thread(submitting.run, submission)
+    if invocation.shared.output is not None:
+        return invocation.report([submission])
+    sys.stdout.write(submission.command + "\n")
+    return 0

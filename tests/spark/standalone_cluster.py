@@ -1,0 +1,127 @@
+"""The wheel's own Spark as servers: a master with two workers, and a Connect server, all on 127.0.0.1."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pyspark
+
+from tests.spark.killed_export import JVM_QUICK_START
+
+HOME = Path(pyspark.__file__).parent
+START_S = 90
+
+QUICK = [
+    "spark.driver.host=127.0.0.1",
+    "spark.driver.bindAddress=127.0.0.1",
+    "spark.executor.memory=512m",
+    "spark.executor.cores=1",
+    f"spark.executor.extraJavaOptions={JVM_QUICK_START}",
+]
+"""Settings for an application of this cluster's."""
+
+
+class Server:
+    """A process of Spark's. ``found`` is what its log said when it was up."""
+
+    def __init__(self, arguments: list[str], log: Path, up: str) -> None:
+        environment = os.environ | {
+            "JAVA_TOOL_OPTIONS": JVM_QUICK_START,
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_NO_DAEMONIZE": "1",
+        }
+        environment.pop("PYTHONPATH", None)  # klog has to come with the application
+        self.log = log
+        with log.open("wb") as sink:
+            self.process = subprocess.Popen(
+                [str(HOME / "bin" / arguments[0]), *arguments[1:]],
+                cwd=log.parent,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+            )
+        self._up = re.compile(up)
+
+    def found(self) -> re.Match[str]:
+        """What its log says once it is up."""
+        deadline = time.monotonic() + START_S
+        while True:
+            match = self._up.search(self.log.read_text(errors="replace"))
+            if match:
+                return match
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
+            time.sleep(0.05)
+
+    def executors(self) -> list[psutil.Process]:
+        """The executors' processes, if this is a worker."""
+        found = []
+        for one in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.Error):  # it has ended meanwhile
+                if "CoarseGrainedExecutorBackend" in " ".join(one.cmdline()):
+                    found.append(one)
+        return found
+
+    def stop(self) -> None:
+        below = psutil.Process(self.process.pid).children(recursive=True)
+        for one in [*below, self.process]:
+            with suppress(psutil.NoSuchProcess, ProcessLookupError):
+                one.kill()
+        self.process.wait()
+
+
+class Standalone(NamedTuple):
+    master: str
+    workers: tuple[Server, Server]
+
+
+@contextmanager
+def standalone(folder: Path) -> Iterator[Standalone]:
+    """A master and two workers of one core each."""
+    servers: list[Server] = []
+    try:
+        class_ = "org.apache.spark.deploy"
+        ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        servers.append(
+            Server(["spark-class", f"{class_}.master.Master", *ports], folder / "master.log", r"at (spark://[\d.:]+)")
+        )
+        url = servers[0].found()[1]
+        for number in range(2):
+            arguments = [f"{class_}.worker.Worker", *ports, "--cores", "1", "--memory", "1g"]
+            log = folder / f"worker-{number}.log"
+            work = ["--work-dir", str(folder / f"work-{number}")]
+            servers.append(Server(["spark-class", *arguments, *work, url], log, "Successfully registered"))
+        for server in servers[1:]:
+            server.found()
+        yield Standalone(url, (servers[1], servers[2]))
+    finally:
+        for server in reversed(servers):
+            server.stop()
+
+
+@contextmanager
+def connect_server(folder: Path) -> Iterator[str]:
+    """A Connect server with two cores of this machine; its address."""
+    settings = ["spark.connect.grpc.binding.port=0", "spark.connect.grpc.binding.address=127.0.0.1", *QUICK[:2]]
+    settings += ["spark.ui.enabled=false", "spark.sql.catalogImplementation=in-memory"]
+    arguments = ["spark-submit", "--master", "local[2,4]", *(word for one in settings for word in ("--conf", one))]
+    server = Server(
+        [*arguments, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"],
+        folder / "connect.log",
+        r"started at: [^\s:]*:(\d+)",
+    )
+    try:
+        yield f"sc://127.0.0.1:{server.found()[1]}"
+    finally:
+        server.stop()

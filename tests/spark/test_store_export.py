@@ -1,0 +1,95 @@
+"""Whole exports in other stores than folders: an object store, and one of Hadoop's file systems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klog.errors import NoSuchThing, Refused
+from klog.ops.export.root import ExportRoot
+from klog.ops.export.run import run
+from klog.ops.export.status import status
+from klog.ops.export.store import LocalStore, open_store
+from klog.ops.export.verify import verify
+from klog.spark import hadoop, read_export
+from klog.spark.export import run_export
+from klog.spark.session import Where
+from tests.spark.conftest import DirectWriter, TopicOnBroker, make_messages
+from tests.spark.test_store import BUCKET, S3, s3, server
+
+__all__ = ["s3", "server"]
+
+NewTopic = Callable[..., TopicOnBroker]
+
+
+class Bucket(LocalStore):
+    """A folder that is to be used as an object store is."""
+
+    commits_by_rename = False
+
+    def __reduce__(self) -> tuple[type[Bucket], tuple[Path]]:
+        return Bucket, (self.path,)
+
+
+def test_an_export_to_s3_goes_on_where_it_stopped(s3: S3, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic, url = new_topic(2), f"s3://{BUCKET}/{tmp_path.name}"
+    first = topic.produce(make_messages(300), 0) + topic.produce(make_messages(50), 1)
+    assert sum(row.messages or 0 for row in run(topic.bootstrap, [topic.name], url, DirectWriter())) == len(first)
+
+    def overtake(step: str) -> None:
+        if step == "written" and len(ExportRoot(url).batches()) == 1:
+            run(topic.bootstrap, [topic.name], url, DirectWriter())
+
+    topic.produce(make_messages(20), 1)
+    assert run(topic.bootstrap, [topic.name], url, DirectWriter(), on_step=overtake) == []  # another was first
+    assert ExportRoot(url).batches() == [0, 1]
+    assert ExportRoot(url).uncommitted() == []
+    checks = verify(topic.bootstrap, url)
+    assert {check.state for check in checks} == {"ok"}
+    assert sum(check.messages for check in checks) == 370
+    assert {row.lag for row in status(topic.bootstrap, url)} == {0}
+    s3.heeds = False
+    with pytest.raises(Refused, match="two runs at once"):
+        topic.produce(make_messages(1))
+        run(topic.bootstrap, [topic.name], url, DirectWriter())
+
+
+@pytest.mark.spark
+def test_only_what_is_committed_is_read(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic, store = new_topic(1), Bucket(tmp_path)
+    with pytest.raises(NoSuchThing):
+        read_export(spark, store)
+    produced = topic.produce(make_messages(30))
+    run(topic.bootstrap, [topic.name], store, DirectWriter())
+    produced += topic.produce(make_messages(5))
+    run(topic.bootstrap, [topic.name], store, DirectWriter())
+    root = ExportRoot(store)
+    assert not root.by_rename
+    never = root.stage(2).folder
+    for folder in (never, root.batch_folder(1)):  # of a run that was killed; of a task that failed
+        for name in ("part-never", "part-00000-lost"):
+            (file,) = (file for file in store.walk(root.batch_folder(0)) if file.path.endswith(".parquet"))
+            with store.open_input(file.path) as source, store.open_output(f"{folder}/{name}.parquet") as target:
+                target.write(source.read())
+    frame = read_export(spark, store)
+    assert [row.offset for row in frame.orderBy("offset").collect()] == produced
+    assert {(row.batch, row["count"]) for row in frame.groupBy("batch").count().collect()} == {(0, 30), (1, 5)}
+
+
+@pytest.mark.spark
+def test_where_tasks_cannot_write_spark_does(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(2)
+    produced = topic.produce(make_messages(40), 0) + topic.produce(make_messages(9), 1)
+    where = Where(settings={"spark.hadoop.fs.viewfs.mounttable.klog.link./exports": f"file://{tmp_path}"})
+    url = "viewfs://klog/exports/root"
+    rows = run_export(topic.bootstrap, [topic.name], url, where=where, format="orc")
+    assert sum(row.messages or 0 for row in rows) == len(produced)
+    assert isinstance(open_store(url), hadoop.HadoopStore)
+    assert {check.state for check in verify(topic.bootstrap, url)} == {"ok"}
+    assert list((tmp_path / "root/data/batch=0000000000").glob("part-*.orc"))
+    assert not list((tmp_path / "root/_staging").iterdir())
+    frame = read_export(spark, str(tmp_path / "root"))
+    assert sorted(row.offset for row in frame.collect()) == sorted(produced)
