@@ -237,7 +237,9 @@ def _name(name: Any) -> str:
 
 
 def _aliases(schema: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(map(_name, _list(schema, "aliases"))) if schema.get("aliases") is not None else ()
+    """An empty one names nothing, and is let pass as the registry lets it."""
+    listed = _list(schema, "aliases") if schema.get("aliases") is not None else []
+    return tuple(_name(alias) for alias in listed if alias != "")
 
 
 def _member(schema: dict[str, Any], member: str) -> Any:

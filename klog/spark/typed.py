@@ -21,11 +21,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
-from klog.record.avro_framing import MAGIC, PREFIX_BYTES
+from klog.record.avro_framing import MAGIC, MAGIC_WITH_UUID, PREFIX_BYTES
 from klog.spark.avro_columns import Datums, Front, Ints, put_together
 from klog.spark.avro_plan import check_defaults, plan
 from klog.spark.avro_steps import Step
 from klog.spark.avro_types import arrow_type, parse
+
+NO_FRAMING: Final = "no framing: byte 0 and a schema's id do not come first"
+UUID_FRAMING: Final = "no framing that is known: byte 1 comes first, which a schema's UUID follows, not its id"
 
 SchemaOf = Callable[[int], str]
 """The text of a schema by its id, or SchemaNotFound. What else it raises ends the task: no message is at fault."""
@@ -83,9 +86,9 @@ class Decoder:
             return pa.RecordBatch.from_pylist([], schema=schema), None
         frames = _Frames.of(batch.column(self.decoding.column))
         datums = Datums(frames.data, len(batch))
-        datums.give_up(
-            np.flatnonzero(frames.present & ~frames.framed), "no framing: byte 0 and a schema's id do not come first"
-        )
+        without = frames.present & ~frames.framed
+        datums.give_up(np.flatnonzero(without & (frames.magics == MAGIC_WITH_UUID)), UUID_FRAMING)
+        datums.give_up(np.flatnonzero(without), NO_FRAMING)
         record = self._records(datums, frames)
         typed_schema = self.decoding.with_record(batch.schema, self._type)
         ids = pa.array(frames.ids, mask=~frames.framed)
@@ -154,6 +157,8 @@ class _Frames:
     present: NDArray[np.bool_]
     framed: NDArray[np.bool_]
     ids: NDArray[np.int32]
+    magics: NDArray[np.uint8]
+    """The first bytes, of those that are long enough for a frame."""
     starts: Ints
     ends: Ints
 
@@ -172,9 +177,11 @@ class _Frames:
         heads = np.zeros((len(values), PREFIX_BYTES), np.uint8)
         if len(data):
             heads = data.take(starts[:, None] + np.arange(PREFIX_BYTES), mode="clip")
+        magics = np.where(ends - starts >= PREFIX_BYTES, heads[:, 0], MAGIC)
         framed &= heads[:, 0] == MAGIC
         ids = np.ascontiguousarray(heads[:, 1:]).view(">i4")[:, 0].astype(np.int32)
-        return cls(data, present, framed, np.where(framed, ids, 0).astype(np.int32), starts + PREFIX_BYTES, ends)
+        ids = np.where(framed, ids, 0).astype(np.int32)
+        return cls(data, present, framed, ids, magics, starts + PREFIX_BYTES, ends)
 
     def by_schema(self) -> list[tuple[int, Ints]]:
         """The rows of each schema."""

@@ -14,7 +14,7 @@ import pytest
 from klog.errors import CannotConnect
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
 from klog.record.avro_framing import frame
-from klog.spark.typed import Decoder, Decoding
+from klog.spark.typed import NO_FRAMING, UUID_FRAMING, Decoder, Decoding
 from tests.spark.avro_reference import number
 
 
@@ -73,9 +73,8 @@ def test_what_is_typed_and_what_is_not_keep_their_columns() -> None:
         {"key": b"k", "offset": 6, "schema_id": 1, "record": {"a": 2}},
     ]
     assert undecodable is not None
-    no_framing = "no framing: byte 0 and a schema's id do not come first"
     assert undecodable.to_pylist() == [
-        {"key": b"k", "value": b"plain", "offset": 2, "schema_id": None, "error": no_framing},
+        {"key": b"k", "value": b"plain", "offset": 2, "schema_id": None, "error": NO_FRAMING},
         {
             "key": b"k",
             "value": values[3],
@@ -83,9 +82,17 @@ def test_what_is_typed_and_what_is_not_keep_their_columns() -> None:
             "schema_id": 9,
             "error": "nobody knows a schema with the id 9",
         },
-        {"key": b"k", "value": b"", "offset": 4, "schema_id": None, "error": no_framing},
+        {"key": b"k", "value": b"", "offset": 4, "schema_id": None, "error": NO_FRAMING},
         {"key": b"k", "value": values[5], "offset": 5, "schema_id": 1, "error": "the datum is cut short"},
     ]
+
+
+def test_the_newer_framing_is_told_from_none() -> None:
+    values: list[bytes | None] = [b"\x01" + bytes(16) + b"\x02", b"\x01", b"\x02abcdef", frame(1, b"\x02")]
+    typed, undecodable = decoder_of("int").split(batch_of(values))
+    assert typed["record"].to_pylist() == [1]
+    assert undecodable is not None
+    assert undecodable["error"].to_pylist() == [UUID_FRAMING, NO_FRAMING, NO_FRAMING]
 
 
 def test_the_columns_are_known_before_there_are_messages() -> None:
