@@ -55,7 +55,7 @@ def submission(
     # Beside the zip, so that both can be copied to where the driver will run; and not where it lies in the package,
     # since a program's own folder comes first in its path, and modules there would stand for others of their name.
     program = folder.absolute() / "klog_submitted.py"
-    program.write_bytes((HOME / "klog" / "spark" / "submitted.py").read_bytes())
+    program.write_bytes((HOME / "klog" / "cli" / "export" / "submitted.py").read_bytes())
     words = ["spark-submit", "--master", master, "--deploy-mode", deploy_mode, "--name", "klog export"]
     for name, value in sorted({**_defaults(master, deploy_mode), **(settings or {})}.items()):
         words += ["--conf", f"{name}={value}"]

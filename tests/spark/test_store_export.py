@@ -18,9 +18,9 @@ from klog.spark import hadoop, read_export
 from klog.spark.export import run_export
 from klog.spark.session import Where
 from tests.spark.conftest import DirectWriter, TopicOnBroker, make_messages
-from tests.spark.test_store import BUCKET, S3, s3, server
+from tests.spark.test_store import BUCKET, S3, hdfs, s3, server
 
-__all__ = ["s3", "server"]
+__all__ = ["hdfs", "s3", "server"]
 
 NewTopic = Callable[..., TopicOnBroker]
 
@@ -80,16 +80,21 @@ def test_only_what_is_committed_is_read(spark: Any, new_topic: NewTopic, tmp_pat
 
 
 @pytest.mark.spark
-def test_where_tasks_cannot_write_spark_does(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["viewfs", "hdfs"])
+def test_where_tasks_cannot_write_spark_does(
+    spark: Any, new_topic: NewTopic, tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
     topic = new_topic(2)
     produced = topic.produce(make_messages(40), 0) + topic.produce(make_messages(9), 1)
     where = Where(settings={"spark.hadoop.fs.viewfs.mounttable.klog.link./exports": f"file://{tmp_path}"})
-    url = "viewfs://klog/exports/root"
+    url = "viewfs://klog/exports/root" if kind == "viewfs" else f"{request.getfixturevalue('hdfs')}/{tmp_path.name}"
     rows = run_export(topic.bootstrap, [topic.name], url, where=where, format="orc")
     assert sum(row.messages or 0 for row in rows) == len(produced)
     assert isinstance(open_store(url), hadoop.HadoopStore)
     assert {check.state for check in verify(topic.bootstrap, url)} == {"ok"}
-    assert list((tmp_path / "root/data/batch=0000000000").glob("part-*.orc"))
-    assert not list((tmp_path / "root/_staging").iterdir())
-    frame = read_export(spark, str(tmp_path / "root"))
+    store = open_store(url)
+    names = store.names("data/batch=0000000000")
+    assert {name.partition("-")[0] for name in names} == {"part", "_klog_manifest.json"}
+    assert store.names("_staging") == []
+    frame = read_export(spark, str(tmp_path / "root") if kind == "viewfs" else url)
     assert sorted(row.offset for row in frame.collect()) == sorted(produced)
