@@ -22,7 +22,7 @@ JVM_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Half the processor time of a short run; a long one would be slower."""
 
 
-def start(bootstrap: str, topic: str, root: Path, point: str, writer: str = "spark") -> subprocess.Popen[bytes]:
+def start(bootstrap: str, topic: str, root: Path | str, point: str, writer: str = "spark") -> subprocess.Popen[bytes]:
     """The process, started."""
     command = [sys.executable, "-m", "tests.spark.killed_export", bootstrap, topic, str(root), point, writer]
     environment = {**os.environ, "JAVA_TOOL_OPTIONS": JVM_QUICK_START}
@@ -31,7 +31,7 @@ def start(bootstrap: str, topic: str, root: Path, point: str, writer: str = "spa
     )
 
 
-def kill_at(bootstrap: str, topic: str, root: Path, point: str, writer: str = "spark") -> bool:
+def kill_at(bootstrap: str, topic: str, root: Path | str, point: str, writer: str = "spark") -> bool:
     """Run it; whether it was killed (False: it ended before). AssertionError with its words where it failed."""
     process = start(bootstrap, topic, root, point, writer)
     _, errors = process.communicate()

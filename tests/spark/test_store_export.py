@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from klog.errors import NoSuchThing, Refused
+from klog.errors import NoSuchThing, Refused, StorageError
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.run import run
 from klog.ops.export.status import status
@@ -18,6 +18,7 @@ from klog.spark import hadoop, read_export
 from klog.spark.export import run_export
 from klog.spark.session import Where
 from tests.spark.conftest import DirectWriter, TopicOnBroker, make_messages
+from tests.spark.killed_export import kill_at
 from tests.spark.test_store import BUCKET, S3, hdfs, s3, server
 
 __all__ = ["hdfs", "s3", "server"]
@@ -55,6 +56,46 @@ def test_an_export_to_s3_goes_on_where_it_stopped(s3: S3, new_topic: NewTopic, t
     with pytest.raises(Refused, match="two runs at once"):
         topic.produce(make_messages(1))
         run(topic.bootstrap, [topic.name], url, DirectWriter())
+
+
+@pytest.mark.parametrize("step", ["flushed", "committed"])
+def test_a_run_to_s3_is_killed_and_the_next_one_makes_it_whole(
+    s3: S3, new_topic: NewTopic, tmp_path: Path, step: str
+) -> None:
+    topic, url = new_topic(1), f"s3://{BUCKET}/{tmp_path.name}"
+    produced = topic.produce(make_messages(200))
+    assert kill_at(topic.bootstrap, topic.name, url, step, "direct")
+    root = ExportRoot(url)
+    committed = step == "committed"
+    assert root.batches() == ([0] if committed else [])
+    left = root.uncommitted()
+    assert len(left) == (0 if committed else 1)
+    assert bool(run(topic.bootstrap, [topic.name], url, DirectWriter())) == (not committed)
+    (check,) = verify(topic.bootstrap, url)
+    assert (check.state, check.messages) == ("ok", len(produced))
+    assert root.uncommitted() == left
+    assert root.discard_stale(-60) == left
+    assert {check.state for check in verify(topic.bootstrap, url)} == {"ok"}
+
+
+class LostAnswer(Bucket):
+    """A commit that was done and says that it was not."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        made = super().create(path, data)
+        if path.startswith("_klog/commits/"):
+            raise StorageError("the connection broke")
+        return made
+
+
+def test_what_may_have_been_committed_is_not_taken_away(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(1)
+    produced = topic.produce(make_messages(20))
+    with pytest.raises(StorageError, match="broke"):
+        run(topic.bootstrap, [topic.name], LostAnswer(tmp_path), DirectWriter())
+    assert run(topic.bootstrap, [topic.name], Bucket(tmp_path), DirectWriter()) == []
+    (check,) = verify(topic.bootstrap, str(tmp_path))
+    assert (check.state, check.messages) == ("ok", len(produced))
 
 
 @pytest.mark.spark
