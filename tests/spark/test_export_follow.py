@@ -65,6 +65,12 @@ def test_what_will_not_pass_ends_it() -> None:
     assert not may_pass(StorageError("x"), STORAGE_TRIES)
 
 
+def test_a_batch_that_fails_while_it_is_stopped_is_discarded_in_order() -> None:
+    script = Script([ROW], Refused("the JVM is gone"))  # the last of a script sets stop
+    assert script.follow() == 1
+    assert script.said == ["the JVM is gone; nothing of this batch was committed"]
+
+
 def test_a_topic_is_followed_and_the_batch_in_hand_is_committed(
     new_topic: Callable[..., TopicOnBroker], tmp_path: Path
 ) -> None:

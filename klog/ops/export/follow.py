@@ -29,8 +29,8 @@ def follow(
 ) -> int:
     """Run, show what was committed, wait until ``every_s`` after the last begin, and again; the batches committed.
 
-    ``stop`` is heard between two runs: the batch in hand is committed or discarded first. Raises what `may_pass` does
-    not let pass, and whatever the very first run raises.
+    ``stop`` is heard between two runs: the batch in hand is committed or, where that fails, discarded first. Raises what
+    `may_pass` does not let pass, and whatever the very first run raises.
     """
     batches = failures = 0
     first = True
@@ -39,6 +39,9 @@ def follow(
         try:
             rows = one_run()
         except KlogError as error:
+            if stop.is_set():  # whoever stops us may have stopped the JVM with us: the batch in hand is discarded
+                say(f"{error.message}; nothing of this batch was committed")
+                break
             failures += 1
             if first or not may_pass(error, failures):
                 raise
