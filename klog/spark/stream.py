@@ -161,7 +161,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return found
 
     def _from(self, one: TopicPartition, began: StreamOffsets, added: dict[TopicPartition, int], ends: Ends) -> int:
-        """Where reading goes on; what retention has taken is passed over, or an error."""
+        """Where reading goes on; what retention has taken or a cut has lost is passed over, or is an error."""
         if one in added:
             return added[one]
         start = began.offsets[one]
@@ -170,7 +170,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
                 f"{one}: offset {start} is to be read next, [{ends.earliest[one]}, {ends.latest[one]}) is there",
                 hint=_LENIENT,
             )
-        return max(start, ends.earliest[one])
+        return min(max(start, ends.earliest[one]), ends.latest[one])
 
     def _limited(self, cluster: RawCluster, pending: Sequence[Range], limit: ReadLimit) -> dict[Range, int]:
         """Where each range is to be left; at its beginning where too little is there (minOffsetsPerTrigger)."""

@@ -78,6 +78,7 @@ def test_batches_follow_each_other_exactly(new_topic: NewTopic) -> None:
     assert read(stream, start, middle) == first
     assert stream.latestOffset(through_json(middle), ReadAllAvailable()) == middle
     assert stream.partitions(middle, middle) == []
+    assert len(reader(topic, maxRecordsPerPartition="2").partitions(start, middle)) == 3 + 2
     second = [(1, at) for at in topic.produce(make_messages(4), 1, codec="zstd")]
     end = stream.latestOffset(middle, ReadAllAvailable())
     assert read(stream, middle, end) == second
@@ -175,6 +176,24 @@ def test_offsets_that_are_gone(new_topic: NewTopic) -> None:
         list(stream.read(tasks[0]))
     lenient = reader(topic, failOnDataLoss="false", maxOffsetsPerTrigger="4")
     assert batches(lenient, start) == [[(0, at) for at in offsets[4:8]], [(0, at) for at in offsets[8:]]]
+
+
+def test_a_log_that_ends_before_what_was_read(new_topic: NewTopic) -> None:
+    """After an unclean election: what is written from there on is read, by who says that losses are no error."""
+    topic = new_topic()
+    topic.produce(make_messages(10))
+    start = reader(topic).initialOffset()
+    end = reader(topic).latestOffset(start, ReadAllAvailable())
+    beyond = through_json(end)
+    beyond["offsets"][topic.name]["0"] += 10_000
+    with pytest.raises(OffsetOutOfRange, match="is to be read next"):
+        reader(topic).latestOffset(beyond, ReadAllAvailable())
+    lenient = reader(topic, failOnDataLoss="false")
+    back = lenient.latestOffset(beyond, ReadAllAvailable())
+    assert back == end
+    assert lenient.partitions(beyond, back) == []
+    offsets = topic.produce(make_messages(3))
+    assert batches(lenient, back) == [[(0, at) for at in offsets]]
 
 
 def test_a_topic_that_is_gone_and_one_made_anew(new_topic: NewTopic) -> None:
