@@ -244,7 +244,7 @@ def _during(bed: Bed, times: int, fault: Callable[[], str], heal: Callable[[], N
                 bed.run(on_step=on_step)
                 said.append("the run went on")
             except KlogError as error:
-                said.append(f"the run ended: {type(error).__name__}")
+                said.extend((f"the run ended: {type(error).__name__}", error.message))
 
         running = threading.Thread(target=run)
         running.start()
@@ -260,7 +260,7 @@ def _during(bed: Bed, times: int, fault: Callable[[], str], heal: Callable[[], N
         bed.add(f"{hit}; {said[0]}")
         bed.expect_beginning(said[0])
         bed.expect_whole(said[0])
-        say(f"{bed.name}: {bed.result.faults} of {times}: {hit}; {said[0]}")
+        say(f"{bed.name}: {bed.result.faults} of {times}: {hit}; {': '.join(said)}")
 
 
 def _parent(pid: int) -> int:
