@@ -29,8 +29,8 @@ def follow(
 ) -> int:
     """Run, show what was committed, wait until ``every_s`` after the last begin, and again; the batches committed.
 
-    ``stop`` is heard between two runs: the batch in hand is committed or, where that fails, discarded first. Raises what
-    `may_pass` does not let pass, and whatever the very first run raises.
+    ``stop`` is heard between two runs: the batch in hand is committed or, where that fails, discarded first. Raises
+    what `may_pass` does not let pass, and whatever the very first run raises.
     """
     batches = failures = 0
     first = True
