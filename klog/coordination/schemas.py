@@ -114,8 +114,7 @@ class SchemaRegistry:
     def schemas(self, ids: Iterable[int]) -> dict[int, Schema]:
         """Those there are."""
         wanted = list(dict.fromkeys(one for one in ids if 0 < one <= SCHEMA_ID_MAX))
-        with self._cache_lock:
-            found = {one: self._cache[one] for one in wanted if one in self._cache}
+        found = self.known(wanted)
         missing = [one for one in wanted if one not in found]
         if missing:
             for schema_id, node in zip(
@@ -124,6 +123,11 @@ class SchemaRegistry:
                 if node is not None:
                     found[schema_id] = self._keep(_schema(schema_id, node))
         return found
+
+    def known(self, ids: Iterable[int]) -> dict[int, Schema]:
+        """Those that have been read before; never waits."""
+        with self._cache_lock:
+            return {one: self._cache[one] for one in ids if one in self._cache}
 
     def _keep(self, schema: Schema) -> Schema:
         with self._cache_lock:

@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, Any
 from klog.config import BrokerConfig, LogConfig
 from klog.coordination import brokers, cluster, topics
 from klog.coordination import controller as election_registry
-from klog.coordination.schemas import SchemaRegistry
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
@@ -68,6 +67,7 @@ from klog.server.office import Office
 from klog.server.producer_ids import ProducerIds
 from klog.server.purgatory import Purgatory
 from klog.server.reassignment_throttle import ReassignmentThrottle
+from klog.server.registry import BrokerRegistry
 from klog.server.replicas import Replicas
 from klog.server.reports import Reports
 from klog.server.state_log import StateLog
@@ -145,7 +145,7 @@ class Broker:
             self.config.integer("zookeeper.session.timeout.ms"),
             lambda state: self.from_thread(self._session_changed, state),
         )
-        self.schemas = SchemaRegistry(self.zookeeper)
+        self.registry = BrokerRegistry(self.zookeeper)
         connecting = asyncio.create_task(asyncio.to_thread(self._connect))
         try:
             file_system = OsFileSystem()
@@ -277,6 +277,7 @@ class Broker:
             self.groups.close()
         if hasattr(self, "server"):
             self.server.close()
+        self.registry.close()
         if hasattr(self, "flusher"):
             self.flusher.stop()
         await asyncio.to_thread(self.log_dirs.close)
@@ -457,6 +458,7 @@ class Broker:
         await self.replicas.fetchers.let_go(list(self.replicas.followed))
         await self.server.drain(DRAIN_S)
         self.server.close()
+        self.registry.close()
         self.purgatory.close()
         term = self.office.close()
         for task in list(self._tasks):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from klog.net.http_server import HttpServer
 from klog.ops.schemas.http import HttpRegistry
-from klog.ops.schemas.registry import ZooKeeperRegistry
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -29,7 +28,7 @@ class SchemaEndpoint:
     async def serve(cls, broker: Broker) -> SchemaEndpoint:
         """Where the broker listens itself. PortInUse, SurroundingsError."""
         host, port = broker.config.listener[0], broker.config.integer("schema.registry.port")
-        application = HttpRegistry(ZooKeeperRegistry(broker.schemas))
+        application = HttpRegistry(broker.registry.verbs)
 
         def listen() -> HttpServer:
             return HttpServer.open(

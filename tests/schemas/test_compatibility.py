@@ -13,7 +13,7 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 from fastavro.utils import generate_one
 from hypothesis import assume, given, settings
 
-from klog.ops.schemas.avro import parse
+from klog.ops.schemas.avro import Record, parse
 from klog.ops.schemas.compatibility import Found, Kind, Level, held_against, incompatibilities, parse_level
 from klog.protocol.schema_errors import InvalidCompatibilityLevel, InvalidSchema
 from tests.schemas.avro_schemas import PRIMITIVES, pairs
@@ -172,6 +172,28 @@ def test_entangled_schemas_end() -> None:
             one("a", ["null", previous] if previous != "null" else "int"), one("b", ["null", name]), name=name
         )
     assert found(previous, previous) == []  # fmt: skip
+
+
+def test_a_chain_of_types_that_is_too_long_to_follow_is_refused() -> None:
+    """Each is defined beside the one before and names it, so that the text is flat."""
+
+    def chain(length: int) -> Any:
+        links = [
+            one(f"f{number}", record(one("next", f"L{number - 1}"), name=f"L{number}")) for number in range(1, length)
+        ]
+        return record(one("f0", record(name="L0")), *links, name="Top")
+
+    def last_first(length: int) -> Any:
+        """A reader of the chain that begins at its end."""
+        raw = chain(length)
+        return {"type": "record", "name": "Outer", "fields": [one("all", raw), one("end", f"L{length - 1}")]}
+
+    assert found(last_first(50), last_first(50)) == []
+    reader = parse(json.dumps(last_first(3000))).node
+    writer = parse(json.dumps(last_first(3000))).node
+    assert isinstance(reader, Record) and isinstance(writer, Record)
+    with pytest.raises(InvalidSchema, match="too many ways"):
+        incompatibilities(reader.fields[1].node, writer.fields[1].node)
 
 
 @given(pairs())

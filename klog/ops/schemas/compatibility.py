@@ -106,7 +106,15 @@ def held_against(new: Parsed, old: Sequence[tuple[int, Parsed]], level: Level) -
 
 def incompatibilities(reader: Node, writer: Node) -> list[Incompatibility]:
     """What a reader by one schema cannot make of data written by another; nothing if it can read all of them."""
-    return [replace(one, path=one.path or "/") for one in _Comparison().compare(reader, writer)]
+    try:
+        found = _Comparison().compare(reader, writer)
+    except RecursionError:  # types that name each other in a chain of hundreds; no nesting bounds that
+        raise _too_entangled() from None
+    return [replace(one, path=one.path or "/") for one in found]
+
+
+def _too_entangled() -> InvalidSchema:
+    return InvalidSchema("the types of the schemas name each other in too many ways to be compared")
 
 
 _PROMOTED = {
@@ -148,7 +156,7 @@ class _Comparison:
             return []
         self._left -= 1
         if self._left < 0:
-            raise InvalidSchema("the schemas are too entangled to be compared")
+            raise _too_entangled()
         depth = self._open[pair] = len(self._open)
         outer, self._leans_on = self._leans_on, 2**31
         found = list(self._differences(reader, writer))

@@ -6,11 +6,9 @@ Behaviour
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError
-from klog.ops.schemas.registry import ZooKeeperRegistry
 from klog.protocol.apis import ApiKey
 from klog.protocol.schema_errors import code_of, words_of
 from klog.server.dispatch import Request, handles
@@ -22,9 +20,11 @@ if TYPE_CHECKING:
 @handles(ApiKey.DELETE_SCHEMAS, 0, 0)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     asked = request.entity
-    registry = ZooKeeperRegistry(broker.schemas)
+    registry = broker.registry
     try:
-        versions = await asyncio.to_thread(registry.delete, asked.subject, asked.version, permanent=asked.permanent)
+        versions = await registry.ask(
+            lambda verbs: verbs.delete(asked.subject, asked.version, permanent=asked.permanent)
+        )
     except KlogError as error:
         return {"error": code_of(error), "error_message": words_of(error), "versions": []}
     return {"error": 0, "error_message": None, "versions": versions}

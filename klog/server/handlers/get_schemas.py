@@ -7,7 +7,6 @@ Behaviour
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     ids = request.entity.ids
     try:
-        found = await asyncio.to_thread(broker.schemas.schemas, ids)
+        found = await broker.registry.schemas(ids)
     except KlogError as error:
         return {"schemas": [_error(schema_id, error) for schema_id in ids]}
     return {

@@ -7,11 +7,9 @@ Behaviour
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError
-from klog.ops.schemas.registry import ZooKeeperRegistry
 from klog.protocol.apis import ApiKey
 from klog.protocol.schema_errors import code_of, words_of
 from klog.server.dispatch import Request, handles
@@ -22,10 +20,9 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.LIST_SUBJECTS, 0, 0)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
-    registry = ZooKeeperRegistry(broker.schemas)
+    names = request.entity.subjects
     try:
-        level = await asyncio.to_thread(registry.level)
-        subjects = await asyncio.to_thread(registry.subjects, request.entity.subjects)
+        level, subjects = await broker.registry.ask(lambda verbs: (verbs.level(), verbs.subjects(names)))
     except KlogError as error:
         return {"error": code_of(error), "error_message": words_of(error), "level": "", "subjects": []}
     return {

@@ -7,12 +7,10 @@ Behaviour
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError, MalformedRequest
 from klog.ops.schemas.compatibility import Found
-from klog.ops.schemas.registry import ZooKeeperRegistry
 from klog.protocol import schemas
 from klog.protocol.apis import ApiKey
 from klog.protocol.schema_errors import IncompatibleSchema, code_of, words_of
@@ -25,20 +23,22 @@ if TYPE_CHECKING:
 @handles(ApiKey.REGISTER_SCHEMA, 0, 0)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     asked = request.entity
-    registry = ZooKeeperRegistry(broker.schemas)
+    registry = broker.registry
     answer: dict[str, Any] = {"error": 0, "error_message": None, "id": -1, "version": -1, "incompatibilities": []}
     if asked.act not in (schemas.REGISTER, schemas.FIND, schemas.CHECK):
         raise MalformedRequest(f"RegisterSchema with act {asked.act[:40]!r}")
     try:
         if asked.act == schemas.CHECK:
-            found = await asyncio.to_thread(registry.check, asked.subject, asked.type, asked.schema, asked.version)
+            found = await registry.ask(
+                lambda verbs: verbs.check(asked.subject, asked.type, asked.schema, asked.version)
+            )
             return {**answer, "incompatibilities": [_shown(one) for one in found]}
         if asked.act == schemas.FIND:
-            version = await asyncio.to_thread(
-                registry.find, asked.subject, asked.type, asked.schema, deleted=asked.deleted
+            version = await registry.ask(
+                lambda verbs: verbs.find(asked.subject, asked.type, asked.schema, deleted=asked.deleted)
             )
         else:
-            version = await asyncio.to_thread(registry.register, asked.subject, asked.type, asked.schema)
+            version = await registry.ask(lambda verbs: verbs.register(asked.subject, asked.type, asked.schema))
     except IncompatibleSchema as error:
         refused = [_shown(one) for one in error.found]
         return {**answer, "error": code_of(error), "error_message": words_of(error), "incompatibilities": refused}

@@ -6,11 +6,9 @@ Behaviour
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError
-from klog.ops.schemas.registry import ZooKeeperRegistry
 from klog.protocol.apis import ApiKey
 from klog.protocol.schema_errors import code_of, words_of
 from klog.server.dispatch import Request, handles
@@ -22,9 +20,9 @@ if TYPE_CHECKING:
 @handles(ApiKey.SET_SCHEMA_LEVEL, 0, 0)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     asked = request.entity
-    registry = ZooKeeperRegistry(broker.schemas)
+    registry = broker.registry
     try:
-        prior = await asyncio.to_thread(registry.set_level, asked.subject, asked.level)
+        prior = await registry.ask(lambda verbs: verbs.set_level(asked.subject, asked.level))
     except KlogError as error:
         return {"error": code_of(error), "error_message": words_of(error), "prior": None}
     return {"error": 0, "error_message": None, "prior": prior}
