@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,8 @@ from klog.errors import CannotConnect, JavaMissing, KlogError, UsageError
 
 MASTER = "local[*,4]"
 """All cores of this machine; a task may fail three times (Spark's own default for local masters is never)."""
+
+MASTER_TIMEOUT_S = 10
 
 LOG_LEVEL = "ERROR"
 
@@ -92,6 +95,8 @@ def _new_session(master: str | None, settings: dict[str, str]) -> Any:
 
     submitted = is_submitted() and master is None
     local = not submitted and (master or MASTER).startswith("local")
+    if not submitted and (master or "").startswith("spark://"):
+        check_master(str(master))
     _prepare_environment(settings, local=local)
     scratch = Path(tempfile.mkdtemp(prefix="klog-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
@@ -120,10 +125,26 @@ def _new_session(master: str | None, settings: dict[str, str]) -> Any:
     return session
 
 
+def check_master(master: str) -> None:
+    """CannotConnect where nobody listens at ``spark://host:port[,host:port]``: Spark tries for a minute and a half."""
+    said: Exception | None = None
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), MASTER_TIMEOUT_S).close()
+            return
+        except (OSError, ValueError) as error:
+            said = error
+    raise CannotConnect(
+        f"no Spark master at {master}: {said}", hint="like spark://host:7077; its own page shows its URL"
+    )
+
+
 def _not_started(master: str | None, said: str, log: Path) -> KlogError:
     """Why there is no session: of Java, or of a cluster that is not there."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    first = said.strip().splitlines()[0]
+    words = [line.lstrip(": ") for line in said.strip().splitlines() if not line.startswith("An error occurred while")]
+    first = words[0] if words else said
     if any("JAVA_HOME is not set" in line or "java: " in line for line in lines) or not lines or master is None:
         return JavaMissing(
             "Spark does not start: " + " / ".join([first, *lines[-5:]]),

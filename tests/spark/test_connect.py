@@ -9,7 +9,7 @@ import pytest
 
 from klog.errors import CannotConnect, SurroundingsError, UsageError
 from klog.spark.connect import connect_session
-from klog.spark.session import Where
+from klog.spark.session import Where, check_master
 from klog.spark.workers import explained
 
 
@@ -25,6 +25,17 @@ def test_where_nobody_listens_it_is_said_at_once() -> None:
     with pytest.raises(CannotConnect, match=f"127.0.0.1:{port}") as nobody:
         connect_session(f"sc://127.0.0.1:{port}", {})
     assert "start-connect-server" in str(nobody.value.hint)
+
+
+def test_a_master_that_is_not_there_is_told_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        check_master(f"spark://127.0.0.1:{port}")
+        check_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+    with pytest.raises(CannotConnect, match=f"spark://127.0.0.1:{port}"):
+        check_master(f"spark://127.0.0.1:{port}")
+    with pytest.raises(CannotConnect):
+        check_master("spark://nowhere")
 
 
 def test_without_its_packages_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
