@@ -20,6 +20,7 @@ from klog.ops.export.writing import WriteJob, Writer, Written
 from klog.spark import hadoop
 from klog.spark.session import Where
 
+_PYTHON_ERROR = re.compile(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception): .*)$", re.MULTILINE)
 _KLOG_ERROR = re.compile(r"klog\.errors\.(\w+): (.*)")
 
 hadoop.announce()
@@ -184,10 +185,11 @@ def _translating() -> Iterator[None]:
 
 
 def _translated(text: str) -> KlogError:
-    """The error of klog's that a task's traceback ends with; else Spark's first line."""
+    """The error of klog's that a task's traceback ends with; else another's of Python, or Spark's first line."""
     found = _KLOG_ERROR.findall(text)
     for name, message in reversed(found):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, KlogError):
             return kind(message)
-    return StorageError(f"Spark failed: {text.strip().splitlines()[0]}")
+    said = _PYTHON_ERROR.findall(text.partition("Traceback (most recent call last)")[2].partition("\tat ")[0])
+    return StorageError(f"Spark failed: {said[-1] if said else text.strip().splitlines()[0]}")
