@@ -50,7 +50,7 @@ def source_options(job: WriteJob) -> dict[str, str]:
 
 def options_of(job: WriteJob) -> dict[str, str]:
     """What a job is for Spark, whose options are texts."""
-    packed = pickle.dumps((job.store, job.folder, job.shape, job.decode))
+    packed = pickle.dumps((job.store, job.folder, job.shape, job.decode, job.checksum))
     return {**source_options(job), "job": base64.b64encode(packed).decode()}
 
 
@@ -66,9 +66,10 @@ class FileTasks(KlogReader):
 
         if not isinstance(partition, TaskPartition):
             return
-        store, folder, shape, decode = pickle.loads(base64.b64decode(self.job))
+        store, folder, shape, decode, checksum = pickle.loads(base64.b64decode(self.job))
         name = f"part-{partition.number:05d}-{uuid.uuid4()}"
-        done = write(super().read(partition), store, folder, shape, name, self._decoder(decode))
+        batches = super().read(partition)
+        done = write(batches, store, folder, shape, name, self._decoder(decode), checksum=checksum)
         yield pa.RecordBatch.from_pydict({"done": [json.dumps(done)]})
 
     def _decoder(self, decode: dict[str, Any] | None) -> Any:
@@ -81,7 +82,14 @@ class FileTasks(KlogReader):
 
 
 def write(
-    batches: Iterator[pa.RecordBatch], store: Store, folder: str, shape: Shape, name: str, decoder: Any = None
+    batches: Iterator[pa.RecordBatch],
+    store: Store,
+    folder: str,
+    shape: Shape,
+    name: str,
+    decoder: Any = None,
+    *,
+    checksum: bool = False,
 ) -> dict[str, Any]:
     """Write all batches; what was done, for `together`. Without a batch there is no file."""
     from klog.ops.export.checksum import add, checksums
@@ -92,7 +100,8 @@ def write(
     schema_ids: set[int] = set()
     try:
         for batch in batches:
-            add(sums, checksums(batch))
+            if checksum:
+                add(sums, checksums(batch))
             if decoder is None:
                 writer.write(batch)
                 continue
@@ -106,7 +115,11 @@ def write(
     except BaseException:
         writer.abandon()
         raise
-    return {"files": files, "checksums": [[*one, value] for one, value in sums.items()], "schema_ids": [*schema_ids]}
+    return {
+        "files": files,
+        "checksums": [[*one, value] for one, value in sums.items()] if checksum else None,
+        "schema_ids": [*schema_ids],
+    }
 
 
 def together(done: list[dict[str, Any]]) -> tuple[set[str], Written]:
@@ -115,6 +128,7 @@ def together(done: list[dict[str, Any]]) -> tuple[set[str], Written]:
 
     sums: dict[TopicPartition, int] = {}
     for one in done:
-        add(sums, {TopicPartition(topic, partition): value for topic, partition, value in one["checksums"]})
+        if one["checksums"] is not None:
+            add(sums, {TopicPartition(topic, partition): value for topic, partition, value in one["checksums"]})
     files = {path for one in done for path, _ in one["files"]}
-    return files, Written(sums, frozenset(id_ for one in done for id_ in one["schema_ids"]))
+    return files, Written(sums or None, frozenset(id_ for one in done for id_ in one["schema_ids"]))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,10 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
 
+from klog.client.cluster import Cluster
 from klog.errors import Refused, StorageError, UsageError
 from klog.names import TopicPartition
 from klog.ops.export.files import FORMATS, format_of
+from klog.ops.export.group import commit
 from klog.ops.export.manifest import ExportIdentity, Manifest
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.rows import spark_options
@@ -27,6 +34,7 @@ from klog.spark import files as spark_files
 from klog.spark.export import DirectWriter as SparksDirectWriter
 from klog.spark.export import run_export
 from klog.spark.typed import Decoder, Decoding
+from tests.broker_fixture import ROOT
 from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, make_messages
 from tests.spark.full_store import FailingStore, FullStore
 from tests.spark.test_files import batch_of, some_rows
@@ -108,7 +116,7 @@ def test_an_export_holds_what_the_log_has(
     topic = new_topic(2)
     messages = {0: some_messages(150), 1: some_messages(40)}
     offsets = {one: topic.produce(sent, one, batch=30) for one, sent in messages.items()}
-    assert export(topic, tmp_path, format=name, partition_by=partition_by) == 190
+    assert export(topic, tmp_path, format=name, partition_by=partition_by, checksum=True) == 190
     later = some_messages(20)
     offsets[0] += topic.produce(later, 0)
     messages[0] += later
@@ -182,7 +190,7 @@ def test_an_export_of_a_later_format_is_left_alone(new_topic: NewTopic, tmp_path
 def test_manifests_of_the_first_layout_are_read(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     topic.produce(make_messages(10))
-    export(topic, tmp_path)
+    export(topic, tmp_path, checksum=True)
     identity = tmp_path / "_klog" / "export.json"
     path = tmp_path / "data" / "batch=0000000000" / "_klog_manifest.json"
     old, older = json.loads(path.read_bytes()), json.loads(identity.read_bytes())
@@ -226,7 +234,9 @@ def test_many_hours_at_once_and_times_of_no_date(tmp_path: Path) -> None:
     far = pa.array([2**63 - 1] + [0] * 399, pa.int64()).cast(pa.timestamp("us", "UTC"))
     odd = batch.set_column(5, batch.schema.field(5), far)
     store = LocalStore(tmp_path)
-    done = spark_files.write(iter([batch, odd.slice(0, 1)]), store, "batch", Shape("avro", "hour"), "part-0")
+    done = spark_files.write(
+        iter([batch, odd.slice(0, 1)]), store, "batch", Shape("avro", "hour"), "part-0", checksum=True
+    )
     folders = {path.rpartition("/")[0] for path, _ in done["files"]}
     assert "dt=1969-12-31/hour=23" in folders
     assert "dt=1970-01-02/hour=14" in folders
@@ -244,7 +254,7 @@ def test_many_hours_at_once_and_times_of_no_date(tmp_path: Path) -> None:
 def test_a_changed_value_shows_in_the_checksum(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     topic.produce(make_messages(30))
-    export(topic, tmp_path, format="json")
+    export(topic, tmp_path, format="json", checksum=True)
     (path,) = data_files(tmp_path)
     kind = format_of(str(path))
     assert kind is not None
@@ -294,6 +304,42 @@ def test_a_full_disk_commits_nothing_and_says_where(new_topic: NewTopic, tmp_pat
     assert states(topic, tmp_path) == {"ok"}
 
 
+def test_a_group_is_told_how_far_the_export_is(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(2)
+    ends = {one: topic.produce(make_messages(5 + one), one)[-1] + 1 for one in (0, 1)}
+    rows = run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter())
+    group = f"g-{topic.name}"
+
+    async def tell() -> None:
+        async with await Cluster.connect(topic.bootstrap) as cluster:
+            await commit(cluster, group, rows)
+
+    asyncio.run(tell())
+    admin = AdminClient({"bootstrap.servers": topic.bootstrap})
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(20)
+    assert {one.partition: one.offset for one in found.topic_partitions} == ends
+
+
+def test_the_command_says_what_would_be_exported_in_sparks_words(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    end = topic.produce(make_messages(4))[-1] + 1
+    command = ["export", "run", topic.name, "--to", str(tmp_path / "r"), "--dry-run", "--spark-json", "-o", "jsonl"]
+    done = subprocess.run(
+        [sys.executable, "-m", "klog", "-B", topic.bootstrap, *command, "--format", "avro", "--partition-by", "day"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    options = {one["option"]: json.loads(one["value"]) for one in map(json.loads, done.stdout.splitlines())}
+    assert options == {
+        "assign": {topic.name: [0]},
+        "startingOffsets": {topic.name: {"0": 0}},
+        "endingOffsets": {topic.name: {"0": end}},
+    }
+    assert not (tmp_path / "r").exists()
+
+
 # --- With Spark ---
 
 
@@ -318,6 +364,7 @@ def test_spark_reads_what_tasks_wrote_and_klog_what_spark_wrote(
                 partition_by=partition_by,
                 writer=writer,
                 max_file_bytes=1 << 20,
+                checksum=True,
             )
             assert row.messages == 60
             assert states(topic, root) == {"ok"}
@@ -337,7 +384,8 @@ def test_spark_reads_what_tasks_wrote_and_klog_what_spark_wrote(
         else:
             assert {"dt", "hour", "value_encoding"} <= set(frame.columns)
     one = TopicPartition(topic.name, 0)
-    assert len({manifest.partitions[one].checksum for manifest in manifests.values()}) == 1
+    (checksum,) = {manifest.partitions[one].checksum for manifest in manifests.values()}
+    assert checksum is not None
     assert len({json.dumps(sorted(manifest.windows.items())) for manifest in manifests.values()}) == 1
 
 

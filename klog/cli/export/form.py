@@ -38,6 +38,9 @@ ReadAs = Annotated[
     typer.Option("--read-as", metavar="SCHEMA", help="The schema to decode as, an id or a file; else the newest."),
 ]
 KeepBytes = Annotated[bool, typer.Option("--keep-bytes", help="Beside what was decoded.")]
+Checksum = Annotated[
+    bool, typer.Option("--checksum", help="Checksums of the messages in the manifest, for `klog export verify`.")
+]
 GroupFlag = Annotated[
     str | None,
     typer.Option(

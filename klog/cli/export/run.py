@@ -11,6 +11,7 @@ import typer
 
 from klog.cli.export.following import DEFAULT_EVERY_S, Every, Follow, check_following, progress_line, run_on
 from klog.cli.export.form import (
+    Checksum,
     Decode,
     FilesFormat,
     GroupFlag,
@@ -57,6 +58,7 @@ async def run(
     read_as: ReadAs = None,
     keep_bytes: KeepBytes = False,
     writer: WriterName = None,
+    checksum: Checksum = False,
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", metavar="N", min=1, help="At most N messages of each partition.")
     ] = None,
@@ -106,6 +108,7 @@ async def run(
         decode=wanted,
         max_file_bytes=max_file_bytes,
         writer=writer,
+        checksum=checksum,
         max_messages=max_messages,
         dry_run=dry_run,
         allow_gaps=allow_gaps,

@@ -9,8 +9,8 @@ as 16 hexadecimal digits. So parts that were hashed apart are added, and a messa
 
 It finds what chance does to data, not what somebody does who wants to deceive.
 
-Strategy: numpy takes the k-th word of all values at once; values of many words are taken one by one, all their words at
-once.
+Strategy: values of about as many words are the rows of a matrix, and numpy takes all of them at once; those of many
+words are taken one by one.
 """
 
 from __future__ import annotations
@@ -25,10 +25,22 @@ from numpy.typing import NDArray
 from klog.names import TopicPartition
 
 Words = NDArray[np.uint64]
+Ints = NDArray[np.int64]
 
 LONG_WORDS: Final = 512
 """Values of more words are hashed one by one."""
 CHUNK_WORDS: Final = 4096
+MATRIX_WORDS: Final = 16 * 1024
+"""In one matrix: so few that it stays in the processor's cache."""
+
+_WIDTHS: Final = np.array(
+    [
+        words if words <= 8 else -(-words // step) * step
+        for words in range(LONG_WORDS + 2)
+        for step in [4 if words <= 32 else 16 if words <= 128 else 64]
+    ]
+)
+"""How wide the matrix is in which a value of so many words is a row; a few widths, so that there are few matrices."""
 
 _M: Final = 0x9E3779B97F4A7C15
 _L: Final = 0xD6E8FEB86659FD93
@@ -87,11 +99,8 @@ def _bytes(column: pa.Array) -> Words:
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     sizes = np.diff(offsets).astype(np.int64)
     nulls = np.asarray(column.is_null()) if column.null_count else None
-    first, last = int(offsets[0]), int(offsets[-1])
-    data = np.zeros(last - first + 8, np.uint8)  # so that the last word of a value may be read whole
-    if last > first:
-        data[:-8] = np.frombuffer(column.buffers()[2], np.uint8)[first:last]
-    starts = offsets[:-1].astype(np.int64) - first
+    data = np.frombuffer(column.buffers()[2] or b"", np.uint8)
+    starts = offsets[:-1].astype(np.int64)
     if nulls is not None:
         sizes[nulls] = 0
     sums = _sums(data, starts, sizes)
@@ -100,45 +109,49 @@ def _bytes(column: pa.Array) -> Words:
     return _mix(sums + sizes.view(np.uint64) * np.uint64(_L))
 
 
-def _sums(data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Words:
+def _sums(data: NDArray[np.uint8], starts: Ints, sizes: Ints) -> Words:
     """The sum over each value's words."""
     sums = np.zeros(len(starts), np.uint64)
-    for row in np.flatnonzero(sizes > 8 * LONG_WORDS).tolist():
-        sums[row] = _long(data[starts[row] : starts[row] + sizes[row]])
-    words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
-    rows: Any = slice(None)
-    left = np.where(sizes > 8 * LONG_WORDS, 0, sizes)
-    at = starts.copy()
-    number = 0
-    while len(at):
-        number = _whole_words(words, at, sums, rows, number, int(left.min() - 8 * number) // 8)
-        rest = left - 8 * number
-        short = rest < 8  # these end with a part of a word, or have ended
-        last = np.flatnonzero(short & (rest > 0))
-        if len(last):
-            unused = (np.uint64(8) - rest[last].astype(np.uint64)) * np.uint64(8)
-            word = words[at[last]] & (np.uint64(MODULUS - 1) >> unused)
-            word = (word ^ (word >> np.uint64(32))) * _power(number + 1)
-            sums[last if isinstance(rows, slice) else rows[last]] += word
-        inside = np.flatnonzero(~short)
-        rows = inside if isinstance(rows, slice) else rows[inside]
-        at, left = at[inside], left[inside]
+    words = -(-sizes // 8)
+    widths = _WIDTHS[np.minimum(words, LONG_WORDS + 1)]
+    if (widths == widths[0]).all() and 0 < widths[0] <= LONG_WORDS:
+        return _block(data, starts, sizes, int(widths[0]))
+    for width in np.unique(widths).tolist():
+        rows = np.flatnonzero(widths == width)
+        if width > LONG_WORDS:
+            for row in rows.tolist():
+                sums[row] = _long(data[starts[row] : starts[row] + sizes[row]])
+        elif width:
+            sums[rows] = _block(data, starts[rows], sizes[rows], width)
     return sums
 
 
-def _whole_words(words: Words, at: NDArray[np.int64], sums: Words, rows: Any, number: int, more: int) -> int:
-    """``more`` words of these values, from word ``number`` on, are added; ``at`` moves on. The next word's number."""
-    shifted = np.empty(len(at), np.uint64)
-    part = np.zeros(len(at), np.uint64)
-    for this in range(number, number + more):
-        word = words[at]
-        np.right_shift(word, np.uint64(32), out=shifted)
-        word ^= shifted
-        word *= _power(this + 1)
-        part += word
-        at += 8
-    sums[rows] += part
-    return number + more
+def _block(data: NDArray[np.uint8], starts: Ints, sizes: Ints, width: int) -> Words:
+    """The sums of values that have at most ``width`` words."""
+    found = np.empty(len(starts), np.uint64)
+    # What is read behind a value's end does not count, but has to be there: of the last ones it is not.
+    inside = int(np.searchsorted(starts, len(data) - 8 * width, "right"))
+    rows = MATRIX_WORDS // width
+    for at in range(0, inside, rows):
+        these = slice(at, min(at + rows, inside))
+        found[these] = _matrix(data, starts[these], sizes[these], width)
+    for row in range(inside, len(starts)):
+        found[row] = _long(data[starts[row] : starts[row] + sizes[row]])
+    return found
+
+
+def _matrix(data: NDArray[np.uint8], starts: Ints, sizes: Ints, width: int) -> Words:
+    """The same of a few of them, side by side as the rows of a matrix."""
+    words = np.lib.stride_tricks.sliding_window_view(data, 8 * width)[starts].view("<u8")
+    whole, rest = np.divmod(sizes, 8)
+    rows = np.flatnonzero(rest)
+    last = words[rows, whole[rows]] & (np.uint64(MODULUS - 1) >> ((8 - rest[rows]) * 8).astype(np.uint64))
+    if (sure := int(whole.min())) < width:  # behind a value lies what is not its own
+        words[:, sure:] *= np.arange(sure, width) < whole[:, None]
+    words[rows, whole[rows]] = last
+    words ^= words >> np.uint64(32)
+    found: Words = words @ _powers()[:width]
+    return found
 
 
 def _long(value: NDArray[np.uint8]) -> int:
@@ -151,11 +164,6 @@ def _long(value: NDArray[np.uint8]) -> int:
         part = int(np.add.reduce((chunk ^ (chunk >> np.uint64(32))) * _powers()[: len(chunk)]))
         found += part * pow(_M, at, MODULUS)
     return found % MODULUS
-
-
-@cache
-def _power(exponent: int) -> np.uint64:
-    return np.uint64(pow(_M, exponent, MODULUS))
 
 
 @cache

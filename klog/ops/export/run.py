@@ -43,6 +43,7 @@ def run(
     partition_by: str | None = None,
     decode: DecodePlan | None = None,
     max_file_bytes: int | None = None,
+    checksum: bool = False,
     max_messages: int | None = None,
     dry_run: bool = False,
     fail_on_data_loss: bool = True,
@@ -55,7 +56,7 @@ def run(
     reached. ``from_range`` (a position or range) holds for a root's first run alone; ``max_messages`` bounds each
     partition. ``format``, ``partition_by`` and ``decode`` are fixed by the first run too (Parquet, no folders by time,
     bytes, if None); a later one need not repeat them. ``fail_on_data_loss=False`` records offsets that retention took
-    before they were exported as gaps, instead of failing.
+    before they were exported as gaps, instead of failing. ``checksum``: the manifest has checksums of the messages.
 
     Raises Refused where the root is another export's or none, or the topic or cluster is not the one exported before;
     UnknownTopicOrPartition; OffsetOutOfRange where offsets to export are gone; CorruptLog where what was written is not
@@ -92,7 +93,7 @@ def run(
                 return []
             if dry_run:
                 return _rows(plan, None)
-            rows = _export(place, bootstrap, plan, writer, max_file_bytes, on_step)
+            rows = _export(place, bootstrap, plan, writer, max_file_bytes, checksum, on_step)
             if rows is not None:
                 return rows
 
@@ -215,6 +216,7 @@ def _export(
     plan: _Plan,
     writer: Writer,
     max_file_bytes: int | None,
+    checksum: bool,
     on_step: Callable[[str], None],
 ) -> list[ExportedRange] | None:
     """Write, count, flush, commit. None where another run has committed this batch first."""
@@ -222,9 +224,9 @@ def _export(
     staged = place.stage(plan.batch)
     try:
         on_step("staged")
-        written = writer.write(_job(place, bootstrap, plan, staged.folder, max_file_bytes))
+        written = writer.write(_job(place, bootstrap, plan, staged.folder, max_file_bytes, checksum))
         on_step("written")
-        summed = written.checksums is None and plan.identity.decode is None
+        summed = checksum and written.checksums is None and plan.identity.decode is None
         found = survey(place.store, staged.folder, checksum=summed)
         _check_counts(plan, found)
         on_step("counted")
@@ -245,13 +247,15 @@ def _export(
     return _rows(plan, found)
 
 
-def _job(place: ExportRoot, bootstrap: str, plan: _Plan, folder: str, max_file_bytes: int | None) -> WriteJob:
+def _job(
+    place: ExportRoot, bootstrap: str, plan: _Plan, folder: str, max_file_bytes: int | None, checksum: bool
+) -> WriteJob:
     known = plan.identity
     counts = [plan.counts[one] for one in plan.moves]
     messages = None if None in counts else sum(count or 0 for count in counts)
     shape = Shape(known.format, known.partition_by, max_file_bytes)
     attempts = f"{folder}-attempts" if place.by_rename else None
-    return WriteJob(bootstrap, plan.moves, place.store, folder, shape, known.decode, attempts, messages)
+    return WriteJob(bootstrap, plan.moves, place.store, folder, shape, known.decode, attempts, checksum, messages)
 
 
 def _check_counts(plan: _Plan, found: Survey) -> None:

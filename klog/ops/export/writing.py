@@ -47,6 +47,8 @@ class WriteJob:
     """A folder for what is not yet known to count: `Store.rename` makes it ``folder``, so that an attempt of a task
     that nobody waits for any more cannot write there. None: the store has no rename, and what counts a manifest lists.
     """
+    checksum: bool = False
+    """Whether checksums are wanted of the messages as they come from the log."""
     messages: int | None = None
     """In all the ranges, as the brokers count; None where they cannot."""
 
@@ -56,7 +58,7 @@ class Written:
     """What a writer knows beyond what lies in the files."""
 
     checksums: dict[TopicPartition, int] | None = None
-    """Of the messages as they came from the log; None: whoever wrote has not seen them."""
+    """Of the messages as they came from the log; None: whoever wrote has computed none."""
     schema_ids: frozenset[int] = frozenset()
     """Of the decoded values."""
 
