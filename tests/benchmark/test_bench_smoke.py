@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,15 +11,17 @@ import pytest
 
 from bench import bars, group_lag
 from bench.workloads import WORKLOADS
+from tests.spark.killed_export import JVM_QUICK_START
 
 REPOSITORY = Path(__file__).parents[2]
 
 
-def smoke(folder: Path, *flags: str, timeout_s: float) -> str:
+def smoke(folder: Path, *flags: str, timeout_s: float, **environment: str) -> str:
     """What the bench has written; it ended well and left nothing in its folder."""
     done = subprocess.run(
         [sys.executable, "-m", "bench", *flags, "--smoke", "--dir", str(folder)],
         cwd=REPOSITORY,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=timeout_s,
@@ -64,6 +67,6 @@ def test_smoke_of_consumers(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_smoke_of_the_pipeline(tmp_path: Path) -> None:
-    shown = smoke(tmp_path, "--pipeline", timeout_s=290)
+    shown = smoke(tmp_path, "--pipeline", timeout_s=290, JAVA_TOOL_OPTIONS=JVM_QUICK_START)
     for name in bars.PIPELINE_ROWS:
         assert f"| {name} |" in shown
