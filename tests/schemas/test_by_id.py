@@ -77,5 +77,6 @@ def test_while_zookeeper_is_away_what_was_read_is_known_and_the_rest_times_out(
             with pytest.raises(TimedOut):
                 waiting.schema(unread)
             assert cluster.schema(read) == '"a"'
+        broker.kill()  # stopping in order would wait for ZooKeeper
     finally:
         proxy.close()
