@@ -128,6 +128,8 @@ class Broker:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._lost_session = False
         self._knows_cluster = asyncio.Event()
+        self.has_image = asyncio.Event()
+        """The controller has said once what there is in the cluster: `image` is not empty any more."""
         self._connected = asyncio.Event()
         """There is a connection with ZooKeeper."""
         self.producer_ids = ProducerIds(self)
@@ -328,6 +330,7 @@ class Broker:
         self._reassignment_throttle.take(update)
         if update.slots:
             self.groups.slots_changed()
+        self.has_image.set()
 
     def told_replicas(self) -> None:
         """The controller has said what every replica of this broker is to do."""

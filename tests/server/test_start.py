@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from klog.coordination.connect_string import ConnectString
 from klog.coordination.embedded import ZooKeeperServer
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import ask, create, error, offsets, produce, values
 from tests.server.wire import bystander
+from tests.zookeeper_proxy import ZooKeeperProxy
 
 MakeBroker = Callable[..., RunningBroker]
 REFUSED = 1
@@ -244,3 +246,43 @@ def test_an_unknown_setting_warns_and_is_ignored(make_broker: MakeBroker) -> Non
     assert "log.retention.minuts" in broker.log_text
     assert "log.retention.minutes" in broker.log_text, "it could have said which one is meant"
     assert offsets_of_new_topic(broker) == (0, 1)
+
+
+def test_a_broker_that_starts_calls_no_topic_unknown_that_is_there(
+    zookeeper: ZooKeeperServer, make_broker: MakeBroker
+) -> None:
+    """Whoever asks it in its first moments, before the controller has spoken, is answered when that has."""
+    (address,) = ConnectString.parse(zookeeper.address).servers
+    proxy = ZooKeeperProxy(address)
+    try:
+        broker = make_broker(chroot=f"{proxy.address}/{secrets.token_hex(6)}")
+        broker.start()
+        create(broker.bootstrap, "clicks")
+        broker.stop()
+        starting = threading.Thread(target=broker.start)
+        starting.start()
+        host, _, port = broker.bootstrap.rpartition(":")
+        wait_until_accepting(host, int(port))
+        with proxy.silent():
+            asked: dict[str, object] = {"topics": [{"name": "clicks"}], "allow_auto_topic_creation": False}
+            codes: list[int] = []
+            asking = threading.Thread(
+                target=lambda: codes.append(error(ask(broker.bootstrap, ApiKey.METADATA, 4, **asked).topics[0]))
+            )
+            asking.start()
+            asking.join(1.0)
+        asking.join(30)
+        starting.join(30)
+        assert codes == [0], "3 is UNKNOWN_TOPIC_OR_PARTITION"
+    finally:
+        proxy.close()
+
+
+def wait_until_accepting(host: str, port: int) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex((host, port)) == 0:
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.001)  # nobody tells when somebody listens

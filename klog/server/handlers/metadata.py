@@ -5,7 +5,8 @@ Behaviour
     leader, leader epoch (v7), replicas and in-sync replicas. No topics asked for: all (v0: an empty list; later: null).
     A missing topic is made if the broker allows it (auto.create.topics.enable), the request allows it (v4 on) and it
     is not a consumer that asks: stock consumers say so since v4; before that everybody is taken for a producer. The
-    answer waits a second at most until it is there, and is LEADER_NOT_AVAILABLE where that takes longer.
+    answer waits a second at most until it is there, and is LEADER_NOT_AVAILABLE where that takes longer. A broker that
+    starts waits until the controller has told it what there is: it would call every topic unknown.
 
 Version notes
     v10 and on carry topic ids. Stock clients would take them for Fetch and the like, where klog has none yet; an export
@@ -23,6 +24,8 @@ from klog.names import check_topic_name
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 
+IMAGE_PATIENCE_S = 5.0
+"""How long an answer waits for the controller's first word to a broker that starts."""
 CREATION_PATIENCE_S = 1.0
 """How long an answer waits for a topic that is being made: a client told LEADER_NOT_AVAILABLE waits longer itself."""
 
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.METADATA, 0, 12, advertised_max_version=9)
 def handle(broker: Broker, request: Request) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    if not broker.has_image.is_set():
+        return _answer_when_told(broker, request)
     asked = request.entity.topics
     names = None if asked is None or (request.head.version == 0 and not asked) else [one.name for one in asked]
     if names and None in names:
@@ -43,6 +48,16 @@ def handle(broker: Broker, request: Request) -> dict[str, Any] | Awaitable[dict[
         if being_made:
             return _answer_when_made(broker, names, being_made)
     return _answer(broker, names)
+
+
+async def _answer_when_told(broker: Broker, request: Request) -> dict[str, Any]:
+    """As `handle`, once the cluster is known; a topic asked for by name is LEADER_NOT_AVAILABLE until then."""
+    try:
+        await asyncio.wait_for(broker.has_image.wait(), IMAGE_PATIENCE_S)
+    except TimeoutError:
+        return _answer(broker, [one.name for one in request.entity.topics or ()])
+    answer = handle(broker, request)
+    return answer if isinstance(answer, dict) else await answer
 
 
 def _make(broker: Broker, name: str) -> asyncio.Task[None] | None:
@@ -82,7 +97,9 @@ def _named(broker: Broker, name: str) -> dict[str, Any]:
     error: KlogError = UnknownTopicOrPartition(f"there is no topic {name!r}")
     try:
         check_topic_name(name)
-        if broker.auto_creation.is_making(name):
+        if not broker.has_image.is_set():
+            error = LeaderNotAvailable("this broker starts, and has not been told yet which topics there are")
+        elif broker.auto_creation.is_making(name):
             error = LeaderNotAvailable(f"topic {name!r} is being made")
     except InvalidTopic as problem:
         error = problem
