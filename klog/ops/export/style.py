@@ -41,7 +41,8 @@ tbody tr:last-child td{border-bottom:0}
 footer{color:var(--quiet);font-size:13px;margin:18px 2px 0;overflow-wrap:anywhere}
 .narrow{display:none}.narrow svg{width:100%}
 @media (max-width:640px){main{padding:16px 10px}.wide{display:none}.narrow{display:block}.card{padding:14px 12px}
-.tiles{grid-template-columns:1fr 1fr;gap:8px}.tile{padding:10px 12px}.tile:last-child:nth-child(odd){grid-column:span 2}.tile p{font-size:19px}
+.tiles{grid-template-columns:1fr 1fr;gap:8px}.tile{padding:10px 12px}.tile:last-child:nth-child(odd){grid-column:span 2}
+.tile p{font-size:19px}
 .scroll{margin:6px -12px 0;padding:0 12px}}
 @media print{body{background:#fff}.card,.tile{break-inside:avoid}}
 """
