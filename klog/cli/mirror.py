@@ -42,6 +42,12 @@ async def mirror(
         str | None,
         typer.Option("--group", metavar="NAME", help="Whose commits say how far it is; mirror-ID of the target."),
     ] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--groups", metavar="NAME,...|RE", help="Groups of the sources that are to go on in the target; see below."
+        ),
+    ] = None,
     once: Annotated[bool, typer.Option("-e", "--once", help="Stop at the ends there are at the start.")] = False,
     no_settings: Annotated[
         bool,
@@ -61,6 +67,12 @@ async def mirror(
     Keys, headers, times and partitions are kept, and each message says in the header klog.source where it comes from.
     Started again, it goes on behind the last message in the target. On a terminal a live table, in a pipe JSON Lines. A
     target that is no klog gets messages at least once.
+
+    With --groups, what these groups have committed in the sources is committed for them in the target, every 5 s: the
+    offset there of the first message that was copied from theirs or from behind it, as far as the copy is. It goes back
+    only where the group was set back in the source. A group that has members in the target is left alone, and named.
+    Names have commas between; a text with a character of regular expressions other than the dot is one, for the whole
+    name. --offsets shows what each has committed on both sides.
     """
     from klog.ops.copying import mirror as mirroring
     from klog.ops.copying.side import Side
@@ -74,6 +86,7 @@ async def mirror(
         group=group,
         once=once,
         take_settings=not no_settings,
+        groups=groups or (),
     )
 
     async def side(address: str, role: str) -> Side:

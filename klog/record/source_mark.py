@@ -14,7 +14,7 @@ its new log allows: then it is cut.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klog.errors import CorruptBatch, MessageTooLarge
@@ -324,6 +324,23 @@ def parse(content: bytes) -> tuple[Source, int] | None:
         return Source(cluster_id, topic, int(partition)), int(offset)
     except (UnicodeDecodeError, ValueError):
         return None
+
+
+def copies_of(source: Source, run: memoryview, from_offset: int) -> Iterator[tuple[int, int]]:
+    """The messages of a run of whole batches, from an offset on, that were copied from a source: (the offset here, the
+    one there), in their order here. CorruptBatch for a wrong CRC.
+    """
+    prefix = f"{source}/".encode()
+    for position, header in walk(run):
+        if header.last_offset < from_offset or header.count < 1 or header.attributes & CONTROL:
+            continue
+        check_crc(run, position, header)
+        if prefix not in bytes(records_bytes(run, position, header)):
+            continue
+        for record in decode_batch(run, position):
+            found = source_of(record)
+            if found is not None and found[0] == source and record.offset >= from_offset:
+                yield record.offset, found[1]
 
 
 class SourceMarks:

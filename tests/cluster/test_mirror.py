@@ -16,15 +16,17 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as At
 
 from klog.client.blocking import BlockingChannel
 from klog.client.cluster import Cluster
 from klog.client.raw_fetch import LATEST, RawCluster
 from klog.coordination import committed
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import GroupIsHeld, InconsistentTopicId, InvalidPartitions, KlogError, UsageError
+from klog.errors import GroupIsHeld, InconsistentTopicId, InvalidPartitions, KlogError, NonEmptyGroup, UsageError
 from klog.names import TopicPartition
 from klog.ops.copying import mirror as mirroring
+from klog.ops.copying.group_sides import Commit, GroupsByBrokers, open_groups
 from klog.ops.copying.mirror import Mirror, MirroredOffset, MirrorOptions, MirrorRow, mirrored_offsets
 from klog.ops.copying.mirror_commits import ByCoordinator, Commits, InZooKeeper, Position, open_commits
 from klog.ops.copying.side import Side
@@ -79,7 +81,12 @@ def flags(source: str, target: str, topic: str, *more: str) -> tuple[str, ...]:
 
 
 def mirrored(
-    source: str | list[str], target: str, work: Callable[[Mirror], Awaitable[Any]] | None = None, **options: Any
+    source: str | list[str],
+    target: str,
+    work: Callable[[Mirror], Awaitable[Any]] | None = None,
+    *,
+    note: Callable[[str], None] = lambda text: None,
+    **options: Any,
 ) -> list[MirrorRow]:
     """A mirror in this process: with `once`, or until ``work`` is done."""
 
@@ -88,7 +95,7 @@ def mirrored(
         whence = [await Side(one, "source").open() for one in ([source] if isinstance(source, str) else source)]
         shown: list[list[MirrorRow]] = [[]]
         try:
-            mirror = Mirror(whence, into, MirrorOptions(**options))
+            mirror = Mirror(whence, into, MirrorOptions(**options), note=note)
             running = asyncio.create_task(mirror.run(shown.append, every_s=0.1))
             if work is not None:
                 try:
@@ -488,3 +495,155 @@ def test_a_source_topic_that_was_made_again(pair: tuple[RunningBroker, RunningBr
     produce(source.bootstrap, topic, numbered(50, first=50))
     with pytest.raises(InconsistentTopicId, match="made again"):
         mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
+
+
+# --- groups of the source ---
+
+
+@contextmanager
+def member(bootstrap: str, group: str, topic: str) -> Iterator[Consumer]:
+    """A stock consumer that commits when it is told to."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def next_values(consumer: Consumer, count: int) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count}"
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            found.append(message.value())
+    return found
+
+
+def set_group(bootstrap: str, group: str, topic: str, offset: int) -> None:
+    """What whoever is no member commits."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    try:
+        consumer.commit(offsets=[At(topic, 0, offset)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def committed_in(bootstrap: str, group: str, topic: str) -> int:
+    """-1 for nothing."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    try:
+        (one,) = consumer.committed([At(topic, 0)], timeout=10)
+        return max(-1, int(one.offset))
+    finally:
+        consumer.close()
+
+
+def place_of(bootstrap: str, topic: str, value: bytes) -> int:
+    return next(row.offset for row in everything(bootstrap, topic)[0] if row.value == value)
+
+
+def check_fenced(bootstrap: str, group: str, topic: str) -> None:
+    """Of a group that lives nothing can be written, neither in ZooKeeper nor by the brokers."""
+
+    async def run() -> None:
+        side = await Side(bootstrap, "target").open()
+        try:
+            in_zookeeper = await open_groups(side)
+            for way in (in_zookeeper, GroupsByBrokers(side)):
+                with pytest.raises(NonEmptyGroup):
+                    await way.write(group, {TopicPartition(topic, 0): Commit(0)})
+            await in_zookeeper.close()
+        finally:
+            await side.close()
+
+    asyncio.run(run())
+
+
+def test_groups_go_on_in_the_target(
+    pair: tuple[RunningBroker, RunningBroker], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With exactly the next message, others' messages between; set back with the source; nobody who lives is moved."""
+    source, target = pair
+    monkeypatch.setattr(mirroring, "COMMIT_EVERY_S", 0.1)
+    for one in pair:
+        create(one.bootstrap, topic)
+    produce(target.bootstrap, topic, [[Record(0, FIRST_MS, None, b"x" * 700)]])
+    produce(source.bootstrap, topic, numbered(50))
+    with member(source.bootstrap, topic, topic) as consumer:
+        assert next_values(consumer, 20) == [b"%06d" % i for i in range(20)]
+        consumer.commit(asynchronous=False)
+        assert committed_in(source.bootstrap, topic, topic) > 0
+        consumer.commit(offsets=[At(topic, 0, place_of(source.bootstrap, topic, b"000020"))], asynchronous=False)
+    wanted: dict[str, Any] = {"topics": [topic], "groups": [f"{topic},nobody", "mirror-.*"]}
+    (row,) = mirrored(source.bootstrap, target.bootstrap, once=True, **wanted)
+    assert (row.messages, row.groups) == (50, 1)
+    shown = [(row.group, row.target_offset) for row in _offsets(source.bootstrap, target.bootstrap, **wanted)]
+    assert shown == [(topic, place_of(target.bootstrap, topic, b"000020"))]
+    produce(target.bootstrap, topic, [[Record(0, FIRST_MS, None, b"another's")]])
+    produce(source.bootstrap, topic, numbered(10, first=50))
+    said: list[str] = []
+
+    def work() -> None:
+        _eventually(lambda: place_of_is_there(b"000059"))
+        with member(target.bootstrap, topic, topic) as consumer:
+            assert next_values(consumer, 1) == [b"000020"]
+            there = committed_in(target.bootstrap, topic, topic)
+            set_group(source.bootstrap, topic, topic, place_of(source.bootstrap, topic, b"000050"))
+            _eventually(lambda: is_said("live member"))
+            check_fenced(target.bootstrap, topic, topic)
+            assert committed_in(target.bootstrap, topic, topic) == there
+        _eventually(lambda: stands_at(b"000050"))  # behind another's message
+        set_group(source.bootstrap, topic, topic, place_of(source.bootstrap, topic, b"000007"))
+        _eventually(lambda: stands_at(b"000007"))
+        _eventually(lambda: is_said("was set back"))
+        with member(target.bootstrap, topic, topic) as consumer:
+            assert next_values(consumer, 2) == [b"000007", b"000008"]
+            consumer.commit(asynchronous=False)
+            gone_on = committed_in(target.bootstrap, topic, topic)
+        # It has gone on in the target by itself: what has not moved in the source takes nothing back.
+        set_group(source.bootstrap, "nobody", topic, place_of(source.bootstrap, topic, b"000001"))
+        _eventually(lambda: stands_at(b"000001", "nobody"))
+        assert committed_in(target.bootstrap, topic, topic) == gone_on
+
+    def place_of_is_there(value: bytes) -> None:
+        assert value in values(everything(target.bootstrap, topic)[0])
+
+    def is_said(words: str) -> None:
+        assert [one for one in said if words in one and topic in one], said
+
+    def stands_at(value: bytes, group: str = topic) -> None:
+        assert committed_in(target.bootstrap, group, topic) == place_of(target.bootstrap, topic, value), said
+
+    async def in_a_thread(_: Mirror) -> None:
+        await asyncio.to_thread(work)
+
+    mirrored(source.bootstrap, target.bootstrap, in_a_thread, note=said.append, **wanted)
+    assert sum("live member" in one for one in said) == 1, said
+
+
+def test_a_group_of_many_sources(pair: tuple[RunningBroker, RunningBroker], broker: RunningBroker, topic: str) -> None:
+    """A partition has one offset for all of them: the earliest, so that nothing is passed over."""
+    target = pair[1]
+    sources = [pair[0].bootstrap, broker.bootstrap]
+    for number, bootstrap in enumerate(sources):
+        create(bootstrap, topic)
+        produce(bootstrap, topic, numbered(20, first=100 * number))
+    wanted: dict[str, Any] = {"topics": [topic], "groups": [topic], "once": True}
+    for begin in ([b"000015", b"000105"], [b"000018", b"000119"], [b"000018", b"000100"]):
+        for bootstrap, value in zip(sources, begin, strict=True):
+            set_group(bootstrap, topic, topic, place_of(bootstrap, topic, value))
+        rows = mirrored(sources, target.bootstrap, **wanted)
+        assert [row.groups for row in rows] == [1, 1]
+        places = [place_of(target.bootstrap, topic, value) for value in begin]
+        assert committed_in(target.bootstrap, topic, topic) == min(places)

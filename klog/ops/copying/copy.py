@@ -132,6 +132,8 @@ class PartitionCopy:
                 self._budget.give_back(marked.messages)
                 return settled
             if not marked.messages:
+                # Nothing is under way, and there is nothing to copy up to there (a transaction's end, a hole).
+                self.position = max(self.position, expected, marked.next_offset)
                 return max(expected, marked.next_offset)
             self._sent = marked
             self._under_way = asyncio.create_task(self._target.append(self.into, marked, self.source))

@@ -22,6 +22,8 @@ from klog.client.metadata import TopicNode
 from klog.errors import KlogError, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
 from klog.ops.copying.copy import Copier, PartitionCopy, Target
+from klog.ops.copying.group_carrier import GroupCarrier, GroupNames, is_a_mirrors
+from klog.ops.copying.group_sides import open_groups
 from klog.ops.copying.mirror_commits import Commits, Position, open_commits
 from klog.ops.copying.side import Side, check_cancelled
 from klog.ops.copying.source import Feed, SourceReader
@@ -47,6 +49,7 @@ class MirrorOptions:
     """``topics`` and ``exclude``: regular expressions, each for a whole name. ``from_end``: what is neither in the
     target nor committed begins at its end. ``group`` None: one named after the target. ``once``: up to the ends there
     are at the start. ``take_settings``: a topic that is made in the target gets the source's own (`topics.TAKEN_OVER`).
+    ``groups``: whose offsets are carried over (`group_carrier.GroupNames`).
     """
 
     topics: Sequence[str]
@@ -55,6 +58,7 @@ class MirrorOptions:
     group: str | None = None
     once: bool = False
     take_settings: bool = True
+    groups: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ class MirrorRow:
     """One partition: ``messages`` copied by this run, ``rate`` of them a second lately, ``lag`` messages to go.
 
     ``lag`` is None while the source is counting. ``offset``: where it goes on; ``target_offset``: what is below that
-    stands below this in the target.
+    stands below this in the target. ``groups``: of how many the committed offset is carried over.
     """
 
     source: str
@@ -73,17 +77,22 @@ class MirrorRow:
     lag: int | None
     offset: int = field(metadata={"wide": True})
     target_offset: int = field(metadata={"wide": True})
+    groups: int = field(default=0, metadata={"wide": True})
 
 
 @dataclass(frozen=True, slots=True)
 class MirroredOffset:
-    """A committed position: everything of the source below ``offset`` is in the target below ``target_offset``."""
+    """A committed position: everything of the source below ``offset`` is in the target below ``target_offset``.
+
+    Of another ``group`` than the mirror's own: what it has committed in the source, and what in the target.
+    """
 
     source: str
     topic: str
     partition: int
     offset: int
     target_offset: int | None
+    group: str | None = None
 
 
 def group_name(options: MirrorOptions, target: Side) -> str:
@@ -108,6 +117,8 @@ class Mirror:
         self._options = options
         self._note = note
         self.wanted = _Names(options)
+        self._wanted_groups = GroupNames(options.groups)
+        self.carrier: GroupCarrier | None = None
         self._target: Target | None = None
         self._legs: list[_Leg] = []
         self._copier = Copier(failed=self._failed)
@@ -131,9 +142,16 @@ class Mirror:
             group = group_name(self._options, self._target_side)
             for side in self._sides:
                 self._legs.append(await _Leg(self, side, group, target).open())
+            if self._wanted_groups:
+                self.carrier = GroupCarrier(self._wanted_groups, target, self._note)
+                await self.carrier.open(self._target_side)
             for leg in self._legs:
                 await leg.look(first=True)
+                if self.carrier is not None:
+                    await leg.carry_groups(self.carrier)
             tasks = [asyncio.create_task(self._guard(work())) for leg in self._legs for work in leg.works]
+            if self.carrier is not None:
+                tasks.append(asyncio.create_task(self._guard(self._carry_on(self.carrier))))
             rates = _Rates()
             loop = asyncio.get_running_loop()
             shown_at = loop.time()
@@ -152,6 +170,8 @@ class Mirror:
                     show(self.rows(rates))
             if self._failure is not None:
                 raise self._failure
+            if self.carrier is not None:
+                await self.carrier.round(last=True)
             return self.rows(None)
         finally:
             for task in tasks:
@@ -159,9 +179,19 @@ class Mirror:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._copier.stop()
             await asyncio.gather(*(leg.close() for leg in self._legs), return_exceptions=True)
+            if self.carrier is not None:
+                await self.carrier.close()
             if self._target is not None:
                 await self._target.close()
             show(self.rows(None))
+
+    @staticmethod
+    async def _carry_on(carrier: GroupCarrier) -> None:
+        """With every round of commits."""
+        while True:
+            check_cancelled()
+            await asyncio.sleep(COMMIT_EVERY_S)
+            await carrier.round()
 
     def rows(self, rates: _Rates | None) -> list[MirrorRow]:
         """As it is now; ``rates`` None: of the whole run there is none."""
@@ -222,6 +252,10 @@ class _Leg:
         self._asking = await self._side.another()
         self._commits: Commits = await open_commits(self._asking, self._group)
         return self
+
+    async def carry_groups(self, carrier: GroupCarrier) -> None:
+        """Have the offsets of this source's groups carried over."""
+        await carrier.add(self._side, self._copies)
 
     async def close(self) -> None:
         try:
@@ -379,6 +413,7 @@ class _Leg:
 
     def rows(self, rates: _Rates | None) -> list[MirrorRow]:
         rows = []
+        carrier = self._mirror.carrier
         for one, copy in sorted(self._copies.items()):
             caught_up = 0 <= copy.high_watermark <= copy.position or copy.is_done
             rows.append(
@@ -391,6 +426,7 @@ class _Leg:
                     0 if caught_up else self._lags.get(one),
                     copy.position,
                     copy.target_end,
+                    0 if carrier is None else carrier.count(copy.source),
                 )
             )
         return rows
@@ -442,8 +478,8 @@ async def _bounds(cluster: Cluster, topic: str, partitions: list[TopicPartition]
 
 
 async def mirrored_offsets(sources: Sequence[Side], target: Side, options: MirrorOptions) -> list[MirroredOffset]:
-    """What the mirror of these has committed, partition by partition."""
-    wanted = _Names(options)
+    """What the mirror of these has committed, partition by partition; or, of groups that are wanted, what they have."""
+    wanted, groups = _Names(options), GroupNames(options.groups)
     rows = []
     for side in sources:
         metadata = await side.look()
@@ -453,6 +489,9 @@ async def mirrored_offsets(sources: Sequence[Side], target: Side, options: Mirro
             if wanted(topic.name)
             for number in topic.partitions
         ]
+        if groups:
+            rows += await _offsets_of_groups(side, target, groups, partitions)
+            continue
         commits = await open_commits(side, group_name(options, target))
         try:
             found = await commits.read(partitions)
@@ -461,4 +500,27 @@ async def mirrored_offsets(sources: Sequence[Side], target: Side, options: Mirro
         for one, position in sorted(found.items()):
             mapped = position.end if position.target == target.cluster_id else None
             rows.append(MirroredOffset(side.bootstrap, one.topic, one.partition, position.offset, mapped))
+    return rows
+
+
+async def _offsets_of_groups(
+    side: Side, target: Side, wanted: GroupNames, partitions: list[TopicPartition]
+) -> list[MirroredOffset]:
+    here = await open_groups(side)
+    try:
+        names = await wanted.of(here)
+        there = await open_groups(target)
+        try:
+            before, after = await here.read(names, partitions), await there.read(names, partitions)
+        finally:
+            await there.close()
+    finally:
+        await here.close()
+    rows = []
+    for group, commits in sorted(before.items()):
+        for one, commit in sorted(commits.items()):
+            if not is_a_mirrors(commit):
+                known = after.get(group, {}).get(one)
+                mapped = None if known is None else known.offset
+                rows.append(MirroredOffset(side.bootstrap, one.topic, one.partition, commit.offset, mapped, group))
     return rows

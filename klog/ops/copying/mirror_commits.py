@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from klog.client.blocking import error_of
@@ -61,6 +61,16 @@ class Position(NamedTuple):
             return cls(offset)
 
 
+class Committable(Protocol):
+    """An offset, and what is said of it."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def metadata(self) -> str: ...
+
+
 class Commits(Protocol):
     """Reads and writes the commits of one group."""
 
@@ -73,18 +83,24 @@ class Commits(Protocol):
 
 async def open_commits(side: Side, group: str) -> Commits:
     """By ZooKeeper where it can be reached from here, else by the brokers."""
-    address = await _zookeeper_of(side)
-    if address is not None:
-        from klog.coordination.zookeeper import ZooKeeper
+    session = await open_zookeeper(side)
+    return ByCoordinator(side, group) if session is None else InZooKeeper(session, group)
 
-        session = ZooKeeper(address, operation_timeout_s=side.timeout_s)
-        try:
-            await asyncio.to_thread(session.start, CONNECT_TIMEOUT_S, patient=False)
-        except KlogError:
-            await asyncio.to_thread(session.stop)
-        else:
-            return InZooKeeper(session, group)
-    return ByCoordinator(side, group)
+
+async def open_zookeeper(side: Side) -> ZooKeeper | None:
+    """A session with a cluster's ZooKeeper; None where it has none, or none that can be reached from here."""
+    address = await _zookeeper_of(side)
+    if address is None:
+        return None
+    from klog.coordination.zookeeper import ZooKeeper
+
+    session = ZooKeeper(address, operation_timeout_s=side.timeout_s)
+    try:
+        await asyncio.to_thread(session.start, CONNECT_TIMEOUT_S, patient=False)
+    except KlogError:
+        await asyncio.to_thread(session.stop)
+        return None
+    return session
 
 
 async def _zookeeper_of(side: Side) -> str | None:
@@ -168,6 +184,11 @@ class ByCoordinator:
         """Nothing is open."""
 
     async def read(self, wanted: list[TopicPartition]) -> dict[TopicPartition, Position]:
+        return {one: Position.read(*known) for one, known in (await self.read_plain(wanted)).items()}
+
+    async def read_plain(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
+        """The offset and the metadata, whoever committed them."""
+
         async def ask(cluster: Cluster) -> Any:
             answer = await cluster.to_broker(
                 await self._coordinator(cluster),
@@ -187,10 +208,10 @@ class ByCoordinator:
             for one in topic.partitions:
                 if int(one.error_code) == 0 and one.committed_offset >= 0:
                     name = TopicPartition(str(topic.name), int(one.partition_index))
-                    found[name] = Position.read(int(one.committed_offset), str(one.metadata or ""))
+                    found[name] = int(one.committed_offset), str(one.metadata or "")
         return found
 
-    async def write(self, positions: Mapping[TopicPartition, Position]) -> None:
+    async def write(self, positions: Mapping[TopicPartition, Committable]) -> None:
         cluster = self._side.cluster
         topics = [
             {
