@@ -10,7 +10,7 @@ from typing import Any
 
 from klog.errors import NoSuchThing
 from klog.ops.export.root import ExportRoot
-from klog.ops.export.store import Store
+from klog.ops.export.stores.store import Store
 from klog.spark import hadoop
 from klog.spark.frames import AVRO
 

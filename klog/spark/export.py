@@ -15,7 +15,7 @@ from klog.errors import KlogError, StorageError, UsageError
 from klog.ops.export import run as export_run
 from klog.ops.export.root import STAGING_TTL_S
 from klog.ops.export.rows import ExportedRange
-from klog.ops.export.store import open_store
+from klog.ops.export.stores.opening import open_store
 from klog.ops.export.writing import WriteJob, Writer, Written
 from klog.spark import hadoop
 from klog.spark.session import Where

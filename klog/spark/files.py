@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 from klog.names import TopicPartition
-from klog.ops.export.store import Store
+from klog.ops.export.stores.store import Store
 from klog.ops.export.writing import UNDECODABLE, Shape, WriteJob, Written
 from klog.spark.options import SourceOptions
 from klog.spark.source import KlogReader, TaskPartition

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from klog.errors import JavaMissing, Refused, StorageError, UsageError
-from klog.ops.export.store import Store, StoredFile, add_opener, scheme_of
+from klog.ops.export.stores.opening import add_opener
+from klog.ops.export.stores.store import Store, StoredFile, scheme_of
 
 ATOMIC = ("abfs", "abfss", "hdfs", "swebhdfs", "viewfs", "webhdfs")
 """Whose rename is one step. Of viewfs, where what is mounted has such a rename."""
@@ -59,7 +60,7 @@ def open_hadoop(url: str, unsafe_single_writer: bool = False) -> Store:
 
 
 def announce() -> None:
-    """From now on `klog.ops.export.store.open_store` knows these schemes."""
+    """From now on `klog.ops.export.stores.store.open_store` knows these schemes."""
     add_opener((*ATOMIC, *OTHERS), open_hadoop)
 
 

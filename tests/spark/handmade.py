@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from klog.names import TopicPartition
 from klog.ops.export.manifest import ExportedPartition, ExportIdentity, Gap, Manifest
 from klog.ops.export.root import ExportRoot
-from klog.ops.export.store import LocalStore
+from klog.ops.export.stores.local import LocalStore
 from klog.ops.export.survey import survey
 
 _SCHEMA = pa.schema(

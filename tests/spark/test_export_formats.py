@@ -26,7 +26,7 @@ from klog.ops.export.manifest import ExportIdentity, Manifest
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.rows import spark_options
 from klog.ops.export.run import run
-from klog.ops.export.store import LocalStore
+from klog.ops.export.stores.local import LocalStore
 from klog.ops.export.survey import survey
 from klog.ops.export.verify import verify
 from klog.ops.export.writing import UNDECODABLE, Shape

@@ -10,7 +10,7 @@ import pytest
 from klog.client.raw_fetch import Range
 from klog.ops.export import progress
 from klog.ops.export.progress import WatchedWriter, line
-from klog.ops.export.store import LocalStore
+from klog.ops.export.stores.local import LocalStore
 from klog.ops.export.writing import WriteJob, Written
 
 

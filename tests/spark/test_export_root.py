@@ -15,7 +15,7 @@ from klog.names import TopicPartition
 from klog.ops.export import store
 from klog.ops.export.manifest import ExportedFile, ExportedPartition, ExportIdentity, Gap, Manifest
 from klog.ops.export.root import ExportRoot, Staged
-from klog.ops.export.store import LocalStore
+from klog.ops.export.stores.local import LocalStore
 from klog.storage.filesystem import OsFileSystem, OsLogFile
 
 PARTITION = TopicPartition("t", 0)

@@ -15,7 +15,7 @@ import pytest
 from klog.client.raw_fetch import Range
 from klog.errors import OffsetOutOfRange
 from klog.names import TopicPartition
-from klog.ops.export.store import LocalStore
+from klog.ops.export.stores.local import LocalStore
 from klog.ops.export.survey import survey
 from klog.ops.export.verify import verify
 from klog.ops.export.writing import WriteJob

@@ -27,7 +27,9 @@ from klog.errors import Refused, StorageError, UsageError
 from klog.names import TopicPartition
 from klog.ops.export.manifest import ExportedFile, ExportedPartition, ExportIdentity, Manifest
 from klog.ops.export.root import ExportRoot
-from klog.ops.export.store import LocalStore, Store, open_store
+from klog.ops.export.stores.local import LocalStore
+from klog.ops.export.stores.opening import open_store
+from klog.ops.export.stores.store import Store
 from klog.spark import hadoop
 from tests.spark.killed_export import JVM_QUICK_START
 

@@ -12,7 +12,8 @@ from klog.errors import NoSuchThing, Refused, StorageError
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.run import run
 from klog.ops.export.status import status
-from klog.ops.export.store import LocalStore, open_store
+from klog.ops.export.stores.local import LocalStore
+from klog.ops.export.stores.opening import open_store
 from klog.ops.export.verify import verify
 from klog.spark import hadoop, read_export
 from klog.spark.export import run_export

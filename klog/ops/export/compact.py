@@ -26,7 +26,8 @@ from klog.ops.export.files import format_named
 from klog.ops.export.history import HISTORY, pack, texts_of, together
 from klog.ops.export.manifest import ExportedFile, Manifest, Merged
 from klog.ops.export.root import MANIFEST, MERGES, ExportRoot, merge_path, written_folder
-from klog.ops.export.store import LocalStore, Store
+from klog.ops.export.stores.local import LocalStore
+from klog.ops.export.stores.store import Store
 from klog.ops.export.survey import Survey, survey
 from klog.ops.export.swap import swap_data
 

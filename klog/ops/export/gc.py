@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from klog.ops.export.compact import REPLACED
 from klog.ops.export.manifest import Manifest
 from klog.ops.export.root import STAGING_TTL_S, ExportRoot, written_folder
-from klog.ops.export.store import Store
+from klog.ops.export.stores.store import Store
 
 STEPS = ("found", "removing", "removed", "done")
 """What `collect` goes through; ``removing`` and ``removed`` for each thing. Killed at any, an export is what it was."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from klog.ops.export.history import originals
 from klog.ops.export.manifest import Manifest
 from klog.ops.export.root import ExportRoot
-from klog.ops.export.store import Store
+from klog.ops.export.stores.store import Store
 
 
 @dataclass(frozen=True)

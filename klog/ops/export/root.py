@@ -31,7 +31,8 @@ from typing import NamedTuple, TypeVar
 
 from klog.errors import NoSuchThing, Refused, StorageError
 from klog.ops.export.manifest import COMMIT_BY_MANIFEST, COMMIT_BY_RENAME, ExportIdentity, Manifest, sha256
-from klog.ops.export.store import Store, open_store, scheme_of
+from klog.ops.export.stores.opening import open_store
+from klog.ops.export.stores.store import Store, scheme_of
 from klog.ops.export.swap import sharing
 
 STAGING_TTL_S = 24 * 3600

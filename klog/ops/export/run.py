@@ -19,7 +19,7 @@ from klog.ops.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIden
 from klog.ops.export.positions import Limits, resolve
 from klog.ops.export.root import STAGING_TTL_S, ExportRoot
 from klog.ops.export.rows import ExportedRange
-from klog.ops.export.store import Store
+from klog.ops.export.stores.store import Store
 from klog.ops.export.survey import Survey, survey
 from klog.ops.export.topics import check_same, describe, exported_to, partitions_of
 from klog.ops.export.writing import Shape, WriteJob, Writer, Written, checksum_text

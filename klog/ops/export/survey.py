@@ -16,7 +16,7 @@ from klog.errors import CorruptLog
 from klog.names import TopicPartition
 from klog.ops.export.files import FileFormat, format_of
 from klog.ops.export.manifest import WINDOW_MS, ExportedFile
-from klog.ops.export.store import Store
+from klog.ops.export.stores.store import Store
 from klog.ops.export.writing import UNDECODABLE
 
 _COUNTED = ("topic", "partition", "offset", "timestamp")

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from klog.errors import Refused, StorageError
-from klog.ops.export.store import LocalStore, Store
+from klog.ops.export.stores.local import LocalStore
+from klog.ops.export.stores.store import Store
 from klog.storage.filesystem import OsFileSystem, translated
 
 _LOCK: Final = "_klog/.lock"

@@ -14,7 +14,7 @@ from klog.ops.export import history
 from klog.ops.export.manifest import Manifest
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.rows import ExportCheck
-from klog.ops.export.store import Store
+from klog.ops.export.stores.store import Store
 from klog.ops.export.survey import Survey, survey
 from klog.ops.export.topics import check_same, describe
 from klog.ops.export.writing import checksum_text

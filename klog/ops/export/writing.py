@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from klog.client.raw_fetch import Range
 from klog.errors import UsageError
 from klog.names import TopicPartition
-from klog.ops.export.store import Store
+from klog.ops.export.stores.store import Store
 
 PARTITIONINGS = ("day", "hour")
 """Folders that readers know as columns, inside each batch: ``dt=2026-02-01``, and ``hour=09`` below; by UTC."""

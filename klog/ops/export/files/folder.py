@@ -16,7 +16,7 @@ import pyarrow as pa
 from klog.errors import StorageError
 from klog.ops.export.files import FileFormat, format_named
 from klog.ops.export.files.format import GROUP_BYTES, FileWriter
-from klog.ops.export.store import Store
+from klog.ops.export.stores.store import Store
 from klog.ops.export.writing import Shape
 
 OPEN_FILES_MAX: Final = 16

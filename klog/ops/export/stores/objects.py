@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from klog.errors import Refused, StorageError, UsageError
-from klog.ops.export.store import StoredFile, scheme_of
+from klog.ops.export.stores.store import StoredFile, scheme_of
 
 SCHEMES = ("az", "gs", "s3", "s3a")
 

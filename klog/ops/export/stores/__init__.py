@@ -1,0 +1,1 @@
+"""Where an export can lie."""
