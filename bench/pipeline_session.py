@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from bench.children import tell, told
 from bench.export_rate import write_step_s
 from klog.spark.export import Decode, run_export
-from klog.spark.session import start_session
+from klog.spark.running.session import start_session
 
 PEER = "spark-kafka"
 FORMATS = {"klog": "klog", PEER: "kafka"}

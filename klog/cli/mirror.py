@@ -45,7 +45,7 @@ async def mirror(
     groups: Annotated[
         list[str] | None,
         typer.Option(
-            "--groups", metavar="NAME,...|RE", help="Groups of the sources that are to go on in the target; see below."
+            "--groups", metavar="NAME,...|RE", help="Groups of the sources whose committed offsets are carried over."
         ),
     ] = None,
     once: Annotated[bool, typer.Option("-e", "--once", help="Stop at the ends there are at the start.")] = False,

@@ -11,8 +11,8 @@ from typing import Any
 from klog.errors import NoSuchThing
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.stores.store import Store
-from klog.spark import hadoop
 from klog.spark.frames import AVRO
+from klog.spark.running import hadoop
 
 hadoop.announce()
 

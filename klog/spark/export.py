@@ -17,8 +17,8 @@ from klog.ops.export.root import STAGING_TTL_S
 from klog.ops.export.rows import ExportedRange
 from klog.ops.export.stores.opening import open_store
 from klog.ops.export.writing import WriteJob, Writer, Written
-from klog.spark import hadoop
-from klog.spark.session import Where
+from klog.spark.running import hadoop
+from klog.spark.running.session import Where
 
 _PYTHON_ERROR = re.compile(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception): .*)$", re.MULTILINE)
 _KLOG_ERROR = re.compile(r"klog\.errors\.(\w+): (.*)")
@@ -27,14 +27,14 @@ hadoop.announce()
 
 
 class Decode(NamedTuple):
-    """What is asked to be decoded; see `klog.spark.decoding.plan_decoding`."""
+    """What is asked to be decoded; see `klog.spark.avro.decoding.plan_decoding`."""
 
     asked: str
     reader: str | None = None
     keep: bool = False
 
     def plan(self, cluster: RawCluster, topics: Sequence[str], known: dict[str, Any] | None) -> dict[str, Any]:
-        from klog.spark.decoding import plan_decoding
+        from klog.spark.avro.decoding import plan_decoding
 
         return plan_decoding(cluster, topics, self.asked, reader=self.reader, keep=self.keep, known=known)
 
@@ -96,7 +96,7 @@ def run_export(
 
 def _watched(writer: Writer, show: Callable[[str], None]) -> Writer:
     from klog.ops.export.progress import WatchedWriter
-    from klog.spark.tracking import fraction_done
+    from klog.spark.running.tracking import fraction_done
 
     return WatchedWriter(writer, lambda: fraction_done(getattr(writer, "_session", None)), show)
 

@@ -75,8 +75,8 @@ class FileTasks(KlogReader):
     def _decoder(self, decode: dict[str, Any] | None) -> Any:
         if decode is None:
             return None
-        from klog.spark.decoding import schemas_at
-        from klog.spark.typed import Decoder, Decoding
+        from klog.spark.avro.decoding import schemas_at
+        from klog.spark.avro.typed import Decoder, Decoding
 
         return Decoder(Decoding.from_json(decode), schemas_at(self.options.bootstrap))
 

@@ -33,7 +33,7 @@ from klog.ops.export.root import ExportRoot
 from klog.ops.export.run import STEPS
 from klog.ops.export.verify import verify
 from klog.spark.export import run_export
-from klog.spark.session import start_session
+from klog.spark.running.session import start_session
 from tests.broker_fixture import RunningBroker
 from tests.faults import pipeline_report
 from tests.faults.cluster import can_mount

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from klog.errors import UsageError
 from klog.names import TopicPartition
 from klog.ops.copying.fetch import Fetched
-from klog.ops.copying.group_carrier import GroupNames, decide, metadata_of, read_metadata
+from klog.ops.copying.group_carrier import GroupNames, Reach, decide, metadata_of, read_metadata
 from klog.ops.copying.group_sides import Commit, GroupsByBrokers, GroupSide, GroupsInZooKeeper, open_groups
 from klog.ops.copying.mark_search import find_first
 from klog.ops.copying.mirror_commits import Position
@@ -111,6 +111,32 @@ def test_a_search_is_short() -> None:
     here = asyncio.run(find_first(log.read, ONE, 300, 0, log.end))
     assert (here, ONE, 300) in log.copies
     assert log.reads < 40
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), max_size=30))
+def test_what_a_copy_has_reached(looks: list[tuple[int, int]]) -> None:
+    """Never more than is copied or was committed; what a look has found committed is there once the copy is."""
+    reach, position, seen, floor = Reach(), 0, set[int](), -1
+    for offset, copied in looks:
+        position += copied
+        found = reach.look(offset, position)
+        reachable = [one for one in (floor, offset) if 0 <= one <= position]
+        seen.add(offset)
+        if offset <= position:
+            assert found == offset
+        if found is not None:
+            assert found in seen
+            assert found <= min(position, offset)
+        if reachable and floor >= 0:
+            assert found is not None
+            assert found >= min(*reachable, offset)
+        floor = offset
+
+
+def test_who_is_always_behind_the_group() -> None:
+    """A copy that is one look late goes along one look late."""
+    reach = Reach()
+    assert [reach.look(offset, offset - 10) for offset in range(20, 70, 10)] == [None, 20, 30, 40, 50]
 
 
 A, B = ONE, OTHER

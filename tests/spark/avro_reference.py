@@ -23,7 +23,7 @@ from fastavro import _read_py as _fastavro
 from fastavro import parse_schema
 from fastavro.io.binary_decoder import BinaryDecoder
 
-from klog.spark.avro_types import AvroType, members_of
+from klog.spark.avro.types import AvroType, members_of
 
 WEIGHTLESS_MAX = 1000
 _read_py: Any = _fastavro

@@ -138,7 +138,7 @@ def new_topic(broker: RunningBroker) -> Callable[..., TopicOnBroker]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The session, with Spark's retries of tasks, as `klog export run` has it."""
-    from klog.spark.session import start_session
+    from klog.spark.running.session import start_session
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", JVM_QUICK_START)

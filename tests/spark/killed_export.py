@@ -61,7 +61,7 @@ def main(bootstrap: str, topic: str, root: str, point: str, writer: str) -> None
 
     if writer == "spark":
         from klog.spark.export import DirectWriter as SparksDirectWriter
-        from klog.spark.session import Where
+        from klog.spark.running.session import Where
 
         run(bootstrap, [topic], root, SparksDirectWriter(Where("local[2,4]")), on_step=reached)
     else:

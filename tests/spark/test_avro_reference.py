@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
-from klog.spark.avro_plan import check_defaults, plan
-from klog.spark.avro_types import arrow_type, parse
-from klog.spark.typed import Decoder, Decoding
+from klog.spark.avro.plan import check_defaults, plan
+from klog.spark.avro.typed import Decoder, Decoding
+from klog.spark.avro.types import arrow_type, parse
 from tests.spark import avro_reference as reference
 
 

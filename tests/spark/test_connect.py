@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from klog.errors import CannotConnect, SurroundingsError, UsageError
-from klog.spark.connect import connect_session
-from klog.spark.session import Where, check_master
-from klog.spark.workers import explained
+from klog.spark.running.connect import connect_session
+from klog.spark.running.session import Where, check_master
+from klog.spark.running.workers import explained
 
 
 @pytest.mark.parametrize("remote", ["host:15002", "sc://", "spark://host:1", "sc://host:port"])

@@ -22,7 +22,7 @@ from klog.ops.export.compact import compact
 from klog.ops.export.files import FORMATS, format_named
 from klog.ops.export.root import ExportRoot
 from klog.record.avro_framing import frame
-from klog.spark.decoding import plan_decoding
+from klog.spark.avro.decoding import plan_decoding
 from klog.spark.export import Decode, run_export
 from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import DirectWriter, Message, TopicOnBroker
@@ -197,8 +197,8 @@ def test_typed_files_have_the_columns_that_were_planned(
     register(registry, topic.name, SECOND)
     with RawCluster(topic.bootstrap) as cluster:
         decode = plan_decoding(cluster, [topic.name], "avro")
+    from klog.spark.avro.typed import Decoding
     from klog.spark.columns import SCHEMA
-    from klog.spark.typed import Decoding
 
     typed = Decoding.from_json(decode).typed_schema(SCHEMA)
     assert typed.names == [name for name in SCHEMA.names if name != "value"] + ["schema_id", "record"]

@@ -16,8 +16,8 @@ from klog.coordination.schemas import AVRO, SchemaRegistry
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NoSuchThing, Refused, UsageError
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound, SubjectNotFound
-from klog.spark import decoding
-from klog.spark.decoding import plan_decoding, schemas_at
+from klog.spark.avro import decoding
+from klog.spark.avro.decoding import plan_decoding, schemas_at
 from tests.broker_fixture import ROOT, RunningBroker
 
 
@@ -113,7 +113,7 @@ def test_what_is_known_costs_no_arrow(broker: RunningBroker) -> None:
     code = f"""
 import sys
 from klog.client.raw_fetch import RawCluster
-from klog.spark.decoding import plan_decoding
+from klog.spark.avro.decoding import plan_decoding
 known = {{"column": "value", "reader": "x", "reader_id": 1, "keep": False}}
 with RawCluster({broker.bootstrap!r}) as cluster:
     assert plan_decoding(cluster, ["t"], "avro", known=known) == known

@@ -31,9 +31,9 @@ from klog.ops.export.survey import survey
 from klog.ops.export.verify import verify
 from klog.ops.export.writing import UNDECODABLE, Shape
 from klog.spark import files as spark_files
+from klog.spark.avro.typed import Decoder, Decoding
 from klog.spark.export import DirectWriter as SparksDirectWriter
 from klog.spark.export import run_export
-from klog.spark.typed import Decoder, Decoding
 from tests.broker_fixture import ROOT
 from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, make_messages
 from tests.spark.full_store import FailingStore, FullStore

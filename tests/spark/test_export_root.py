@@ -12,9 +12,9 @@ import pytest
 
 from klog.errors import NoSuchThing, Refused, UsageError
 from klog.names import TopicPartition
-from klog.ops.export import store
 from klog.ops.export.manifest import ExportedFile, ExportedPartition, ExportIdentity, Gap, Manifest
 from klog.ops.export.root import ExportRoot, Staged
+from klog.ops.export.stores import opening
 from klog.ops.export.stores.local import LocalStore
 from klog.storage.filesystem import OsFileSystem, OsLogFile
 
@@ -99,7 +99,7 @@ def test_an_empty_folder_and_a_first_run_cut_off_are_taken(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("root", ["hdfs://n/x", "ftp://n/x", "FTP://n/x", "abfs:x", ""])
 def test_other_stores_are_refused_with_words(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_OPENERS", {})  # what a process knows depends on what it has loaded
+    monkeypatch.setattr(opening, "_OPENERS", {})  # what a process knows depends on what it has loaded
     with pytest.raises(UsageError):
         ExportRoot(root)
 

@@ -15,9 +15,10 @@ from klog.ops.export.status import status
 from klog.ops.export.stores.local import LocalStore
 from klog.ops.export.stores.opening import open_store
 from klog.ops.export.verify import verify
-from klog.spark import hadoop, read_export
+from klog.spark import read_export
 from klog.spark.export import run_export
-from klog.spark.session import Where
+from klog.spark.running import hadoop
+from klog.spark.running.session import Where
 from tests.spark.conftest import DirectWriter, TopicOnBroker, make_messages
 from tests.spark.killed_export import kill_at
 from tests.spark.test_store import BUCKET, S3, hdfs, s3, server

@@ -12,8 +12,8 @@ import pytest
 
 from klog import __version__
 from klog.errors import UsageError
-from klog.spark.package import make_zip
-from klog.spark.submit import submission
+from klog.spark.running.package import make_zip
+from klog.spark.running.submit import submission
 
 EXPORT = ["-B", "a:1,b:2", "export", "run", "orders", "--to", "hdfs:///exports/my orders"]
 

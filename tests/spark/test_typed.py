@@ -14,7 +14,7 @@ import pytest
 from klog.errors import CannotConnect
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
 from klog.record.avro_framing import frame
-from klog.spark.typed import NO_FRAMING, UUID_FRAMING, Decoder, Decoding
+from klog.spark.avro.typed import NO_FRAMING, UUID_FRAMING, Decoder, Decoding
 from tests.spark.avro_reference import number
 
 

@@ -8,7 +8,7 @@ import typer
 
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
-from klog.spark.hadoop import announce
+from klog.spark.running.hadoop import announce
 
 export = Noun("export", "Messages to Parquet files, with Spark.")
 

@@ -85,7 +85,7 @@ async def run(
     hand, with exit code 0.
     """
     from klog.spark import export as exporting
-    from klog.spark.session import Where
+    from klog.spark.running.session import Where
 
     if from_range is not None:
         position_range(from_range, "--from")

@@ -16,7 +16,7 @@ from klog.cli.words import OptionalTopics, pairs
 from klog.render import Report
 
 
-@export.command("submit", rows="klog.spark.submit:Submission")
+@export.command("submit", rows="klog.spark.running.submit:Submission")
 async def submit(
     invocation: Invocation,
     root: Annotated[
@@ -40,7 +40,7 @@ async def submit(
     run: Annotated[bool, typer.Option("--run", help="Run the line.")] = False,
 ) -> Report | int:
     """Print the line that has spark-submit export, and make the zip of klog that it ships. Each run of it goes on."""
-    from klog.spark import submit as submitting
+    from klog.spark.running import submit as submitting
 
     servers = await servers_of(invocation)
     words = ["-B", servers, "export", "run", *(topics or ()), "--to", root, *shlex.split(arguments)]

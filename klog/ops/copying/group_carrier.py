@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ from klog.ops.copying.mirror_commits import Position
 from klog.ops.copying.side import Side
 from klog.record.source_mark import Source
 
+SEARCHES_AT_ONCE = 16
 SEARCHES_MAX = 3
 """How often retention may take away what a search has begun at."""
 
@@ -123,6 +125,28 @@ def decide(
     return None
 
 
+class Reach:
+    """Of what a group commits in a source, the last that the copy has reached.
+
+    A group that reads at the end, where the copy is always a little behind, is so carried over with the next look.
+    """
+
+    def __init__(self) -> None:
+        self._reached: int | None = None
+        self._pending: int | None = None
+        """Committed, and not copied when it was looked at: the first such, until that is reached."""
+
+    def look(self, offset: int, position: int) -> int | None:
+        """``offset`` is committed, and everything below ``position`` copied. None while nothing is reached."""
+        if offset <= position:
+            self._reached, self._pending = offset, None
+        elif self._pending is not None and self._pending <= position:
+            self._reached, self._pending = self._pending, offset
+        else:
+            self._pending = offset if self._pending is None else min(self._pending, offset)
+        return self._reached if self._reached is not None and self._reached <= position else None
+
+
 class _Origin(NamedTuple):
     """One source: what its groups have committed, and the copies of its partitions, which grow."""
 
@@ -156,15 +180,14 @@ class GroupCarrier:
         self._origins: list[_Origin] = []
         self._sides: list[Side] = []
         self._copies: dict[Source, PartitionCopy] = {}
-        self._pending: dict[tuple[str, Source], int] = {}
-        """Committed, and not copied yet."""
-        self._reached: dict[tuple[str, Source], int] = {}
+        self._reaches: defaultdict[tuple[str, Source], Reach] = defaultdict(Reach)
         self._mapped: dict[tuple[str, Source], _Mapped] = {}
         self._done: dict[tuple[str, TopicPartition], _Done] = {}
         self._counts: dict[Source, int] = {}
         self._said: dict[str, type[KlogError]] = {}
         """Group -> what of it was told last ("" is all of them), so that it is told once."""
         self._turn = asyncio.Lock()
+        self._searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
 
     async def open(self, target: Side) -> None:
         """Connect to the target, beside the connections that messages go over."""
@@ -211,10 +234,11 @@ class GroupCarrier:
         for (group, one), offsets in committed.items():
             reached: dict[Source, int] = {}
             for source, offset in offsets.items():
-                known = self._reach(group, source, offset)
+                position = self._copies[source].position
+                known = self._reaches[group, source].look(offset, position)
                 if known is not None:
                     reached[source] = known
-                if offset > self._copies[source].position:
+                if offset > position:
                     behind.setdefault(group, []).append(f"{one} at {offset}")
             done = self._done.get((group, one))
             if len(reached) == len(offsets) and done != _Done(reached, self._target.log(one).losses):
@@ -264,24 +288,6 @@ class GroupCarrier:
                         committed.setdefault((group, one), {})[copy.source] = commit.offset
         return committed
 
-    def _reach(self, group: str, source: Source, offset: int) -> int | None:
-        """The last offset that the group has committed and the copy has reached, None while there is none.
-
-        A group that reads at the end, where the copy is always a little behind, is so carried over with the next round.
-        """
-        key, position = (group, source), self._copies[source].position
-        pending = self._pending.get(key)
-        if offset <= position:
-            self._reached[key] = offset
-            self._pending.pop(key, None)
-        elif pending is not None and pending <= position:
-            self._reached[key] = pending
-            self._pending[key] = offset
-        else:
-            self._pending[key] = offset if pending is None else min(pending, offset)
-        reached = self._reached.get(key)
-        return reached if reached is not None and reached <= position else None
-
     # --- into the target ---
 
     async def _carry(self, group: str, places: Mapping[TopicPartition, Reached]) -> None:
@@ -289,10 +295,11 @@ class GroupCarrier:
         there = (await self._groups.read([group], places)).get(group, {})
         wanted: dict[TopicPartition, Commit] = {}
         done: dict[tuple[str, TopicPartition], _Done] = {}
-        for one, reached in places.items():
-            losses = self._target.log(one).losses
+        losses_before = {one: self._target.log(one).losses for one in places}
+        heres = await asyncio.gather(*(self._place(group, one, reached) for one, reached in places.items()))
+        for (one, reached), here in zip(places.items(), heres, strict=True):
+            losses = losses_before[one]
             before = self._done.get((group, one))
-            here = min([await self._map(group, one, source, offset) for source, offset in reached.items()])
             commit = decide(
                 there.get(one),
                 reached,
@@ -313,6 +320,10 @@ class GroupCarrier:
             prior = there.get(one)
             if prior is not None and commit.offset < prior.offset:
                 self._note(f"group {group!r} was set back: {one} of the target from {prior.offset} to {commit.offset}")
+
+    async def _place(self, group: str, one: TopicPartition, reached: Reached) -> int:
+        async with self._searches:
+            return min([await self._map(group, one, source, offset) for source, offset in reached.items()])
 
     async def _map(self, group: str, one: TopicPartition, source: Source, offset: int) -> int:
         """Where in the target the first copy is of what lies at an offset of the source or behind it."""

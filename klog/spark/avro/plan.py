@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from klog.protocol.schema_errors import InvalidSchema
-from klog.spark.avro_items import Items, pair
-from klog.spark.avro_steps import (
+from klog.spark.avro.items import Items, pair
+from klog.spark.avro.steps import (
     INT_MAX,
     INT_MIN,
     LONG_MAX,
@@ -44,7 +44,7 @@ from klog.spark.avro_steps import (
     Union,
     Uuid,
 )
-from klog.spark.avro_types import AvroType, Field, arrow_type, members_of
+from klog.spark.avro.types import AvroType, Field, arrow_type, members_of
 
 _PROMOTED: Final = {
     "int": ("long", "float", "double"),

@@ -15,7 +15,7 @@ from klog.errors import NoSuchThing, Refused, UsageError
 from klog.protocol.schema_errors import SubjectNotFound
 
 if TYPE_CHECKING:
-    from klog.spark.typed import SchemaOf
+    from klog.spark.avro.typed import SchemaOf
 
 COLUMNS: Final = ("value", "key")
 
@@ -51,8 +51,8 @@ def plan_decoding(
         text = cluster.schema(schema_id)
     else:
         text = _file(str(reader))
+    from klog.spark.avro.typed import Decoding
     from klog.spark.columns import SCHEMA  # pyarrow and numpy: a run with nothing to export has no time for them
-    from klog.spark.typed import Decoding
 
     decoding = Decoding(column, text, schema_id, keep)
     decoding.typed_schema(SCHEMA)  # said now, and not by a task

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from klog.errors import CannotConnect, SurroundingsError, UsageError
-from klog.spark.package import make_zip
+from klog.spark.running.package import make_zip
 
 PORT = 15002
 """Of a Connect server, unless the address says otherwise."""
@@ -41,8 +41,8 @@ def connect_session(remote: str, settings: Mapping[str, str]) -> Any:
         ) from None
     import pyspark
 
+    from klog.spark.running.workers import check_workers
     from klog.spark.source import KlogDataSource
-    from klog.spark.workers import check_workers
 
     try:
         session = SparkSession.builder.remote(remote).getOrCreate()

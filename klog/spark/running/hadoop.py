@@ -333,7 +333,7 @@ def _launch() -> Any:
     import pyspark
     from py4j.java_gateway import JavaGateway
 
-    from klog.spark.session import JVM_FLAGS
+    from klog.spark.running.session import JVM_FLAGS
 
     jars = Path(pyspark.__file__).parent / "jars"
     settings = [folder for folder in (os.environ.get("HADOOP_CONF_DIR"),) if folder]

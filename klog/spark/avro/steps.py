@@ -1,4 +1,4 @@
-"""Reading one value of each of many datums at once: a step for each kind of type, made by `klog.spark.avro_plan`.
+"""Reading one value of each of many datums at once: a step for each kind of type, made by `klog.spark.avro.plan`.
 
 A step knows what was written and what column it becomes. `read` takes the next value of every row of a front and gives
 an array of as many; values of rows that are given up are anything. `skip` only moves on. `skip_one` does so for one
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from klog.spark.avro_columns import TOO_LONG, VARINT_BYTES_MAX, Front, Ints, decimals, plain, put_together
+from klog.spark.avro.columns import TOO_LONG, VARINT_BYTES_MAX, Front, Ints, decimals, plain, put_together
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1

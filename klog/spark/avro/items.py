@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from klog.spark.avro_columns import CUT_SHORT, FAR, Front, Ints
-from klog.spark.avro_steps import Record, Step, Undecodable, number_at
+from klog.spark.avro.columns import CUT_SHORT, FAR, Front, Ints
+from klog.spark.avro.steps import Record, Step, Undecodable, number_at
 
 WEIGHTLESS_MAX: Final = 1000
 """Nulls in arrays: two bytes can say that there are 2**40."""

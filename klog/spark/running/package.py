@@ -7,7 +7,7 @@ from pathlib import Path
 
 from klog import __version__
 
-HOME = Path(__file__).resolve().parent.parent.parent
+HOME = Path(__file__).resolve().parents[3]
 """Where this process has found klog."""
 
 PACKAGES = ("klog", "pyspark_klog")

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
 from klog.record.avro_framing import MAGIC, MAGIC_WITH_UUID, PREFIX_BYTES
-from klog.spark.avro_columns import Datums, Front, Ints, put_together
-from klog.spark.avro_plan import check_defaults, plan
-from klog.spark.avro_steps import Step
-from klog.spark.avro_types import arrow_type, parse
+from klog.spark.avro.columns import Datums, Front, Ints, put_together
+from klog.spark.avro.plan import check_defaults, plan
+from klog.spark.avro.steps import Step
+from klog.spark.avro.types import arrow_type, parse
 
 NO_FRAMING: Final = "no framing: byte 0 and a schema's id do not come first"
 UUID_FRAMING: Final = "no framing that is known: byte 1 comes first, which a schema's UUID follows, not its id"

@@ -5,7 +5,7 @@ What the JVM prints all the same (greetings, warnings about the host's name) goe
 folder, which is shown when Spark does not start and removed when this process ends.
 
 On a cluster this process is the driver, the machines get klog as a zip, and whether they can run it is found out before
-anything is written (`klog.spark.workers`). Under spark-submit, Spark has been told everything already.
+anything is written (`klog.spark.running.workers`). Under spark-submit, Spark has been told everything already.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from klog.errors import CannotConnect, JavaMissing, KlogError, UsageError
+from klog.spark.running.package import HOME
 
 MASTER = "local[*,4]"
 """All cores of this machine; a task may fail three times (Spark's own default for local masters is never)."""
@@ -58,12 +59,12 @@ class Where:
 
     def session(self) -> Any:
         """The running session, or a new one, that knows ``format("klog")``. Errors of `start_session`, and of
-        `klog.spark.connect.connect_session`; UsageError where both a master and a server are named."""
+        `klog.spark.running.connect.connect_session`; UsageError where both a master and a server are named."""
         if self.remote is None:
             return start_session(self.master, dict(self.settings))
         if self.master is not None:
             raise UsageError("--master and --remote exclude each other", hint="a Connect server has its own master")
-        from klog.spark.connect import connect_session
+        from klog.spark.running.connect import connect_session
 
         return connect_session(self.remote, self.settings)
 
@@ -113,8 +114,8 @@ def _new_session(master: str | None, settings: dict[str, str]) -> Any:
     except (PySparkException, Py4JError, OSError) as error:
         raise _not_started(master, str(error), log) from None
     if not local:
-        from klog.spark.package import make_zip
-        from klog.spark.workers import check_workers, wait_for_executors
+        from klog.spark.running.package import make_zip
+        from klog.spark.running.workers import check_workers, wait_for_executors
 
         context = session.sparkContext
         if not submitted:
@@ -178,7 +179,7 @@ def _prepare_environment(settings: Mapping[str, str], *, local: bool) -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    home = str(Path(__file__).resolve().parent.parent.parent)
+    home = str(HOME)
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if home not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [home, *paths]))

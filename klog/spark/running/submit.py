@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klog.errors import SurroundingsError, UsageError
-from klog.spark.package import HOME, make_zip
+from klog.spark.running.package import HOME, make_zip
 
 DEPLOY_MODES = ("client", "cluster")
 

@@ -1,0 +1,1 @@
+"""Datums of Avro, of many messages at once, as Arrow columns."""
