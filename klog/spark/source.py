@@ -18,7 +18,7 @@ from klog.spark.planning import plan
 from klog.spark.sink import KlogStreamWriter, KlogWriter
 from klog.spark.sink_options import SINK_NAMES, SinkOptions
 from klog.spark.stream import KlogStreamReader
-from klog.spark.tasks import TaskPartition, TaskReader, check_pyarrow
+from klog.spark.tasks import TaskPartition, TaskReader, as_rows, check_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,4 +84,4 @@ class KlogReader(DataSourceReader):  # type: ignore[misc]
         return [TaskPartition(number, task) for number, task in enumerate(plan(self.options))]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return TaskReader(self.options).read(partition)
+        return as_rows(TaskReader(self.options).read(partition))

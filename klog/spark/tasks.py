@@ -90,6 +90,19 @@ def check_pyarrow() -> None:
         )
 
 
+def as_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """As queries see them: without any header a message's ``headers`` are null, as those of Spark's Kafka connector."""
+    import pyarrow.compute as pc
+
+    for batch in batches:
+        at = batch.schema.get_field_index("headers")
+        if at >= 0:
+            headers = batch.column(at)
+            shown = pc.if_else(pc.equal(pc.list_value_length(headers), 0), None, headers)
+            batch = batch.set_column(at, batch.schema.field(at), shown)
+        yield batch
+
+
 @dataclass(frozen=True)
 class TaskReader:
     """Pickled into every task."""

@@ -586,8 +586,13 @@ def test_groups_go_on_in_the_target(
         assert committed_in(source.bootstrap, topic, topic) > 0
         consumer.commit(offsets=[At(topic, 0, place_of(source.bootstrap, topic, b"000020"))], asynchronous=False)
     wanted: dict[str, Any] = {"topics": [topic], "groups": [f"{topic},nobody", "mirror-.*"]}
-    (row,) = mirrored(source.bootstrap, target.bootstrap, once=True, **wanted)
-    assert (row.messages, row.groups) == (50, 1)
+    words = flags(source.bootstrap, target.bootstrap, topic, "--once", "-o", "json")
+    with mirror_process(*words, "--groups", f"{topic},nobody", "--groups", "mirror-.*") as once:
+        code, out, text = once.end()
+    assert code == 0, text
+    assert f"group '{topic}': its offsets are carried over (partitions: 1)" in text
+    row = json.loads(out)["rows"][0]
+    assert (row["messages"], row["groups"]) == (50, 1)
     shown = [(row.group, row.target_offset) for row in _offsets(source.bootstrap, target.bootstrap, **wanted)]
     assert shown == [(topic, place_of(target.bootstrap, topic, b"000020"))]
     produce(target.bootstrap, topic, [[Record(0, FIRST_MS, None, b"another's")]])

@@ -67,11 +67,11 @@ def test_it_reads_what_klogs_own_source_reads(connected: Any, new_topic: NewTopi
 
 
 def contents(frame: Any) -> list[tuple[Any, ...]]:
-    """Its rows as values that can be compared, in order. No headers and no list of headers are the same here."""
+    """Its rows as values that can be compared, in order."""
     return sorted(
         (
             *(row.partition, row.offset, row.topic, row.key and bytes(row.key), row.value and bytes(row.value)),
-            *(row.timestamp, row.timestampType, [(one.key, one.value) for one in row.headers or ()]),
+            *(row.timestamp, row.timestampType, row.headers and [(one.key, one.value) for one in row.headers]),
         )
         for row in frame.collect()
     )

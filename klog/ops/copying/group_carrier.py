@@ -315,7 +315,7 @@ class GroupCarrier:
         is_first = not any(known == group for known, _ in self._done)
         self._done.update(done)
         if wanted and is_first:
-            self._note(f"group {group!r}: its offsets in {len(wanted)} partitions are carried over")
+            self._note(f"group {group!r}: its offsets are carried over (partitions: {len(wanted)})")
         for one, commit in wanted.items():
             prior = there.get(one)
             if prior is not None and commit.offset < prior.offset:
