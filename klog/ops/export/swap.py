@@ -106,8 +106,10 @@ def _link(old: Path, new: Path, without: Mapping[str, bytes]) -> list[str]:
 
 
 def _exchange(one: Path, other: Path) -> None:
-    if _LIBC.renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) != 0:
-        number = ctypes.get_errno()
+    exchange = getattr(_LIBC, "renameat2", None)  # Linux alone has it
+    done = -1 if exchange is None else exchange(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE)
+    if done != 0:
+        number = errno.ENOSYS if exchange is None else ctypes.get_errno()
         raise _unable(OSError(number, os.strerror(number)), f"exchange {one} with", other)
 
 
