@@ -19,6 +19,7 @@ from tests.spark.killed_export import JVM_QUICK_START
 
 HOME = Path(pyspark.__file__).parent
 START_S = 90
+HOSTS = ("127.0.0.1", "127.0.0.2")
 
 QUICK = [
     "spark.driver.host=127.0.0.1",
@@ -73,6 +74,14 @@ class Server:
                     found.append(one)
         return found
 
+    def tasks(self) -> list[psutil.Process]:
+        """The processes below its executors, if this is a worker: tasks run in them."""
+        found = []
+        for one in self.executors():
+            with suppress(psutil.NoSuchProcess):
+                found += one.children(recursive=True)
+        return found
+
     def stop(self) -> None:
         below = psutil.Process(self.process.pid).children(recursive=True)
         for one in [*below, self.process]:
@@ -88,20 +97,19 @@ class Standalone(NamedTuple):
 
 @contextmanager
 def standalone(folder: Path) -> Iterator[Standalone]:
-    """A master and two workers of one core each."""
+    """A master and two workers of one core each, on hosts of two names: Spark makes no second attempt on the same."""
     servers: list[Server] = []
     try:
         class_ = "org.apache.spark.deploy"
-        ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-        servers.append(
-            Server(["spark-class", f"{class_}.master.Master", *ports], folder / "master.log", r"at (spark://[\d.:]+)")
-        )
+        ports = ["--port", "0", "--webui-port", "0"]
+        arguments = ["spark-class", f"{class_}.master.Master", "--host", "127.0.0.1", *ports]
+        servers.append(Server(arguments, folder / "master.log", r"at (spark://[\d.:]+)"))
         url = servers[0].found()[1]
-        for number in range(2):
-            arguments = [f"{class_}.worker.Worker", *ports, "--cores", "1", "--memory", "1g"]
+        for number, host in enumerate(HOSTS):
+            arguments = ["spark-class", f"{class_}.worker.Worker", "--host", host, *ports]
+            work = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}")]
             log = folder / f"worker-{number}.log"
-            work = ["--work-dir", str(folder / f"work-{number}")]
-            servers.append(Server(["spark-class", *arguments, *work, url], log, "Successfully registered"))
+            servers.append(Server([*arguments, *work, url], log, "Successfully registered"))
         for server in servers[1:]:
             server.found()
         yield Standalone(url, (servers[1], servers[2]))

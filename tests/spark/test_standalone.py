@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -16,9 +19,10 @@ import pytest
 
 from klog.ops.export.verify import verify
 from tests.broker_fixture import ROOT
-from tests.spark.conftest import TopicOnBroker, exported_rows, make_messages
+from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages
 from tests.spark.killed_export import JVM_QUICK_START
 from tests.spark.standalone_cluster import QUICK, Standalone, connect_server, standalone
+from tests.spark.stopped_task import open_below, stop_while_writing
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -31,8 +35,9 @@ SPECULATION = [
     "spark.speculation.multiplier=1.01",
     "spark.speculation.quantile=0.1",
     "spark.speculation.minTaskRuntime=10ms",
+    "spark.speculation.task.duration.threshold=100ms",
 ]
-"""So eager that tasks run twice without being slow."""
+"""So eager that tasks run twice without being slow; the last is for a stage of one task."""
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +46,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
         yield cluster
 
 
-def export(topic: TopicOnBroker, root: Path, *options: str) -> subprocess.Popen[str]:
+def export(topic: TopicOnBroker, root: Path, *options: str, output: str = "json") -> subprocess.Popen[str]:
     """``klog export run``, started."""
-    command = [sys.executable, "-m", "klog", "-B", topic.bootstrap, "-o", "json", "export", "run", topic.name]
+    command = [sys.executable, "-m", "klog", "-B", topic.bootstrap, "-o", output, "export", "run", topic.name]
     return subprocess.Popen(
         [*command, "--to", str(root), *options],
         cwd=ROOT,
@@ -97,6 +102,48 @@ def test_an_executor_is_killed_while_it_writes_and_tasks_run_twice(
         pause.wait(0.002)
     ended(process)
     assert killed
+    assert is_exact(topic, root, produced)
+
+
+def test_an_attempt_that_another_was_quicker_than_leaves_nothing(
+    cluster: Standalone, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """One task stands still as it writes, until what another attempt of it wrote is committed; then it goes on."""
+    topic, root = new_topic(PARTITIONS), tmp_path / "root"
+    values = random.Random(PARTITIONS)
+    produced = sorted(
+        (partition, offset)
+        for partition in range(PARTITIONS)
+        for offset in topic.produce([Message(None, values.randbytes(500)) for _ in range(4_000)], partition, batch=500)
+    )
+    options = [*conf(*SPECULATION, "spark.python.task.killTimeout=300s"), "--master", cluster.master]
+    # Small files: there are many moments to stop a task at, and files still to be made when it goes on.
+    options += ["--follow", "--every", "1s", "--max-file-bytes", "100kb"]
+    process = export(topic, root, *options, output="jsonl")
+    loser = None
+    try:
+        loser, attempt = stop_while_writing(
+            process, root, lambda: [task for one in cluster.workers for task in one.tasks()]
+        )
+        log = Path(loser.cwd(), "stderr")  # its executor's
+        assert process.stdout is not None
+        committed = json.loads(process.stdout.readline())
+        assert committed["messages"] == len(produced)
+        assert open_below(loser, tmp_path)  # it stands where it stood
+        pause, deadline = threading.Event(), time.monotonic() + 60
+        while "trying to kill task" not in log.read_text() and time.monotonic() < deadline:
+            pause.wait(0.01)
+        loser.resume()
+        psutil.wait_procs([loser], 60)
+        assert not loser.is_running()
+        process.send_signal(signal.SIGTERM)
+        ended(process)
+    finally:
+        for one in filter(None, (loser, process)):
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+    assert list(root.glob(f"_staging/*-attempts/{attempt}-*"))  # it did go on
+    assert not list(root.glob(f"data/**/{attempt}-*"))
     assert is_exact(topic, root, produced)
 
 
