@@ -113,7 +113,6 @@ def test_more_than_the_producer_holds(new_topic: NewTopic) -> None:
         "bootstrap.servers": topic.bootstrap,
         "topic": topic.name,
         "kafka.queue.buffering.max.messages": "500",
-        "kafka.acks": "1",
     }
     rows = batch(value=([b"%d" % i for i in range(20_000)], pa.binary()))
     sent = KlogDataSource(options).writer(spark_schema(value=BinaryType()), False).write(iter([rows]))
