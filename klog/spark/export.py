@@ -17,8 +17,11 @@ from klog.ops.export.root import STAGING_TTL_S
 from klog.ops.export.rows import ExportedRange
 from klog.ops.export.stores.opening import open_store
 from klog.ops.export.writing import WriteJob, Writer, Written
-from klog.spark.running import hadoop
+from klog.spark.running import hadoop, jvm
 from klog.spark.running.session import Where
+
+JVM_ENDS_S = 2.0
+"""How long a JVM that does not answer any more may take to be gone."""
 
 _PYTHON_ERROR = re.compile(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception): .*)$", re.MULTILINE)
 _KLOG_ERROR = re.compile(r"klog\.errors\.(\w+): (.*)")
@@ -69,6 +72,7 @@ def run_export(
     if writer is not None and writer not in WRITERS:
         raise UsageError(f"--writer {writer}: there are {', '.join(WRITERS)}")
     where = where or Where()
+    jvm.forget_dead()  # a store may live in it too
     hadoop.use_settings(where.settings)
     store = open_store(root, unsafe_single_writer=unsafe_single_writer)
     if writer is None:
@@ -119,12 +123,12 @@ class DirectWriter:
         """Raises what a task raised, in klog's words, or StorageError with Spark's."""
         from klog.spark.files import KlogFiles, options_of, together
 
-        self._session = self._session or self._where.session()
-        self._session.dataSource.register(KlogFiles)
         target = replace(job, folder=job.attempts) if job.attempts else job
         try:
-            reader = self._session.read.format(KlogFiles.name()).options(**options_of(target))
             with _translating():
+                self._session = self._session or self._where.session()
+                self._session.dataSource.register(KlogFiles)
+                reader = self._session.read.format(KlogFiles.name()).options(**options_of(target))
                 rows = reader.load().collect()
             if job.attempts:
                 # From here on an attempt that another was quicker than writes to a folder that has another name.
@@ -161,8 +165,8 @@ class SparkWriter:
 
         if job.decode is not None:
             raise UsageError("Spark's own writers cannot decode", hint="--writer direct")
-        self._session = self._session or self._where.session()
         with _translating():
+            self._session = self._session or self._where.session()
             frame = self._session.read.format("klog").options(**source_options(job)).load()
             write_frame(frame, job)
         for stored in job.store.walk(job.folder):
@@ -177,12 +181,19 @@ WRITERS: dict[str, Callable[[Where | None], Writer]] = {"direct": DirectWriter, 
 
 @contextmanager
 def _translating() -> Iterator[None]:
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JJavaError) as error:
+        raise _translated(str(error)) from error
+    except (Py4JError, OSError, EOFError) as error:  # no answer
+        ended = jvm.ending(JVM_ENDS_S)
+        if ended is not None:
+            raise StorageError(f"Spark's JVM {ended}") from error
+        if not isinstance(error, Py4JError):
+            raise
         raise _translated(str(error)) from error
 
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from klog.errors import CannotConnect, DiskFull, KlogError, OffsetOutOfRange, Refused, StorageError
@@ -13,7 +21,10 @@ from klog.ops.export.follow import STORAGE_TRIES, follow, may_pass
 from klog.ops.export.rows import ExportedRange
 from klog.ops.export.run import run
 from klog.ops.export.verify import verify
-from tests.spark.conftest import DirectWriter, TopicOnBroker, exported_rows, make_messages
+from tests.broker_fixture import ROOT
+from tests.spark.conftest import DirectWriter, Message, TopicOnBroker, exported_rows, make_messages
+from tests.spark.killed_export import JVM_QUICK_START
+from tests.spark.stopped_task import stop_while_writing
 
 ROW = ExportedRange("t", 0, 0, 1, 1, 1, 1)
 
@@ -103,3 +114,48 @@ def test_a_topic_is_followed_and_the_batch_in_hand_is_committed(
     assert batches == [3]
     assert [row["offset"] for row in exported_rows(tmp_path)] == produced
     assert {row.state for row in verify(topic.bootstrap, str(tmp_path))} == {"ok"}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_jvm_that_is_killed_in_the_middle_of_a_batch_is_replaced(
+    new_topic: Callable[..., TopicOnBroker], tmp_path: Path
+) -> None:
+    topic, root = new_topic(), tmp_path / "root"
+    produced = topic.produce(make_messages(10))
+    command = [sys.executable, "-m", "klog", "-B", topic.bootstrap, "-o", "jsonl", "export", "run", topic.name]
+    following = subprocess.Popen(
+        [*command, "--to", str(root), "--follow", "--every", "200ms", "--max-file-bytes", "100kb"],
+        cwd=ROOT,
+        env=os.environ | {"JAVA_TOOL_OPTIONS": JVM_QUICK_START},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert following.stdout is not None
+    itself = psutil.Process(following.pid)
+    below: list[psutil.Process] = []
+    try:
+        exported = json.loads(following.stdout.readline())["messages"]
+        values = random.Random(len(produced))
+        produced += topic.produce([Message(None, values.randbytes(500)) for _ in range(20_000)], batch=500)
+        task, _ = stop_while_writing(following, root, lambda: itself.children(recursive=True))
+        below = itself.children(recursive=True)
+        [jvm] = [one for one in itself.children() if one.name() == "java"]
+        jvm.kill()
+        task.kill()
+        while exported < len(produced):
+            exported += json.loads(following.stdout.readline())["messages"]
+        following.send_signal(signal.SIGTERM)
+        _, said = following.communicate()
+    finally:
+        for one in (*below, following):
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+    assert following.returncode == 0, said
+    assert "Spark's JVM was ended by SIGKILL; trying again" in said
+    assert "goes on, after 1 try that failed" in said
+    assert [row["offset"] for row in exported_rows(root)] == produced
+    assert {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}

@@ -321,7 +321,7 @@ def _java() -> tuple[Any, Any]:
         return context._jvm, context._jvm.org.apache.hadoop.conf.Configuration(context._jsc.hadoopConfiguration())
     global _gateway
     with _lock:
-        if _gateway is None:
+        if _gateway is None or _gateway.java_process.poll() is not None:
             _gateway = _launch()
             atexit.register(_gateway.shutdown)
         jvm = _gateway.jvm

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from klog.errors import CannotConnect, JavaMissing, KlogError, UsageError
+from klog.spark.running import jvm
 from klog.spark.running.package import HOME
 
 MASTER = "local[*,4]"
@@ -75,6 +76,7 @@ def start_session(master: str | None = None, settings: dict[str, str] | None = N
     ``settings`` go over klog's own. JavaMissing, with what Java or Spark said, where the JVM does not start; where the
     master is a cluster's, CannotConnect where it gives no executor, SurroundingsError where one cannot run klog.
     """
+    jvm.forget_dead()
     from pyspark.sql import SparkSession
 
     from klog.spark.source import KlogDataSource
