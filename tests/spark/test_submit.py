@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from klog import __version__
+from klog.cli.export import submitted
 from klog.errors import UsageError
 from klog.spark.running.package import make_zip
 from klog.spark.running.submit import submission
@@ -63,3 +64,10 @@ def test_the_same_klog_makes_the_same_zip(tmp_path: Path) -> None:
     names = zipfile.ZipFile(one).namelist()
     assert {"klog/__init__.py", "klog/spark/files.py", "pyspark_klog/__init__.py"} <= set(names)
     assert not any("__pycache__" in name for name in names)
+
+
+def test_the_program_says_by_its_exit_code_whether_it_failed(tmp_path: Path) -> None:
+    """Spark takes an application that ends with 0 for one that has succeeded."""
+    command = [sys.executable, submitted.__file__, "export", "list", str(tmp_path / "none")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "none" in done.stderr, done.stderr

@@ -11,12 +11,13 @@ from __future__ import annotations
 import sys
 
 
-def main() -> None:
-    from klog.__main__ import main as klog
+def main() -> int:
+    """The exit code, which says to Spark whether the application has failed."""
+    from klog.cli.root import run
 
     sys.argv[0] = "klog"
-    klog()
+    return run(sys.argv[1:])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
