@@ -100,7 +100,8 @@ async def check(
     text = await asyncio.to_thread(_read, invocation, file)
     found = await asyncio.to_thread(rows.check, registry, subject, text, version)
     level = (await asyncio.to_thread(rows.levels, registry, subject))[0].level
-    footer = f"{len(found)} incompatibilities" if found else "compatible"
+    count = "1 incompatibility" if len(found) == 1 else f"{len(found)} incompatibilities"
+    footer = count if found else "compatible"
     return invocation.report(found, failed=bool(found), footer=f"{footer} under level {level}")
 
 
