@@ -24,6 +24,7 @@ from klog.ops.export.stores.store import Store
 from klog.ops.export.writing import UNDECODABLE, Shape, WriteJob, Written
 from klog.spark.options import SourceOptions
 from klog.spark.source import KlogReader, TaskPartition
+from klog.spark.tasks import TaskReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +69,7 @@ class FileTasks(KlogReader):
             return
         store, folder, shape, decode, checksum = pickle.loads(base64.b64decode(self.job))
         name = f"part-{partition.number:05d}-{uuid.uuid4()}"
-        batches = super().read(partition)
+        batches = TaskReader(self.options).read(partition)  # as they lie in the log: without headers an empty list
         done = write(batches, store, folder, shape, name, self._decoder(decode), checksum=checksum)
         yield pa.RecordBatch.from_pydict({"done": [json.dumps(done)]})
 

@@ -24,6 +24,7 @@ HOUR_US = 3_600_000_000
 def write_frame(frame: Any, job: WriteJob) -> None:
     """A frame of messages with headers, as the files of the job."""
     shape = job.shape
+    frame = _with_empty_headers(frame)
     frame, folders = _with_folders(frame, shape)
     if shape.format == "json":
         frame = _as_json(frame, folders)
@@ -36,6 +37,14 @@ def write_frame(frame: Any, job: WriteJob) -> None:
     location = job.store.location(job.folder)
     with _settings(frame.sparkSession):
         _save(writer, shape, location)
+
+
+def _with_empty_headers(frame: Any) -> Any:
+    """Without headers an empty list, as in the files that tasks write; queries have null there."""
+    from pyspark.sql import functions as sql
+
+    none = sql.array().cast(frame.schema["headers"].dataType)
+    return frame.withColumn("headers", sql.coalesce(sql.col("headers"), none))
 
 
 def _save(writer: Any, shape: Shape, location: str) -> None:

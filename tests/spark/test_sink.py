@@ -79,8 +79,8 @@ def test_rows_with_everything(new_topic: NewTopic) -> None:
     headed = [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
     assert found == [
         (0, b"", b"d", [{"key": "", "value": b""}]),
-        (1, b"k", None, []),
-        (1, None, b"", []),
+        (1, b"k", None, None),
+        (1, None, b"", None),
         (2, b"k", b"a", headed),
         (2, b"k", b"a", headed),
     ]
