@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, cast
 
 from klog.errors import JavaMissing, Refused, StorageError, UsageError
 from klog.ops.export.stores.opening import add_opener
+from klog.ops.export.stores.output import StoreOutput
 from klog.ops.export.stores.store import Store, StoredFile, scheme_of
 
 ATOMIC = ("abfs", "abfss", "hdfs", "swebhdfs", "viewfs", "webhdfs")
@@ -190,7 +191,7 @@ class HadoopStore:
     def open_output(self, path: str) -> BinaryIO:
         with self._translating("make", path):
             stream = self._files.create(self._path(path), False)
-        return cast(BinaryIO, io.BufferedWriter(_Output(self, path, stream), WRITE_BYTES))
+        return cast(BinaryIO, io.BufferedWriter(StoreOutput(self, path, stream), WRITE_BYTES))
 
     def sync(self, folder: str) -> None:
         """Nothing: what was closed is on as many machines as the file system keeps it on."""
@@ -267,34 +268,6 @@ class _Input(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             self._stream.close()
-        super().close()
-
-
-class _Output(io.RawIOBase):
-    """A Hadoop stream as a file to write."""
-
-    def __init__(self, store: HadoopStore, path: str, stream: Any) -> None:
-        self._store = store
-        self._path = path
-        self._stream = stream
-        self._written = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._written
-
-    def write(self, data: Any) -> int:
-        with self._store.translated("write", self._path):
-            self._stream.write(bytes(data))
-        self._written += len(data)
-        return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            with self._store.translated("write", self._path):
-                self._stream.close()
         super().close()
 
 

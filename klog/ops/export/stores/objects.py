@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from klog.errors import Refused, StorageError, UsageError
+from klog.ops.export.stores.output import StoreOutput
 from klog.ops.export.stores.store import StoredFile, scheme_of
 
 SCHEMES = ("az", "gs", "s3", "s3a")
@@ -160,7 +161,7 @@ class ObjectStore:
 
     def open_output(self, path: str) -> BinaryIO:
         writer = self._obstore.open_writer(self._store, path, buffer_size=WRITE_BYTES)
-        return cast(BinaryIO, io.BufferedWriter(_Output(self, path, writer), READ_BYTES))
+        return cast(BinaryIO, io.BufferedWriter(StoreOutput(self, path, writer), READ_BYTES))
 
     def sync(self, folder: str) -> None:
         """Nothing: an object that can be read is durable."""
@@ -213,34 +214,6 @@ class _Input(io.RawIOBase):
             buffer[:size] = self._store.read_range(self._path, self._at, self._at + size)
             self._at += size
         return size
-
-
-class _Output(io.RawIOBase):
-    """An object as a file to write; it is there once it is closed."""
-
-    def __init__(self, store: ObjectStore, path: str, writer: Any) -> None:
-        self._store = store
-        self._path = path
-        self._writer = writer
-        self._written = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._written
-
-    def write(self, data: Any) -> int:
-        with self._store.translated("write", self._path):
-            self._writer.write(bytes(data))
-        self._written += len(data)
-        return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            with self._store.translated("write", self._path):
-                self._writer.close()
-        super().close()
 
 
 def _plain(url: str) -> str:
