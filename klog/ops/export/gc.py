@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from klog.ops.export.compact import REPLACED
-from klog.ops.export.manifest import Manifest
+from klog.ops.export.manifest import Manifest, moment
 from klog.ops.export.root import STAGING_TTL_S, ExportRoot, written_folder
 from klog.ops.export.stores.store import Store
 
@@ -105,4 +105,4 @@ def _replaced(place: ExportRoot) -> list[tuple[str, float]]:
 
 def _time(merge: Manifest) -> float:
     at = merge.merged.at if merge.merged else merge.committed_at
-    return datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()
+    return moment(at).timestamp()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from klog.ops.export.history import originals
-from klog.ops.export.manifest import Manifest
+from klog.ops.export.manifest import Manifest, moment
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.stores.store import Store
 
@@ -50,7 +50,7 @@ def row_of(manifest: Manifest) -> ExportedBatch:
     return ExportedBatch(
         manifest.batch,
         manifest.batch - manifest.first_batch + 1,
-        datetime.fromisoformat(manifest.committed_at.replace("Z", "+00:00")),
+        moment(manifest.committed_at),
         sum(part.messages for part in manifest.partitions.values()),
         sum(file.bytes for file in manifest.files),
         len(manifest.files),

@@ -36,6 +36,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
 from klog.errors import Refused
@@ -286,6 +287,11 @@ _FIRST_KEYS = (
 )
 _LATER_KEYS = ("undecodable", "checksum")
 _PARTITION_KEYS = _FIRST_KEYS + _LATER_KEYS
+
+
+def moment(text: str) -> datetime:
+    """A time as manifests have it: RFC 3339, in UTC."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def sha256(data: bytes) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from klog import __version__
 from klog.errors import KlogError, Refused
 from klog.ops.export import plots
 from klog.ops.export.history import originals
-from klog.ops.export.manifest import WINDOW_MS, ExportedPartition, ExportIdentity, Manifest
+from klog.ops.export.manifest import WINDOW_MS, ExportedPartition, ExportIdentity, Manifest, moment
 from klog.ops.export.plots import count_words, duration_words, moment_words, size_words
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.rows import ExportStatus
@@ -151,7 +150,7 @@ def messages_of(manifest: Manifest) -> int:
 
 def committed_ms(manifest: Manifest) -> float:
     """When it was committed, since the epoch."""
-    return datetime.fromisoformat(manifest.committed_at.replace("Z", "+00:00")).astimezone(UTC).timestamp() * 1000
+    return moment(manifest.committed_at).timestamp() * 1000
 
 
 # --- What stands above ------------------------------------------------------------------------------------------------
