@@ -17,6 +17,9 @@ settings.register_profile(
     "klog", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile("klog")
+# A hundred examples a test find what is common; for whoever changes a format there are more:
+# `pytest --hypothesis-profile=deep --timeout=0 tests/record`.
+settings.register_profile("deep", settings.get_profile("klog"), max_examples=5_000)
 
 
 @pytest.hookimpl(optionalhook=True)

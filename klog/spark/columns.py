@@ -81,6 +81,7 @@ class _Fields(NamedTuple):
     timestamp_types: NDArray[np.int32]
     keys: _Spans
     values: _Spans
+    header_counts: Ints
     headers_at: Ints
     ends: Ints
 
@@ -187,6 +188,11 @@ def _fields(data: bytes, parts: Sequence[Bytes], headers: Sequence[BatchHeader])
     keys, at = _spans(array, at, ends)
     values, at = _spans(array, at, ends)
     _require(at < ends, "a record's length")
+    header_counts, at = _varints(array, at)
+    _require(
+        np.where(header_counts == 0, at == ends, (header_counts > 0) & (2 * header_counts <= ends - at)),
+        "the number of a record's headers",
+    )
 
     def each(of_batches: Ints) -> Ints:
         return np.repeat(of_batches, counts)
@@ -202,6 +208,7 @@ def _fields(data: bytes, parts: Sequence[Bytes], headers: Sequence[BatchHeader])
         each(is_append_time).astype(np.int32),
         keys,
         values,
+        header_counts,
         at,
         ends,
     )
@@ -315,6 +322,7 @@ def _inside(fields: _Fields, wanted: Range) -> _Fields:
         fields.timestamp_types[inside],
         fields.keys.where(inside),
         fields.values.where(inside),
+        fields.header_counts[inside],
         fields.headers_at[inside],
         fields.ends[inside],
     )
@@ -345,12 +353,11 @@ def _timestamps(timestamps_ms: Ints) -> pa.Array:
 
 def _headers(data: bytes, fields: _Fields) -> pa.Array:
     array = np.frombuffer(data, np.uint8)
-    counts, at = _varints(array, fields.headers_at)
-    _require((counts >= 0) & (2 * counts <= fields.ends - at), "the number of a record's headers")
+    counts = fields.header_counts
     found: list[tuple[Ints, _Spans, _Spans]] = []
     open_rows = np.flatnonzero(counts)
     left = counts[open_rows]
-    at = at[open_rows]
+    at = fields.headers_at[open_rows]
     while open_rows.size:
         if open_rows.size < SCALAR_BELOW:
             found += [

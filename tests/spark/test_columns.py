@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from klog.client.raw_fetch import Range
 from klog.errors import CorruptBatch, UnsupportedFormat
-from klog.record.batch import read_header, walk, write_header
+from klog.record.batch import HEADER_BYTES, read_header, walk, write_header
 from klog.record.codec import Codec
 from klog.record.records import Record, decode_batch, encode_batch, varint
 from klog.spark.columns import BATCH_BYTES, MICROSECONDS_MAX, SCHEMA, decode
@@ -212,6 +212,19 @@ def test_a_wrong_crc() -> None:
     run[-1] ^= 1
     with pytest.raises(CorruptBatch, match="CRC"):
         list(decode(run, ALL))
+
+
+@pytest.mark.parametrize("columns", [SCHEMA.names, ["offset"], ["value"]])
+@pytest.mark.parametrize("count", [1, 40])
+def test_bytes_behind_the_last_field_of_a_record(count: int, columns: list[str]) -> None:
+    """Whatever columns are asked for: a record that is longer than its fields is no record."""
+    record = varint(8) + bytes([0, 0, 0, 1, 0]) + b"\x00\x07\x07"
+    batch = encode_batch(plain(count))[:HEADER_BYTES] + record * count
+    with_crc(batch, batch_length=len(batch) - 12)
+    with pytest.raises(CorruptBatch, match="ends at byte"):
+        decode_batch(batch)
+    with pytest.raises(CorruptBatch, match="headers"):
+        list(decode(batch, ALL, columns))
 
 
 def test_an_old_format() -> None:
