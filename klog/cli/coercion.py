@@ -23,6 +23,8 @@ from klog.errors import KlogError
 
 Parameter = TyperArgument | TyperOption
 
+INTEGER_MAX = 2**63 - 1
+
 
 @dataclass(frozen=True)
 class PlainCoercion(RuntimeParam):
@@ -103,9 +105,13 @@ def _one_of(word: str, known: dict[str, Any]) -> Any:
 
 def _integer(word: Any) -> int:
     try:
-        return int(word)
+        number = int(word)
     except ValueError:
         raise ValueError(f"{word!r} is no whole number") from None
+    # Offsets and counts have 64 bits on the wire and in files: what is larger is a slip of the hand.
+    if not -INTEGER_MAX <= number <= INTEGER_MAX:
+        raise ValueError(f"{word} is not at most {INTEGER_MAX}")
+    return number
 
 
 def _decimal(word: Any) -> float:

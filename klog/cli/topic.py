@@ -9,7 +9,7 @@ import typer
 from klog.cli.command import Noun
 from klog.cli.complete import remember_topics
 from klog.cli.invocation import Invocation
-from klog.cli.words import Properties, Regex, Topic, Topics, assignment, settings
+from klog.cli.words import ID_MAX, Properties, Regex, Topic, Topics, assignment, settings
 from klog.errors import UsageError
 from klog.render import Report
 
@@ -20,7 +20,9 @@ topic = Noun("topic", "Create, list, describe, alter and delete topics.")
 async def create(
     invocation: Invocation,
     name: Topic,
-    partitions: Annotated[int | None, typer.Option("-p", "--partitions", metavar="N", min=1, help="How many.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option("-p", "--partitions", metavar="N", min=1, max=ID_MAX, help="How many.")
+    ] = None,
     replication_factor: Annotated[
         int | None, typer.Option("--replication-factor", metavar="R", min=1, help="On how many brokers each lies.")
     ] = None,
@@ -95,7 +97,9 @@ async def describe(invocation: Invocation, names: Topics) -> list[Any]:
 async def alter(
     invocation: Invocation,
     name: Topic,
-    partitions: Annotated[int, typer.Option("-p", "--partitions", metavar="N", min=1, help="How many it shall have.")],
+    partitions: Annotated[
+        int, typer.Option("-p", "--partitions", metavar="N", min=1, max=ID_MAX, help="How many it shall have.")
+    ],
 ) -> list[Any]:
     """Add partitions to a topic.
 

@@ -13,6 +13,9 @@ from klog.errors import UsageError
 if TYPE_CHECKING:
     from klog.ops.positions import Position, Range
 
+ID_MAX = 2**31 - 1
+"""The protocol's largest number of partitions and largest broker id."""
+
 
 def partition_numbers(text: str) -> tuple[int, ...]:
     """``0,2,5-8`` as numbers."""
@@ -75,12 +78,15 @@ def settings(words: Sequence[str] | None) -> dict[str, str]:
 def assignment(text: str) -> list[list[int]]:
     """``1:2,2:3`` as the brokers of each partition, ``[[1, 2], [2, 3]]``."""
     try:
-        return [[int(broker) for broker in replicas.split(":")] for replicas in text.split(",")]
+        chosen = [[int(broker) for broker in replicas.split(":")] for replicas in text.split(",")]
     except ValueError:
+        chosen = []
+    if not chosen or not all(abs(broker) <= ID_MAX for replicas in chosen for broker in replicas):
         raise UsageError(
             f"--assignment {text!r}: broker ids are wanted",
             hint="1:2,2:3 puts partition 0 on brokers 1 and 2, and partition 1 on 2 and 3",
-        ) from None
+        )
+    return chosen
 
 
 def position(text: str, flag: str) -> Position:

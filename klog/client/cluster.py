@@ -20,6 +20,7 @@ from klog.client.metadata import BrokerNode, Metadata, TopicNode, metadata_of
 from klog.errors import (
     BrokerNotAvailable,
     CannotConnect,
+    InvalidTopic,
     KlogError,
     LeaderNotAvailable,
     NotController,
@@ -27,7 +28,7 @@ from klog.errors import (
     UnknownTopicOrPartition,
     WrongCluster,
 )
-from klog.names import TopicPartition
+from klog.names import TopicPartition, check_topic_name
 from klog.net.channel import Channel, Trace
 from klog.protocol import codec
 from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
@@ -176,6 +177,8 @@ class Cluster:
             raise UnknownTopicOrPartition(
                 f"there is no topic {name!r} on {self}", hint="`klog topic list` shows those there are"
             )
+        if wire == InvalidTopic.wire:
+            check_topic_name(name)  # says what is wrong with it
         raise error_of(wire, f"topic {name!r} on {self}")
 
     # --- Requests to whom they concern ---

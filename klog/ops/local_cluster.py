@@ -40,6 +40,7 @@ __all__ = ["LocalCluster", "Part", "Started", "Stopped", "await_end", "down", "l
 START_TIMEOUT_S = 120.0
 """A broker may have a long log to check; it is waited for as long as it lives, up to this."""
 STOP_TIMEOUT_S = 30.0
+PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,12 @@ def _named(parts: Sequence[Part]) -> str:
 
 def _check_ports(directory: Path, home: Path, plan: Plan, before: LocalCluster | None) -> None:
     """Before anything is started: a broker would say so too, but only in its log and half a second later."""
+    last = plan.port + plan.brokers - 1
+    if last > PORT_MAX:
+        raise Refused(
+            f"{plan.brokers} brokers from port {plan.port} on would need ports up to {last}; the last is {PORT_MAX}",
+            hint="choose fewer (--brokers N) or lower ones (--port PORT)",
+        )
     running = {part.id for part in before.live if part.kind == "broker"} if before is not None else set()
     for number, address in plan.addresses():
         wanted = int(address.rpartition(":")[2])

@@ -7,8 +7,9 @@ import shlex
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from klog.errors import KlogError, Refused
+from klog.errors import KlogError, OffsetOutOfRange, Refused
 from klog.names import TopicPartition
+from klog.ops import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,12 @@ async def where(cluster: Cluster, topic: str, partition: int, offset: int) -> Pl
             f"{cluster} is no klog: only klog tells where a message lies",
             hint="in Kafka an offset is a counter; kafka-dump-log on the broker's host searches its files",
         )
-    return await cluster.to_leader(one, offset, _locate)
+    try:
+        return await cluster.to_leader(one, offset, _locate)
+    except OffsetOutOfRange as error:
+        start, end = (await resolve.bounds(cluster, topic, [partition]))[partition]
+        there = f"the first is {start}, the last {end - 1}" if start < end else "it holds none"
+        raise OffsetOutOfRange(f"{one} on {cluster} has no message {offset}: {there}") from error
 
 
 async def with_groups(zookeeper: ZooKeeper, place: Place, topic: str, partition: int, offset: int) -> Place:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from klog.client.cluster import Cluster
-from klog.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from klog.errors import InvalidTopic, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.ops.offsets import OffsetRow, list_offsets
 from klog.ops.positions import parse_position, parse_range
 from klog.ops.resolve import resolve
@@ -99,8 +99,12 @@ def test_where_a_message_lies(broker: RunningBroker, topic: str, sent: list[int]
 
 
 def test_where_refuses_what_is_not_there(broker: RunningBroker, topic: str, sent: list[int]) -> None:
-    with pytest.raises(OffsetOutOfRange):
+    with pytest.raises(OffsetOutOfRange, match=f"the first is 0, the last {sent[-1]}$"):
         run(broker.bootstrap, lambda cluster: where(cluster, topic, 0, sent[-1] + 10**6))
+    with pytest.raises(OffsetOutOfRange, match="it holds none"):
+        run(broker.bootstrap, lambda cluster: where(cluster, topic, 1, 0))
+    with pytest.raises(InvalidTopic, match="character outside"):
+        run(broker.bootstrap, lambda cluster: where(cluster, "a b", 0, 0))
     with pytest.raises(UnknownTopicOrPartition, match="has 2 partitions"):
         run(broker.bootstrap, lambda cluster: where(cluster, topic, 9, 0), timeout_s=0.5)
     with pytest.raises(UnknownTopicOrPartition, match="no partition 7"):
