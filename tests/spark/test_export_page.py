@@ -73,6 +73,15 @@ def test_a_few_absurd_times_do_not_squeeze_the_rest(tmp_path: Path) -> None:
     assert "2 with times far outside are not shown" in text
 
 
+def test_times_beyond_the_calendar_are_shown_as_years(tmp_path: Path) -> None:
+    export = HandmadeExport(tmp_path)
+    export.commit(2, at_ms=NOW_MS)
+    export.commit(2, at_ms=NOW_MS + HOUR_MS, age_ms=-(2**53 // 10))  # the year 30569
+    text = made(tmp_path)
+    assert "year 30569" in text
+    assert text.count("<text") < 600  # some ticks on each axis, not one for each year
+
+
 def test_the_command_writes_a_file_or_stdout(tmp_path: Path) -> None:
     export = HandmadeExport(tmp_path / "root")
     export.commits(2)

@@ -22,8 +22,11 @@ _STEPS_MS = (
     *(1000 * s for s in (1, 2, 5, 10, 30)),
     *(60_000 * m for m in (1, 2, 5, 10, 30)),
     *(3_600_000 * h for h in (1, 2, 3, 6, 12)),
-    *(86_400_000 * d for d in (1, 2, 7, 14, 30, 90, 365)),
+    *(86_400_000 * d for d in (1, 2, 7, 14, 30, 90)),
+    *(86_400_000 * 365 * y for y in (1, 2, 5, 10, 50, 100, 1000, 10_000, 100_000)),
 )
+_YEAR_MS = 31_556_952_000
+"""On average."""
 _DECADES_MS = (1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000, 864_000_000, 8_640_000_000)
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 8, 8, 24
@@ -166,8 +169,12 @@ def duration_words(value_ms: float) -> str:
     return f"{value_ms:.0f} ms"
 
 
-def moment_words(time_ms: float) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+def moment_words(time_ms: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """A moment in UTC; beyond the years 1 to 9999, which producers may put into messages, its year alone."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime(form)
+    except (ValueError, OverflowError):
+        return f"year {1970 + int(time_ms // _YEAR_MS)}"
 
 
 def span_words(start_ms: float, width_ms: float) -> str:
@@ -220,7 +227,7 @@ def _time_axis(start_ms: float, end_ms: float, width: int, height: int) -> str:
     while at <= end_ms:
         x = _LEFT + room * (at - start_ms) / span
         if _LEFT + 10 <= x <= width - 30:
-            said = datetime.fromtimestamp(at / 1000, UTC).strftime(form)
+            said = moment_words(at, form)
             parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{height - _BOTTOM}" y2="{height - 18}"/>')
             parts.append(f'<text x="{x:.1f}" y="{height - 6}" text-anchor="middle">{said}</text>')
         at += step
