@@ -461,6 +461,16 @@ def test_a_group_that_another_hand_has_emptied_tells_its_members() -> None:
     assert world.registry.generation == 3, "a generation never goes back"
 
 
+def test_who_was_put_out_by_another_hand_does_not_commit_as_nobody(world: GroupWorld) -> None:
+    world.settle("")
+    world.forced_rewind()
+    world.do(world.group.replaced(world.registry, world.now_s))
+    assert world.commit("m1", 1) == UNKNOWN_MEMBER_ID
+    assert world.commit("", -1) == UNKNOWN_MEMBER_ID, "aiokafka's last word before it joins again"
+    world.pass_time(SESSION_S)
+    assert world.commit("", -1) == 0
+
+
 def test_whoever_waits_hears_that_the_group_has_moved() -> None:
     world = GroupWorld(instant=False)
     tokens = [world.join(), world.join(), world.leave(("x", None))]

@@ -70,6 +70,9 @@ class Group:
         """A first rebalance waits until then for members that nobody knows yet; NEVER_S: it does not."""
         self._came_more = False
         self._sync_until_s = NEVER_S
+        self._fenced_until_s = now_s
+        """How long those may still be about that another's hand has put out: a client that learns of it commits once
+        more as nobody (aiokafka does), which in an empty group would undo the rewind it was put out for."""
         self.generation = 0
         self._take(state, now_s)
 
@@ -120,7 +123,7 @@ class Group:
         self, member_id: str, instance_id: str | None, generation: int, now_s: float
     ) -> KlogError | None:
         """Why this commit may not be written; None when it may, and then its member lives."""
-        if generation < 0 and self.phase is Phase.EMPTY:
+        if generation < 0 and self.phase is Phase.EMPTY and now_s >= self._fenced_until_s:
             return None
         return self._answer_of(machine.COMMIT, member_id, instance_id, generation, now_s)
 
@@ -198,6 +201,8 @@ class Group:
     def replaced(self, state: GroupState, now_s: float) -> list[Act]:
         """Somebody else has written the group's node, which now says this: its members are whom it names."""
         self._refuse_all(Refused(UnknownMemberId("the group was changed by another's hand: join again")), now_s)
+        for one in self.state.members:
+            self._fenced_until_s = max(self._fenced_until_s, now_s + one.session_timeout_ms / 1000)
         self._writing = None
         self.pending.clear()
         self._join_until_s = self._sync_until_s = self._gather_until_s = NEVER_S
