@@ -252,10 +252,10 @@ class Connection:
         try:
             take(data)
         except PeerError as error:
-            log.warning("closing the connection of %s: %s", self.peer, error.message)
+            log.warning("closing the connection of %s: %s", self.peer, error.message, extra={"peer": self.peer})
             self.close(None)
         except Exception:
-            log.exception("closing the connection of %s: our fault", self.peer)
+            log.exception("closing the connection of %s: our fault", self.peer, extra={"peer": self.peer})
             self.close(None)
         finally:
             self._handling = False
@@ -437,7 +437,7 @@ class Connection:
             return
         self.closed = True
         if reason is not None:
-            log.info("connection of %s closed: %s", self.peer, reason)
+            log.info("connection of %s closed: %s", self.peer, reason, extra={"peer": self.peer})
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         self._sock.close()

@@ -110,7 +110,12 @@ class Server:
                 raise
             ip = str(address[0])
             if self._per_ip[ip] >= self._per_ip_overrides.get(ip, self._per_ip_max):
-                log.warning("refusing %s: it has %d connections (max.connections.per.ip)", ip, self._per_ip[ip])
+                log.warning(
+                    "refusing %s: it has %d connections (max.connections.per.ip)",
+                    ip,
+                    self._per_ip[ip],
+                    extra={"peer": f"{ip}:{address[1]}"},
+                )
                 sock.close()
                 continue
             self._per_ip[ip] += 1

@@ -196,10 +196,14 @@ class Dispatcher:
         try:
             answer = _encode(head, await values)
         except PeerError as error:
-            log.warning("closing the connection of %s: %s", connection.peer, error.message)
+            log.warning(
+                "closing the connection of %s: %s", connection.peer, error.message, extra={"peer": connection.peer}
+            )
             connection.close(None)
         except Exception:
-            log.exception("%s of %s failed: our fault", api_name(head.key), connection.peer)
+            log.exception(
+                "%s of %s failed: our fault", api_name(head.key), connection.peer, extra={"peer": connection.peer}
+            )
             connection.close(None)
         else:
             reply.send(answer)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from klog.cli.log_lines import PEER_LINES_MAX
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server import handlers
@@ -29,13 +30,24 @@ API_VERSIONS_3 = head(18, 3) + b"\0" + b"\5test" + b"\2" + b"1" + b"\0"
 @pytest.mark.parametrize("seed", [secrets.randbits(32) for _ in range(3)], ids=["first", "second", "third"])
 def test_random_bytes(broker: RunningBroker, seed: int) -> None:
     print(f"seed {seed}")
+    elsewhere = "127.66.0.1"  # so much is wrong with this one that the broker no longer logs each
     chance = random.Random(seed)
     with bystander(broker):
         for _ in range(100):
-            with RawConnection(broker.bootstrap) as connection:
+            with RawConnection(broker.bootstrap, source_address=elsewhere) as connection:
                 connection.send(chance.randbytes(chance.randrange(1, 3000)))
                 connection.end_of_sending()
                 assert connection.is_closed_by_broker()
+
+
+def test_a_peer_that_errs_in_a_loop_does_not_fill_the_log(broker: RunningBroker) -> None:
+    for _ in range(PEER_LINES_MAX + 20):
+        with RawConnection(broker.bootstrap, source_address="127.66.0.2") as connection:
+            connection.send(struct.pack(">i", 0))
+            assert connection.is_closed_by_broker()
+    lines = [line for line in broker.log_text.splitlines() if "closing the connection of 127.66.0.2:" in line]
+    assert len(lines) == PEER_LINES_MAX
+    assert lines[-1].endswith("more like it of 127.66.0.2 are only counted, for 60 s)")
 
 
 @pytest.mark.parametrize(

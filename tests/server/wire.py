@@ -29,11 +29,15 @@ ANSWER_WITHIN_S = 10.0
 class RawConnection:
     """One socket to a broker; a context manager. What the broker does with it is for the test to say."""
 
-    def __init__(self, bootstrap: str, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(
+        self, bootstrap: str, receive_buffer_bytes: int | None = None, source_address: str | None = None
+    ) -> None:
         host, _, port = bootstrap.rpartition(":")
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:  # before connecting, or the window is agreed on already
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        if source_address is not None:
+            self.socket.bind((source_address, 0))
         self.socket.settimeout(ANSWER_WITHIN_S)
         self.socket.connect((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

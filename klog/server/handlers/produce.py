@@ -114,7 +114,6 @@ def _append(broker: Broker, request: ProduceRequest, asked: ProducedPartition) -
 
 def _note(error: KlogError, asked: ProducedPartition, connection: Connection) -> None:
     """Bad bytes and bad disks belong into the log; a caller's mistakes only at debug, for he is told."""
-    if isinstance(error, PeerError) or not isinstance(error, RequestError):
-        log.warning("produce of %s to %s-%d: %s", connection.peer, asked.topic, asked.partition, error.message)
-    else:
-        log.debug("produce of %s to %s-%d: %s", connection.peer, asked.topic, asked.partition, error.message)
+    level = logging.WARNING if isinstance(error, PeerError) or not isinstance(error, RequestError) else logging.DEBUG
+    about = (connection.peer, asked.topic, asked.partition, error.message)
+    log.log(level, "produce of %s to %s-%d: %s", *about, extra={"peer": connection.peer})
