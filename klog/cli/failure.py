@@ -12,7 +12,6 @@ from klog.render.writer import yaml_text
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 CONNECT_HINT = "is a broker running there? `klog status` shows; `klog up` starts one; -B HOST:PORT names another"
 

@@ -2,7 +2,8 @@
 
 Ctrl-C stops a command within a second with exit code 130, whatever it hangs in. The first one is Python's
 KeyboardInterrupt, so that files and connections are closed in order; if that takes too long, or at the second one, the
-process ends on the spot. ``up`` and ``broker start`` stop in order by themselves and take the signal over.
+process ends on the spot. ``up`` and ``broker start`` stop in order by themselves and take the signal over. A command
+that others wait for when it goes without a word has SIGTERM and SIGHUP do the same (`ending_in_order`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import IO, Any, NoReturn
 PATIENCE_S = 0.8
 """How long closing may take after Ctrl-C; with what is needed to get here it stays under the promised second."""
 
-EXIT_INTERRUPTED = 130
+EXIT_SIGNALLED = 128
+"""And the signal's number, as shells count: 130 for Ctrl-C."""
 
 Act = Callable[[], None]
 
@@ -31,6 +33,7 @@ class _Interrupts:
     installed = False
     ends_process = True
     count = 0
+    number: int = signal.SIGINT
     cancel: Act | None = None
     cancelled = False
     watchdog: threading.Timer | None = None
@@ -66,6 +69,25 @@ def cancelling(cancel: Act) -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
+def ending_in_order() -> Iterator[None]:
+    """While inside: SIGTERM and SIGHUP do what Ctrl-C does, where that ends the process. Ignored ones stay ignored."""
+    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    if not (_STATE.installed and _STATE.ends_process and threading.current_thread() is threading.main_thread()):
+        numbers = []
+    before = [(one, signal.signal(one, _interrupt)) for one in numbers]
+    try:
+        yield
+    finally:
+        for one, handler in before:
+            signal.signal(one, handler)
+
+
+def exit_code() -> int:
+    """Of a command that was stopped by a signal."""
+    return EXIT_SIGNALLED + _STATE.number
+
+
+@contextmanager
 def raising() -> Iterator[None]:
     """While a person is asked: Ctrl-C raises KeyboardInterrupt at once, for nothing else comes back from a question.
 
@@ -88,7 +110,7 @@ def take_over(*, ends_process: bool) -> object:
     if threading.current_thread() is not threading.main_thread():
         return None
     before = signal.getsignal(signal.SIGINT)
-    _STATE.count = 0
+    _STATE.count, _STATE.number = 0, signal.SIGINT
     install(ends_process=ends_process)
     return before
 
@@ -101,6 +123,7 @@ def give_back(before: object) -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     _STATE.count += 1
+    _STATE.number = number
     if _STATE.ends_process:
         if _STATE.count > 1:
             _end_now()
@@ -114,7 +137,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _end_now() -> NoReturn:
-    os._exit(EXIT_INTERRUPTED)
+    os._exit(exit_code())
 
 
 def discard_output() -> None:

@@ -199,7 +199,9 @@ def perform(ctx: Context, function: Callable[..., Any], traits: Traits, values: 
         interrupt.leave_to_command()
     try:
         code = _finish(invocation, _run(invocation, function, values))
-    except (KeyboardInterrupt, typer.Exit):
+    except KeyboardInterrupt:
+        raise typer.Exit(interrupt.exit_code()) from None  # typer knows no signal but SIGINT
+    except typer.Exit:
         raise
     except BrokenPipeError:
         code = 0  # the reader has seen enough; here, because typer would change sys.stdout under a shell that lives on

@@ -183,7 +183,7 @@ def run(words: list[str]) -> int:
     try:
         code = root().execute(words)
     except KeyboardInterrupt:
-        code = failure.EXIT_INTERRUPTED
+        code = interrupt.exit_code()
     try:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import ExitStack
 from typing import Annotated, Any, Literal
 
 import typer
@@ -143,7 +144,11 @@ async def tail(
     cluster = await invocation.cluster()
     reading = asyncio.ensure_future(tailing.tail(cluster, topics, options, sys.stdout.buffer, note=invocation.say))
     try:
-        with interrupt.reader_watched(sys.stdout, _canceller(reading)):
+        with ExitStack() as around:
+            if group is not None:
+                # A member that goes without a word is waited for: until then nobody reads its partitions.
+                around.enter_context(interrupt.ending_in_order())
+            around.enter_context(interrupt.reader_watched(sys.stdout, _canceller(reading)))
             await reading
     except asyncio.CancelledError:
         current = asyncio.current_task()

@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Assigned
 
-from klog.errors import GroupIsHeld, KlogError
+from klog.errors import GroupIsHeld, KlogError, TimedOut
 from klog.names import TopicPartition
 from klog.ops.reader import Reader
 from klog.ops.shower import Message
@@ -36,6 +36,9 @@ FOR_GOOD = (
 
 COMMIT_EVERY_S = 1.0
 """While messages come. Where nothing comes, what was shown is committed at once."""
+
+MEMBERS_SILENT_S = 45.0
+"""A group waits so long, as most clients have it, for a member that has gone without a word: a join may take that."""
 
 NOT_MINE = (
     KafkaError.ILLEGAL_GENERATION,
@@ -59,6 +62,8 @@ class GroupReader(Reader):
         """Where to go on, of partitions this member has, and that is not committed."""
         self._committed_at = time.monotonic()
         self._has_joined = False
+        self._joining_since = 0.0
+        self._joining_told = False
         self._failure: KafkaError | None = None
         super().__init__(*arguments, **keywords)
 
@@ -69,7 +74,7 @@ class GroupReader(Reader):
 
     def _read(self) -> None:
         self._ends = {(one.topic, one.partition): span.end for one, span in self._spans.items() if span.end is not None}
-        self._last_heard = time.monotonic()
+        self._joining_since = self._last_heard = time.monotonic()
         topics = list(dict.fromkeys(one.topic for one in self._spans))
         self._consumer.subscribe(topics, on_assign=self._given, on_revoke=self._taken, on_lost=self._lost)
         try:
@@ -161,6 +166,18 @@ class GroupReader(Reader):
             # Fetched just before they were taken away: whoever has them now shows them.
             run = [one for one in run if (one.topic(), one.partition()) in self._owned]
         return run
+
+    def _check_patience(self) -> None:
+        if self._has_joined:
+            super()._check_patience()
+            return
+        waited_s = time.monotonic() - self._joining_since
+        text = f"group {self._options.group}: it has not let this member in for"
+        if waited_s > self._timeout_s and not self._joining_told:
+            self._joining_told = True
+            self._note(f"{text} {self._timeout_s:g} s: it waits for another member, or no broker serves it; trying on")
+        if self._ends and waited_s > self._timeout_s + MEMBERS_SILENT_S:
+            raise TimedOut(f"{text} {waited_s:.0f} s", hint="`klog check` may say why")
 
     def _heard(self, message: Message) -> None:
         error = message.error()

@@ -211,6 +211,18 @@ def test_ctrl_c_while_nobody_takes_the_output_leaves_the_group(at: list[str], to
     assert numbers == set(range(2000)), "nothing is left out"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_member_that_is_ended_leaves_its_group(at: list[str], topic: str, number: signal.Signals) -> None:
+    assert klog("topic", "create", topic, "-p", "1", *at).code == 0
+    with started("tail", topic, "-G", topic, "-o", "start", *at) as process:
+        assert process.stderr is not None
+        assert b"this member has" in process.stderr.readline()
+        process.send_signal(number)
+        assert process.wait(20) == 128 + number
+    members = klog("group", "describe", topic, "-o", "json", *at)
+    assert members.code == 0 and members.rows == [], "nobody waits for it"
+
+
 def test_a_closed_pipe_ends_a_member_quietly(at: list[str], topic: str) -> None:
     assert klog("topic", "create", topic, "-p", "1", *at).code == 0
     assert klog("produce", topic, *at, input=b"a line\n" * 50_000).code == 0

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Assigned
 
 from klog.client.cluster import Cluster
-from klog.errors import GroupIsHeld, UsageError
+from klog.errors import GroupIsHeld, TimedOut, UsageError
 from klog.ops.positions import parse_range
 from klog.ops.tail import tail
 from klog.ops.tail_options import TailOptions
@@ -167,6 +167,28 @@ def test_what_the_sink_did_not_take_is_not_committed(broker: RunningBroker, topi
     assert 0 < len(shown) < 1500
     rest, _, _ = read(broker.bootstrap, topic, group=topic, until_end=True)
     assert shown + rest.split() == messages
+
+
+def test_one_who_is_not_let_in_hears_of_it(broker: RunningBroker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that lives and takes no part in the new generation keeps all others waiting."""
+    monkeypatch.setattr("klog.ops.group_reader.MEMBERS_SILENT_S", 0.2)
+    make_topic(broker.bootstrap, topic)
+    holder = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
+    try:
+        holder.subscribe([topic])
+        fill(broker, topic, 1, 1)
+        assert holder.poll(30) is not None, "it has joined"
+        notes: list[str] = []
+        options = TailOptions(group=topic, until_end=True)
+        with pytest.raises(TimedOut, match="has not let this member in"):
+            run(
+                broker.bootstrap,
+                lambda cluster: tail(cluster, [topic], options, io.BytesIO(), note=notes.append),
+                timeout_s=0.5,
+            )
+        assert len(notes) == 1 and "waits for another member" in notes[0]
+    finally:
+        holder.close()
 
 
 def test_a_group_that_streams_hold_is_refused(broker: RunningBroker, topic: str) -> None:
