@@ -24,6 +24,7 @@ from klog.errors import (
     UnknownTopicOrPartition,
     UsageError,
 )
+from klog.ops.export.page import gather, render
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.rows import ExportedRange
 from klog.ops.export.run import STEPS, run
@@ -187,6 +188,9 @@ def test_a_topic_made_again_under_its_name_is_refused(new_topic: NewTopic, tmp_p
         export(again, tmp_path)
     with pytest.raises(Refused, match="deleted and made again"):
         status(again.bootstrap, str(tmp_path))
+    facts = gather(again.bootstrap, str(tmp_path), thorough=True)
+    assert facts.state == "broken"
+    assert "deleted and made again" in render(facts)
     assert exported_rows(tmp_path) == before
 
 

@@ -37,7 +37,7 @@ async def report(
     """
     from klog.ops.export import page
 
-    servers, why = None, "they were not to be asked (--without-brokers)."
+    servers, why = None, "the brokers were not to be asked (--without-brokers)."
     if not without_brokers:
         try:
             servers = await servers_of(invocation)

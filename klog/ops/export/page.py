@@ -94,6 +94,8 @@ def gather(bootstrap: str | None, root: str, *, thorough: bool = False, no_broke
             facts.lag = status(bootstrap, root)
         except KlogError as error:
             facts.no_lag = error.message
+            if isinstance(error, Refused):  # another cluster or topic than was exported: no run will ever go on
+                facts.findings.append(error.message)
     if thorough:
         from klog.ops.export.verify import verify
 
@@ -178,7 +180,7 @@ def _tile(name: str, value: str, more: str, kind: str = "") -> str:
 
 def _lag_tile(facts: Facts) -> tuple[str, str, str, str]:
     if facts.lag is None:
-        return "Behind", "–", "brokers not reached", ""
+        return "Behind", "–", "not known", ""
     known = [row.lag for row in facts.lag if row.lag is not None]
     oldest = max((row.lag_ms or 0 for row in facts.lag), default=0)
     if not known and facts.lag:
@@ -347,7 +349,7 @@ def _thinned(points: Sequence[plots.Spread], most: int) -> list[plots.Spread]:
 
 def _lag(facts: Facts) -> str:
     if facts.lag is None:
-        said = f"The brokers were not reached: {facts.no_lag}"
+        said = f"How far the export is behind is not known: {facts.no_lag}"
         return f'<section class="card"><h2>Behind the log</h2><p class="said">{escape(said)}</p></section>'
     behind = sorted((row for row in facts.lag if row.lag), key=lambda row: -(row.lag or 0))
     if not behind:
