@@ -227,6 +227,12 @@ def test_files_are_cut(new_topic: NewTopic, tmp_path: Path, name: str) -> None:
     assert states(topic, tmp_path) == {"ok"}
 
 
+def test_files_of_no_size_are_refused_before_anything_is_made(new_topic: NewTopic, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--max-file-bytes 0"):
+        export(new_topic(), tmp_path / "root", max_file_bytes=0)
+    assert not (tmp_path / "root").exists()
+
+
 def test_many_hours_at_once_and_times_of_no_date(tmp_path: Path) -> None:
     rows = some_rows(400)
     for number, row in enumerate(rows):

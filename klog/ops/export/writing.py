@@ -30,6 +30,8 @@ class Shape:
     def __post_init__(self) -> None:
         if self.partition_by is not None and self.partition_by not in PARTITIONINGS:
             raise UsageError(f"partitioning by {self.partition_by!r}: there are {', '.join(PARTITIONINGS)}")
+        if self.max_file_bytes is not None and self.max_file_bytes < 1:
+            raise UsageError("--max-file-bytes 0: a file holds a message at least", hint="for example 512MiB")
 
 
 @dataclass(frozen=True)
