@@ -11,10 +11,10 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
-from klog.errors import LeaderNotAvailable, UnknownTopicOrPartition
+from klog.errors import KlogError, LeaderNotAvailable, UnknownTopicOrPartition
 from klog.ops.jsonl import rfc3339
 from klog.ops.produce_options import ProduceOptions
 
@@ -124,7 +124,9 @@ async def produce(
             interrupted(_receipt(sender, topic, began, True, {}))
         raise
     flushed_by = await _flushed_by(cluster, topic, options) if sender.acknowledged else {}
-    return _receipt(sender, topic, began, False, flushed_by)
+    receipt = _receipt(sender, topic, began, False, flushed_by)
+    why = await _why_timed_out(cluster, topic, sender.timed_out, options) if sender.timed_out else None
+    return replace(receipt, first_error=f"{receipt.first_error}: {why}") if why else receipt
 
 
 def _receipt(
@@ -167,10 +169,10 @@ async def _existing_or_made(cluster: Cluster, topic: str) -> TopicNode:
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=False,
     )
-    hint = f"make it: klog topic create {shlex.quote(topic)} -p 4"
+    hint = f"make it, or see what is in the way: klog topic create {shlex.quote(topic)} -p 4"
     if cluster.is_klog and int(asked.topics[0].error_code) == UnknownTopicOrPartition.wire:
         raise UnknownTopicOrPartition(
-            f"there is no topic {topic!r} on {cluster}, and it makes none by itself", hint=hint
+            f"there is no topic {topic!r} on {cluster}, and none was made on being asked for", hint=hint
         )
     deadline = time.monotonic() + min(CREATION_PATIENCE_S, cluster.timeout_s)
     pause_s = 0.01
@@ -185,6 +187,28 @@ async def _existing_or_made(cluster: Cluster, topic: str) -> TopicNode:
             raise UnknownTopicOrPartition(f"there is no topic {topic!r} on {cluster}", hint=hint)
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 2, 0.2)
+
+
+async def _why_timed_out(
+    cluster: Cluster, topic: str, partitions: Iterable[int], options: ProduceOptions
+) -> str | None:
+    """What keeps partitions from taking messages, as far as it can be seen; librdkafka tries on and says nothing."""
+    from klog.ops.settings import min_isr
+
+    try:
+        node = await cluster.topic(topic, fresh=True)
+        minimum = (await min_isr(cluster, [topic])).get(topic, 1) if options.acks == "all" else 1
+    except KlogError as error:
+        return error.message
+    for one in sorted(partitions):
+        known = node.partitions.get(one)
+        if known is None:
+            continue
+        if known.leader is None:
+            return f"{topic}-{one} has no leader; `klog check topics` says who is missing"
+        if len(known.isr) < minimum:
+            return f"{len(known.isr)} of {topic}-{one} in sync, and min.insync.replicas is {minimum}"
+    return None
 
 
 async def _flushed_by(cluster: Cluster, topic: str, options: ProduceOptions) -> dict[int, tuple[int, ...]]:

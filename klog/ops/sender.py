@@ -69,6 +69,8 @@ class Sender:
         self.read = 0
         self.failed = 0
         self.first_error: str | None = None
+        self.timed_out: set[int] = set()
+        """Partitions that took messages neither at once nor later."""
         self._pace = _Pace(options.rate.per_second, options.rate.what == "bytes") if options.rate else None
         self._has_keys = options.input == "jsonl" or options.key is not None or options.key_delimiter is not None
         self._stop = threading.Event()
@@ -262,6 +264,8 @@ class Sender:
                 self.read -= 1  # interrupted before it was sent: as if it had not been read
                 return
             self.failed += 1
+            if error.code() == KafkaError._MSG_TIMED_OUT:
+                self.timed_out.add(message.partition())
             if self.first_error is None:
                 self.first_error = f"{self._topic}-{message.partition()}: {error.str()}"
             return

@@ -175,12 +175,19 @@ def test_a_missing_topic_is_made_for_a_producer(broker: RunningBroker, topic: st
 
 def test_a_missing_topic_or_partition_is_told_where_none_is_made(make_broker: object, topic: str) -> None:
     one: RunningBroker = make_broker(auto__create__topics__enable="false").start()  # type: ignore[operator]
-    with pytest.raises(UnknownTopicOrPartition, match="makes none by itself") as caught:
+    with pytest.raises(UnknownTopicOrPartition, match="none was made on being asked for") as caught:
         send(one.bootstrap, topic, b"a\n")
-    assert caught.value.hint == f"make it: klog topic create {topic} -p 4"
+    assert caught.value.hint == f"make it, or see what is in the way: klog topic create {topic} -p 4"
     make_topic(one.bootstrap, topic, 2)
     with pytest.raises(UnknownTopicOrPartition, match=r"2 partitions \(0 to 1\), no partition 5"):
         send(one.bootstrap, topic, b"a\n", partition=5)
+
+
+def test_a_message_that_nobody_takes_says_why(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, min_insync_replicas="2")
+    receipt = send(broker.bootstrap, topic, b"a\n", librdkafka={"message.timeout.ms": "1000"})
+    assert (receipt.messages, receipt.failed) == (0, 1)
+    assert (receipt.first_error or "").endswith(f"1 of {topic}-0 in sync, and min.insync.replicas is 2")
 
 
 def test_flags_that_make_no_sense(broker: RunningBroker, topic: str) -> None:
