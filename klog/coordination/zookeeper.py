@@ -136,6 +136,9 @@ class ZooKeeper:
         """
         deadline = time.monotonic() + timeout_s
         wrong = self._await_serving(deadline, patient)
+        waited = f"did not answer within {timeout_s:g} s"
+        if wrong and time.monotonic() < deadline:
+            waited = "is not there"
         if not wrong:
             with self._starting:  # kazoo cannot be stopped in the middle of its start
                 if self._stopping:
@@ -147,7 +150,7 @@ class ZooKeeper:
                 threading.Thread(target=self.stop, name="zookeeper-stop", daemon=True).start()
         if wrong:
             raise CannotConnect(
-                f"ZooKeeper at {self.address} did not answer within {timeout_s:g} s: {wrong}",
+                f"ZooKeeper at {self.address} {waited}: {wrong}",
                 hint="is it running (klog zookeeper status), and is the address right?",
             )
         if self.address.chroot:

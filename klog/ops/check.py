@@ -339,7 +339,8 @@ def _zookeeper(facts: Facts) -> Iterator[Finding]:
     has_quorum = 2 * len(down) < len(facts.servers)
     for one in down:
         found = one.reason or "read-only: it has lost the others"
-        do = f"start it again: `klog zookeeper start`, on {one.address}"
+        # Without the folder it had, `klog zookeeper start` would begin an empty one.
+        do = f"start it again at {one.address}: `klog up`, or `klog zookeeper start --dir DIR --port PORT`"
         severity = WARNING if has_quorum else CRITICAL
         yield Finding(severity, f"zookeeper {one.address}", found, "serving", do, "zookeeper-down")
 
