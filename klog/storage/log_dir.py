@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
-from klog.errors import CorruptLog, DiskFull, StorageError, WrongCluster
+from klog.errors import CorruptLog, DiskFull, InvalidConfig, StorageError, WrongCluster
 from klog.names import TopicPartition
 from klog.storage import partition_folder
 from klog.storage.checkpoint import LogSummary
@@ -359,7 +360,8 @@ class LogDirs:
         clock_ms: Callable[[], int] = wall_clock_ms,
         monotonic_ms: Callable[[], int] = boot_clock_ms,
     ) -> None:
-        """Lock and read them. Raises the first dir's error where none can be used."""
+        """Lock and read them. Raises the first dir's error where none can be used, InvalidConfig for one named twice."""
+        _check_each_once(paths)
         self.pool = FilePool(open_files_max or open_files_by_limit())
         self._clock_ms = clock_ms
         self._monotonic_ms = monotonic_ms
@@ -483,3 +485,11 @@ class LogDirs:
                 one.close()
             except StorageError as error:
                 _log.error("%s: %s", one.path, error)
+
+
+def _check_each_once(paths: tuple[str, ...]) -> None:
+    """By whatever names: the second would find the first's lock, and count as a disk that has failed."""
+    folders = [Path(path).resolve() for path in paths]
+    for index, folder in enumerate(folders):
+        if folder in folders[:index]:
+            raise InvalidConfig(f"log.dirs={','.join(paths)}: {folder} is there twice; expected each folder once")

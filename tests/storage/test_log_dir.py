@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import logging
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from klog.config.topic import LogConfig
-from klog.errors import LogDirLocked, StorageError, WrongCluster
+from klog.errors import InvalidConfig, LogDirLocked, StorageError, WrongCluster
 from klog.names import TOPIC_NAME_CHARS_MAX, TopicPartition
 from klog.storage import checkpoints
 from klog.storage.log import LogEnd
@@ -59,6 +60,13 @@ def test_a_dir_that_is_locked_is_offline_and_the_others_serve(disk: FaultyFileSy
     assert isinstance(dirs.offline["/a"], LogDirLocked)
     with pytest.raises(LogDirLocked):
         LogDirs(disk, ("/a",))
+
+
+def test_a_dir_that_is_named_twice_is_refused(disk: FaultyFileSystem, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    for again in ("a", "b/../a", "link"):
+        with pytest.raises(InvalidConfig, match="twice"):
+            LogDirs(disk, (f"{tmp_path}/a", f"{tmp_path}/b", f"{tmp_path}/{again}"))
 
 
 def test_a_dir_that_cannot_be_read_is_offline_and_the_others_serve(disk: FaultyFileSystem) -> None:
