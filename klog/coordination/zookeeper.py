@@ -138,7 +138,7 @@ class ZooKeeper:
         wrong = self._await_serving(deadline, patient)
         waited = f"did not answer within {timeout_s:g} s"
         if wrong and time.monotonic() < deadline:
-            waited = "is not there"
+            waited = "does not serve"
         if not wrong:
             with self._starting:  # kazoo cannot be stopped in the middle of its start
                 if self._stopping:

@@ -360,7 +360,7 @@ class LogDirs:
         clock_ms: Callable[[], int] = wall_clock_ms,
         monotonic_ms: Callable[[], int] = boot_clock_ms,
     ) -> None:
-        """Lock and read them. Raises the first dir's error where none can be used, InvalidConfig for one named twice."""
+        """Lock and read them. Raises the first dir's error where none can be used, InvalidConfig for one twice."""
         _check_each_once(paths)
         self.pool = FilePool(open_files_max or open_files_by_limit())
         self._clock_ms = clock_ms

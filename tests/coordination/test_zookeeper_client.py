@@ -264,7 +264,7 @@ def test_nobody_listens(free_port: int) -> None:
 
 def test_a_command_does_not_wait_for_who_refuses(free_port: int) -> None:
     begun = time.monotonic()
-    with pytest.raises(CannotConnect, match=r"is not there: .*refused"):
+    with pytest.raises(CannotConnect, match=r"does not serve: .*refused"):
         ZooKeeper(f"127.0.0.1:{free_port},localhost:{free_port}").start(30.0, patient=False)
     assert time.monotonic() - begun < 15
 
