@@ -149,7 +149,7 @@ class Consumer:
         if lost:
             raise NotOwned(
                 f"group {self.group!r}: {', '.join(map(str, sorted(lost)))} was taken over by another consumer, "
-                "and nothing was committed there"
+                "or its topic has gone, and nothing was committed there"
             )
 
     def seek(self, topic: str, partition: int, offset: int | str) -> None:

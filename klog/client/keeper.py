@@ -274,7 +274,10 @@ class Keeper:
             self._confirm()
             view = self.membership.look()
             self._follow_brokers(view)
-            gone = [one for one in self.membership.claims if view.wanted.get(one) != self._numbers.get(one)]
+            old = self.membership.outdated(view)
+            gone = [
+                one for one in self.membership.claims if one in old or view.wanted.get(one) != self._numbers.get(one)
+            ]
             self._give_up(gone)
             ours = [one for one in view.wanted if one not in self.membership.claims]
             try:
@@ -401,4 +404,5 @@ class Keeper:
         self._saved.update({one: offset for one, offset in news.items() if one not in lost})
         if lost:
             self.membership.confirm()
-            raise Evicted(f"group {self._group!r}: {', '.join(map(str, sorted(lost)))} is another consumer's by now")
+            named = ", ".join(map(str, sorted(lost)))
+            raise Evicted(f"group {self._group!r}: {named} is another consumer's by now, or its topic has gone")

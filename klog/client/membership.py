@@ -72,6 +72,8 @@ class Membership:
         """The transaction of our first entry."""
         self._counts: dict[str, int] = {}
         """Of each topic: its partitions when it was seen first."""
+        self._fences: dict[str, tuple[Check, ...]] = {}
+        """Of each topic that `_counts` has: which of the name it is."""
 
     # --- coming and going ---------------------------------------------------------------------------------------------
 
@@ -135,12 +137,15 @@ class Membership:
         self, there: Mapping[str, topics.Topic], wanted: Collection[TopicPartition]
     ) -> frozenset[TopicPartition]:
         """A topic that was made after our entry, and partitions that a topic has got since: all in them is new."""
+        for name in [
+            name for name, fence in self._fences.items() if name not in there or tuple(there[name].fence) != fence
+        ]:
+            del self._counts[name], self._fences[name]  # another topic of the name is another topic
         names = [name for name in there if name not in self._counts]
         for name, stat in zip(names, self._created(names), strict=True):
+            self._fences[name] = tuple(there[name].fence)
             is_older = stat <= self._entered_zxid
             self._counts[name] = len(there[name].partitions) if is_older else 0
-        for name in [name for name in self._counts if name not in there]:
-            del self._counts[name]  # another topic of the name is another topic
         return frozenset(one for one in wanted if one.partition >= self._counts[one.topic])
 
     def _created(self, names: Collection[str]) -> list[int]:
@@ -152,6 +157,10 @@ class Membership:
         self._on_change()
 
     # --- owning -------------------------------------------------------------------------------------------------------
+
+    def outdated(self, view: View) -> set[TopicPartition]:
+        """What is claimed of a topic that another of the name has taken the place of: those claims went with it."""
+        return {one for one, claim in self.claims.items() if claim.fences[1:] != view.fences.get(one.topic, ())}
 
     def claim(self, view: View, partitions: Collection[TopicPartition]) -> None:
         """Own these of our share as well, all or none. OwnershipConflict; Evicted when our entry is gone."""
@@ -197,7 +206,9 @@ class Membership:
             lost = claims.release(self.zookeeper, self.group, self._writer, mine, written)
             if lost:
                 named = ", ".join(map(str, sorted(lost)))
-                _log.warning("group %s: %s was taken over by another consumer", self.group, named)
+                _log.warning(
+                    "group %s: %s was taken over by another consumer, or its topic has gone", self.group, named
+                )
             self.claims = {one: claim for one, claim in self.claims.items() if one not in mine}
 
     def forget(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import klog
+from klog.client.cluster import Cluster
 from klog.client.consumer import Consumer
 from klog.client.streams import MessageStream
 from klog.coordination import committed, consumers, group_states, paths
@@ -28,7 +29,7 @@ from klog.errors import (
     UsageError,
 )
 from klog.names import TopicPartition
-from klog.ops.topics import alter_topic
+from klog.ops.topics import alter_topic, delete_topics, preview_deletion
 from tests.broker_fixture import RunningBroker
 from tests.client.stream_readers import Reading, drain, wait_until
 from tests.ops.verbs import make_topic, run, send
@@ -159,6 +160,40 @@ def test_a_topic_that_is_not_there_is_waited_for_and_more_partitions_are_read(
     run(broker.bootstrap, lambda cluster: alter_topic(cluster, topic, 3))
     send(broker.bootstrap, topic, b"two\n", partition=2)
     assert reading.wait_for(2) == [b"one", b"two"]
+
+
+def test_a_topic_that_is_made_anew_is_another_topic(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer], registry: ZooKeeper
+) -> None:
+    """Its offsets begin anew, what was claimed of the old one is nothing, and all in it is news."""
+
+    async def delete(cluster: Cluster) -> None:
+        await delete_topics(cluster, await preview_deletion(cluster, [topic]))
+
+    make_topic(broker.bootstrap, topic)
+    consumer = make_consumer(auto_offset_reset="largest", auto_commit_enable=False)
+    reading = Reading(consumer.create_message_streams(topic))
+    before = consumer.consumer_id
+    send(broker.bootstrap, topic, numbered(10))
+    reading.wait_for(10)
+    assert consumer._keeper is not None
+    with consumer._keeper._wakeup:  # it hears of nothing, and then sees the new topic alone
+        run(broker.bootstrap, delete)
+        make_topic(broker.bootstrap, topic)
+        send(broker.bootstrap, topic, numbered(20, 10))
+    wait_until(lambda: set(reading.values) == set(numbered(30).splitlines()), "all of the new one is read")
+    last = {(topic, 0): reading.messages[-1].offset + 1}
+
+    def is_taken() -> bool:
+        try:
+            consumer.commit_offsets(last)
+        except NotOwned:  # it has not seen yet that the topic is another
+            return False
+        return True
+
+    wait_until(is_taken, "it commits in the topic that there is")
+    assert {one: found.offset for one, found in committed.read(registry, f"g-{topic}").items()} == last
+    assert consumer.consumer_id == before
 
 
 # --- offsets ----------------------------------------------------------------------------------------------------------
