@@ -9,6 +9,7 @@ Nothing is kept in memory but which nodes exist: readers read ZooKeeper.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from klog.names import TopicPartition
 
 LATEST_MS = 10**15
 """A time with more digits than any that is written."""
+
+
+_NUMBER = re.compile(rb"-?[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,8 @@ def names(zookeeper: ZooKeeper, of: Sequence[str]) -> dict[str, list[TopicPartit
     numbers = zookeeper.children_many([folder for _, _, folder in topics])
     result: dict[str, list[TopicPartition]] = {group: [] for group in of}
     for (group, topic, _), found in zip(topics, numbers, strict=True):
-        result[group] += [TopicPartition(topic, int(one)) for one in found if one.isascii() and one.isdigit()]
+        numbered = (int(one) for one in found if one.isascii() and one.isdigit())
+        result[group] += [TopicPartition(topic, number) for number in numbered if number < 2**31]
     return {group: sorted(found) for group, found in result.items()}
 
 
@@ -77,9 +82,17 @@ def read_many(
     nodes = zookeeper.get_many(where)
     found: dict[str, dict[TopicPartition, CommittedOffset]] = {group: {} for group in wanted}
     for (group, partition), number, note in zip(places, nodes[: len(places)], nodes[len(places) :], strict=True):
-        if number is not None and number.data.lstrip(b"-").isdigit():  # any tool may have written a node
-            found[group][partition] = _decode(paths.commit_note(group, *partition), number, note)
+        offset = None if number is None else offset_in(number.data)
+        if number is not None and offset is not None:
+            path = paths.commit_note(group, *partition)
+            found[group][partition] = _decode(path, offset, number.stat.modified_ms, note)
     return found
+
+
+def offset_in(data: bytes) -> int | None:
+    """The number of an offset's node; None where it is none, or none that fits the protocol: any tool may write one."""
+    offset = int(data) if _NUMBER.fullmatch(data) else None
+    return offset if offset is not None and -(2**63) <= offset < 2**63 else None
 
 
 class OffsetWriter:
@@ -227,16 +240,15 @@ def _encode(committed: CommittedOffset, commit_ms: int) -> bytes:
     )
 
 
-def _decode(path: str, number: ZNode, note: ZNode | None) -> CommittedOffset:
-    offset = int(number.data)
+def _decode(path: str, offset: int, modified_ms: int, note: ZNode | None) -> CommittedOffset:
     if note is None:
-        return CommittedOffset(offset, commit_ms=number.stat.modified_ms)
+        return CommittedOffset(offset, commit_ms=modified_ms)
     try:
         entry = entries.Entry(path, note.data)
         if entry.integer("offset") != offset:
-            return CommittedOffset(offset, commit_ms=number.stat.modified_ms)
+            return CommittedOffset(offset, commit_ms=modified_ms)
         return CommittedOffset(
             offset, entry.integer("leader_epoch", -1), entry.text("metadata", ""), entry.integer("timestamp", 0)
         )
     except ZooKeeperError:  # beside the point: the number is what was committed
-        return CommittedOffset(offset, commit_ms=number.stat.modified_ms)
+        return CommittedOffset(offset, commit_ms=modified_ms)

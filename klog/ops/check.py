@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from klog.coordination import paths
 from klog.ops.check_facts import Facts, gather
 
 if TYPE_CHECKING:
@@ -354,6 +355,9 @@ def _groups(facts: Facts, metadata: Metadata, max_lag: int | None) -> Iterator[F
         if one.partition.topic not in metadata.topics:
             do = f"`klog group delete {one.group}`, or delete /consumers/{one.group}/offsets/{one.partition.topic}"
             yield Finding(WARNING, what, "no such topic", "a topic", do, "offset-without-topic")
+        elif one.partition.partition not in metadata.topics[one.partition.topic].partitions:
+            do = f"delete {paths.consumer_offset(one.group, *one.partition)}"
+            yield Finding(WARNING, what, "no such partition", "a partition", do, "offset-without-partition")
         elif one.start is not None and one.offset < one.start:
             found = f"offset {one.offset} is below the log's start"
             do = "consume faster, or keep longer: what was removed is skipped"

@@ -68,8 +68,9 @@ class LagRow:
 
     @property
     def has_no_topic(self) -> bool:
-        """What it is about was deleted."""
-        return self.partition is not None and self.log_end_offset is None and self.error is None
+        """What it is about was deleted, or never was."""
+        is_offset = self.partition is not None and self.current_offset is not None
+        return is_offset and self.log_end_offset is None and self.error is None
 
 
 class Written(NamedTuple):
@@ -159,8 +160,9 @@ def _offsets(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[Topi
     nodes = zookeeper.get_many([paths.consumer_offset(group, *name) for group, name in places])
     found: dict[str, dict[TopicPartition, Written]] = {group: {} for group in groups}
     for (group, name), node in zip(places, nodes, strict=True):
-        if node is not None and node.data.lstrip(b"-").isdigit():  # any tool may have written a node
-            found[group][name] = Written(int(node.data), node.stat.modified_ms)
+        offset = None if node is None else committed.offset_in(node.data)
+        if node is not None and offset is not None:
+            found[group][name] = Written(offset, node.stat.modified_ms)
     return found
 
 

@@ -144,8 +144,11 @@ def test_a_number_written_by_another_tool_has_no_note(registry: ZooKeeper) -> No
     registry.set(paths.consumer_offset("g", *ONE), b"2")
     found = committed.read(registry, "g")[ONE]
     assert (found.offset, found.leader_epoch, found.metadata) == (2, -1, "")
-    registry.set(paths.consumer_offset("g", *ONE), b"no number")
-    assert committed.read(registry, "g") == {}
+    for nothing in (b"no number", b"", b"--5", b"9223372036854775808", b"1" * 5000, "٣".encode()):
+        registry.set(paths.consumer_offset("g", *ONE), nothing)
+        assert committed.read(registry, "g") == {}
+    registry.create(f"/consumers/g/offsets/{ONE.topic}/{2**31}", b"5")
+    assert committed.names(registry, ["g"]) == {"g": [ONE]}
 
 
 def test_a_writer_learns_of_what_was_deleted(registry: ZooKeeper) -> None:

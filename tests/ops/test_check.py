@@ -275,6 +275,8 @@ def test_groups(offset: int, lag: int | None, max_lag: int | None, expected: lis
     assert kinds(facts, max_lag) == expected
     facts.groups = [GroupOffset("g", TopicPartition("gone", 0), 5, None, None, None)]
     assert kinds(facts) == ["offset-without-topic"]
+    facts.groups = [GroupOffset("g", TopicPartition("t", 99), 5, None, None, None)]
+    assert kinds(facts) == ["offset-without-partition"]
 
 
 def test_only_what_is_asked_for_is_judged() -> None:

@@ -130,6 +130,10 @@ def test_a_topic_that_is_gone_and_one_that_never_was(broker: RunningBroker, regi
     (row,) = lag(broker, registry, group)
     assert (row.current_offset, row.log_end_offset, row.lag, row.error) == (7, None, None, None)
     assert row.has_no_topic
+    assert any("1 offsets are of partitions that are not there" in one for one in group_lag.remarks([row]))
+    enter(registry, f"{topic}-r", f"{topic}-no", TopicPartition(f"{topic}-no", 4))
+    (row,) = lag(broker, registry, f"{topic}-r")
+    assert (row.current_offset, group_lag.remarks([row])) == (None, []), "of what nobody has committed"
     with pytest.raises(UnknownTopicOrPartition):
         lag(broker, registry, group, topics=[f"{topic}-no"])
     with pytest.raises(GroupIdNotFound, match="no group 'a-typo' and no group 'another'"):
