@@ -61,6 +61,13 @@ def up(
 
     home = klog_home()
     begun = time.monotonic()
+    given = settings(properties)
+    if given:
+        from klog.config.broker import BrokerConfig
+
+        # The brokers say so too, but in their logs.
+        for warning in BrokerConfig.parse(given, "-X").warnings:
+            invocation.warn(warning)
     for number in STOP_SIGNALS:
         signal.signal(number, _stop)
     try:
@@ -70,7 +77,7 @@ def up(
             brokers=brokers,
             port=port,
             zookeeper_port=zookeeper_port,
-            properties=settings(properties) or None,
+            properties=given or None,
         )
         ms = (time.monotonic() - begun) * 1000
         ready = f"ready in {ms:,.0f} ms: bootstrap {cluster.bootstrap}, zookeeper {cluster.zookeeper}"

@@ -127,8 +127,7 @@ def _plan(
     running = [part for part in before.live if part.kind == "broker"] if before is not None else []
     if running and (new.port, new.properties) != (old.port, old.properties):
         raise Refused(
-            f"{_named(running)} with port {old.port} and settings {dict(old.properties)}, not with port {new.port} "
-            f"and settings {dict(new.properties)}",
+            f"{_named(running)} with {_options(old)}, not with {_options(new)}",
             hint="`klog down` first, then `klog up` with the new options",
         )
     surplus = [part for part in running if part.id is not None and part.id > new.brokers]
@@ -145,6 +144,10 @@ def _named(parts: Sequence[Part]) -> str:
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     verb = "runs" if len(names) == 1 else "run"
     return f"{listed} already {verb} in {parts[0].log_file.parent}"
+
+
+def _options(plan: Plan) -> str:
+    return " ".join((f"--port {plan.port}", *(f"-X {name}={value}" for name, value in plan.properties.items())))
 
 
 def _check_ports(directory: Path, home: Path, plan: Plan, before: LocalCluster | None) -> None:

@@ -86,6 +86,17 @@ def test_a_port_in_use_is_told_at_once(home: Path) -> None:
     assert str(taken) and "--port" in (ran.error["hint"] or "") + ran.error["message"]
 
 
+def test_settings_are_looked_at_before_anything_starts(home: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ran = klog("up", "--detach", "--port", port, "-X", "log.segment.bytez=5")
+        assert "log.segment.bytez" in ran.stderr and "did you mean log.segment.bytes?" in ran.stderr
+        wrong = klog("up", "--detach", "--port", port, "-X", "log.segment.bytes=abc", "-o", "json")
+    assert wrong.code == 1 and wrong.error["code"] == "INVALID_CONFIG"
+
+
 def test_zookeeper_alone(home: Path) -> None:
     try:
         begun = klog("zookeeper", "start", "-o", "json")
