@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
+from klog.client.raw_fetch import RawCluster
 from klog.spark import options as source_options
 from klog.spark.options import SourceOptions, columns_of
 from klog.spark.planning import plan
@@ -63,7 +64,11 @@ class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed 
         return KlogStreamReader(SourceOptions.parse(self.options, streaming=True))
 
     def writer(self, schema: Any, overwrite: bool) -> KlogWriter:
-        return KlogWriter(self._sink(schema), overwrite)
+        found = KlogWriter(self._sink(schema), overwrite)
+        with RawCluster(
+            found.options.bootstrap
+        ):  # each try of a task would wait minutes for brokers that are not there
+            return found
 
     def streamWriter(self, schema: Any, overwrite: bool) -> KlogStreamWriter:
         return KlogStreamWriter(self._sink(schema))

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from klog.errors import InvalidConfig, KlogError, SendFailed, UsageError
+from klog.errors import CannotConnect, InvalidConfig, KlogError, SendFailed, UsageError
 from klog.names import TopicPartition
 from klog.spark.sink import KlogStreamWriter, KlogWriter, SentMessages, totals
 from klog.spark.sink_options import SinkOptions
@@ -170,6 +170,12 @@ def test_what_cannot_be_is_refused_before_any_row(options: dict[str, str], colum
         KlogDataSource(options).writer(spark_schema(**columns), False)
     with pytest.raises((UsageError, InvalidConfig), match=said):
         KlogDataSource(options).streamWriter(spark_schema(**columns), False)
+
+
+def test_brokers_that_are_not_there_are_told_before_any_row() -> None:
+    options = {"bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+    with pytest.raises(CannotConnect, match="no broker answers"):
+        KlogDataSource(options).writer(spark_schema(value=BinaryType()), False)
 
 
 def test_nothing_is_overwritten() -> None:
