@@ -143,7 +143,7 @@ class _Parser:
                 if (found := self._named[full]) is None:
                     raise InvalidSchema(
                         f"the type {full} holds itself, and columns cannot",
-                        hint="export such messages undecoded, or give a reader's schema without that field",
+                        hint="export such messages undecoded: leave --decode out",
                     )
                 return found
         raise InvalidSchema(f"the schema names a type that it does not define: {name}")
