@@ -95,18 +95,23 @@ class Marker:
     ) -> Marked:
         """What lies in [from, to) of a run of whole batches, at most so many messages of it.
 
-        Raises CorruptBatch (a wrong CRC above all: a copy must not make damage good), MessageTooLarge where one message
-        alone is larger than the target's largest batch.
+        Raises CorruptBatch (a wrong CRC above all: a copy must not make damage good; messages in front of it are given
+        first), MessageTooLarge where one message alone is larger than the target's largest batch.
         """
         parts: list[bytes] = []
         messages, first, last, after = 0, -1, -1, from_offset
         for position, header in walk(run):
+            if header.base_offset >= to_offset or messages == messages_max:
+                break
+            try:
+                check_crc(run, position, header)  # first: where it ends, and so whether it is wanted, may be damaged
+            except CorruptBatch:
+                if messages:
+                    break
+                raise
             end = header.last_offset + 1
             if end <= from_offset:
                 continue
-            if header.base_offset >= to_offset or messages == messages_max:
-                break
-            check_crc(run, position, header)
             after = min(end, to_offset)
             if header.attributes & CONTROL or not header.count:
                 continue
@@ -332,9 +337,9 @@ def copies_of(source: Source, run: memoryview, from_offset: int) -> Iterator[tup
     """
     prefix = f"{source}/".encode()
     for position, header in walk(run):
+        check_crc(run, position, header)
         if header.last_offset < from_offset or header.count < 1 or header.attributes & CONTROL:
             continue
-        check_crc(run, position, header)
         if prefix not in bytes(records_bytes(run, position, header)):
             continue
         for record in decode_batch(run, position):
@@ -356,12 +361,12 @@ class SourceMarks:
         """Take in a run of whole batches from an offset on; the offset behind the last message, -1 for none."""
         after = -1
         for position, header in walk(run):
+            check_crc(run, position, header)
             if header.last_offset < from_offset or header.count < 1:
                 continue
             after = header.last_offset + 1
             if header.attributes & CONTROL:
                 continue
-            check_crc(run, position, header)
             if _NAME not in bytes(records_bytes(run, position, header)):
                 continue
             for record in decode_batch(run, position):

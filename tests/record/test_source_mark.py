@@ -11,7 +11,7 @@ from klog.record.batch import CONTROL, LOG_APPEND_TIME, check_produced, read_hea
 from klog.record.codec import Codec
 from klog.record.compression import compress
 from klog.record.records import Record, decode_batch, encode_batch, encode_record
-from klog.record.source_mark import HEADER_NAME, Marker, Source, SourceMarks, parse, source_of
+from klog.record.source_mark import HEADER_NAME, Marker, Source, SourceMarks, copies_of, parse, source_of
 from tests.record.batches import CODECS, moved, plain, records
 
 SOURCE = Source("AbCdEfGhIjKlMnOpQrStUv", "orders.eu", 3)
@@ -124,6 +124,22 @@ def test_damage_is_not_made_good(rows: list[Record], data: st.DataObject) -> Non
     batch[place] ^= data.draw(st.integers(1, 255))
     with pytest.raises(CorruptBatch):
         Marker(SOURCE).mark(memoryview(bytes(batch)), 0)
+
+
+@pytest.mark.parametrize("place", [23, 60, 70])
+def test_what_lies_in_front_of_damage_is_given_first(place: int) -> None:
+    """Byte 23 is the sign of the last offset: such a batch seems to end before it begins."""
+    run, damaged = encode_batch(plain(3)), encode_batch(plain(2), base_offset=3)
+    damaged[place] ^= 0x80
+    both = memoryview(bytes(run + damaged))
+    marked = Marker(SOURCE).mark(both, 1)
+    assert (marked.messages, marked.last_offset, marked.next_offset) == (2, 2, 3)
+    with pytest.raises(CorruptBatch):
+        Marker(SOURCE).mark(both, 3)
+    with pytest.raises(CorruptBatch):
+        SourceMarks().read(both, 3)
+    with pytest.raises(CorruptBatch):
+        list(copies_of(SOURCE, both, 3))
 
 
 @given(st.lists(records(max_size=8), min_size=1, max_size=4), st.sampled_from(CODECS), st.integers(0, 60))
