@@ -94,16 +94,22 @@ def read(path: Path, group: str | None = None) -> tuple[list[OffsetLine], list[B
     return parse(path.read_text("utf-8", "replace"), group)
 
 
+_ENDS_AS_CSV = re.compile(r".*,.*,[ \t]*[0-9]+[ \t]*\r?$", re.MULTILINE)
+"""A first line of a CSV file without a header: neither JSON nor a ZooKeeper path ends in a comma and a number."""
+
+
 def parse(text: str, group: str | None = None) -> tuple[list[OffsetLine], list[BadLine]]:
     """The offsets of a file of any of the forms, and what in it is none.
 
     ``group`` takes the place of every group the file names, and is needed where it names none (``topic,partition,
     offset``, Kafka's short form).
     """
-    first = text.lstrip()[:1]
-    if first in ("{", "["):
+    begin = text.lstrip()
+    if _ENDS_AS_CSV.match(begin):
+        lines = _csv_lines(text)  # also where the group's name looks like the beginning of another form
+    elif begin[:1] in ("{", "["):
         lines = _json_lines(text)
-    elif first == "/":
+    elif begin[:1] == "/":
         lines = _zk_lines(text)
     else:
         lines = _csv_lines(text)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from klog.coordination.committed import CommittedOffset
@@ -68,6 +68,11 @@ def test_json_keeps_what_a_commit_has_besides() -> None:
     assert back(json.dumps(document, indent=2)) == back(text)
 
 
+@example("/", {TopicPartition("t", 0): CommittedOffset(5)}, "csv")
+@example("/consumers/g/offsets/t/0:1", {TopicPartition("t", 0): CommittedOffset(5)}, "csv")
+@example("{}", {TopicPartition("t", 0): CommittedOffset(5)}, "csv")
+@example("[,1", {TopicPartition("t", 0): CommittedOffset(5)}, "csv")
+@example("a,1,2", {TopicPartition("t", 0): CommittedOffset(5)}, "zk")
 @given(
     group=st.text(min_size=1).filter(lambda text: "\r" not in text and text.isprintable() and text == text.strip()),
     offsets=st.dictionaries(
