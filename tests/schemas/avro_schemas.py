@@ -39,9 +39,12 @@ def _type(draw: st.DrawFn, depth: int, known: list[str], counter: list[int], *, 
     if kind == "union":
         branches: list[Any] = []
         for _ in range(draw(st.integers(1, 3))):
+            known_before = len(known)
             one = _type(draw, depth - 1, known, counter, in_union=True)
             if _name(one) not in [_name(other) for other in branches]:
                 branches.append(one)
+            else:
+                del known[known_before:]  # what it defined goes with it
         return branches
     counter[0] += 1
     name = f"n{counter[0]}.T{counter[0]}"
