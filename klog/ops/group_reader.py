@@ -64,7 +64,6 @@ class GroupReader(Reader):
         self._has_joined = False
         self._joining_since = 0.0
         self._joining_told = False
-        self._failure: KafkaError | None = None
         super().__init__(*arguments, **keywords)
 
     def _settings(self, bootstrap: str) -> dict[str, Any]:
@@ -160,8 +159,6 @@ class GroupReader(Reader):
     def _next_run(self, wait_s: float = 0.1) -> list[Message]:
         self._revoked.clear()
         run = super()._next_run(wait_s)
-        if self._failure is not None:
-            self._raise(self._failure)
         if self._revoked - self._owned:
             # Fetched just before they were taken away: whoever has them now shows them.
             run = [one for one in run if (one.topic(), one.partition()) in self._owned]
@@ -184,20 +181,20 @@ class GroupReader(Reader):
         if error.code() == KafkaError._MAX_POLL_EXCEEDED:
             self._note(f"group {self._options.group}: nobody took what was shown for too long; joining again")
         elif error.code() in FOR_GOOD:
-            self._failure = error
+            raise self._refusal(error)
         elif message.topic() is None or message.partition() < 0:
             self._on_error(error)
         else:
             super()._heard(message)
 
-    def _raise(self, error: KafkaError) -> None:
+    def _refusal(self, error: KafkaError) -> KlogError:
         group = self._options.group
         if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
-            raise GroupIsHeld(
+            return GroupIsHeld(
                 f"group {group} is in use the other way, or by members that share partitions by other rules",
                 hint=f"`klog group describe {group}` says who holds it",
             )
-        raise KlogError(f"group {group}: {error.str()}")
+        return KlogError(f"group {group}: {error.str()}")
 
     def _write(self, messages: list[Message]) -> list[Message]:
         done = super()._write(messages)

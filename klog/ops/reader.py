@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Assigned
 
-from klog.errors import KlogError, TimedOut, UnknownTopicOrPartition, UsageError
+from klog.errors import CorruptBatch, KlogError, TimedOut, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
 from klog.ops.headers import headers_from
 from klog.ops.jsonl import timestamp_of
@@ -42,6 +42,11 @@ _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError
 
 class Reader:
     """Reads spans of partitions and writes what they hold."""
+
+    around_damage = (
+        "`--replica ID` reads another replica, `-X check.crcs=false` shows the bytes as they are; "
+        "`klog log verify` on its broker tells all that is damaged"
+    )
 
     def __init__(
         self,
@@ -74,6 +79,8 @@ class Reader:
         self._bytes = 0
         self._trouble: str | None = None
         self._gone: str | None = None
+        self._failure: KlogError | None = None
+        """What ends the reading once all that came before it is shown."""
         self._merge = TimeMerge((one.topic, one.partition) for one in spans) if options.merge_by_time else None
         self._consumer = self._connected(bootstrap)
 
@@ -95,6 +102,7 @@ class Reader:
             "allow.auto.create.topics": False,
             "topic.metadata.propagation.max.ms": DELETION_MS,
             "enable.partition.eof": True,
+            "check.crcs": True,  # what is damaged is to be told, not shown
             "queued.min.messages": 100_000,
             "queued.max.messages.kbytes": 64 * 1024,
             "fetch.queue.backoff.ms": 5,  # by default a full queue stops fetching for a second: 5 x slower
@@ -224,6 +232,8 @@ class Reader:
 
     def _next_run(self, wait_s: float = WAIT_S) -> list[Message]:
         """What has come, without what lies behind the ends; empty after a while of nothing."""
+        if self._failure is not None:
+            raise self._failure
         first = self._consumer.poll(wait_s)
         if self._gone is not None:
             raise UnknownTopicOrPartition(f"the topic was deleted: {self._gone}")
@@ -234,10 +244,22 @@ class Reader:
         taken = [first, *self._consumer.consume(RUN_MESSAGES - 1, 0)]
         run = [message for message in taken if message.error() is None]
         if len(run) < len(taken):
-            for message in taken:
-                if message.error() is not None:
-                    self._heard(message)
+            run = self._up_to_a_failure(taken)
         return self._before_the_ends(run) if self._ends and run else run
+
+    def _up_to_a_failure(self, taken: list[Message]) -> list[Message]:
+        """The messages among these; where one of the others is the end of all reading, those before it."""
+        run = []
+        for message in taken:
+            if message.error() is None:
+                run.append(message)
+                continue
+            try:
+                self._heard(message)
+            except KlogError as error:
+                self._failure = error
+                break
+        return run
 
     def _check_patience(self) -> None:
         waited_s = time.monotonic() - self._last_heard
@@ -278,6 +300,8 @@ class Reader:
             self._go_on_at_the_start(*key)
         elif code in _GONE:
             self._gone = f"{key[0]}-{key[1]}: {error.str()}"
+        elif code == KafkaError._BAD_MSG:
+            raise CorruptBatch(f"{TopicPartition(*key)}: {error.str()}", hint=self.around_damage)
         elif not error.retriable():
             raise KlogError(f"{key[0]}-{key[1]}: {error.str()}")
 

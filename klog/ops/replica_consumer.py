@@ -15,12 +15,12 @@ from confluent_kafka import TopicPartition as Assigned
 
 from klog.client.asks import EARLIEST, LATEST, REPLICA
 from klog.client.blocking import BlockingChannel, error_of
-from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition
+from klog.errors import CorruptBatch, KlogError, ReplicaNotAvailable, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.ops.time_merge import Place
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.record.batch import walk
+from klog.record.batch import check_crc, walk
 from klog.record.records import Record, decode_batch
 
 ANSWER_BYTES = 4 * 1024 * 1024
@@ -139,6 +139,12 @@ class ReplicaConsumer:
         self._highs[place] = int(answer.high_watermark)
         offset, records = self._next[place], memoryview(answer.records or b"")
         for at, header in walk(records, allow_partial=True):
+            try:
+                check_crc(records, at, header)
+            except CorruptBatch as error:
+                self._next[place] = offset
+                self._say(place, KafkaError._BAD_MSG, f"of broker {self._broker_id}: {error.message}")
+                return
             self._ready.extend(
                 _message(place, record, header.leader_epoch)
                 for record in decode_batch(records, at)
@@ -163,8 +169,8 @@ class ReplicaConsumer:
             )
         self._say(place, KafkaError.OFFSET_OUT_OF_RANGE)
 
-    def _say(self, place: Place, code: int) -> None:
-        self._ready.append(Message(*place, self._next[place], error=KafkaError(code)))
+    def _say(self, place: Place, code: int, what: str | None = None) -> None:
+        self._ready.append(Message(*place, self._next[place], error=KafkaError(code, what)))
 
     def _bound(self, place: Place, which: int) -> int:
         answer = self._channel.request(

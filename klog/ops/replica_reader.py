@@ -11,6 +11,11 @@ from klog.ops.replica_consumer import ReplicaConsumer
 
 
 class ReplicaReader(Reader):
+    around_damage = (
+        "another ID reads another replica; on this broker `klog log verify` tells all that is damaged, "
+        "`klog log dump` shows it"
+    )
+
     def __init__(self, node: BrokerNode, *arguments: Any, **keywords: Any) -> None:
         """As `Reader`, of that broker's replicas. Raises CannotConnect."""
         self._node = node

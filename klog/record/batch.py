@@ -230,7 +230,10 @@ def check_crc(buffer: Bytes, position: int, header: BatchHeader) -> None:
     view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
     found = crc32c(view[position + CRC_FROM : end])
     if found != header.crc:
-        raise CorruptBatch(f"batch at byte {position} has CRC-32C {header.crc:#010x}, its bytes have {found:#010x}")
+        raise CorruptBatch(
+            f"batch at byte {position} (base offset {header.base_offset}) has CRC-32C {header.crc:#010x}, "
+            f"its bytes have {found:#010x}"
+        )
 
 
 def check_counts(header: BatchHeader, position: int = 0) -> None:

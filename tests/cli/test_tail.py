@@ -77,6 +77,28 @@ def test_bytes_that_are_no_text_in_every_form(at: list[str], any_bytes: str) -> 
     assert [row["value_encoding"] for row in rows] == ["utf-8", "base64", None, "utf-8", "utf-8"]
 
 
+def test_damage_is_told_and_not_shown(broker: RunningBroker, at: list[str], topic: str) -> None:
+    """What lies in front of it is shown first, and is committed for a group."""
+    assert klog("topic", "create", topic, "-p", "1", *at).code == 0
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    for value in (b"whole", b"to be damaged", b"behind"):
+        producer.produce(topic, value)
+        assert producer.flush(10) == 0
+    (segment,) = broker.folder.glob(f"**/{topic}-0/*.log")
+    place = segment.read_bytes().index(b"damaged")
+    with segment.open("r+b") as file:
+        file.seek(place)
+        file.write(b"D")
+    every = ["tail", topic, "-o", "start", "-e", *at]
+    for more in ([], ["--replica", str(broker.broker_id)], ["-G", f"{topic}-group"], ["--merge", "time"]):
+        ran = klog(*every, *more)
+        assert (ran.code, ran.stdout) == (1, "whole\n"), ran
+        assert "CRC" in ran.stderr and f"{topic}-0: " in ran.stderr and "klog log verify" in ran.stderr
+    assert klog(*every, "-G", f"{topic}-group").stdout == "", "the first is committed"
+    assert klog(*every, "-c", "1").code == 0
+    assert klog(*every, "-X", "check.crcs=false").stdout == "whole\nto be Damaged\nbehind\n"
+
+
 def test_names_of_headers_that_are_no_text(broker: RunningBroker, at: list[str], topic: str) -> None:
     """No client of ours sends them: a batch of two messages is made by hand, the second one's header is bytes."""
     assert klog("topic", "create", topic, "-p", "1", *at).code == 0

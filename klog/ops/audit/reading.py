@@ -106,6 +106,7 @@ def _settings(bootstrap: str) -> dict[str, Any]:
         "auto.offset.reset": "earliest",
         "allow.auto.create.topics": False,
         "enable.partition.eof": True,
+        "check.crcs": True,
         "queued.min.messages": 100_000,
         "queued.max.messages.kbytes": 64 * 1024,
         "fetch.queue.backoff.ms": 5,
