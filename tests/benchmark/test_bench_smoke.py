@@ -11,7 +11,7 @@ import pytest
 
 from bench import bars, group_lag
 from bench.workloads import WORKLOADS
-from tests.spark.killed_export import JVM_QUICK_START
+from tests.spark.quick_java import spark_environment
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -67,6 +67,6 @@ def test_smoke_of_consumers(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_smoke_of_the_pipeline(tmp_path: Path) -> None:
-    shown = smoke(tmp_path, "--pipeline", timeout_s=290, JAVA_TOOL_OPTIONS=JVM_QUICK_START)
+    shown = smoke(tmp_path, "--pipeline", timeout_s=290, **spark_environment())
     for name in bars.PIPELINE_ROWS:
         assert f"| {name} |" in shown

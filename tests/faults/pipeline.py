@@ -41,6 +41,7 @@ from tests.faults.exported import Difference, Exported, Log, compare
 from tests.faults.pipeline_report import PipelineResult
 from tests.spark import killed_export
 from tests.spark.conftest import Message, TopicOnBroker
+from tests.spark.quick_java import spark_environment
 
 PARTITIONS = 3
 MESSAGES_MAX = 12_000
@@ -393,7 +394,7 @@ def run_cell(
 
 def run_all(names: list[str], kills: int | None, seed: int, folder: Path, *, write: bool) -> int:
     """One after the other on one broker; the exit code, 1 where one was bad."""
-    os.environ["JAVA_TOOL_OPTIONS"] = killed_export.JVM_QUICK_START
+    os.environ |= spark_environment()
     zookeeper = embedded.start(folder / "zookeeper", cache=None)
     zookeeper.await_serving()
     broker_process = RunningBroker(folder / "broker", f"{zookeeper.address}/faults")

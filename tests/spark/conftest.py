@@ -23,7 +23,7 @@ from klog.ops.export.writing import WriteJob, Written
 from klog.spark.files import FileTasks, options_of, source_options, together
 from klog.spark.options import SourceOptions
 from tests.broker_fixture import RunningBroker
-from tests.spark.killed_export import JVM_QUICK_START
+from tests.spark.quick_java import spark_environment
 
 COLUMNS = ["topic", "partition", "offset", "key", "value", "headers"]
 
@@ -141,7 +141,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from klog.spark.running.session import start_session
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", JVM_QUICK_START)
+        for name, value in spark_environment().items():
+            patch.setenv(name, value)
         session = start_session("local[2,4]")
     yield session
     session.stop()

@@ -17,15 +17,13 @@ from pathlib import Path
 
 from klog.ops.export.run import STEPS, run
 from tests.broker_fixture import ROOT
-
-JVM_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Half the processor time of a short run; a long one would be slower."""
+from tests.spark.quick_java import spark_environment
 
 
 def start(bootstrap: str, topic: str, root: Path | str, point: str, writer: str = "spark") -> subprocess.Popen[bytes]:
     """The process, started."""
     command = [sys.executable, "-m", "tests.spark.killed_export", bootstrap, topic, str(root), point, writer]
-    environment = {**os.environ, "JAVA_TOOL_OPTIONS": JVM_QUICK_START}
+    environment = os.environ | (spark_environment() if writer == "spark" else {})
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
     )

@@ -15,28 +15,27 @@ from typing import NamedTuple
 import psutil
 import pyspark
 
-from tests.spark.killed_export import JVM_QUICK_START
+from tests.spark.quick_java import class_archive, spark_environment
 
 HOME = Path(pyspark.__file__).parent
 START_S = 90
 HOSTS = ("127.0.0.1", "127.0.0.2")
 
-QUICK = [
-    "spark.driver.host=127.0.0.1",
-    "spark.driver.bindAddress=127.0.0.1",
-    "spark.executor.memory=512m",
-    "spark.executor.cores=1",
-    f"spark.executor.extraJavaOptions={JVM_QUICK_START}",
-]
-"""Settings for an application of this cluster's."""
+LOCAL = ["spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
+
+
+def quick_settings() -> list[str]:
+    """Settings for an application of this cluster's. Executors have their worker's environment too."""
+    executors = ["spark.executor.memory=512m", "spark.executor.cores=1"]
+    return [*LOCAL, *executors, f"spark.executor.extraJavaOptions={' '.join(class_archive())}"]
 
 
 class Server:
     """A process of Spark's. ``found`` is what its log said when it was up."""
 
     def __init__(self, arguments: list[str], log: Path, up: str) -> None:
-        environment = os.environ | {
-            "JAVA_TOOL_OPTIONS": JVM_QUICK_START,
+        environment = os.environ | spark_environment()
+        environment |= {
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_NO_DAEMONIZE": "1",
@@ -121,7 +120,7 @@ def standalone(folder: Path) -> Iterator[Standalone]:
 @contextmanager
 def connect_server(folder: Path) -> Iterator[str]:
     """A Connect server with two cores of this machine; its address."""
-    settings = ["spark.connect.grpc.binding.port=0", "spark.connect.grpc.binding.address=127.0.0.1", *QUICK[:2]]
+    settings = ["spark.connect.grpc.binding.port=0", "spark.connect.grpc.binding.address=127.0.0.1", *LOCAL]
     settings += ["spark.ui.enabled=false", "spark.sql.catalogImplementation=in-memory"]
     arguments = ["spark-submit", "--master", "local[2,4]", *(word for one in settings for word in ("--conf", one))]
     server = Server(

@@ -23,7 +23,7 @@ from klog.ops.export.run import run
 from klog.ops.export.verify import verify
 from tests.broker_fixture import ROOT
 from tests.spark.conftest import DirectWriter, Message, TopicOnBroker, exported_rows, make_messages
-from tests.spark.killed_export import JVM_QUICK_START
+from tests.spark.quick_java import spark_environment
 from tests.spark.stopped_task import stop_while_writing
 
 ROW = ExportedRange("t", 0, 0, 1, 1, 1, 1)
@@ -128,7 +128,7 @@ def test_a_jvm_that_is_killed_in_the_middle_of_a_batch_is_replaced(
     following = subprocess.Popen(
         [*command, "--to", str(root), "--follow", "--every", "200ms", "--max-file-bytes", "100kb"],
         cwd=ROOT,
-        env=os.environ | {"JAVA_TOOL_OPTIONS": JVM_QUICK_START},
+        env=os.environ | spark_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

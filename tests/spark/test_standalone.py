@@ -20,8 +20,8 @@ import pytest
 from klog.ops.export.verify import verify
 from tests.broker_fixture import ROOT
 from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages
-from tests.spark.killed_export import JVM_QUICK_START
-from tests.spark.standalone_cluster import QUICK, Standalone, connect_server, standalone
+from tests.spark.quick_java import spark_environment
+from tests.spark.standalone_cluster import Standalone, connect_server, quick_settings, standalone
 from tests.spark.stopped_task import open_below, stop_while_writing
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -52,7 +52,7 @@ def export(topic: TopicOnBroker, root: Path, *options: str, output: str = "json"
     return subprocess.Popen(
         [*command, "--to", str(root), *options],
         cwd=ROOT,
-        env=os.environ | {"JAVA_TOOL_OPTIONS": JVM_QUICK_START},
+        env=os.environ | spark_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -67,7 +67,7 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 
 def conf(*settings: str) -> list[str]:
-    return [word for one in (*QUICK, *settings) for word in ("--conf", one)]
+    return [word for one in (*quick_settings(), *settings) for word in ("--conf", one)]
 
 
 def fill(topic: TopicOnBroker) -> list[tuple[int, int]]:
@@ -161,7 +161,7 @@ def test_a_submitted_line_exports(new_topic: NewTopic, tmp_path: Path) -> None:
     process = subprocess.run(
         [*command, "--master", "local[2,4]", *options, "--run"],
         cwd=ROOT,
-        env=os.environ | {"JAVA_TOOL_OPTIONS": JVM_QUICK_START, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env=os.environ | spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
         check=False,

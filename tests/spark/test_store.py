@@ -31,7 +31,7 @@ from klog.ops.export.stores.local import LocalStore
 from klog.ops.export.stores.opening import open_store
 from klog.ops.export.stores.store import Store
 from klog.spark.running import hadoop
-from tests.spark.killed_export import JVM_QUICK_START
+from tests.spark.quick_java import JVM_QUICK_START
 
 BUCKET = "exports"
 PARTITION = TopicPartition("t", 0)

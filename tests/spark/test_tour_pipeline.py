@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.quick_java import spark_environment
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -17,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_tour_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
     ran = subprocess.run(
         [ROOT / "scripts" / "tour-pipeline"],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env=os.environ | spark_environment() | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
