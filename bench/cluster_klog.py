@@ -24,14 +24,11 @@ from bench.peers import START_TIMEOUT_S
 from bench.processes import Process, StartFailed, ports_in_a_row
 from bench.produce import Shape, fill, produce
 from bench.run import say
-from bench.run_record import RunRecord
+from bench.run_record import RunRecord, numbered
 from bench.workloads import FILL_MESSAGES, Sizes
 
-THROTTLE_BYTES_S = 20_000_000
 PHASES = 3
 """Times `Sizes.seconds` for which producers run undisturbed, and as long while a topic is moved."""
-HEADROOM_S = 6.0
-"""For so much longer than the producers run there is something to move."""
 SCRAPES = 7
 TOPIC_TIMEOUT_S = 120.0
 
@@ -58,14 +55,15 @@ def moving(record: RunRecord, folder: Path, sizes: Sizes, rounds: int) -> None:
     The bar: what they lose is no more than what the throttle lets the copy have.
     """
     with _cluster(record, folder / "moving") as system:
-        for number in range(-1 if rounds > 1 else 0, rounds):  # one before the first does not count
-            figures = _moved_under_load(system, folder, number + 1, PHASES * sizes.seconds)
+        for number in numbered(rounds):
+            figures = _moved_under_load(system, folder, number + 1, sizes)
             if number >= 0:
                 record.add(MOVING, KLOG_3, figures)
                 say(f"{MOVING}: {figures}")
 
 
-def _moved_under_load(system: KlogCluster, folder: Path, number: int, seconds: float) -> dict[str, float]:
+def _moved_under_load(system: KlogCluster, folder: Path, number: int, sizes: Sizes) -> dict[str, float]:
+    seconds, throttle_bytes_s = PHASES * sizes.seconds, sizes.throttle_bytes_s
     moved, load = f"moved-{number}", f"load-{number}"
     admin = admin_of(system)
     wanted = [
@@ -75,7 +73,7 @@ def _moved_under_load(system: KlogCluster, folder: Path, number: int, seconds: f
     for one in admin.create_topics(wanted, operation_timeout=TOPIC_TIMEOUT_S).values():
         one.result(TOPIC_TIMEOUT_S)
     await_in_sync(system, load)
-    fill(system.ports[0], moved, FILL_MESSAGES, 200, int(THROTTLE_BYTES_S * (seconds + HEADROOM_S)))
+    fill(system.ports[0], moved, FILL_MESSAGES, 200, int(throttle_bytes_s * (seconds + sizes.headroom_s)))
     port = port_of_leader(system, load)
 
     def rate() -> float:
@@ -85,7 +83,7 @@ def _moved_under_load(system: KlogCluster, folder: Path, number: int, seconds: f
     before = rate()
     plan = folder / "moving" / f"{moved}.json"
     plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": moved, "partition": 0, "replicas": [1, 3]}]}))
-    throttle = ("--throttle", f"{THROTTLE_BYTES_S / 1e6:g}MB/s")
+    throttle = ("--throttle", f"{throttle_bytes_s / 1e6:g}MB/s")
     at = ("-B", bootstrap_of(system))
     klog_seconds(system.folder, "reassign", "execute", str(plan), *throttle, "-y", *at)
     target = folder / "moving" / "data-3" / f"{moved}-0"
@@ -104,9 +102,9 @@ def _moved_under_load(system: KlogCluster, folder: Path, number: int, seconds: f
     return {
         "undisturbed_megabytes_per_s": undisturbed,
         "meanwhile_megabytes_per_s": meanwhile,
-        "throttle_megabytes_per_s": THROTTLE_BYTES_S / 1e6,
+        "throttle_megabytes_per_s": throttle_bytes_s / 1e6,
         "moved_megabytes_per_s": moved_bytes / moved_s / 1e6,
-        "slowed_of_throttle": (undisturbed - meanwhile) / (THROTTLE_BYTES_S / 1e6),
+        "slowed_of_throttle": (undisturbed - meanwhile) / (throttle_bytes_s / 1e6),
     }
 
 

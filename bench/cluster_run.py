@@ -46,7 +46,7 @@ from bench.maven import PeerMissing
 from bench.processes import StartFailed, cpu_seconds, peak_resident_bytes, resident_bytes
 from bench.produce import ProduceFailed, Shape, produce
 from bench.run import say
-from bench.run_record import RunRecord
+from bench.run_record import RunRecord, numbered
 from bench.workloads import Sizes
 
 SHAPES = (
@@ -80,6 +80,7 @@ class ClusterBench:
         self._folder = folder
         self._sizes = sizes
         self._rounds = rounds
+        self._even_s = min(EVEN_S, sizes.seconds)
         self._systems: list[Cluster] = []
         self._topics = 0
 
@@ -101,7 +102,7 @@ class ClusterBench:
             self.record.versions[system.name] = system.version
             self.record.options[system.name] = system.options
             say(f"{system.name} is up")
-        time.sleep(EVEN_S)
+        time.sleep(self._even_s)
         self._weigh(THREE_STARTED)
 
     def _open(self, name: str) -> Cluster:
@@ -143,7 +144,7 @@ class ClusterBench:
     # --- Produce ---
 
     def produce(self) -> None:
-        for number in range(-1, self._rounds):  # the first round warms the peers' compilers and does not count
+        for number in numbered(self._rounds):
             for name, shape in SHAPES:
                 shift = number % max(len(self._systems), 1)
                 for system in self._systems[shift:] + self._systems[:shift]:
@@ -213,11 +214,11 @@ class ClusterBench:
     def _under_load(self, system: Cluster, topic: str, act: Callable[[], None]) -> Outcome:
         """The load's outcome when ``act`` has been done and every partition acknowledges again."""
         with SteadyLoad(bootstrap_of(system), topic, PARTITIONS) as load:
-            time.sleep(EVEN_S)
+            time.sleep(self._even_s)
             load.mark()
             act()
             load.await_all_again(HEAL_TIMEOUT_S)
-            time.sleep(EVEN_S)
+            time.sleep(self._even_s)
             return load.finish()
 
     def _all_killed(self, system: Cluster) -> float:

@@ -21,7 +21,6 @@ from bench.processes import cpu_seconds
 from bench.raw_member import RawMember, connect_to_coordinator, coordinator_of
 from klog.errors import KlogError
 
-EVERY_S = 5.0
 RETRY_S = 0.02
 COMMIT_PAUSE_S = 0.005
 HEAL_TIMEOUT_S = 30.0
@@ -31,11 +30,11 @@ NAMES = ("p50_ms", "p99_ms", "commits", "refused", "client_cores")
 
 
 def windows(
-    bootstrap: str, pids: Sequence[int], folder: Path, groups: int, members: int, count: int
+    bootstrap: str, pids: Sequence[int], folder: Path, groups: int, members: int, every_s: float, count: int
 ) -> Iterator[dict[str, float]]:
-    """`count` times: every member of every group commits once within EVERY_S. `pids`: the broker's."""
+    """`count` times: every member of every group commits once within `every_s`. `pids`: the broker's."""
     with topic_of(bootstrap, members) as topic:
-        arguments = (bootstrap, topic, groups, members, EVERY_S)
+        arguments = (bootstrap, topic, groups, members, every_s)
         with Child("bench.commit_load", *arguments, log=folder / "commits.log") as child:
             child.wait_for("settled", 90)
             for number in range(count + 1):  # the first one makes the nodes, and does not count

@@ -16,7 +16,7 @@ from bench.klog_system import Klog
 from bench.maven import PeerMissing
 from bench.peers import KafkaZooKeeper, kafka
 from bench.run import say
-from bench.run_record import RunRecord
+from bench.run_record import RunRecord, numbered
 
 DELAYED = "kafka-3.9, its own delay"
 ACT_TIMEOUT_S = 300.0
@@ -37,10 +37,11 @@ class ConsumerSizes:
     lag_partitions: int = 100
     tail_messages: int = 1_000_000
     copied_messages: int = 1_000_000
+    commits_every_s: float = 5.0
 
     @classmethod
     def smoke(cls) -> ConsumerSizes:
-        return cls(8, 16, 5, 2, 5, 20_000, 20_000)
+        return cls(8, 16, 5, 2, 5, 20_000, 20_000, 0.5)
 
 
 class ConsumersBench:
@@ -130,7 +131,7 @@ class ConsumersBench:
     def members(self) -> None:
         """A group of one, a second member, and one that dies; in turns."""
         peers = self._peers(bars.KLOG, bars.KAFKA_39, DELAYED)
-        for number in range(-1, self._rounds):  # the first round warms the peers' compilers and does not count
+        for number in numbered(self._rounds):
             for name in turned(list(peers), number):
                 with self.noted(bars.FIRST_RECORD, name):
                     first_s, joined_s = groups.comes_and_joins(peers[name], self._folder, groups.QUICK_HEARTBEAT_MS)
@@ -166,7 +167,8 @@ class ConsumersBench:
             for name in turned(list(peers), number) if count else ():
                 with self.noted(bars.COMMITS, name):
                     sizes, pids = self._sizes, self._running[name].broker_pids()
-                    for figures in commits.windows(peers[name], pids, self._folder, sizes.groups, sizes.members, count):
+                    load = sizes.groups, sizes.members, sizes.commits_every_s
+                    for figures in commits.windows(peers[name], pids, self._folder, *load, count):
                         self._add(bars.COMMITS, name, figures)
 
     def coordinator(self) -> None:

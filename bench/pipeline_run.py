@@ -21,7 +21,7 @@ from bench.klog_system import Klog
 from bench.maven import CONNECTOR_VERSION, PeerMissing, connector_jars
 from bench.pipeline_load import fill
 from bench.run import say
-from bench.run_record import RunRecord
+from bench.run_record import RunRecord, numbered
 from bench.worker_memory import forget_peaks, highest_peak_mb, python_workers
 from klog.client.raw_fetch import LATEST, RawCluster
 from klog.names import TopicPartition
@@ -171,7 +171,7 @@ class PipelineBench:
                 _, rows = self._order("count", system, topic)
                 if rows != messages:
                     self.note(f"{system} counts {rows} of {messages} messages")
-        for number in range(-1, self._rounds):  # the first round lets Java compile, and does not count
+        for number in numbered(self._rounds):
             for system in turned(self._systems, number):
                 for what, order in ((bars.READ_NOOP, "noop"), (bars.READ_PARQUET, "parquet")):
                     with self.noted(what, system):
@@ -187,19 +187,20 @@ class PipelineBench:
         """Exports of a little in a session that runs, and the command where there is nothing."""
         root = self._folder / "small"
         with self.noted(bars.EXPORT_SMALL), topic_of(self._bootstrap, PARTITIONS) as topic:
-            for number in range(-2, self._rounds):
+            runs = numbered(self._rounds, warm=2)
+            for number in runs:
                 fill(self._bootstrap, topic, SMALL, PARTITIONS)
                 seconds, rows = self._order("small", topic, root)
                 if rows != SMALL:
                     raise ChildFailed(f"{rows} of {SMALL} messages were exported")
                 if number >= 0:
                     self._add(bars.EXPORT_SMALL, bars.KLOG, {"seconds": seconds})
-            for number in range(-1, self._rounds):
+            for number in numbered(self._rounds):
                 command = ("-B", self._bootstrap, "export", "run", topic, "--to", str(root))
                 seconds = klog_seconds(self._klog.folder, *command)
                 if number >= 0:
                     self._add(bars.EXPORT_NOTHING, bars.KLOG, {"seconds": seconds})
-            if len(list(root.glob("data/*"))) != self._rounds + 2:
+            if len(list(root.glob("data/*"))) != len(runs):
                 self.note(f"{bars.EXPORT_NOTHING}: something was exported")
 
     def follow(self) -> None:
@@ -221,13 +222,13 @@ class PipelineBench:
             schema_id = klog_rows(self._klog.folder, *command)[0]["id"]
             values = decode_rate.framed_values(min(decode_rate.ROWS, self._sizes.decoded // PARTITIONS), schema_id)
             messages = fill(self._bootstrap, topic, self._sizes.decoded, PARTITIONS, values)
-            for number in range(-1, self._rounds):
+            for number in numbered(self._rounds):
                 figures = self._rate(messages, "decoded", topic)
                 if number >= 0:
                     self._add(bars.EXPORT_DECODED, bars.KLOG, figures)
         with self.noted(bars.DECODE):
             batches = decode_rate.framed_batches(self._sizes.decoded)
-            for number in range(-1, self._rounds):
+            for number in numbered(self._rounds):
                 figures = decode_rate.measure(batches)
                 if number >= 0:
                     self._add(bars.DECODE, bars.KLOG, figures)

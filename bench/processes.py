@@ -106,23 +106,27 @@ def children(pid: int) -> list[int]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """One that nobody listens at, and that no connection is given before somebody does."""
+    return ports_in_a_row(1)
 
 
 def ports_in_a_row(count: int) -> int:
     """The first of so many ports in a row that nobody listens at.
 
     Outside the range that the kernel gives to connections and to listeners at port 0, where there is such a place:
-    inside it any of them may be gone before it is listened at.
+    inside it any of them may be gone before it is listened at. No port is given twice.
     """
     low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     outside = [*range(10_000, low - count), *range(high + 1, 65_536 - count)] or list(range(1024, 65_536 - count))
     while True:
         first = random.choice(outside)
-        if all(map(_is_free, range(first, first + count))):
+        ports = range(first, first + count)
+        if _given.isdisjoint(ports) and all(map(_is_free, ports)):
+            _given.update(ports)
             return int(first)
+
+
+_given: set[int] = set()
 
 
 def _is_free(port: int) -> bool:

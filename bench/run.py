@@ -32,7 +32,7 @@ from bench.processes import (
 )
 from bench.produce import ProduceFailed, fill
 from bench.results import CEILING
-from bench.run_record import RunRecord
+from bench.run_record import RunRecord, numbered
 from bench.workloads import FILL_MESSAGES, MANY_PARTITIONS, MOVED, TO_CONSUMER, Sizes, Workload
 
 FAILURES = (
@@ -141,7 +141,7 @@ class Bench:
                     with self._noted(workload, system):
                         topic = stack.enter_context(self._topic(system, workload.partitions(self._sizes)))
                         standing[system.name] = topic, workload.prepare(system, topic, self._sizes)
-            for number in range(-1, self._rounds):  # the first round warms the peers' compilers and does not count
+            for number in numbered(self._rounds):
                 shift = number % max(len(systems), 1)
                 for system in systems[shift:] + systems[:shift]:
                     if not workload.fresh_topic and system.name not in standing:
@@ -213,7 +213,7 @@ class Bench:
             (bars.HELP, ["--help"]),
             (bars.LIST, ["topic", "list", "-B", bootstrap]),
         )
-        for number in range(-1, rounds):  # the first one warms the page cache
+        for number in numbered(rounds):  # the first one warms the page cache too
             for name, arguments in timed:
                 with self._failing(name, klog):
                     seconds = klog_seconds(folder, *arguments)
@@ -221,7 +221,7 @@ class Bench:
                         self.record.add(name, klog.name, {"seconds": seconds})
         with self._failing(bars.TAIL, klog), self._topic(klog, 1) as topic:
             messages = fill(klog.port, topic, FILL_MESSAGES, 200, self._sizes.tail_messages * 200)
-            for number in range(-1, rounds):
+            for number in numbered(rounds):
                 for name, flags in ((bars.TAIL, ()), (bars.TAIL_JSONL, ("--output", "jsonl"))):
                     figures = tails(folder, bootstrap, topic, messages, *flags)
                     if number >= 0:

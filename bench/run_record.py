@@ -12,6 +12,14 @@ ONE_BROKER, THREE_BROKERS, CONSUMERS, PIPELINE = "one broker", "three brokers", 
 KINDS = (ONE_BROKER, THREE_BROKERS, CONSUMERS, PIPELINE)
 
 
+def numbered(rounds: int, warm: int = 1) -> range:
+    """The rounds of a run. Those below 0 come first and do not count: Java compiles what it has seen often.
+
+    One round alone has none before it: it shows that all of it works, and is no measurement.
+    """
+    return range(-warm if rounds > 1 else 0, rounds)
+
+
 @dataclass
 class RunRecord:
     """`figures[workload][system][figure]` is a list with one number a round; filled by the event of measuring."""

@@ -34,10 +34,13 @@ class Sizes:
     partitions: int = 1000
     export_messages: int = 2_000_000
     tail_messages: int = 1_000_000
+    throttle_bytes_s: int = 20_000_000
+    headroom_s: float = 6.0
+    """For so much longer than the producers run there is something to move."""
 
     @classmethod
     def smoke(cls) -> Sizes:
-        return cls(0.2, 100, 16 << 20, 16 << 20, 50, 0, 20_000)
+        return cls(0.2, 100, 16 << 20, 16 << 20, 50, 0, 20_000, 500_000, 40.0)
 
 
 FILL_MESSAGES = 80
