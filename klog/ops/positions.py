@@ -63,6 +63,16 @@ class Range(NamedTuple):
     begin: Position
     end: Position | None
 
+    @property
+    def is_backward(self) -> bool:
+        """Whether it ends before it begins in any log; two positions of different kinds may always do or not."""
+        if self.end is None:
+            return False
+        if self.begin.anchor is not self.end.anchor:
+            return (self.begin, self.end) == (END, START)
+        longer = self.begin.value - self.end.value
+        return longer < 0 if self.begin.anchor is Anchor.BACK else longer > 0
+
     def __str__(self) -> str:
         return f"{self.begin}:{'' if self.end is None else self.end}"
 
@@ -90,7 +100,7 @@ def parse_position(text: str, *, now_ms: int | None = None) -> Position:
 
 
 def parse_range(text: str, *, now_ms: int | None = None) -> Range:
-    """A range; one point is the range from there on, without an end. UsageError otherwise."""
+    """A range; one point is the range from there on, without an end. UsageError otherwise, and for a backward one."""
     begin, rest = _take(text.strip(), text, now_ms)
     if not rest:
         if begin is None:
@@ -101,7 +111,10 @@ def parse_range(text: str, *, now_ms: int | None = None) -> Range:
     end, rest = _take(rest[1:], text, now_ms)
     if rest or (begin is None and end is None):
         raise UsageError(f"{text!r} is no range", hint=_HINT)
-    return Range(START if begin is None else begin, end)
+    found = Range(START if begin is None else begin, end)
+    if found.is_backward:
+        raise UsageError(f"{text!r} ends before it begins", hint=_HINT)
+    return found
 
 
 def _take(text: str, whole: str, now_ms: int | None) -> tuple[Position | None, str]:
