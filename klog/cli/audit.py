@@ -123,7 +123,7 @@ async def report(
     and hosts. Windows that are open, or that a producer has not finished, are said so.
     """
     from klog.ops.audit import report as auditing
-    from klog.render.values import rfc3339
+    from klog.render.values import to_json
 
     options = auditing.ReportOptions(
         topics or (),
@@ -139,7 +139,7 @@ async def report(
     found = await auditing.report(cluster, options, mirror=other, export=export, note=invocation.detail)
     notes = [f"clocks: {said}" for said in found.clocks]
     notes += [
-        f"{row.topic}, {row.tier}, {rfc3339(row.window)}: {row.note}" for row in found.rows if row.is_gap and row.note
+        f"{row.topic}, {row.tier}, {to_json(row.window)}: {row.note}" for row in found.rows if row.is_gap and row.note
     ]
     if found.strange:
         notes.append(f"{found.strange} messages of {audit_topic} are none of the audit's")

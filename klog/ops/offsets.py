@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from klog.ops.moments import moment
 from klog.ops.positions import Position
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,7 @@ class OffsetRow:
     topic: str
     partition: int
     offset: int
-    timestamp: datetime | None
+    timestamp: datetime | str | None
 
 
 async def list_offsets(
@@ -36,8 +35,7 @@ async def list_offsets(
     within = await bounds(cluster, topic, chosen)
     offsets = await resolve(cluster, topic, chosen, at, within)
     times = await timestamps(cluster, topic, {one: place for one, place in offsets.items() if place < within[one].end})
-    return [OffsetRow(topic, one, offsets[one], _moment(times.get(one))) for one in chosen]
-
-
-def _moment(timestamp_ms: int | None) -> datetime | None:
-    return None if timestamp_ms is None else _EPOCH + timedelta(milliseconds=timestamp_ms)
+    return [
+        OffsetRow(topic, one, offsets[one], None if (at_ms := times.get(one)) is None else moment(at_ms))
+        for one in chosen
+    ]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from klog.ops.audit.report import AuditReport, AuditRow, ReportOptions
 from klog.ops.audit.run import RunOptions
 from klog.ops.export.manifest import ExportedPartition, ExportIdentity, Manifest
 from klog.ops.export.root import ExportRoot
+from klog.ops.moments import moment
 from klog.ops.positions import parse_range
 from klog.ops.topics import delete_topics, preview_deletion, set_topic_settings
 from tests.broker_fixture import RunningBroker
@@ -147,14 +149,25 @@ def test_all_is_well(stage: Stage) -> None:
     assert judged(first_look, "sent") == [(150, None, None, "sent")] * 2
     assert judged(first_look, "live") == [(150, 0, 0, "ok")] * 2
     assert {row.counted for row in of(first_look, "live")} == {"offsets"}  # nothing was read
-    assert [row.window.timestamp() * 1000 for row in of(first_look, "live")] == [
-        stage.start_ms,
-        stage.start_ms + WINDOW_MS,
+    assert [row.window for row in of(first_look, "live")] == [
+        moment(stage.start_ms),
+        moment(stage.start_ms + WINDOW_MS),
     ]
     exact = stage.report(exact=True)
     assert judged(exact, "live") == judged(first_look, "live")
     assert {row.counted for row in of(exact, "live")} == {"stamps"}
     assert (exact.gaps, exact.clocks, exact.strange, exact.unjudged) == (0, [], 0, 0)
+
+
+def test_a_time_beyond_the_calendar_hinders_no_other(stage: Stage) -> None:
+    """A producer may put any time into a message; such a window never ends."""
+    make_topic(stage.bootstrap, stage.topic, 1)
+    far_ms = 2**60
+    with stage.producer("web-1") as producer:
+        producer.send(stage.topic, [*stage.messages(10), klog.Message(b"far", timestamp=far_ms)])
+    report = stage.report()
+    assert judged(report, "live") == [(5, 0, 0, "ok")] * 2 + [(None, None, None, "open")]
+    assert report.rows[-1].window == str(far_ms - far_ms % WINDOW_MS)
 
 
 def test_each_message_says_where_it_comes_from(stage: Stage) -> None:
@@ -445,7 +458,9 @@ def test_a_producer_whose_clock_is_ahead_of_the_brokers_is_named(stage: Stage, m
     report = stage.report()
     (said,) = report.clocks
     assert said.startswith("the clock of fast is 3") and said.endswith("s ahead of the broker's")
-    assert {row.state for row in report.rows if row.window.timestamp() > time.time()} == {"open"}
+    assert {
+        row.state for row in report.rows if isinstance(row.window, datetime) and row.window > datetime.now(UTC)
+    } == {"open"}
 
 
 def test_stamps_of_a_time_that_nobody_has_published_are_seen_once_they_were_counted(stage: Stage) -> None:

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 
 from klog.client.cluster import Cluster
 from klog.errors import InvalidTopic, OffsetOutOfRange, UnknownTopicOrPartition
+from klog.ops.moments import moment
 from klog.ops.offsets import OffsetRow, list_offsets
 from klog.ops.positions import parse_position, parse_range
 from klog.ops.resolve import resolve
@@ -74,10 +75,15 @@ def test_every_kind_of_position(broker: RunningBroker, topic: str, sent: list[in
     assert {row.offset for position in expected for row in at(broker, topic, position)[1:]} == {0}
 
 
+def test_a_timestamp_beyond_the_calendar_is_its_number(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 1)
+    send(broker.bootstrap, topic, b'{"value": "far", "timestamp": %d}' % 2**60, input="jsonl")
+    assert at(broker, topic, "start")[0].timestamp == str(2**60)
+
+
 def test_the_timestamp_is_that_of_the_message_there(broker: RunningBroker, topic: str, sent: list[int]) -> None:
     first, empty = at(broker, topic, "+5")
-    assert first.timestamp is not None
-    assert round(first.timestamp.timestamp() * 1000) == TIMES_MS[5]
+    assert first.timestamp == moment(TIMES_MS[5])
     assert empty.timestamp is None
     assert at(broker, topic, "end")[0].timestamp is None
     between = at(broker, topic, str(sent[2] + 1))[0]  # in the gap behind the first batch

@@ -15,7 +15,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from klog.client.audit import TOPIC
@@ -23,6 +24,7 @@ from klog.errors import NoSuchThing, UsageError
 from klog.ops.audit.compare import Judgement, State, sent
 from klog.ops.audit.ledger import CLOCK_MS, Ledger, read_ledger
 from klog.ops.audit.tally import Window
+from klog.ops.moments import moment
 from klog.ops.positions import Anchor, Range
 
 if TYPE_CHECKING:
@@ -36,8 +38,6 @@ LIVE: Final = "live"
 MIRROR: Final = "mirror"
 EXPORT: Final = "export"
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
@@ -48,7 +48,7 @@ class AuditRow:
     """
 
     topic: str
-    window: datetime
+    window: datetime | str
     tier: str
     messages: int | None
     missing: int | None
@@ -118,22 +118,22 @@ async def report(
         tiers.append(ExportTier(EXPORT, export, cluster, ledger))
     known = {tier.name for tier in tiers}
     tiers += [RunTier(name, ledger) for name in sorted({tier for tier, _ in ledger.counted} - known)]
-    rows: list[AuditRow] = []
+    found_rows: list[tuple[Window, int, AuditRow]] = []
+    order = {name: number for number, name in enumerate([SENT, *(tier.name for tier in tiers)])}
     for topic in sorted({window.topic for window in windows}):
         own = sorted(window for window in windows if window.topic == topic)
         for window in own:
             is_open = window.start_ms + ledger.window_ms + options.grace_ms > now_ms
             judged = sent(ledger.produced.get(window, {}), is_open=is_open)
-            rows.append(_row(window, SENT, judged, "published", ledger))
+            found_rows.append((window, order[SENT], _row(window, SENT, judged, "published", ledger)))
         for tier in tiers:
             latest_ms = tier.known_ms(topic, now_ms) - ledger.window_ms - options.grace_ms
             over = [one for one in own if one.start_ms <= latest_ms]
             found = await tier.judge(topic, over, now_ms)
             for window in own:
                 judged, counted = found.get(window, (Judgement(None, None, None, State.OPEN), None))
-                rows.append(_row(window, tier.name, judged, counted, ledger))
-    order = {name: number for number, name in enumerate([SENT, *(tier.name for tier in tiers)])}
-    rows.sort(key=lambda row: (row.topic, row.window, order[row.tier]))
+                found_rows.append((window, order[tier.name], _row(window, tier.name, judged, counted, ledger)))
+    rows = [row for _, _, row in sorted(found_rows, key=itemgetter(0, 1))]
     gaps = sum(row.is_gap for row in rows)
     judged_windows = sum(row.missing is not None for row in rows)
     unjudged = sum(row.tier != SENT and row.missing is None for row in rows)
@@ -187,10 +187,6 @@ def _row(window: Window, tier: str, judged: Judgement, counted: str | None, ledg
         ledger.window_ms,
         judged.note,
     )
-
-
-def moment(time_ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=time_ms)
 
 
 async def _clocks(cluster: Cluster, ledger: Ledger, now_ms: int) -> list[str]:

@@ -18,9 +18,10 @@ from klog.errors import KlogError, NoSuchThing, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.ops.audit.compare import State
 from klog.ops.audit.ledger import COUNTED, Ledger, read_ledger
-from klog.ops.audit.report import LIVE, AuditRow, moment
+from klog.ops.audit.report import LIVE, AuditRow
 from klog.ops.audit.tally import NOBODY, Found, Origin, Tally
 from klog.ops.audit.tiers import STAMPS
+from klog.ops.moments import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
