@@ -1,6 +1,6 @@
 """Java that starts Spark quickly: the tests do so some thirty times, and have little for it to do.
 
-The classes that Spark loads are kept in an archive beside ZooKeeper's (`klog.coordination.embedded`), which takes more
+The classes that Spark loads are kept in an archive, as ZooKeeper's are (`klog.coordination.embedded`), which takes more
 than a third of the processor time from each start. Whoever starts Spark first writes it, which costs as much as two or
 three starts; others go without meanwhile. The JVM checks that an archive fits and ignores it where it does not.
 
@@ -48,7 +48,7 @@ def class_archive() -> list[str]:
     """Flags of a JVM with Spark's class path: with the archive, or none where it cannot be had now."""
     try:
         stem = _stem()
-        folder = klog_home() / "cache"
+        folder = klog_home() / "cache-of-tests"  # not beside the small ones, which tests copy
         folder.mkdir(parents=True, exist_ok=True)
         if not (found := list(folder.glob(f"{stem}-*.jsa"))):
             with (folder / f"{stem}.lock").open("w") as lock:
