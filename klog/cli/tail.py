@@ -97,6 +97,8 @@ async def tail(
     Behind `%k`, `%s` and `%v` may stand `{hex}`, `{base64}` or `{unpack[>I]}`, by Python's struct letters. Bytes
     are written as they are, null as nothing.
 
+    Partitions that a topic gets while all of it is followed are shown too, from their start (not with `--merge`).
+
     `-G` shares the partitions among all that read under that group's name, and goes on where the group has committed;
     where it has committed nothing, at `-o` (the end if not given). What was written is committed then, not before:
     after a crash some messages come twice, and none is left out.

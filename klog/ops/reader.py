@@ -10,7 +10,8 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
@@ -81,6 +82,8 @@ class Reader:
         self._gone: str | None = None
         self._failure: KlogError | None = None
         """What ends the reading once all that came before it is shown."""
+        self._assigned: Mapping[Place, int] = {}
+        self._added: deque[list[Place]] = deque()
         self._merge = TimeMerge((one.topic, one.partition) for one in spans) if options.merge_by_time else None
         self._consumer = self._connected(bootstrap)
 
@@ -201,7 +204,19 @@ class Reader:
         if self._merge is not None:
             self._merge_on(self._merge, self._options.settle_s)
         while not self._is_done:
+            while self._added:
+                self._take_on(self._added.popleft())
             self._write(self._next_run())
+
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions that are new: once what comes is read, theirs is too, from the start. Any thread."""
+        self._added.append([(one.topic, one.partition) for one in partitions])
+
+    def _take_on(self, places: list[Place]) -> None:
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in places)
+        self._note(f"{names}: new, and shown from the start")
+        self._assigned = {**self._assigned, **dict.fromkeys(places, OFFSET_BEGINNING)}
+        self._consumer.incremental_assign([Assigned(*place, OFFSET_BEGINNING) for place in places])
 
     def _merge_on(self, merge: TimeMerge, settle_s: float) -> None:
         """What comes, each message after it has waited for earlier ones of other partitions."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -28,6 +28,9 @@ PARTITIONS_MAX = 100_000
 
 LEAVE_AFTER_S = 0.3
 """After a stop: how long the reading thread may take before its group is left without it."""
+
+NEW_PARTITIONS_S = 10.0
+"""Between looks for partitions that were added to a topic that is followed."""
 
 
 async def tail(
@@ -63,10 +66,15 @@ async def tail(
         timeout_s=cluster.timeout_s,
     )
     work = asyncio.ensure_future(asyncio.to_thread(reader.run))
+    chosen = options.partitions is not None or options.replica is not None or options.group is not None
+    grows = follow and not chosen and not options.merge_by_time
+    looking = asyncio.ensure_future(_look_for_new(cluster, spans, reader)) if grows else None
     try:
         return await asyncio.shield(work)
     finally:
         stop.set()
+        if looking is not None:
+            looking.cancel()
         if not work.done():
             _, hanging = await asyncio.wait([work], timeout=LEAVE_AFTER_S)
             if hanging:
@@ -74,6 +82,23 @@ async def tail(
                 await asyncio.wait([work])
         if not work.cancelled():
             work.exception()  # seen: where tail itself was cancelled, nobody else asks, and asyncio would complain
+
+
+async def _look_for_new(cluster: Cluster, known: Iterable[TopicPartition], reader: Reader) -> None:
+    """Tell the reader of partitions that its topics get while they are followed; a group's members hear of them."""
+    seen = set(known)
+    topics = sorted({one.topic for one in seen})
+    while True:
+        await asyncio.sleep(NEW_PARTITIONS_S)
+        for topic in topics:
+            try:
+                node = await cluster.topic(topic, fresh=True)
+            except KlogError:
+                continue  # a topic that is gone, brokers that do not answer: the reader meets that too, and says so
+            new = [TopicPartition(topic, one) for one in node.partitions if TopicPartition(topic, one) not in seen]
+            if new:
+                seen.update(new)
+                reader.add(new)
 
 
 async def _reader_for(cluster: Cluster, options: TailOptions) -> Callable[..., Reader]:

@@ -83,6 +83,36 @@ def test_a_topic_that_is_deleted_under_a_reader_ends_it(broker: RunningBroker, t
         asyncio.run(follow())
 
 
+def test_partitions_that_are_added_are_followed_too(
+    broker: RunningBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klog.ops.tail.NEW_PARTITIONS_S", 0.1)
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, b"one\n")
+    notes: list[str] = []
+
+    async def follow() -> bytes:
+        async with await Cluster.connect(broker.bootstrap) as cluster:
+            loop, written = asyncio.get_running_loop(), asyncio.Event()
+
+            class Sink(io.BytesIO):
+                def flush(self) -> None:
+                    loop.call_soon_threadsafe(written.set)
+
+            sink = Sink()
+            options = TailOptions(offset=parse_range("start"), count=4)
+            following = asyncio.ensure_future(tail(cluster, [topic], options, sink, note=notes.append))
+            await written.wait()
+            await topics.alter_topic(cluster, topic, 3)
+            for partition in (2, 1, 0):
+                await asyncio.to_thread(send, broker.bootstrap, topic, b"%d\n" % partition, partition=partition)
+            await asyncio.wait_for(following, 30)
+        return sink.getvalue()
+
+    assert sorted(asyncio.run(follow()).split()) == [b"0", b"1", b"2", b"one"]
+    assert notes == [f"{topic}-1, {topic}-2: new, and shown from the start"]
+
+
 def test_following_across_a_kill_of_the_broker(make_broker: Callable[..., RunningBroker], topic: str) -> None:
     one = make_broker().start()
     make_topic(one.bootstrap, topic)
