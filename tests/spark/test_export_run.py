@@ -304,6 +304,14 @@ def _flip_a_bit_of_a_value(folder: Path) -> None:
     path.write_bytes(data)
 
 
+def _copy_the_batch_under_another_name(folder: Path) -> None:
+    shutil.copytree(folder, folder.with_name("batch=7"))
+
+
+def _copy_a_file_beside_the_batches(folder: Path) -> None:
+    shutil.copy(next(folder.glob("*.parquet")), folder.with_name("mine.parquet"))
+
+
 @pytest.mark.parametrize("spoil", [_lose_a_file, _lose_a_row, _double_a_file, _swap_a_row_for_another, _cut_a_file])
 def test_what_was_written_wrong_is_not_committed(
     new_topic: NewTopic, tmp_path: Path, spoil: Callable[[Path], None]
@@ -327,6 +335,9 @@ def test_what_was_written_wrong_is_not_committed(
         (_swap_a_row_for_another, "overlap"),
         (_cut_a_file, "changed-file"),
         (_flip_a_bit_of_a_value, "changed-file"),
+        (_copy_the_batch_under_another_name, "unknown-file"),
+        (_copy_a_file_beside_the_batches, "unknown-file"),
+        (shutil.rmtree, "missing-batch"),
     ],
 )
 def test_verify_finds_what_was_spoiled_later(

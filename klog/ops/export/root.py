@@ -158,6 +158,13 @@ class ExportRoot:
         spans = [(one.first_batch, one.batch) for one in self._spoken]
         return [n for n in numbers if not any(first <= n < last for first, last in spans)]
 
+    def strays(self) -> list[str]:
+        """What lies beside the batches, relative to the root, and looks like data to whoever reads the folder. Where
+        commits are manifests there is none: readers go by these."""
+        if not self.by_rename:
+            return []
+        return [f"data/{one}" for one in self.store.names("data") if one[0] not in "_." and not _BATCH.fullmatch(one)]
+
     def merges(self) -> list[Manifest]:
         """Where batches are committed by manifests: those that speak for merged batches, in the order of the merges.
         One whose batches were merged again speaks no more."""
@@ -262,6 +269,13 @@ class ExportRoot:
             except Refused:
                 if set(before) <= set(self.batch_numbers()):
                     raise
+
+    def checkpointed_batch(self) -> int | None:
+        """A batch that was committed once, and so is there or was taken away; None where the checkpoint says none."""
+        try:
+            return int(json.loads(self.store.read(_CHECKPOINT) or b"")["batch"])
+        except (ValueError, KeyError, TypeError):
+            return None
 
     def _checkpointed(self) -> tuple[Manifest, str] | None:
         """The manifest that the checkpoint names, if it still is what it was then."""

@@ -48,6 +48,7 @@ def verify(bootstrap: str | None, root: str | Store) -> list[ExportCheck]:
     digest: str | None
     previous: str | None = None
     expected = 0
+    remembered = place.checkpointed_batch()  # before the list: what is committed in between is in it
     numbers = place.batch_numbers()
     for batch in numbers:
         try:
@@ -77,6 +78,10 @@ def verify(bootstrap: str | None, root: str | Store) -> list[ExportCheck]:
         _check_offsets(manifest, found, seen)
     if not set(numbers) <= set(place.batch_numbers()):
         return verify(bootstrap, root)  # batches were merged meanwhile
+    if remembered is not None and remembered >= expected:
+        findings.append(("missing-batch", f"batch {remembered} was committed: {place.where(remembered)} is not there"))
+    for one in place.strays():
+        findings.append(("unknown-file", f"{place.store.location(one)} is none of the batches, and read as data"))
     if bootstrap is not None:
         with RawCluster(bootstrap) as cluster:
             check_same(place, known, describe(cluster, place, known, ()), cluster.cluster_id)
