@@ -39,10 +39,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return SparkTogether(config, log)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of a minute are not to be among the last: one worker would have nothing to do meanwhile."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+LONG = ("tests/spark/test_tour_pipeline.py", "tests/spark/test_export_follow.py")
+"""What is long and stands far behind in the alphabet."""
+
 OWN_SERVERS = ("tests/spark/test_standalone.py", "tests/spark/test_store.py")
 """Modules whose tests share servers of theirs, which take long to start."""
 
 SPARK_MODULES = tuple(
     f"tests/spark/test_{name}.py"
-    for name in ("export_spark", "pipeline_kills", "queries", "source", "spark_kafka", "sql", "store_export")
+    for name in (
+        *("decoded_export", "export_formats", "export_spark", "pipeline_kills"),
+        *("queries", "source", "spark_kafka", "sql", "store_export"),
+    )
 )

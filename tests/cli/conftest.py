@@ -20,12 +20,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def dead_address() -> str:
-    """An address at which nobody listens."""
+def dead_address() -> Iterator[str]:
+    """An address at which nobody listens: it is taken, so that nobody else will."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        port = bound.getsockname()[1]
-    return f"127.0.0.1:{port}"
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
 
 
 @pytest.fixture

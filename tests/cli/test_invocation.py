@@ -158,7 +158,7 @@ hang.click_command().main([], standalone_mode=True)
         process.send_signal(signal.SIGINT)
         begun = time.monotonic()
         assert process.wait(20) == 130
-        assert time.monotonic() - begun < 2  # the second, and what a busy machine adds
+        assert time.monotonic() - begun < 5  # the second, and what a busy machine adds
         assert process.stderr.read() == b""
     finally:
         process.kill()

@@ -223,7 +223,7 @@ def test_ctrl_c_while_nobody_takes_the_output_leaves_the_group(at: list[str], to
         begun = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
-        assert time.monotonic() - begun < 2.0
+        assert time.monotonic() - begun < 5
         members = klog("group", "describe", topic, "-o", "json", *at)
         assert members.code == 0 and members.rows == [], "it has left"
         while more := os.read(process.stdout.fileno(), 1 << 20):

@@ -10,17 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from bench.processes import free_port
 from tests.cli.process import on_terminal, started
 from tests.cli.runner import klog
 
 
 @pytest.fixture
 def port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        found: int = bound.getsockname()[1]
-    return found
+    """A port that is free, and that no connection is given."""
+    return free_port()
 
 
 def test_up_in_the_foreground_until_ctrl_c(home: Path, port: int) -> None:

@@ -164,7 +164,7 @@ def test_what_can_be_retried_is_until_the_time_out(broker: RunningBroker, topic:
             lambda cluster: cluster.to_leader(TopicPartition(topic, 0), asks.LATEST, never_me),
             timeout_s=0.5,
         )
-    assert 0.3 < time.monotonic() - began < 3.0
+    assert 0.3 < time.monotonic() - began < 10
 
 
 def test_partitions_that_are_not_there(broker: RunningBroker, topic: str) -> None:

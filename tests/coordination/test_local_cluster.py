@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.processes import free_port
 from klog.client.blocking import BlockingChannel
 from klog.coordination import embedded
 from klog.coordination.process import ProcessId
@@ -41,10 +42,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        found: int = probe.getsockname()[1]
-        return found
+    return free_port()
 
 
 @pytest.fixture
@@ -181,10 +179,7 @@ def test_several_clusters_must_be_told_apart(up: Up, home: Path, tmp_path: Path)
     with pytest.raises(PortInUse, match=f"{first.bootstrap} is in use by the local cluster in {first.directory}"):
         up(tmp_path / "b")
     assert local_notes.look(tmp_path / "b") is None
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        other = probe.getsockname()[1]
-    second, _ = up(tmp_path / "b", port=other)
+    second, _ = up(tmp_path / "b", port=free_port())
     assert first.cluster_id != second.cluster_id
     with pytest.raises(Refused, match=r"2 local clusters are running: .*/a; .*/b"):
         local_cluster.down(None, home)

@@ -185,7 +185,7 @@ def test_ctrl_c_tells_the_figures_so_far(broker: RunningBroker, topic: str) -> N
         process.send_signal(signal.SIGINT)
         begun = time.monotonic()
         assert process.wait(20) == 130
-        assert time.monotonic() - begun < 1.5
+        assert time.monotonic() - begun < 5  # the second, and what a busy machine adds
         assert int(process.stdout.read().split(b", ")[7]) > 0
 
 

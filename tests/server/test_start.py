@@ -254,8 +254,8 @@ def test_a_broker_that_starts_calls_no_topic_unknown_that_is_there(
     """Whoever asks it in its first moments, before the controller has spoken, is answered when that has."""
     (address,) = ConnectString.parse(zookeeper.address).servers
     proxy = ZooKeeperProxy(address)
+    broker = make_broker(chroot=f"{proxy.address}/{secrets.token_hex(6)}")
     try:
-        broker = make_broker(chroot=f"{proxy.address}/{secrets.token_hex(6)}")
         broker.start()
         create(broker.bootstrap, "clicks")
         broker.stop()
@@ -275,6 +275,7 @@ def test_a_broker_that_starts_calls_no_topic_unknown_that_is_there(
         starting.join(30)
         assert codes == [0], "3 is UNKNOWN_TOPIC_OR_PARTITION"
     finally:
+        broker.end()  # in order it ends with a ZooKeeper only
         proxy.close()
 
 
