@@ -253,6 +253,14 @@ def test_a_damaged_file_is_corrupt_or_the_same(name: str) -> None:
             assert not damaged or found == plain(rows, columns or SCHEMA.names)
 
 
+def test_a_topic_that_is_no_text_any_more_is_corrupt() -> None:
+    """Nothing in ORC sums the bytes up, so a changed one is met as it is."""
+    rows = [{**row, "topic": "wxyz"} for row in some_rows(3)]
+    damaged = written("orc", [batch_of(rows)]).replace(b"wxyz", b"wx\xffz")
+    with pytest.raises(CorruptLog):
+        read("orc", damaged, COUNTED)
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_cut_file_is_corrupt(name: str) -> None:
     data = written(name, [batch_of(some_rows(400))])

@@ -36,6 +36,7 @@ class OrcFormat:
             wanted = None if columns is None else [one for one in columns if one in names]
             for stripe in range(file.nstripes):
                 found = file.read_stripe(stripe, columns=None if thorough else wanted)
+                found.validate(full=True)  # nothing sums ORC's bytes up: a damaged text is no text
                 yield _as_messages_have_it(found if wanted is None else found.select(wanted))
         except (pa.ArrowException, OSError) as error:
             raise CorruptLog(str(error)) from None
