@@ -23,7 +23,15 @@ from klog.client.cluster import Cluster
 from klog.client.raw_fetch import LATEST, RawCluster
 from klog.coordination import committed
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import GroupIsHeld, InconsistentTopicId, InvalidPartitions, KlogError, NonEmptyGroup, UsageError
+from klog.errors import (
+    GroupIsHeld,
+    InconsistentTopicId,
+    InvalidPartitions,
+    KlogError,
+    NonEmptyGroup,
+    UnknownTopicOrPartition,
+    UsageError,
+)
 from klog.names import TopicPartition
 from klog.ops.copying import mirror as mirroring
 from klog.ops.copying.group_sides import Commit, GroupsByBrokers, open_groups
@@ -436,6 +444,8 @@ def test_who_is_refused(pair: tuple[RunningBroker, RunningBroker], topic: str) -
         mirrored([source.bootstrap, source.bootstrap], target.bootstrap, once=True, topics=[topic])
     with pytest.raises(UsageError, match="no regular expression"):
         mirrored(source.bootstrap, target.bootstrap, once=True, topics=["("])
+    with pytest.raises(UnknownTopicOrPartition, match=f"no source has a topic that is wanted: '{topic}-no'"):
+        mirrored(source.bootstrap, target.bootstrap, once=True, topics=[f"{topic}-no"])
 
 
 def test_commits_of_either_way_are_the_same(pair: tuple[RunningBroker, RunningBroker], topic: str) -> None:

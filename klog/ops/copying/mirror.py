@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from klog.client import asks
 from klog.client.cluster import Cluster
@@ -149,9 +150,14 @@ class Mirror:
                 await leg.look(first=True)
                 if self.carrier is not None:
                     await leg.carry_groups(self.carrier)
-            tasks = [asyncio.create_task(self._guard(work())) for leg in self._legs for work in leg.works]
+            if self._options.once and all(leg.is_idle for leg in self._legs):
+                raise UnknownTopicOrPartition(
+                    f"no source has a topic that is wanted: {', '.join(map(repr, self._options.topics))}",
+                    hint="--topic is a regular expression for the whole name; without --once a topic is waited for",
+                )
+            tasks = [asyncio.create_task(self._guard(work)) for leg in self._legs for work in leg.works]
             if self.carrier is not None:
-                tasks.append(asyncio.create_task(self._guard(self._carry_on(self.carrier))))
+                tasks.append(asyncio.create_task(self._guard(partial(self._carry_on, self.carrier))))
             rates = _Rates()
             loop = asyncio.get_running_loop()
             shown_at = loop.time()
@@ -223,9 +229,9 @@ class Mirror:
         self._failure = self._failure or error
         self._ended.set()
 
-    async def _guard(self, work: object) -> None:
+    async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work  # type: ignore[misc]
+            await work()
         except KlogError as error:
             self.end(error)
 
@@ -266,6 +272,11 @@ class _Leg:
         await self._commits.close()
         await self._asking.close()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the source has nothing that is wanted."""
+        return not self._copies
+
     def _lost(self, feed: Feed, begin: int, end: int) -> None:
         self._mirror.note(f"{self._name}: {feed.partition}: {begin} to {end} was removed before it was copied")
 
@@ -291,7 +302,8 @@ class _Leg:
             if any(TopicPartition(topic.name, number) not in self._copies for number in topic.partitions)
         ]
         if first and not topics:
-            self._mirror.note(f"{self._name} has no topic that is wanted; waiting for one")
+            waits = "" if self._mirror.options.once else "; waiting for one"
+            self._mirror.note(f"{self._name} has no topic that is wanted{waits}")
         for topic in new:
             await self._begin(topic, first=first)
 
