@@ -253,12 +253,18 @@ def test_a_damaged_file_is_corrupt_or_the_same(name: str) -> None:
             assert not damaged or found == plain(rows, columns or SCHEMA.names)
 
 
-def test_a_topic_that_is_no_text_any_more_is_corrupt() -> None:
-    """Nothing in ORC sums the bytes up, so a changed one is met as it is."""
+def test_a_text_that_is_none_any_more_is_corrupt() -> None:
+    """Nothing in ORC sums the bytes up, so a changed one is met as it is: in a value, in a column's name."""
     rows = [{**row, "topic": "wxyz"} for row in some_rows(3)]
-    damaged = written("orc", [batch_of(rows)]).replace(b"wxyz", b"wx\xffz")
+    data = written("orc", [batch_of(rows)])
     with pytest.raises(CorruptLog):
-        read("orc", damaged, COUNTED)
+        read("orc", data.replace(b"wxyz", b"wx\xffz"), COUNTED)
+    for at in range(len(data)):
+        damaged = data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
+        try:
+            read("orc", damaged, COUNTED, thorough=True)
+        except CorruptLog:
+            pass
 
 
 @pytest.mark.parametrize("name", FORMATS)

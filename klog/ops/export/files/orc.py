@@ -38,7 +38,7 @@ class OrcFormat:
                 found = file.read_stripe(stripe, columns=None if thorough else wanted)
                 found.validate(full=True)  # nothing sums ORC's bytes up: a damaged text is no text
                 yield _as_messages_have_it(found if wanted is None else found.select(wanted))
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise CorruptLog(str(error)) from None
 
 
