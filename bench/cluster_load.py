@@ -57,10 +57,12 @@ class Outcome:
 class SteadyLoad:
     """A context manager: the load ends with it. `mark` begins the measurement, once the load runs evenly; `finish`."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, pause_s: float = 0.0) -> None:
+        """`pause_s`: after a message to each partition, besides waiting for an acknowledgement or a millisecond."""
         self._producer = Producer({"bootstrap.servers": bootstrap, **QUICK})
         self._topic = topic
         self._partitions = partitions
+        self._pause_s = pause_s
         self._last_s: dict[int, float] = {}
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="steady load", daemon=True)
@@ -122,6 +124,7 @@ class SteadyLoad:
                 except BufferError:
                     self._producer.poll(0.01)
             self._producer.poll(PAUSE_S)
+            self._ending.wait(self._pause_s)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         now = time.monotonic()

@@ -213,7 +213,7 @@ class ClusterBench:
 
     def _under_load(self, system: Cluster, topic: str, act: Callable[[], None]) -> Outcome:
         """The load's outcome when ``act`` has been done and every partition acknowledges again."""
-        with SteadyLoad(bootstrap_of(system), topic, PARTITIONS) as load:
+        with SteadyLoad(bootstrap_of(system), topic, PARTITIONS, self._sizes.load_pause_s) as load:
             time.sleep(self._even_s)
             load.mark()
             act()
@@ -249,7 +249,7 @@ class ClusterBench:
                     self._rolling(system, topic)
 
     def _rolling(self, system: Cluster, topic: str) -> None:
-        with SteadyLoad(bootstrap_of(system), topic, PARTITIONS) as load:
+        with SteadyLoad(bootstrap_of(system), topic, PARTITIONS, self._sizes.load_pause_s) as load:
             load.mark()
             began = time.perf_counter()
             for number in range(BROKERS):

@@ -37,10 +37,12 @@ class Sizes:
     throttle_bytes_s: int = 20_000_000
     headroom_s: float = 6.0
     """For so much longer than the producers run there is something to move."""
+    load_pause_s: float = 0.0
+    """Of the load beside a fault, after a message to each partition."""
 
     @classmethod
     def smoke(cls) -> Sizes:
-        return cls(0.2, 100, 16 << 20, 16 << 20, 50, 0, 20_000, 500_000, 40.0)
+        return cls(0.2, 100, 16 << 20, 16 << 20, 50, 0, 20_000, 500_000, 40.0, 0.02)
 
 
 FILL_MESSAGES = 80
