@@ -143,7 +143,7 @@ class Consumer:
             return
         wanted = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
         for partition, offset in wanted.items():
-            if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+            if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset < 2**63:
                 raise UsageError(f"{partition}: {offset!r} is no offset")
         lost = keeper.commit(wanted)
         if lost:

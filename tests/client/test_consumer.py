@@ -298,6 +298,8 @@ def test_offsets_that_the_user_commits(
         consumer.commit_offsets({("other", 0): 7, (topic, 0): 0})
     with pytest.raises(UsageError, match="'end' is no offset"):
         consumer.commit_offsets({(topic, 0): "end"})  # type: ignore[dict-item]
+    with pytest.raises(UsageError, match="9223372036854775808 is no offset"):
+        consumer.commit_offsets({(topic, 0): 2**63})
     consumer.shutdown()
     assert stands() == {one: messages[2].offset, other: 0}
     with pytest.raises(Refused, match="shut down"):
