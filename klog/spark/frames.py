@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from klog.ops.export.files.json_values import DAY_MAX, DAY_MIN
+from klog.ops.export.files.orc import TIMESTAMP_US_MAX
 from klog.ops.export.writing import Shape, WriteJob
 
 AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
@@ -26,11 +28,13 @@ def write_frame(frame: Any, job: WriteJob) -> None:
     shape = job.shape
     frame = _with_empty_headers(frame)
     frame, folders = _with_folders(frame, shape)
+    if shape.format == "orc":
+        frame = _within_orcs_years(frame)
     if shape.format == "json":
         frame = _as_json(frame, folders)
     writer = frame.write.mode("append").option("compression", COMPRESSION[shape.format]).partitionBy(*folders)
     if shape.format == "json":
-        writer = writer.option("ignoreNullFields", "false").option("timestampFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSXXX")
+        writer = writer.option("ignoreNullFields", "false")
     records = _records_a_file(job)
     if records is not None:
         writer = writer.option("maxRecordsPerFile", str(records))
@@ -90,15 +94,36 @@ def _with_folders(frame: Any, shape: Shape) -> tuple[Any, list[str]]:
     def whole(unit_us: int) -> Any:
         return ((micros - sql.pmod(micros, sql.lit(unit_us))) / sql.lit(unit_us)).cast("bigint")
 
-    frame = frame.withColumn("dt", sql.date_from_unix_date(whole(DAY_US).cast("int")))
+    days = whole(DAY_US)
+    frame = frame.withColumn("dt", sql.when(_has_date(days), sql.date_from_unix_date(days.cast("int"))))
     if shape.partition_by == "day":
         return frame, ["dt"]
     hours = sql.pmod(whole(HOUR_US), sql.lit(24)).cast("string")
     return frame.withColumn("hour", sql.lpad(hours, 2, "0")), ["dt", "hour"]
 
 
+def _has_date(days: Any) -> Any:
+    """Whether so many days since 1970 are a date that all readers have."""
+    return days.between(DAY_MIN, DAY_MAX)
+
+
+def _within_orcs_years(frame: Any) -> Any:
+    """With times that ORC's readers have, as files of tasks."""
+    from pyspark.sql import functions as sql
+
+    bounds = sql.lit(-TIMESTAMP_US_MAX), sql.lit(TIMESTAMP_US_MAX)
+    micros = sql.greatest(sql.least(sql.unix_micros("timestamp"), bounds[1]), bounds[0])
+    return frame.withColumn("timestamp", sql.timestamp_micros(micros))
+
+
 def _as_json(frame: Any, folders: list[str]) -> Any:
     from pyspark.sql import functions as sql
+
+    micros = sql.unix_micros("timestamp")
+    time = sql.when(
+        micros.between(DAY_MIN * DAY_US, (DAY_MAX + 1) * DAY_US - 1),
+        sql.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"),
+    ).otherwise(sql.unix_millis("timestamp").cast("string"))
 
     def encoding(content: Any) -> Any:
         is_text = sql.is_valid_utf8(content.cast("string"))
@@ -120,7 +145,7 @@ def _as_json(frame: Any, folders: list[str]) -> Any:
         "topic",
         "partition",
         "offset",
-        "timestamp",
+        time.alias("timestamp"),
         text(key).alias("key"),
         text(value).alias("value"),
         headers.alias("headers"),

@@ -398,6 +398,24 @@ def test_spark_reads_what_tasks_wrote_and_klog_what_spark_wrote(
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
+def test_spark_writes_times_beyond_the_calendar_as_tasks_do(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    far_ms = 253_402_300_800_000  # the year 10000
+    topic.produce([Message(b"k", b"v", (), at_ms) for at_ms in (NOW_MS, far_ms, 2**50)])
+    for name in ("json", "orc"):
+        found = []
+        for writer in ("direct", "spark"):
+            root = tmp_path / f"{name}-{writer}"
+            run_export(topic.bootstrap, [topic.name], str(root), format=name, partition_by="day", writer=writer)
+            assert states(topic, root) == {"ok"}
+            manifest = ExportRoot(str(root)).manifest(0)[0]
+            times = {(part.timestamp_ms_min, part.timestamp_ms_max) for part in manifest.partitions.values()}
+            found.append((times, manifest.windows, {path.parent.name for path in data_files(root)}))
+        assert found[0] == found[1]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
 def test_a_task_that_failed_leaves_nothing_in_the_batch(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     topic.produce(make_messages(100))
