@@ -239,7 +239,10 @@ class Log(DurableLog):
         try:
             segment.file.write_at(address - segment.base_address, data)
         except StorageError as error:
-            self._cut_back(segment, error)
+            failure = self._cut_back(segment, error)
+            if failure is not None:
+                raise failure from error
+            raise
 
     def _write_batches(
         self, segment: Segment, records: memoryview, headers: list[BatchHeader], places: list[tuple[int, int]]
@@ -254,18 +257,25 @@ class Log(DurableLog):
                 end = at + header.size_bytes
             segment.file.write_at(run_address - segment.base_address, records[run_at:end])
         except StorageError as error:
-            self._cut_back(segment, error)
+            failure = self._cut_back(segment, error)
+            if failure is not None:
+                raise failure from error
+            raise
 
-    def _cut_back(self, segment: Segment, error: StorageError) -> None:
-        """After a failed write: remove what part of it is there, then say so (rule L5)."""
+    def _cut_back(self, segment: Segment, error: StorageError) -> StorageError | None:
+        """After a failed write: remove what part of it is there (rule L5). The dir's failure; None where it is full.
+
+        The error is not raised here: a frame that has what it raises among its variables is a cycle, and this one would
+        keep the file open, and its bytes on the full disk, until the collector comes by.
+        """
         try:
             segment.file.truncate(segment.size)
         except StorageError as worse:
-            raise self._home.fail(worse) from error
+            return self._home.fail(worse)
         if isinstance(error, DiskFull):
             self._home.filled(error)
-            raise error
-        raise self._home.fail(error) from error
+            return None
+        return self._home.fail(error)
 
     def _roll(self) -> Segment:
         """Close the active segment and begin the next at the log's end."""

@@ -175,7 +175,7 @@ class LogDir(Health):
         A folder of that name under another UUID is set aside (rule L10).
         """
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)
         missing = []
         for name, (topic_id, _) in wanted.items():
             if name in self.logs and self.topic_ids[name] != topic_id:

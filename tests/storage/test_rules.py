@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gc
 import logging
 import threading
+import traceback
+import weakref
 from pathlib import Path
 from uuid import UUID
 
@@ -240,6 +244,35 @@ def test_l4_an_emptied_log_shows_its_start_as_its_end(disk: FaultyFileSystem) ->
 
 
 # --- L5 ---
+
+
+def test_l5_a_full_disk_gets_its_room_back_when_the_log_is_removed(disk: FaultyFileSystem) -> None:
+    """A file lives as long as somebody has it open: an error that was raised must not."""
+    log_dir = open_dir(disk)
+    log = log_in(log_dir)
+    append(log, batch(1))
+    disk.capacity = sum(len(inode.data) for inode in set(disk.names.values()))
+    file = weakref.ref(log.segments[-1].file)
+    gc.disable()
+    try:
+        with contextlib.suppress(DiskFull):
+            append(log, batch(1))
+        assert log_dir.is_full
+        log_dir.remove(log.topic_partition)
+        assert file() is None
+    finally:
+        gc.enable()
+
+
+def test_an_error_that_is_kept_does_not_grow(disk: FaultyFileSystem) -> None:
+    log_dir = open_dir(disk)
+    log = log_in(log_dir)
+    log_dir.fail(StorageError("broken"))
+    for _ in range(50):
+        with contextlib.suppress(StorageError):
+            append(log, batch(1))
+    assert log_dir.failure is not None
+    assert len(traceback.extract_tb(log_dir.failure.__traceback__)) < 10
 
 
 def test_l5_a_full_disk_cuts_the_part_and_appends_resume_by_themselves(disk: FaultyFileSystem) -> None:

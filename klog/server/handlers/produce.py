@@ -92,7 +92,7 @@ def _append(broker: Broker, request: ProduceRequest, asked: ProducedPartition) -
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcks(f"acks is {request.acks}; -1 (all), 0 and 1 are allowed")
     if broker.fenced is not None:
-        raise broker.fenced
+        raise broker.fenced.with_traceback(None)  # each raise would lengthen the one it has, with the request in it
     partition = broker.leader_of(asked.topic, asked.partition)
     try:
         if request.acks == -1:

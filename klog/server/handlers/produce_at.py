@@ -155,7 +155,7 @@ def _append(broker: Broker, asked: Any) -> _Answer:
     traffic = broker.measures.traffic
     try:
         if broker.fenced is not None:
-            raise broker.fenced
+            raise broker.fenced.with_traceback(None)
         partition = answer.partition = broker.leader_of(asked.topic, asked.partition_index)
         if asked.leader_epoch < 0:
             raise FencedLeaderEpoch(
