@@ -28,7 +28,7 @@ from klog.ops.export.page import gather, render
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.rows import ExportedRange
 from klog.ops.export.run import STEPS, run
-from klog.ops.export.status import status
+from klog.ops.export.status import losses, status
 from klog.ops.export.verify import verify
 from klog.ops.export.writing import WriteJob, Written
 from tests.broker_fixture import RunningBroker
@@ -224,8 +224,12 @@ def test_retention_past_the_start_fails_or_is_recorded(new_topic: NewTopic, tmp_
     topic.delete_before(second[4])
     with pytest.raises(OffsetOutOfRange, match="removed before it was exported"):
         export(topic, tmp_path)
+    (lost,) = losses(status(topic.bootstrap, str(tmp_path)))
+    assert f"[{first[-1] + 1}, {second[4]}) was removed" in lost
+    assert lost in gather(topic.bootstrap, str(tmp_path)).findings
     assert offsets(tmp_path) == first
     export(topic, tmp_path, fail_on_data_loss=False)
+    assert losses(status(topic.bootstrap, str(tmp_path))) == []
     assert offsets(tmp_path) == first + second[4:]
     (gap,) = ExportRoot(str(tmp_path)).manifest(1)[0].gaps
     assert (gap.from_offset, gap.to_offset) == (first[-1] + 1, second[4])

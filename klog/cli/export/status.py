@@ -18,10 +18,15 @@ async def status(
     root: Root,
     max_lag: Annotated[
         int | None,
-        typer.Option("--max-lag", metavar="N", min=0, help="Exit 1 where more messages of a partition are missing."),
+        typer.Option(
+            "--max-lag",
+            metavar="N",
+            min=0,
+            help="Exit 1 where more messages of a partition are missing, or any are lost.",
+        ),
     ] = None,
 ) -> Report:
-    """Show how far an export is behind its topics."""
+    """Show how far an export is behind its topics, and what of them is gone before it was exported."""
     from klog.ops.export import status as export_status
 
     servers = await servers_of(invocation)
@@ -29,7 +34,8 @@ async def status(
     behind = max((row.lag or 0 for row in rows), default=0)
     late = max_lag is not None and behind > max_lag
     footer = f"a partition is {behind:,} messages behind; {max_lag:,} may be" if late else None
-    return invocation.report(rows, footer=footer, failed=late)
+    lost = tuple(export_status.losses(rows))
+    return invocation.report(rows, notes=lost, footer=footer, failed=late or (max_lag is not None and bool(lost)))
 
 
 @export.command("verify", rows="klog.ops.export.rows:ExportCheck")

@@ -20,7 +20,7 @@ from klog.ops.export.manifest import WINDOW_MS, ExportedPartition, ExportIdentit
 from klog.ops.export.plots import count_words, duration_words, moment_words, size_words
 from klog.ops.export.root import ExportRoot
 from klog.ops.export.rows import ExportStatus
-from klog.ops.export.status import status
+from klog.ops.export.status import losses, status
 from klog.ops.export.style import STYLE
 from klog.storage.filesystem import translated
 
@@ -92,6 +92,7 @@ def gather(bootstrap: str | None, root: str, *, thorough: bool = False, no_broke
     if bootstrap is not None:
         try:
             facts.lag = status(bootstrap, root)
+            facts.findings += losses(facts.lag)
         except KlogError as error:
             facts.no_lag = error.message
             if isinstance(error, Refused):  # another cluster or topic than was exported: no run will ever go on

@@ -60,6 +60,7 @@ class ExportStatus:
     log_end_offset: int | None
     lag: int | None
     lag_ms: int | None
+    log_start_offset: int | None = field(default=None, metadata={"wide": True})
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from klog.client.raw_fetch import EARLIEST, LATEST, Range, RawCluster
 from klog.ops.export.root import ExportRoot
@@ -41,9 +42,25 @@ def status(bootstrap: str, root: str) -> list[ExportStatus]:
                 log_end_offset=latest[one].offset,
                 lag=counts[behind[one]] if one in behind else 0,
                 lag_ms=_age_ms(cluster, behind[one]) if one in behind else 0,
+                log_start_offset=earliest[one].offset,
             )
             for one in partitions
         ]
+
+
+def losses(rows: Sequence[ExportStatus]) -> list[str]:
+    """What no run can export any more, in words. The lag does not count it, and the next run says the same and ends."""
+    found = []
+    for row in rows:
+        name = f"{row.topic}-{row.partition}"
+        if row.log_start_offset is not None and row.exported < row.log_start_offset:
+            lost = f"[{row.exported}, {row.log_start_offset})"
+            found.append(f"{name}: {lost} was removed before it was exported; runs go on with --allow-gaps alone")
+        if row.log_end_offset is not None and row.log_end_offset < row.exported:
+            found.append(
+                f"{name}: its log ends at {row.log_end_offset}, before {row.exported}, where the export stopped"
+            )
+    return found
 
 
 def _age_ms(cluster: RawCluster, wanted: Range) -> int:
