@@ -601,6 +601,7 @@ def test_groups_go_on_in_the_target(
         code, out, text = once.end()
     assert code == 0, text
     assert f"group '{topic}': its offsets are carried over (partitions: 1)" in text
+    assert "group 'nobody' has committed nothing in what is copied" in text
     row = json.loads(out)["rows"][0]
     assert (row["messages"], row["groups"]) == (50, 1)
     shown = [(row.group, row.target_offset) for row in _offsets(source.bootstrap, target.bootstrap, **wanted)]

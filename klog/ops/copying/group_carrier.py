@@ -186,6 +186,7 @@ class GroupCarrier:
         self._counts: dict[Source, int] = {}
         self._said: dict[str, type[KlogError]] = {}
         """Group -> what of it was told last ("" is all of them), so that it is told once."""
+        self._has_looked = False
         self._turn = asyncio.Lock()
         self._searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
 
@@ -229,6 +230,13 @@ class GroupCarrier:
 
     async def _round(self, *, last: bool) -> list[KlogError]:
         committed = await self._read()
+        if not self._has_looked:
+            self._has_looked = True
+            groups = {group for group, _ in committed}
+            for name in [name for name in self._wanted.named if name not in groups]:
+                self._note(
+                    f"group {name!r} has committed nothing in what is copied: there is nothing to carry over yet"
+                )
         due: dict[str, dict[TopicPartition, Reached]] = {}
         behind: dict[str, list[str]] = {}
         for (group, one), offsets in committed.items():
