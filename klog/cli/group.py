@@ -224,7 +224,10 @@ def write_undo(invocation: Invocation, plan: Plan) -> str:
 
     path = rewinding.undo_path(klog_home(), plan.group)
     rewinding.write_undo(path, plan)
-    return f"the way back: klog group rewind {shlex.quote(plan.group)} --undo {shlex.quote(str(path))}"
+    group, undo = shlex.quote(plan.group), f"--undo {shlex.quote(str(path))}"
+    # A name that begins as a flag does is to stand behind all flags.
+    words = f"{undo} -- {group}" if plan.group.startswith("-") else f"{group} {undo}"
+    return f"the way back: klog group rewind {words}"
 
 
 def _say(invocation: Invocation, notes: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import threading
 import time
@@ -303,6 +304,20 @@ def test_a_group_that_is_not_there_yet(at: list[str], registry: ZooKeeper, topic
     assert made.code == 0, made.stderr
     (zero,) = (row for row in klog("group", "lag", new, "-o", "json", *at).rows if row["partition"] == 0)
     assert zero["lag"] == 25
+
+
+def test_the_way_back_of_a_group_that_is_named_like_a_flag(
+    at: list[str], registry: ZooKeeper, topic: str, group: str
+) -> None:
+    assert group, "and with it the topic"
+    made = klog("group", "rewind", "--to", "+5", "-t", topic, "--create", "-y", *at, "--", f"-{topic}")
+    assert made.code == 0, made.stderr
+    (way,) = (line for line in made.stderr.splitlines() if "the way back" in line)
+    words = shlex.split(way.partition("klog ")[2])
+    assert words[-2:] == ["--", f"-{topic}"]
+    back = klog(*words[:-2], "-y", *at, *words[-2:])
+    assert back.code == 0, back.stderr
+    assert offsets(registry, f"-{topic}") == {}
 
 
 def test_a_groups_end_and_its_way_back(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
