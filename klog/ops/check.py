@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from klog.coordination import paths
 from klog.ops.check_facts import Facts, gather
+from klog.ops.log_dirs import ROOM_BYTES_MIN
 
 if TYPE_CHECKING:
     from klog.client.metadata import Metadata, PartitionNode, TopicNode
@@ -296,6 +297,15 @@ def _log_dirs(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
                 "online",
                 f"mend or replace the disk, then start broker {one.broker} again",
                 "log-dir-offline",
+            )
+        elif one.free_bytes is not None and one.free_bytes < ROOM_BYTES_MIN:
+            yield Finding(
+                CRITICAL,
+                f"broker {one.broker}, log dir {one.path}",
+                f"{one.free_bytes:,} bytes free: appends are refused, or soon will be",
+                "room for what comes",
+                "delete topics, shorten their retention, or give it a larger disk",
+                "log-dir-full",
             )
 
 

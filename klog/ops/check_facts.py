@@ -44,11 +44,12 @@ SHARED_SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LogDirFact:
-    """A broker's log dir; ``error`` None: it serves."""
+    """A broker's log dir; ``error`` None: it serves. ``free_bytes`` None: not known."""
 
     broker: int
     path: str
     error: str | None
+    free_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,7 @@ async def _ask_cluster(facts: Facts, cluster: Cluster, subjects: Collection[str]
 
 
 async def _ask_broker(facts: Facts, cluster: Cluster, broker: int) -> None:
+    from klog.ops.log_dirs import free_bytes
     from klog.ops.settings import describe_broker_settings
     from klog.protocol.apis import ApiKey
 
@@ -230,7 +232,7 @@ async def _ask_broker(facts: Facts, cluster: Cluster, broker: int) -> None:
         return
     for one in answer.results:
         failed = one.error_code.name if int(one.error_code) else None
-        facts.log_dirs.append(LogDirFact(broker, str(one.log_dir), failed))
+        facts.log_dirs.append(LogDirFact(broker, str(one.log_dir), failed, free_bytes(one)))
 
 
 async def _watch_reassignments(facts: Facts, cluster: Cluster, metadata: Metadata) -> None:

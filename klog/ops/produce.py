@@ -193,21 +193,28 @@ async def _why_timed_out(
     cluster: Cluster, topic: str, partitions: Iterable[int], options: ProduceOptions
 ) -> str | None:
     """What keeps partitions from taking messages, as far as it can be seen; librdkafka tries on and says nothing."""
+    from klog.names import TopicPartition
+    from klog.ops.log_dirs import full_dir
     from klog.ops.settings import min_isr
 
     try:
         node = await cluster.topic(topic, fresh=True)
         minimum = (await min_isr(cluster, [topic])).get(topic, 1) if options.acks == "all" else 1
+        for one in sorted(partitions):
+            known = node.partitions.get(one)
+            if known is None:
+                continue
+            if known.leader is None:
+                return f"{topic}-{one} has no leader; `klog check topics` says who is missing"
+            if len(known.isr) < minimum:
+                return f"{len(known.isr)} of {topic}-{one} in sync, and min.insync.replicas is {minimum}"
+            full = await full_dir(cluster, known.leader, TopicPartition(topic, one))
+            if full is not None:
+                return (
+                    f"broker {known.leader} leads {topic}-{one}, and its log dir {full[0]} has {full[1]:,} bytes free"
+                )
     except KlogError as error:
         return error.message
-    for one in sorted(partitions):
-        known = node.partitions.get(one)
-        if known is None:
-            continue
-        if known.leader is None:
-            return f"{topic}-{one} has no leader; `klog check topics` says who is missing"
-        if len(known.isr) < minimum:
-            return f"{len(known.isr)} of {topic}-{one} in sync, and min.insync.replicas is {minimum}"
     return None
 
 

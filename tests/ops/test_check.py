@@ -47,7 +47,7 @@ def well() -> Facts:
         metadata=metadata,
         min_isr={"t": 2},
         settings={number: dict(SETTINGS) for number in brokers},
-        log_dirs=[LogDirFact(number, "/data", None) for number in brokers],
+        log_dirs=[LogDirFact(number, "/data", None, 1 << 40) for number in brokers],
         servers=[ServerFact(f"z{number}:2181", "follower", None) for number in range(3)],
         registered={1, 2, 3},
         has_controller=True,
@@ -125,6 +125,10 @@ def dir_offline(facts: Facts) -> None:
     facts.log_dirs.append(LogDirFact(2, "/other", "KAFKA_STORAGE_ERROR"))
 
 
+def dir_full(facts: Facts) -> None:
+    facts.log_dirs[0] = LogDirFact(1, "/data", None, 114_688)
+
+
 def damaged(facts: Facts) -> None:
     facts.lost = [LostRow("t", 0, 2, 10, 90, None, "magic 7", None, 80, "00000000000000000010.damaged")]
 
@@ -183,6 +187,7 @@ def server_down(facts: Facts) -> None:
         (not_registered, ["unregistered-broker"]),
         (not_known, ["unknown-broker"]),
         (dir_offline, ["log-dir-offline"]),
+        (dir_full, ["log-dir-full"]),
         (damaged, ["damage"]),
         (cut, ["lost"]),
         (deleting, ["deletion-stalls"]),
