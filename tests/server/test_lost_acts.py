@@ -59,6 +59,7 @@ def test_what_was_written_unknown_to_the_controller_is_gone_on_with(
         while refusal := produce_error(broker.bootstrap, partition=2):
             assert time.monotonic() < deadline, (refusal, broker.log_text)
             time.sleep(0.05)
+        broker.end()  # in order it ends with a ZooKeeper only
     finally:
         proxy.close()
 
