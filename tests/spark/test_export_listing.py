@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from klog.ops.export.compact import compact
+from klog.ops.export.listing import batch_of
+from klog.ops.export.rows import ExportedRange
 from tests.cli.runner import klog
 from tests.spark.handmade import HandmadeExport
 
@@ -28,6 +31,21 @@ def test_a_row_a_batch_and_merged_ones_are_one(tmp_path: Path) -> None:
     assert after[1]["gaps"] == ["a-0:150-180"]
     parts = klog("export", "list", tmp_path, "--parts", "-o", "json").rows
     assert parts == rows
+
+
+def test_what_a_run_has_committed_is_shown_whatever_others_do_meanwhile(tmp_path: Path) -> None:
+    """`run --follow` shows its own batch, also where others commit, or merge batches, before it does."""
+    export = HandmadeExport(tmp_path)
+    export.commits(3)
+    export.commit(7)
+    own = ExportedRange("t", 1, 50, 100, 5, 1, 1)
+    expected = (1, 1, 10, ("t-0:50", "t-1:50"))
+    for _ in range(2):
+        found = batch_of(str(tmp_path), [own])
+        assert found is not None
+        assert (found.batch, found.batches, found.messages, found.from_) == expected
+        compact(str(tmp_path), batches=(0, 2))
+    assert batch_of(str(tmp_path), [ExportedRange("t", 1, 51, 100, 5, 1, 1)]) is None
 
 
 def test_words_for_what_cannot_be(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ async def run_on(
         stop.set()
 
     def on_batch(rows: Sequence[ExportedRange]) -> None:
-        shown.show()
+        shown.show(rows)
         if tell is not None:
             asyncio.run_coroutine_threadsafe(_told(tell, rows), loop).result()
 
@@ -102,7 +102,7 @@ async def _told(tell: Callable[[Sequence[ExportedRange]], Awaitable[None]], rows
 
 
 class _Rows:
-    """The last batch as a row: of a table on a terminal, as JSON Lines for another program."""
+    """What was committed as a row a batch: of a table on a terminal, as JSON Lines for another program."""
 
     def __init__(self, invocation: Invocation, root: str) -> None:
         chosen = invocation.shared.output
@@ -111,14 +111,13 @@ class _Rows:
         self._form = chosen or (Format.TABLE if is_terminal(sys.stdout) else Format.JSONL)
         self._header = not invocation.shared.no_header
 
-    def show(self) -> None:
-        from klog.ops.export.listing import ExportedBatch, row_of
-        from klog.ops.export.root import ExportRoot
+    def show(self, ranges: Sequence[ExportedRange]) -> None:
+        from klog.ops.export.listing import ExportedBatch, batch_of
 
-        last = ExportRoot(self._root).last()
-        if last is None:
+        batch = batch_of(self._root, ranges)
+        if batch is None:
             return
-        report = Report(self._invocation.command, ExportedBatch, [row_of(last[0])])
+        report = Report(self._invocation.command, ExportedBatch, [batch])
         render(report, self._form, sys.stdout, header=self._header, terminal=is_terminal(sys.stdout))
         sys.stdout.flush()
         self._header = False

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from klog.names import TopicPartition
 from klog.ops.export.history import originals
 from klog.ops.export.manifest import Manifest, moment
 from klog.ops.export.root import ExportRoot
+from klog.ops.export.rows import ExportedRange
 from klog.ops.export.stores.store import Store
 
 
@@ -43,6 +45,24 @@ def list_batches(root: str | Store, *, parts: bool = False) -> Iterator[Exported
     for batch in place.batch_numbers():
         manifest, _ = place.manifest(batch)
         yield from map(row_of, originals(place, manifest) if parts else [manifest])
+
+
+def batch_of(root: str | Store, ranges: Sequence[ExportedRange]) -> ExportedBatch | None:
+    """The batch that took these ranges, as it was committed: the last, unless others have committed or merged since."""
+    place = ExportRoot(root)
+    place.existing_identity()
+    taken = ranges[0]
+    name = TopicPartition(taken.topic, taken.partition)
+
+    def find() -> ExportedBatch | None:
+        for batch in reversed(place.batch_numbers()):
+            for manifest in reversed(originals(place, place.manifest(batch)[0])):
+                part = manifest.partitions.get(name)
+                if part and (part.from_offset, part.to_offset) == (taken.from_, taken.to):
+                    return row_of(manifest)
+        return None
+
+    return place.settled(find)
 
 
 def row_of(manifest: Manifest) -> ExportedBatch:
