@@ -28,7 +28,7 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,12 +155,14 @@ def start(
     directory: Path,
     *,
     port: int | None = None,
+    taken: Collection[int] = (),
     cache: Path | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> ZooKeeperServer:
     """The server on `directory`: the one that runs there, or a new one, which may not serve yet.
 
-    `port` None is the port of the last start if it is free, else any free one. JavaMissing, PortInUse,
+    `port` None is the port of the last start if it is free, else any free one. Ports in `taken` are for others that are
+    about to listen there. JavaMissing, PortInUse,
     SurroundingsError (no jars; a server runs there that cannot be found).
     """
     directory = directory.resolve()
@@ -174,7 +176,7 @@ def start(
             return running
         java = find_java(environment)
         jars = class_path()
-        port = _choose_port(directory, port)
+        port = _choose_port(directory, port, taken)
         archive_flag, archive = _archive(cache, java, jars)
         configuration = directory / "zoo.cfg"
         configuration.write_text(
@@ -340,17 +342,19 @@ def configured_port(directory: Path) -> int | None:
     return None
 
 
-def _choose_port(directory: Path, wanted: int | None) -> int:
+def _choose_port(directory: Path, wanted: int | None, taken: Collection[int]) -> int:
     if wanted is not None:
+        if wanted in taken:
+            raise PortInUse(f"ZooKeeper's port {wanted} is a broker's", hint="choose another with --zookeeper-port")
         if not is_free(wanted):
             raise PortInUse(f"ZooKeeper's port {wanted} is in use", hint="choose another with --zookeeper-port")
         return wanted
     last = configured_port(directory)
-    if last is not None and is_free(last):
+    if last is not None and last not in taken and is_free(last):
         return last
     for _ in range(PORT_TRIES):
         port = random.randrange(*PORTS)
-        if is_free(port):
+        if port not in taken and is_free(port):
             return port
     raise PortInUse(f"no free port for ZooKeeper found in {PORT_TRIES} tries between {PORTS[0]} and {PORTS[1]}")
 

@@ -181,7 +181,8 @@ def _start(
     brokers_run = any(kind == "broker" for kind, _ in running)
     if zookeeper_port is None and brokers_run and before is not None and before.zookeeper:
         zookeeper_port = int(before.zookeeper.rpartition(":")[2])  # they look for it there and nowhere else
-    server = embedded.start(directory / "zookeeper", port=zookeeper_port, cache=home / "cache")
+    ports = [int(address.rpartition(":")[2]) for _, address in plan.addresses()]
+    server = embedded.start(directory / "zookeeper", port=zookeeper_port, taken=ports, cache=home / "cache")
     bootstrap = ",".join(address for _, address in plan.addresses())
     note_cluster(home, directory, bootstrap, server.address)
     starting: list[StartingBroker] = []

@@ -216,6 +216,17 @@ def test_a_port_in_use_is_told_before_anything_starts(up: Up, home: Path, port: 
     assert not (home / "local" / "broker-1.log").exists()
 
 
+def test_zookeeper_and_a_broker_never_share_a_port(up: Up, home: Path, port: int) -> None:
+    """Also where the port that ZooKeeper had last, remembered in its folder, is a broker's now."""
+    with pytest.raises(PortInUse, match=f"ZooKeeper's port {port} is a broker's"):
+        up(zookeeper_port=port)
+    folder = home / "local" / "zookeeper"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "zoo.cfg").write_text(f"clientPort={port}\n")
+    cluster, _ = up()
+    assert cluster.bootstrap == f"127.0.0.1:{port}" and cluster.zookeeper != f"127.0.0.1:{port}"
+
+
 def test_other_options_than_what_runs_are_refused(up: Up, port: int) -> None:
     cluster, _ = up(properties={"num.partitions": "3"})
     for options in ({"port": port + 1}, {"properties": {"num.partitions": "4"}}):
