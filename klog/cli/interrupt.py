@@ -2,8 +2,9 @@
 
 Ctrl-C stops a command within a second with exit code 130, whatever it hangs in. The first one is Python's
 KeyboardInterrupt, so that files and connections are closed in order; if that takes too long, or at the second one, the
-process ends on the spot. ``up`` and ``broker start`` stop in order by themselves and take the signal over. A command
-that others wait for when it goes without a word has SIGTERM and SIGHUP do the same (`ending_in_order`).
+process ends on the spot. One that comes with the first is no second one: whoever runs commands (``timeout``) sends it
+to the process and to its group. ``up`` and ``broker start`` stop in order by themselves and take the signal over. A
+command that others wait for when it goes without a word has SIGTERM and SIGHUP do the same (`ending_in_order`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -20,6 +22,9 @@ from typing import IO, Any, NoReturn
 
 PATIENCE_S = 0.8
 """How long closing may take after Ctrl-C; with what is needed to get here it stays under the promised second."""
+
+ECHO_S = 0.1
+"""Within that a signal is the first one's echo: no person is so quick."""
 
 EXIT_SIGNALLED = 128
 """And the signal's number, as shells count: 130 for Ctrl-C."""
@@ -33,6 +38,7 @@ class _Interrupts:
     installed = False
     ends_process = True
     count = 0
+    first_s = 0.0
     number: int = signal.SIGINT
     cancel: Act | None = None
     cancelled = False
@@ -122,6 +128,11 @@ def give_back(before: object) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    now_s = time.monotonic()
+    if _STATE.count and number == _STATE.number and now_s - _STATE.first_s < ECHO_S:
+        return
+    if not _STATE.count:
+        _STATE.first_s = now_s
     _STATE.count += 1
     _STATE.number = number
     if _STATE.ends_process:

@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klog.cli import failure, words
+from klog.cli import failure, interrupt, words
 from klog.cli.invocation import Shared
 from klog.errors import CannotConnect, UsageError
 from klog.render import Format
@@ -166,6 +166,22 @@ hang.click_command().main([], standalone_mode=True)
         for stream in (process.stdout, process.stderr):
             assert stream is not None
             stream.close()
+
+
+def test_a_signal_that_comes_twice_at_once_counts_once() -> None:
+    """`timeout` sends it to the process and to its group; the second would end a member before it has left."""
+    cancelled: list[int] = []
+    before = interrupt.take_over(ends_process=False)
+    try:
+        with interrupt.cancelling(lambda: cancelled.append(1)):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            assert cancelled == [1]
+            interrupt._STATE.first_s -= interrupt.ECHO_S
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        interrupt.give_back(before)
 
 
 def in_shell(line: str) -> tuple[int, str, str]:
