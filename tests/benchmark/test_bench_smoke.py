@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import bars, group_lag
+from bench import bars
 from bench.workloads import WORKLOADS
 from tests.spark.quick_java import spark_environment
 
@@ -47,12 +47,6 @@ def test_smoke_of_three_brokers(tmp_path: Path) -> None:
     for bar in bars.BARS:
         if bar.of == bars.KLOG_3 and bar.against is None and bar.workload not in bars.CONSUMER_ROWS:
             assert f"| {bar.workload} |" in shown
-
-
-def test_the_lag_of_many_groups(tmp_path: Path) -> None:
-    found = group_lag.measure(tmp_path / "klog", groups=3, partitions=4, rounds=1)
-    assert (found["groups"], found["partitions"]) == (3, 4)
-    assert isinstance(found["median_s"], float)
 
 
 @pytest.mark.slow

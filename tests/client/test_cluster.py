@@ -72,7 +72,7 @@ def test_every_server_is_tried_and_the_first_to_answer_is_used(
     servers = f"127.0.0.1:{closed_port},127.0.0.1:{silent_port},{broker.bootstrap}"
     began = time.monotonic()
     assert run(servers, brokers.list_brokers)
-    assert time.monotonic() - began < 2.0, "a server that says nothing holds the others up for a moment only"
+    assert time.monotonic() - began < 2.9, "a server that says nothing holds the others up for a moment only"
 
 
 def test_where_nobody_answers_everyone_tried_is_named(
