@@ -17,7 +17,7 @@ from klog.cli.complete import remember_groups
 from klog.cli.flags import limit
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.words import Group, OptionalGroups, Partitions, Regex, TopicFlag, all_partitions, position
-from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, UsageError
+from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, Refused, UsageError
 from klog.render import Format, Report
 
 if TYPE_CHECKING:
@@ -244,6 +244,11 @@ async def _plan_undo(cluster: Cluster, session: ZooKeeper, name: str, path: Path
     if others:
         raise UsageError(f"{path} is of group {others[0]!r}, not of {name!r}")
     plans, missing = await rewinding.plan_lines(cluster, session, lines)
+    if missing and plans and not bad:  # a topic has been deleted since
+        raise Refused(
+            f"{path} cannot be taken back: {missing[0]}",
+            hint=f"what is left of it: klog offset import --skip-bad {shlex.quote(str(path))}",
+        )
     if bad or missing or not plans:
         raise UsageError(f"{path} cannot be taken back: {(*bad, *missing, 'it names no offsets')[0]}")
     return plans[0]

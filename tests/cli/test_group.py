@@ -318,6 +318,15 @@ def test_the_way_back_of_a_group_that_is_named_like_a_flag(
     back = klog(*words[:-2], "-y", *at, *words[-2:])
     assert back.code == 0, back.stderr
     assert offsets(registry, f"-{topic}") == {}
+    undo = Path(undo_file(back))
+    kept = json.loads(undo.read_text())
+    kept["rows"].append({**kept["rows"][0], "topic": "no-such"})
+    undo.write_text(json.dumps(kept))
+    again = klog(*words[:2], "--undo", str(undo), "-y", "-o", "json", *at, "--", f"-{topic}")
+    assert (again.code, again.error["hint"].split()[-1]) == (1, str(undo))
+    assert "there is no topic 'no-such'" in again.error["message"]
+    rest = klog("offset", "import", "--skip-bad", str(undo), "-y", *at)
+    assert rest.code == 0 and sorted(offsets(registry, f"-{topic}")) == [0, 1]
 
 
 def test_a_groups_end_and_its_way_back(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
