@@ -143,7 +143,7 @@ async def report(
     ]
     if found.strange:
         notes.append(f"{found.strange} messages of {audit_topic} are none of the audit's")
-    unjudged = f", {found.unjudged} not judged (open, unfinished or expired)" if found.unjudged else ""
+    unjudged = f", {found.unjudged} not judged (open, unfinished, expired or earlier)" if found.unjudged else ""
     gaps = f"{found.gaps} differ" if found.gaps else "no difference"
     footer = f"{found.windows} windows judged: {gaps}{unjudged}"
     return invocation.report(found.rows, notes=tuple(notes), footer=footer, failed=found.gaps > 0)

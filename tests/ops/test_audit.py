@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 import klog
 from klog.client.audit import HEADER, read_stamp
 from klog.client.cluster import Cluster
-from klog.errors import NoSuchThing, UnknownTopicOrPartition, UsageError
+from klog.errors import NoSuchThing, Refused, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition as NamedPartition
 from klog.ops.audit import report as audit
 from klog.ops.audit import run as audit_run
@@ -420,9 +420,12 @@ def test_an_export_is_judged_by_its_manifests(stage: Stage, tmp_path: Path) -> N
     start_ms = stage.start_ms - stage.start_ms % ten_minutes
     one, end = NamedPartition(stage.topic, 0), held(stage.bootstrap, stage.topic)[-1].offset() + 1
 
-    def export(name: str, upto: int, messages: int) -> str:
+    def export(
+        name: str, upto: int, messages: int, *, began: int = 0, cluster: str | None = None, topic: str = stage.topic
+    ) -> str:
         root = ExportRoot(str(tmp_path / name))
-        root.create(ExportIdentity("c", "parquet", {stage.topic: None}, {one: 0}, "2026-01-01T00:00:00.000Z", "0.1.0"))
+        starts = {NamedPartition(topic, 0): began}
+        root.create(ExportIdentity(cluster, "parquet", {topic: None}, starts, "2026-01-01T00:00:00.000Z", "0.1.0"))
         found = {one: ExportedPartition(0, upto, messages)}
         windows = {(stage.topic, start_ms): messages}
         about = {"gaps": (), "files": (), "klog": "0.1.0", "engine": "none", "started_at": "a", "committed_at": "b"}
@@ -439,6 +442,11 @@ def test_an_export_is_judged_by_its_manifests(stage: Stage, tmp_path: Path) -> N
     assert tier(export("whole", end, 20)) == [(20, 0, 0, "ok")]
     assert tier(export("short", end, 17)) == [(17, 3, 0, "gap")]
     assert tier(export("behind", end - 1, 12)) == [(12, None, None, "open")]
+    assert tier(export("later", end, 15, began=5)) == [(15, None, None, "earlier")]
+    with pytest.raises(NoSuchThing, match="is no export of"):
+        tier(export("not its topic", end, 0, topic="another"))
+    with pytest.raises(Refused, match="another-cluster"):
+        tier(export("of another cluster", end, 20, cluster="another-cluster"))
     with pytest.raises(UsageError, match="10 min"):
         stage.report(export=str(tmp_path / "whole"))
 

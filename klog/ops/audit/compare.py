@@ -29,6 +29,7 @@ class State(Enum):
     OPEN = "open"
     UNFINISHED = "unfinished"
     EXPIRED = "expired"
+    EARLIER = "earlier"
     SENT = "sent"
     COUNTED = "counted"
 

@@ -130,10 +130,15 @@ async def report(
             latest_ms = tier.known_ms(topic, now_ms) - ledger.window_ms - options.grace_ms
             over = [one for one in own if one.start_ms <= latest_ms]
             found = await tier.judge(topic, over, now_ms)
+            if found is None:
+                continue
             for window in own:
                 judged, counted = found.get(window, (Judgement(None, None, None, State.OPEN), None))
                 found_rows.append((window, order[tier.name], _row(window, tier.name, judged, counted, ledger)))
     rows = [row for _, _, row in sorted(found_rows, key=itemgetter(0, 1))]
+    if export is not None and all(row.tier != EXPORT for row in rows):
+        topics = sorted({window.topic for window in windows})
+        raise NoSuchThing(f"{export} is no export of {', '.join(topics)}", hint="`klog export list` shows what it has")
     gaps = sum(row.is_gap for row in rows)
     judged_windows = sum(row.missing is not None for row in rows)
     unjudged = sum(row.tier != SENT and row.missing is None for row in rows)

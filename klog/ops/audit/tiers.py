@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from klog.errors import UnknownTopicOrPartition, UsageError
+from klog.errors import Refused, UnknownTopicOrPartition, UsageError
 from klog.ops.audit.compare import Judgement, State, by_number, by_stamps
 from klog.ops.audit.ledger import Ledger
 from klog.ops.audit.offsets import Offsets, count_windows, ends_of, offsets_at
@@ -23,7 +23,8 @@ OFFSETS, STAMPS, RUN, MANIFESTS = "offsets", "stamps", "run", "manifests"
 
 
 class Tier(Protocol):
-    """A place where messages are. Windows that `judge` leaves out it knows nothing of yet."""
+    """A place where messages are. Windows that `judge` leaves out it knows nothing of yet; None: it is no place of the
+    topic's."""
 
     name: str
 
@@ -31,7 +32,7 @@ class Tier(Protocol):
         """Up to when it is known what the tier has."""
         ...
 
-    async def judge(self, topic: str, windows: Sequence[Window], now_ms: int) -> Judged:
+    async def judge(self, topic: str, windows: Sequence[Window], now_ms: int) -> Judged | None:
         """Windows of one topic that are over."""
         ...
 
@@ -173,31 +174,55 @@ class ExportTier:
         self._root = root
         self._source = source
         self._ledger = ledger
-        self._read: tuple[dict[Window, int], Offsets] | None = None
+        self._read: Exported | None = None
 
     def known_ms(self, topic: str, now_ms: int) -> int:
         return now_ms
 
-    async def judge(self, topic: str, windows: Sequence[Window], now_ms: int) -> Judged:
-        if not windows:
-            return {}
+    async def judge(self, topic: str, windows: Sequence[Window], now_ms: int) -> Judged | None:
         if self._read is None:
             self._read = await asyncio.to_thread(read_export, self._root, self._ledger.window_ms)
-        counts, exported = self._read
-        ends = await offsets_at(self._source, topic, (one.start_ms + self._ledger.window_ms for one in windows))
+            await self._check_source(self._read)
+        export = self._read
+        if topic not in export.topics:
+            return None
+        if not windows:
+            return {}
+        starts = (one.start_ms for one in windows)
+        times = [time_ms for start_ms in starts for time_ms in (start_ms, start_ms + self._ledger.window_ms)]
+        offsets = await offsets_at(self._source, topic, times)
         judged: Judged = {}
         for window in windows:
-            behind = ends[window.start_ms + self._ledger.window_ms]
-            if all(exported.get(one, -1) >= end for one, end in behind.items()):
-                found = by_number(self._ledger.produced.get(window, {}), counts.get(window, 0))
+            begins, ends = offsets[window.start_ms], offsets[window.start_ms + self._ledger.window_ms]
+            counted = export.counts.get(window)
+            if any(begin < min(export.began.get(one, 0), ends[one]) for one, begin in begins.items()):
+                found = Judgement(counted, None, None, State.EARLIER, note="the export began behind messages of it")
+            elif all(export.upto.get(one, -1) >= end for one, end in ends.items()):
+                found = by_number(self._ledger.produced.get(window, {}), counted or 0)
             else:
-                found = Judgement(counts.get(window), None, None, State.OPEN, note="not exported as far as this yet")
+                found = Judgement(counted, None, None, State.OPEN, note="not exported as far as this yet")
             judged[window] = found, MANIFESTS
         return judged
 
+    async def _check_source(self, export: Exported) -> None:
+        """Refused where the offsets of the export are another cluster's."""
+        here = (await self._source.metadata([])).cluster_id
+        if export.cluster_id is not None and here is not None and export.cluster_id != here:
+            raise Refused(f"{self._root} was exported from cluster {export.cluster_id}; this one is {here}")
 
-def read_export(root: str, window_ms: int) -> tuple[dict[Window, int], Offsets]:
-    """Messages of an export by window, and up to where each partition is exported.
+
+class Exported(NamedTuple):
+    """What manifests say. ``began`` and ``upto``: the offsets that each partition was exported from, and up to."""
+
+    cluster_id: str | None
+    topics: frozenset[str]
+    counts: dict[Window, int]
+    began: Offsets
+    upto: Offsets
+
+
+def read_export(root: str, window_ms: int) -> Exported:
+    """Messages of an export by window, and where each partition of it begins and ends.
 
     UsageError where windows of that length are not made of the manifests'; errors of `ExportRoot`.
     """
@@ -212,13 +237,13 @@ def read_export(root: str, window_ms: int) -> tuple[dict[Window, int], Offsets]:
     counts: dict[Window, int] = {}
     exported: Offsets = {}
     place = ExportRoot(root)
-    place.existing_identity()
+    known = place.existing_identity()
     for manifest, _ in place.settled(lambda: list(place.chain())):
         exported.update({one: part.to_offset for one, part in manifest.partitions.items()})
         for (topic, start_ms), messages in manifest.windows.items():
             window = Window(topic, start_ms - start_ms % window_ms)
             counts[window] = counts.get(window, 0) + messages
-    return counts, exported
+    return Exported(known.cluster_id, frozenset(known.topic_ids), counts, known.initial, exported)
 
 
 async def retention_ms(cluster: Cluster, topic: str) -> int:
