@@ -191,7 +191,10 @@ class Broker:
 
                 self._schema_endpoint = await SchemaEndpoint.serve(self)
             await self._enter()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, BrokerIdInUse):
+                # It says to choose another id: the folders must not have become this one's by asking.
+                await asyncio.to_thread(self.log_dirs.disclaim)
             await self._abandon_start()
             raise
         self.care = LogCare(self)

@@ -55,6 +55,7 @@ class LogDir(Health):
         self.logs: dict[TopicPartition, Log] = {}
         self.topic_ids: dict[TopicPartition, UUID] = {}
         self.set_aside: list[str] = []
+        self._was_nobodys = False
         self.checkpoints = Checkpoints(self)
         file_system.make_folder(path)
         self._held = file_system.lock(f"{path}/{LOCK}")
@@ -98,7 +99,14 @@ class LogDir(Health):
                 hint=f"start with broker.id={self.broker_id}, or with another log dir",
             )
         if (self.cluster_id, self.broker_id) != (cluster_id, broker_id):
+            self._was_nobodys = self.cluster_id is None and self.broker_id is None
             self._write_meta({"cluster.id": cluster_id, "broker.id": str(broker_id)})
+
+    def disclaim(self) -> None:
+        """Nobody's again, where it was before it was claimed just now and holds nothing."""
+        if self._was_nobodys and not self.logs:
+            self._meta = {"directory.id": self._meta["directory.id"]}
+            self._write_meta({})
 
     def _read_meta(self) -> dict[str, str]:
         data = self.file_system.read(f"{self.path}/{META}") or b""
@@ -385,6 +393,14 @@ class LogDirs:
         """WrongCluster where a dir belongs to another cluster or broker."""
         for one in self.dirs:
             one.claim(cluster_id, broker_id)
+
+    def disclaim(self) -> None:
+        """After a start that was refused before anything was stored. What cannot be written stays claimed."""
+        for one in self.dirs:
+            try:
+                one.disclaim()
+            except StorageError as error:
+                _log.error("%s: %s", one.path, error)
 
     def load(self, config_of: Callable[[TopicPartition], LogConfig]) -> None:
         """Open every log. A dir that fails goes offline; raises where none is left."""

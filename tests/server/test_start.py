@@ -141,6 +141,9 @@ def test_an_id_in_use(make_broker: MakeBroker, tmp_path: Path) -> None:
         start_refused(second, "1", first.bootstrap)
         registered = ask(first.bootstrap, ApiKey.DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=False)
         assert [f"{one.host}:{one.port}" for one in registered.brokers] == [first.bootstrap]
+        other = make_broker(2, folder=second.folder).start()  # as the refusal says: with another id, on the same folder
+        assert other.stop() == 0
+        start_refused(make_broker(3, folder=second.folder), "broker 2", "broker 3")
 
 
 def test_ones_own_entry_of_before_a_crash_is_taken_over_at_once(make_broker: MakeBroker, topic: str) -> None:
