@@ -182,8 +182,8 @@ async def rewind(
     invocation.confirm(question, invocation.report(plan.rows))
     kept = write_undo(invocation, plan)
     fenced = await rewinding.carry_out(cluster, session, plan, force=force, hint=hint)
-    notes = (f"fenced: {one}" for one in fenced)
-    return invocation.report(plan.rows, footer=summary, notes=(*notes, kept))
+    notes = receipt(invocation, *(f"fenced: {one}" for one in fenced), kept)
+    return invocation.report(plan.rows, footer=summary, notes=notes)
 
 
 @group.command("delete", rows=CHANGES, asks=True)
@@ -196,9 +196,9 @@ async def delete(invocation: Invocation, name: Group) -> Report:
     await rewinding.refuse_members(session, [name])
     question = f"Delete group {name}, with its offsets in {len(plan.rows)} partitions"
     invocation.confirm(question, invocation.report(plan.rows))
-    kept = write_undo(invocation, plan) if plan.rows else ""
+    kept = [write_undo(invocation, plan)] if plan.rows else []
     await rewinding.delete_group(cluster, session, name)
-    return invocation.report(plan.rows, footer=f"group {name} is deleted", notes=(kept,))
+    return invocation.report(plan.rows, footer=f"group {name} is deleted", notes=receipt(invocation, *kept))
 
 
 @group.command("copy", rows=CHANGES)
@@ -215,6 +215,16 @@ async def copy(
     await rewinding.refuse_members(session, [target])
     await rewinding.carry_out(cluster, session, plan)
     return invocation.report(plan.rows, footer=f"group {target} goes on where {name} stands")
+
+
+def receipt(invocation: Invocation, *lines: str) -> tuple[str, ...]:
+    """What a report notes of a change. Scripts get it too, on stderr: notes are left out where the output is for them,
+    and no column says who was fenced and where the way back is.
+    """
+    if not invocation.output.is_structured and invocation.output is not Format.TSV:
+        return lines
+    _say(invocation, lines)
+    return ()
 
 
 def write_undo(invocation: Invocation, plan: Plan) -> str:

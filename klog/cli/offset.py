@@ -84,7 +84,7 @@ async def import_(
     Refused while members live. All lines that mean nothing are named, and then nothing is written unless --skip-bad
     is given. What the log does not have is moved to its start or its end, with a word about it.
     """
-    from klog.cli.group import write_undo
+    from klog.cli.group import receipt, write_undo
     from klog.ops import offset_changes, offset_files
     from klog.ops import rewind as rewinding
 
@@ -114,4 +114,4 @@ async def import_(
     for plan in plans:
         kept.append(write_undo(invocation, plan))
         await rewinding.carry_out(cluster, session, plan)
-    return invocation.report(changed, footer=summary, notes=tuple(kept))
+    return invocation.report(changed, footer=summary, notes=receipt(invocation, *kept))

@@ -256,7 +256,8 @@ def test_a_rewind_is_shown_asked_about_done_and_taken_back(
     back = klog("group", "rewind", group, "--undo", undo_file(done), "-y", *at)
     assert back.code == 0, back.stderr
     assert offsets(registry, group) == {0: 4, 1: 0}
-    again = klog("group", "rewind", group, "--undo", undo_file(back), "-y", *at)
+    again = klog("group", "rewind", group, "--undo", undo_file(back), "-y", "-o", "json", *at)
+    assert Path(undo_file(again)).exists(), "scripts are told, too"
     assert again.code == 0 and offsets(registry, group)[0] == end
     other = klog("group", "rewind", "other", "--undo", undo_file(done), "-y", "-o", "json", *at)
     assert other.code == 2 and group in other.error["message"]
