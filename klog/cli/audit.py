@@ -141,6 +141,10 @@ async def report(
     notes += [
         f"{row.topic}, {row.tier}, {to_json(row.window)}: {row.note}" for row in found.rows if row.is_gap and row.note
     ]
+    length_ms = found.rows[0].window_ms if found.rows else None
+    if options.window_ms is not None and length_ms not in (None, options.window_ms):
+        wanted = f"{options.window_ms / 1000:,g} s"
+        notes.append(f"windows are {length_ms / 1000:,g} s long: those of {wanted} are not made of the producers' own")
     if found.strange:
         notes.append(f"{found.strange} messages of {audit_topic} are none of the audit's")
     unjudged = f", {found.unjudged} not judged (open, unfinished, expired or earlier)" if found.unjudged else ""

@@ -27,6 +27,9 @@ def test_a_gap_is_exit_1_and_is_named(broker: RunningBroker, topic: str) -> None
         producer.send(topic, [library.Message(b"v", timestamp=start_ms + i) for i in range(9)])
     well = klog("audit", "report", topic, *own)
     assert (well.code, "1 windows judged: no difference" in well.stderr) == (0, True)
+    longer = klog("audit", "report", topic, *own, "--window", "7s")
+    assert "windows are 70 s long: those of 7 s are not made of the producers' own" in longer.stderr
+    assert "windows are" not in klog("audit", "report", topic, *own, "--window", "20s").stderr
     assert klog("audit", "run", topic, *own, "-o", "json").rows[0]["messages"] == 9
     assert klog("topic", "delete", topic, "-y", "-B", broker.bootstrap).code == 0
     gone = klog("audit", "report", topic, *own, "-o", "json")
