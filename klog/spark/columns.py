@@ -127,7 +127,8 @@ def decode(
         except CorruptBatch as error:
             raise CorruptBatch(
                 f"{wanted.topic}-{wanted.partition}: {error.message}",
-                hint="`klog log verify` on the leader tells all that is damaged; `klog verify replicas` compares with others",
+                hint="`klog log verify` on the leader tells all that is damaged; `klog verify replicas` compares "
+                "with others",
             ) from None
         base_offset, length, _, _, _, attributes, last_offset_delta, *_ = header
         if base_offset >= wanted.to_offset or base_offset + last_offset_delta < wanted.from_offset:
