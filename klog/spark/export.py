@@ -119,14 +119,19 @@ class DirectWriter:
 
         return f"spark {pyspark.__version__}, pyarrow {pyarrow.__version__}"
 
+    def ready(self, decode: dict[str, Any] | None) -> None:
+        """Start the session. Errors of `Where.session`."""
+        with _translating():
+            self._session = self._session or self._where.session()
+
     def write(self, job: WriteJob) -> Written:
         """Raises what a task raised, in klog's words, or StorageError with Spark's."""
         from klog.spark.files import KlogFiles, options_of, together
 
         target = replace(job, folder=job.attempts) if job.attempts else job
         try:
+            self.ready(job.decode)
             with _translating():
-                self._session = self._session or self._where.session()
                 self._session.dataSource.register(KlogFiles)
                 reader = self._session.read.format(KlogFiles.name()).options(**options_of(target))
                 rows = reader.load().collect()
@@ -158,15 +163,20 @@ class SparkWriter:
 
         return f"spark {pyspark.__version__}"
 
+    def ready(self, decode: dict[str, Any] | None) -> None:
+        """As `DirectWriter.ready`; UsageError where it is to decode."""
+        if decode is not None:
+            raise UsageError("Spark's own writers cannot decode", hint="--writer direct")
+        with _translating():
+            self._session = self._session or self._where.session()
+
     def write(self, job: WriteJob) -> Written:
         """As `DirectWriter.write`."""
         from klog.spark.files import source_options
         from klog.spark.frames import write_frame
 
-        if job.decode is not None:
-            raise UsageError("Spark's own writers cannot decode", hint="--writer direct")
+        self.ready(job.decode)
         with _translating():
-            self._session = self._session or self._where.session()
             frame = self._session.read.format("klog").options(**source_options(job)).load()
             write_frame(frame, job)
         for stored in job.store.walk(job.folder):

@@ -103,6 +103,9 @@ class DirectWriter:
 
     engine = "pyarrow"
 
+    def ready(self, decode: dict[str, Any] | None) -> None:
+        """It needs nothing."""
+
     def write(self, job: WriteJob) -> Written:
         tasks = FileTasks(SourceOptions.parse(source_options(job)), options_of(job)["job"])
         rows = [row for one in tasks.partitions() for batch in tasks.read(one) for row in batch.to_pylist()]

@@ -43,6 +43,8 @@ def test_it_is_shown_while_it_is_written_and_then_taken_away(
     class Slow:
         engine = "slow"
 
+        def ready(self, decode: object) -> None: ...
+
         def write(self, job: WriteJob) -> Written:
             assert enough.wait(30)
             if fails:

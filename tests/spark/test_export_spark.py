@@ -134,4 +134,4 @@ def test_without_java_the_error_says_what_to_install(new_topic: NewTopic, tmp_pa
     assert done.returncode == 1
     assert "Spark does not start" in done.stderr
     assert "openjdk" in done.stderr
-    assert exported_rows(tmp_path / "r") == []
+    assert not (tmp_path / "r").exists(), "a next run is free to choose another format"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from klog.ops.export.writing import WriteJob, Writer, Written
 
@@ -27,6 +27,9 @@ class WatchedWriter:
     @property
     def engine(self) -> str:
         return self._writer.engine
+
+    def ready(self, decode: dict[str, Any] | None) -> None:
+        self._writer.ready(decode)
 
     def write(self, job: WriteJob) -> Written:
         done = threading.Event()

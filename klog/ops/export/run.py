@@ -81,6 +81,8 @@ def run(
                 decoding,
             )
             if not dry_run:
+                if _plan(place, cluster, known, facts, limits.ends, max_messages, fail_on_data_loss).moves:
+                    writer.ready(decoding)  # without Java, say, nothing is to be left that a next run is held to
                 known = place.create(known)
         check_same(place, known, facts, cluster.cluster_id)
         _check_form(place, known, format, partition_by, decoding)

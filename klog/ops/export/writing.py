@@ -76,6 +76,10 @@ class Writer(Protocol):
         """Its name and version, for the manifest."""
         ...
 
+    def ready(self, decode: dict[str, Any] | None) -> None:
+        """Raise what would keep it from writing at all, before a root is made; ``decode`` as in the job."""
+        ...
+
     def write(self, job: WriteJob) -> Written:
         """Do the job, or raise. Files whose names begin with ``_`` or ``.`` may lie beside those of messages."""
         ...
