@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -11,6 +12,10 @@ from tests.broker_fixture import broker, make_broker, topic
 from tests.zookeeper_fixture import zk_chroot, zookeeper
 
 __all__ = ["broker", "make_broker", "topic", "zk_chroot", "zookeeper"]
+
+# Whoever runs the tests in the background, or by nohup, has these ignored, and so would every process that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The machine may be busy: no test is to fail for being slow, and failures print the blob that repeats them.
 settings.register_profile(

@@ -17,6 +17,7 @@ from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.words import OptionalTopics, position_range
 from klog.errors import UsageError
 from klog.render import Format, Report
+from klog.signals import Asked
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -168,8 +169,9 @@ async def _ending_in_order(invocation: Invocation, work: Awaitable[None]) -> Non
     """Until SIGINT or SIGTERM, which cancel it: it may take as long as it needs then."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
+    asked = Asked()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, lambda: asked.again() and task.cancel())
     try:
         await work
     except asyncio.CancelledError:

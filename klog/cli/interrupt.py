@@ -2,9 +2,9 @@
 
 Ctrl-C stops a command within a second with exit code 130, whatever it hangs in. The first one is Python's
 KeyboardInterrupt, so that files and connections are closed in order; if that takes too long, or at the second one, the
-process ends on the spot. One that comes with the first is no second one: whoever runs commands (``timeout``) sends it
-to the process and to its group. ``up`` and ``broker start`` stop in order by themselves and take the signal over. A
-command that others wait for when it goes without a word has SIGTERM and SIGHUP do the same (`ending_in_order`).
+process ends on the spot. One that comes with the first is no second one (`klog.signals`). ``up`` and ``broker start``
+stop in order by themselves and take the signal over. A command that others wait for when it goes without a word has
+SIGTERM and SIGHUP do the same (`ending_in_order`).
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ import select
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import IO, Any, NoReturn
 
+from klog.signals import Asked
+
 PATIENCE_S = 0.8
 """How long closing may take after Ctrl-C; with what is needed to get here it stays under the promised second."""
-
-ECHO_S = 0.1
-"""Within that a signal is the first one's echo: no person is so quick."""
 
 EXIT_SIGNALLED = 128
 """And the signal's number, as shells count: 130 for Ctrl-C."""
@@ -37,8 +35,7 @@ class _Interrupts:
 
     installed = False
     ends_process = True
-    count = 0
-    first_s = 0.0
+    asked = Asked()
     number: int = signal.SIGINT
     cancel: Act | None = None
     cancelled = False
@@ -116,7 +113,7 @@ def take_over(*, ends_process: bool) -> object:
     if threading.current_thread() is not threading.main_thread():
         return None
     before = signal.getsignal(signal.SIGINT)
-    _STATE.count, _STATE.number = 0, signal.SIGINT
+    _STATE.asked, _STATE.number = Asked(), signal.SIGINT
     install(ends_process=ends_process)
     return before
 
@@ -128,20 +125,16 @@ def give_back(before: object) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    now_s = time.monotonic()
-    if _STATE.count and number == _STATE.number and now_s - _STATE.first_s < ECHO_S:
+    if not _STATE.asked.again():
         return
-    if not _STATE.count:
-        _STATE.first_s = now_s
-    _STATE.count += 1
     _STATE.number = number
     if _STATE.ends_process:
-        if _STATE.count > 1:
+        if _STATE.asked.count > 1:
             _end_now()
         _STATE.watchdog = threading.Timer(PATIENCE_S, _end_now)
         _STATE.watchdog.daemon = True
         _STATE.watchdog.start()
-    if _STATE.cancel is None or _STATE.count > 1:
+    if _STATE.cancel is None or _STATE.asked.count > 1:
         raise KeyboardInterrupt
     _STATE.cancelled = True
     _STATE.cancel()

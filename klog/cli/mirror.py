@@ -14,6 +14,7 @@ from klog.cli.command import top_command
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import UsageError
 from klog.render import Format, Report, render
+from klog.signals import Asked
 
 LIVE_EVERY_S = 1.0
 ROWS_EVERY_S = 5.0
@@ -103,7 +104,8 @@ async def mirror(
     screen = _Screen(invocation)
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    asked = Asked()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: asked.again() and task.cancel())
     try:
         await running.run(screen, every_s=LIVE_EVERY_S if screen.is_live else ROWS_EVERY_S)
     except asyncio.CancelledError:

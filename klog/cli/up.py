@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from klog.cli.target import klog_home
 from klog.cli.words import Properties, settings
 from klog.errors import NoSuchThing
 from klog.render import Report
+from klog.signals import Asked
 
 if TYPE_CHECKING:
     from klog.ops.local_notes import LocalCluster
@@ -68,8 +69,17 @@ def up(
         # The brokers say so too, but in their logs.
         for warning in BrokerConfig.parse(given, "-X").warnings:
             invocation.warn(warning)
+    asked = Asked()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if not asked.again():
+            return
+        if asked.count > 1:
+            os._exit(128 + number)
+        raise _StopAsked
+
     for number in STOP_SIGNALS:
-        signal.signal(number, _stop)
+        signal.signal(number, stop)
     try:
         cluster, rows = local_cluster.up(
             directory,
@@ -87,8 +97,6 @@ def up(
         invocation.say("Ctrl-C stops it")
         return _stay(invocation, cluster)
     except _StopAsked:
-        for number in STOP_SIGNALS:
-            signal.signal(number, _leave)
         invocation.say("stopping in order; once more leaves at once")
         try:
             local_cluster.down(directory or home / "local", home)
@@ -122,11 +130,3 @@ def _stay(invocation: Invocation, cluster: LocalCluster) -> int:
             invocation.warn(f"{ended.name} has ended; its log: {ended.log_file}; `klog up` starts what is missing")
     invocation.say(f"nothing of the cluster in {cluster.directory} runs any more")
     return 0
-
-
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    raise _StopAsked
-
-
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    os._exit(128 + number)

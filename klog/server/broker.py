@@ -72,6 +72,7 @@ from klog.server.replicas import Replicas
 from klog.server.reports import Reports
 from klog.server.state_log import StateLog
 from klog.server.watchdog import Watchdog
+from klog.signals import Asked
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.flusher import Flusher
 from klog.storage.log import Log, LogEnd
@@ -518,7 +519,11 @@ async def _run(config: BrokerConfig, ready_fd: int | None) -> int:
     loop = asyncio.get_running_loop()
     starting = asyncio.ensure_future(broker.start())
 
+    asked = Asked()
+
     def stop(number: signal.Signals) -> None:
+        if not asked.again():
+            return
         if broker._stopping.is_set() and number == signal.SIGINT:
             log.warning("interrupted again: ending at once")
             os._exit(130)

@@ -18,6 +18,7 @@ from klog.cli import failure, interrupt, words
 from klog.cli.invocation import Shared
 from klog.errors import CannotConnect, UsageError
 from klog.render import Format
+from klog.signals import ECHO_S
 from tests.cli.process import ROOT
 from tests.cli.runner import klog
 
@@ -177,7 +178,7 @@ def test_a_signal_that_comes_twice_at_once_counts_once() -> None:
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
             assert cancelled == [1]
-            interrupt._STATE.first_s -= interrupt.ECHO_S
+            interrupt._STATE.asked.first_s -= ECHO_S
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
     finally:

@@ -37,7 +37,8 @@ def test_up_in_the_foreground_until_ctrl_c(home: Path, port: int) -> None:
             again = klog("up", "--detach", "-o", "json")
             assert {row["kind"]: row["state"] for row in again.rows} == {"zookeeper": "running", "broker": "started"}
             assert [row["topic"] for row in klog("topic", "list", "-o", "json").rows] == ["made"]
-            terminal.type("\x03")
+            for number in (signal.SIGINT, signal.SIGINT, signal.SIGHUP):  # as `timeout` and service managers do
+                process.send_signal(number)
             terminal.wait_for("stopping in order")
             assert process.wait(40) == 0
         gone = klog("status", "-o", "json")

@@ -206,7 +206,8 @@ def test_leaders_of_the_source_die_under_a_running_mirror(
             wanted = load.count()
             _eventually(lambda: _all_copied(target.bootstrap, topic, wanted), ENDS_WITHIN_S)
             assert running.process.poll() is None, running.end()
-            running.process.send_signal(signal.SIGTERM)
+            for _ in range(2):  # as `timeout` does
+                running.process.send_signal(signal.SIGTERM)
             code, _, said = running.end()
             assert code == 0, said
     finally:

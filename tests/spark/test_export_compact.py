@@ -230,7 +230,7 @@ def test_the_audit_counts_merged_batches_as_before(tmp_path: Path) -> None:
     for number in range(4):
         export.commit(3, at_ms=NOW_MS + number * WINDOW_MS)
     before = read_export(str(tmp_path), 2 * WINDOW_MS)
-    assert sum(before[0].values()) == 48
+    assert sum(before.counts.values()) == 48
     compact(str(tmp_path), batches=(1, 3))
     assert read_export(str(tmp_path), 2 * WINDOW_MS) == before
 

@@ -148,7 +148,8 @@ def test_a_jvm_that_is_killed_in_the_middle_of_a_batch_is_replaced(
         task.kill()
         while exported < len(produced):
             exported += json.loads(following.stdout.readline())["messages"]
-        following.send_signal(signal.SIGTERM)
+        for _ in range(2):  # as `timeout` does
+            following.send_signal(signal.SIGTERM)
         _, said = following.communicate()
     finally:
         for one in (*below, following):

@@ -17,6 +17,7 @@ from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import UsageError
 from klog.ops.export.rows import ExportedRange
 from klog.render import Format, Report, render
+from klog.signals import Asked
 
 DEFAULT_EVERY_S = 10.0
 
@@ -68,10 +69,13 @@ async def run_on(
 
     loop = asyncio.get_running_loop()
     stop = threading.Event()
+    asked = Asked()
     shown = _Rows(invocation, root)
 
     def stopping(number: int) -> None:
-        if stop.is_set():
+        if not asked.again():
+            return
+        if asked.count > 1:
             os._exit(128 + number)
         invocation.say("stopping after the batch in hand")
         stop.set()
