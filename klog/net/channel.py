@@ -66,7 +66,10 @@ class Channel:
         """
         address = f"{host}:{port}"
         try:
-            reader, writer = await asyncio.wait_for(asyncio.open_connection(host, port), connect_timeout_s)
+            # Not wait_for, here and below: in Python 3.11 that swallows a cancellation which comes with its result, and
+            # a task that nobody wants any more goes on.
+            async with asyncio.timeout(connect_timeout_s):
+                reader, writer = await asyncio.open_connection(host, port)
         except TimeoutError:
             raise CannotConnect(f"{address}: no connection within {connect_timeout_s:g} s") from None
         except OSError as error:
@@ -135,7 +138,8 @@ class Channel:
         wait_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             self._writer.write(codec.encode_request(entity, correlation_id, self._client_id))
-            return await asyncio.wait_for(future, wait_s)
+            async with asyncio.timeout(wait_s):
+                return await future
         except TimeoutError:
             raise TimedOut(f"{self.address}: no answer to {api_name(key)} within {wait_s:g} s") from None
         finally:
@@ -176,11 +180,8 @@ class Channel:
     async def close(self) -> None:
         """End the connection; whoever still waits gets CannotConnect."""
         self._receiving.cancel()
-        try:
-            await self._receiving
-        except asyncio.CancelledError:
-            pass
         self._writer.close()
+        await asyncio.wait([self._receiving])
         try:
             await self._writer.wait_closed()
         except OSError:

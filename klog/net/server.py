@@ -198,7 +198,8 @@ class Server:
         self._drained.clear()
         self._sent_or_closed()
         try:
-            await asyncio.wait_for(self._drained.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._drained.wait()
         except TimeoutError:
             log.warning("some peers have not taken their answers within %g s", timeout_s)
 

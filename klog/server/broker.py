@@ -246,7 +246,8 @@ class Broker:
 
     async def _told_by_controller(self) -> bool:
         try:
-            await asyncio.wait_for(self._knows_cluster.wait(), TOLD_WITHIN_S)
+            async with asyncio.timeout(TOLD_WITHIN_S):
+                await self._knows_cluster.wait()
         except TimeoutError:
             return False
         return True

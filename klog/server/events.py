@@ -153,7 +153,8 @@ class Events:
             return
         if self._producer.is_connected:
             try:
-                await asyncio.wait_for(self._all_sent.wait(), LAST_WORDS_S)
+                async with asyncio.timeout(LAST_WORDS_S):
+                    await self._all_sent.wait()
             except TimeoutError:
                 log.debug("%d events are not told any more", len(self._kept) + len(self._underway))
         self._sending.cancel()

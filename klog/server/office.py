@@ -70,9 +70,7 @@ class Office:
     def leave(self) -> None:
         """Take no part any more: the session is over, or the broker stops."""
         self._stop_attending()
-        self._reachable.clear()
         self._term = None
-        self._reachable.clear()
         self._broker.controller.end()
 
     async def resign(self) -> None:
@@ -108,7 +106,6 @@ class Office:
             if term == self._term:
                 return
             self._stop_attending()
-            self._reachable.clear()
             self._term = term
             controller = self._broker.controller
             if term.session == self._zookeeper.session_id:
@@ -143,26 +140,25 @@ class Office:
         if self._attending is not None:
             self._attending.cancel()
             self._attending = None
+        self._channel = None
+        self._reachable.clear()
 
     async def _attend(self, term: ControllerTerm) -> None:
         """Hold a connection to the controller; when nobody listens there any more, take its place."""
-        try:
-            while True:
-                try:
-                    found = await asyncio.to_thread(brokers.find, self._zookeeper, term.broker_id)
-                    if found is not None:
-                        await self._converse(found)
-                except CannotConnect as error:
-                    assert found is not None
-                    if error.is_refused and found.session == term.session and found.incarnation not in self._deposed:
-                        self._deposed.add(found.incarnation)
-                        log.warning("controller %d is dead: %s", term.broker_id, error.message)
-                        self._broker.spawn(self._succeed(term))
-                except KlogError as error:
-                    log.debug("controller %d: %s", term.broker_id, error.message)
-                await asyncio.sleep(AGAIN_S)
-        finally:
-            self._reachable.clear()
+        while term == self._term:
+            try:
+                found = await asyncio.to_thread(brokers.find, self._zookeeper, term.broker_id)
+                if found is not None:
+                    await self._converse(found)
+            except CannotConnect as error:
+                assert found is not None
+                if error.is_refused and found.session == term.session and found.incarnation not in self._deposed:
+                    self._deposed.add(found.incarnation)
+                    log.warning("controller %d is dead: %s", term.broker_id, error.message)
+                    self._broker.spawn(self._succeed(term))
+            except KlogError as error:
+                log.debug("controller %d: %s", term.broker_id, error.message)
+            await asyncio.sleep(AGAIN_S)
 
     async def _converse(self, found: brokers.Registration) -> None:
         """Be connected for as long as the connection lasts. CannotConnect, refused where its own address refuses."""
@@ -172,8 +168,9 @@ class Office:
         try:
             await channel.wait_closed()
         finally:
-            self._reachable.clear()
-            self._channel = None
+            if self._channel is channel:  # else another is the controller by now, and that is the way to it
+                self._channel = None
+                self._reachable.clear()
             await channel.close()
         # Asked at once where it listens: a process that ended refuses within a millisecond.
         await probe(found.broker, timeout_s=ASK_WITHIN_S, client_id=self._broker.client_id)

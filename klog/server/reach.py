@@ -34,7 +34,8 @@ async def probe(there: Broker, *, timeout_s: float, client_id: str) -> None:
 async def refuses(host: str, port: int) -> bool:
     """Whether nobody listens there: a process that ended says so at once. One that hangs does not refuse."""
     try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), KNOCK_WITHIN_S)
+        async with asyncio.timeout(KNOCK_WITHIN_S):
+            _, writer = await asyncio.open_connection(host, port)
     except ConnectionRefusedError:
         return True
     except OSError:  # TimeoutError is one: nobody knows

@@ -109,7 +109,8 @@ class Reports:
                 return await self._ask_controller_to_lead()
             except NotController:  # the one there was has gone, and this broker may have taken its place
                 self._broker.controller.require()
-        return await asyncio.wait_for(self._broker.controller.leave(*self._who), LEAVE_WITHIN_S)
+        async with asyncio.timeout(LEAVE_WITHIN_S):
+            return await self._broker.controller.leave(*self._who)
 
     async def _ask_controller_to_lead(self) -> int:
         broker_id, incarnation = self._who

@@ -258,7 +258,8 @@ class TopicActs:
             log.warning("topic %s is deleted when brokers %s are back", name, ", ".join(map(str, sorted(away))))
             return
         try:
-            await asyncio.wait_for(done.wait(), DELETED_WITHIN_S)
+            async with asyncio.timeout(DELETED_WITHIN_S):
+                await done.wait()
         except TimeoutError:
             log.warning("the deletion of topic %s goes on", name)
 

@@ -53,7 +53,8 @@ def handle(broker: Broker, request: Request) -> dict[str, Any] | Awaitable[dict[
 async def _answer_when_told(broker: Broker, request: Request) -> dict[str, Any]:
     """As `handle`, once the cluster is known; a topic asked for by name is LEADER_NOT_AVAILABLE until then."""
     try:
-        await asyncio.wait_for(broker.has_image.wait(), IMAGE_PATIENCE_S)
+        async with asyncio.timeout(IMAGE_PATIENCE_S):
+            await broker.has_image.wait()
     except TimeoutError:
         return _answer(broker, [one.name for one in request.entity.topics or ()])
     answer = handle(broker, request)

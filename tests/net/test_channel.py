@@ -1,0 +1,68 @@
+"""A task that uses a channel ends when it is cancelled, in whatever moment that is."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from klog.net.channel import Channel
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from tests.broker_fixture import RunningBroker
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_cancelled_in_the_turn_in_which_the_answer_comes(broker: RunningBroker) -> None:
+    host, _, port = broker.bootstrap.rpartition(":")
+
+    async def run() -> None:
+        channel = await Channel.connect(host, int(port), timeout_s=20)
+        asking = asyncio.ensure_future(channel.request(codec.request(ApiKey.METADATA, 4, topics=[])))
+        await _turns(1)
+        ((_, _, answer),) = channel._waiting.values()
+        answer.set_result("an answer")
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await channel.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_cancelled_while_it_is_refused(turns: int) -> None:
+    """Where it had been refused before it was cancelled, that is told; it never goes on for ever."""
+
+    async def run() -> None:
+        with socket.socket() as nobody:  # bound, and not listening
+            nobody.bind(("127.0.0.1", 0))
+            connecting = asyncio.ensure_future(Channel.connect("127.0.0.1", nobody.getsockname()[1], timeout_s=20))
+            await _turns(turns)
+            was_done = connecting.done()
+            connecting.cancel()
+            await asyncio.wait([connecting])
+            assert connecting.cancelled() or was_done
+
+    asyncio.run(run())
+
+
+def test_cancelled_while_it_closes(broker: RunningBroker) -> None:
+    host, _, port = broker.bootstrap.rpartition(":")
+
+    async def run() -> None:
+        channel = await Channel.connect(host, int(port), timeout_s=20)
+        closing = asyncio.ensure_future(channel.close())
+        await _turns(1)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await channel.close()
+        assert channel.is_closed
+
+    asyncio.run(run())
