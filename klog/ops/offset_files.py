@@ -105,11 +105,11 @@ def parse(text: str, group: str | None = None) -> tuple[list[OffsetLine], list[B
     offset``, Kafka's short form).
     """
     begin = text.lstrip()
-    if _ENDS_AS_CSV.match(begin):
-        lines = _csv_lines(text)  # also where the group's name looks like the beginning of another form
-    elif begin[:1] in ("{", "["):
+    # A group's name may look like the beginning of another form.
+    first = "" if _ENDS_AS_CSV.match(begin) else begin[:1]
+    if first in ("{", "["):
         lines = _json_lines(text)
-    elif begin[:1] == "/":
+    elif first == "/":
         lines = _zk_lines(text)
     else:
         lines = _csv_lines(text)
