@@ -24,9 +24,13 @@ def ask_ends(
     """The offset of EARLIEST or LATEST of each partition; an error where nobody says within ``timeout_s``."""
     found: dict[TopicPartition, int | KlogError] = {}
 
+    async def in_time() -> dict[TopicPartition, int | KlogError]:
+        async with asyncio.timeout(timeout_s):
+            return await _ask(bootstrap, wanted, timeout_s)
+
     def ask() -> None:
         try:
-            found.update(asyncio.run(asyncio.wait_for(_ask(bootstrap, wanted, timeout_s), timeout_s)))
+            found.update(asyncio.run(in_time()))
         except TimeoutError:
             pass
         except KlogError as error:

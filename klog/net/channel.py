@@ -66,8 +66,6 @@ class Channel:
         """
         address = f"{host}:{port}"
         try:
-            # Not wait_for, here and below: in Python 3.11 that swallows a cancellation which comes with its result, and
-            # a task that nobody wants any more goes on.
             async with asyncio.timeout(connect_timeout_s):
                 reader, writer = await asyncio.open_connection(host, port)
         except TimeoutError:

@@ -134,7 +134,8 @@ async def stop_broker(cluster: Cluster, broker_id: int, *, wait_s: float = 30.0)
     if wire:
         raise error_of(wire, f"broker {broker_id} at {node.address}: {answer.error_message or answer.error_code.name}")
     try:
-        await asyncio.wait_for(channel.wait_closed(), wait_s)
+        async with asyncio.timeout(wait_s):
+            await channel.wait_closed()
     except TimeoutError:
         return BrokerStopped(broker_id, node.host, node.port, stopped=False)
     return BrokerStopped(broker_id, node.host, node.port, stopped=True)

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from klog.ops.copying.fetch import Fetched
-from klog.ops.copying.side import PAUSE_S, check_cancelled
+from klog.ops.copying.side import PAUSE_S
 from klog.record.source_mark import Source, copies_of
 
 PROBE_BYTES = 64 * 1024
@@ -38,7 +38,6 @@ async def find_first(read: Read, source: Source, wanted: int, begin: int, end: i
         at, size = middle, PROBE_BYTES
         is_decided = False
         while at < high and not is_decided:
-            check_cancelled()
             fetched = await read(at, size)
             if fetched.after < 0:
                 if fetched.high_watermark <= at:

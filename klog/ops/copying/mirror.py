@@ -26,7 +26,7 @@ from klog.ops.copying.copy import Copier, PartitionCopy, Target
 from klog.ops.copying.group_carrier import GroupCarrier, GroupNames, is_a_mirrors
 from klog.ops.copying.group_sides import open_groups
 from klog.ops.copying.mirror_commits import Commits, Position, open_commits
-from klog.ops.copying.side import Side, check_cancelled
+from klog.ops.copying.side import Side
 from klog.ops.copying.source import Feed, SourceReader
 from klog.ops.copying.topics import (
     batch_bytes_max,
@@ -167,10 +167,10 @@ class Mirror:
                     await self._copier.wait(min(wait_s, every_s))
                 else:
                     try:
-                        await asyncio.wait_for(self._ended.wait(), wait_s)
+                        async with asyncio.timeout(wait_s):
+                            await self._ended.wait()
                     except TimeoutError:
                         pass
-                check_cancelled()
                 if loop.time() >= shown_at + every_s:
                     shown_at = loop.time()
                     show(self.rows(rates))
@@ -195,7 +195,6 @@ class Mirror:
     async def _carry_on(carrier: GroupCarrier) -> None:
         """With every round of commits."""
         while True:
-            check_cancelled()
             await asyncio.sleep(COMMIT_EVERY_S)
             await carrier.round()
 
@@ -265,7 +264,8 @@ class _Leg:
 
     async def close(self) -> None:
         try:
-            await asyncio.wait_for(self._commit(), LAST_COMMIT_S)
+            async with asyncio.timeout(LAST_COMMIT_S):
+                await self._commit()
         except (TimeoutError, KlogError) as error:
             self._mirror.note(f"{self._name}: the last positions were not committed ({error}); a start finds them")
         await self._reader.close()
@@ -284,7 +284,6 @@ class _Leg:
 
     async def _look_on(self) -> None:
         while True:
-            check_cancelled()
             await asyncio.sleep(LOOK_EVERY_S)
             await self.look(first=False)
 
@@ -367,7 +366,6 @@ class _Leg:
 
     async def _commit_on(self) -> None:
         while True:
-            check_cancelled()
             await asyncio.sleep(COMMIT_EVERY_S)
             try:
                 await self._commit()
@@ -402,7 +400,6 @@ class _Leg:
     async def _count_on(self) -> None:
         """How many messages are to go, exactly."""
         while True:
-            check_cancelled()
             behind = {}
             for one, copy in self._copies.items():
                 if copy.high_watermark >= 0 and copy.position >= copy.high_watermark:

@@ -27,16 +27,6 @@ AWAY = (CannotConnect, TimedOut, BrokerNotAvailable)
 """What says that a broker is not there; another one may be."""
 
 
-def check_cancelled() -> None:
-    """CancelledError where this task was cancelled and went on all the same; for loops that would go on for ever.
-
-    `asyncio.wait_for` (Python 3.11) swallows a cancellation that comes in the moment in which its result does.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
-
-
 class Side:
     """Connections to one cluster. Event loop only."""
 
@@ -107,7 +97,6 @@ class Side:
         """What ``act`` returns; tried again where that may help. The last error once patience is over."""
         deadline = asyncio.get_running_loop().time() + self.patience_s
         while True:
-            check_cancelled()
             used = self.cluster
             try:
                 found = await act(used)

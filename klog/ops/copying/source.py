@@ -16,7 +16,7 @@ from collections.abc import Callable
 from klog.errors import KlogError, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.ops.copying.fetch import Fetched, fetch
-from klog.ops.copying.side import AWAY, PAUSE_S, Side, check_cancelled
+from klog.ops.copying.side import AWAY, PAUSE_S, Side
 
 POLL_MS = 500
 """How long a leader may hold a fetch for which it has nothing."""
@@ -126,7 +126,6 @@ class SourceReader:
 
     async def _find_leaders(self) -> None:
         while True:
-            check_cancelled()
             await self._homeless.wait()
             self._homeless.clear()
             wanted = [feed for feed in self._feeds.values() if feed.leader is None and feed.error is None]
@@ -172,7 +171,6 @@ class SourceReader:
         room = self._room[leader]
         turn = 0
         while True:
-            check_cancelled()
             mine = [feed for feed in self._feeds.values() if feed.leader == leader]
             wanted = [feed for feed in mine if feed.has_room]
             if not wanted or self.buffered > BUFFERED_BYTES_MAX:

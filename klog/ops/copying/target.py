@@ -45,7 +45,7 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.ops.copying.fetch import Fetched, fetch
-from klog.ops.copying.side import AWAY, PAUSE_S, Side, check_cancelled
+from klog.ops.copying.side import AWAY, PAUSE_S, Side
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.source_mark import Marked, Source, SourceMarks
@@ -182,7 +182,6 @@ class ExactTarget:
         found = SourceMarks(log.limits)
         at = begin
         while at < end:
-            check_cancelled()
             fetched = await self._fetch(log.partition, at)
             if fetched.after < 0:
                 if fetched.high_watermark <= at:
@@ -246,7 +245,6 @@ class ExactTarget:
         log = self.log(partition)
         in_doubt = False
         while True:
-            check_cancelled()
             before = log.marks.get(source)
             place = log.place = log.place or await self._look(log.partition)
             used = self.side.cluster
