@@ -21,6 +21,18 @@ from tests.broker_fixture import RunningBroker
 from tests.ops.verbs import make_topic, run, send
 
 
+class Sink(io.BytesIO):
+    """Tells the loop that made it when something is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def flush(self) -> None:
+        self._loop.call_soon_threadsafe(self.written.set)
+
+
 def reader(broker: RunningBroker, topic: str, span: Span, notes: list[str], sink: io.BytesIO) -> Reader:
     return Reader(
         broker.bootstrap,
@@ -67,15 +79,10 @@ def test_a_topic_that_is_deleted_under_a_reader_ends_it(broker: RunningBroker, t
 
     async def follow() -> None:
         async with await Cluster.connect(broker.bootstrap) as cluster:
-            loop, seen = asyncio.get_running_loop(), asyncio.Event()
-
-            class Sink(io.BytesIO):
-                def flush(self) -> None:
-                    loop.call_soon_threadsafe(seen.set)
-
+            sink = Sink()
             options = TailOptions(offset=parse_range("start"), librdkafka={"topic.metadata.propagation.max.ms": "500"})
-            following = asyncio.ensure_future(tail(cluster, [topic], options, Sink()))
-            await seen.wait()
+            following = asyncio.ensure_future(tail(cluster, [topic], options, sink))
+            await sink.written.wait()
             await topics.delete_topics(cluster, await topics.preview_deletion(cluster, [topic]))
             await asyncio.wait_for(following, 20)
 
@@ -93,16 +100,10 @@ def test_partitions_that_are_added_are_followed_too(
 
     async def follow() -> bytes:
         async with await Cluster.connect(broker.bootstrap) as cluster:
-            loop, written = asyncio.get_running_loop(), asyncio.Event()
-
-            class Sink(io.BytesIO):
-                def flush(self) -> None:
-                    loop.call_soon_threadsafe(written.set)
-
             sink = Sink()
             options = TailOptions(offset=parse_range("start"), count=4)
             following = asyncio.ensure_future(tail(cluster, [topic], options, sink, note=notes.append))
-            await written.wait()
+            await sink.written.wait()
             await topics.alter_topic(cluster, topic, 3)
             for partition in (2, 1, 0):
                 await asyncio.to_thread(send, broker.bootstrap, topic, b"%d\n" % partition, partition=partition)
@@ -121,23 +122,17 @@ def test_following_across_a_kill_of_the_broker(make_broker: Callable[..., Runnin
 
     async def follow() -> bytes:
         async with await Cluster.connect(one.bootstrap) as cluster:
-            loop, written = asyncio.get_running_loop(), asyncio.Event()
-
-            class Sink(io.BytesIO):
-                def flush(self) -> None:
-                    loop.call_soon_threadsafe(written.set)
-
             sink = Sink()
             options = TailOptions(offset=parse_range("start"))
             following = asyncio.ensure_future(tail(cluster, [topic], options, sink, note=notes.append))
-            await written.wait()
+            await sink.written.wait()
             one.kill()
             await asyncio.to_thread(one.start)
             producer = Producer({"bootstrap.servers": one.bootstrap})
             producer.produce(topic, b"after")
-            written.clear()
+            sink.written.clear()
             assert await asyncio.to_thread(producer.flush, 20) == 0
-            await asyncio.wait_for(written.wait(), 30)
+            await asyncio.wait_for(sink.written.wait(), 30)
             following.cancel()
             await asyncio.wait([following])
             return sink.getvalue()

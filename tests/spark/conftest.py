@@ -6,7 +6,10 @@ One Spark session serves the whole folder; `tests/conftest.py` sends the tests t
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,7 +25,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from klog.ops.export.writing import WriteJob, Written
 from klog.spark.files import FileTasks, options_of, source_options, together
 from klog.spark.options import SourceOptions
-from tests.broker_fixture import RunningBroker
+from tests.broker_fixture import ROOT, RunningBroker
 from tests.spark.quick_java import spark_environment
 
 COLUMNS = ["topic", "partition", "offset", "key", "value", "headers"]
@@ -110,6 +113,20 @@ class DirectWriter:
         tasks = FileTasks(SourceOptions.parse(source_options(job)), options_of(job)["job"])
         rows = [row for one in tasks.partitions() for batch in tasks.read(one) for row in batch.to_pylist()]
         return together([json.loads(row["done"]) for row in rows])[1]
+
+
+def start_export(topic: TopicOnBroker, root: Path, *options: str, output: str = "json") -> subprocess.Popen[str]:
+    """``klog export run``, started."""
+    command = [sys.executable, "-m", "klog", "-B", topic.bootstrap, "-o", output, "export", "run", topic.name]
+    return subprocess.Popen(
+        [*command, "--to", str(root), *options],
+        cwd=ROOT,
+        env=os.environ | spark_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def make_messages(count: int, start: int = 0) -> list[Message]:

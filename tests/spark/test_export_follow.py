@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,9 +18,7 @@ from klog.ops.export.follow import STORAGE_TRIES, follow, may_pass
 from klog.ops.export.rows import ExportedRange
 from klog.ops.export.run import run
 from klog.ops.export.verify import verify
-from tests.broker_fixture import ROOT
-from tests.spark.conftest import DirectWriter, Message, TopicOnBroker, exported_rows, make_messages
-from tests.spark.quick_java import spark_environment
+from tests.spark.conftest import DirectWriter, Message, TopicOnBroker, exported_rows, make_messages, start_export
 from tests.spark.stopped_task import stop_while_writing
 
 ROW = ExportedRange("t", 0, 0, 1, 1, 1, 1)
@@ -124,16 +119,7 @@ def test_a_jvm_that_is_killed_in_the_middle_of_a_batch_is_replaced(
 ) -> None:
     topic, root = new_topic(), tmp_path / "root"
     produced = topic.produce(make_messages(10))
-    command = [sys.executable, "-m", "klog", "-B", topic.bootstrap, "-o", "jsonl", "export", "run", topic.name]
-    following = subprocess.Popen(
-        [*command, "--to", str(root), "--follow", "--every", "200ms", "--max-file-bytes", "100kb"],
-        cwd=ROOT,
-        env=os.environ | spark_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    following = start_export(topic, root, "--follow", "--every", "200ms", "--max-file-bytes", "100kb", output="jsonl")
     assert following.stdout is not None
     itself = psutil.Process(following.pid)
     below: list[psutil.Process] = []

@@ -19,7 +19,7 @@ import pytest
 
 from klog.ops.export.verify import verify
 from tests.broker_fixture import ROOT
-from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages
+from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages, start_export
 from tests.spark.quick_java import spark_environment
 from tests.spark.standalone_cluster import Standalone, connect_server, quick_settings, standalone
 from tests.spark.stopped_task import open_below, stop_while_writing
@@ -44,20 +44,6 @@ SPECULATION = [
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     with standalone(tmp_path_factory.mktemp("standalone")) as cluster:
         yield cluster
-
-
-def export(topic: TopicOnBroker, root: Path, *options: str, output: str = "json") -> subprocess.Popen[str]:
-    """``klog export run``, started."""
-    command = [sys.executable, "-m", "klog", "-B", topic.bootstrap, "-o", output, "export", "run", topic.name]
-    return subprocess.Popen(
-        [*command, "--to", str(root), *options],
-        cwd=ROOT,
-        env=os.environ | spark_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def ended(process: subprocess.Popen[str]) -> str:
@@ -91,7 +77,7 @@ def test_an_executor_is_killed_while_it_writes_and_tasks_run_twice(
     topic, root = new_topic(PARTITIONS), tmp_path / "root"
     produced = fill(topic)
     options = [*conf(*SPECULATION, "spark.task.maxFailures=8"), "--master", cluster.master]
-    process = export(topic, root, *options)
+    process = start_export(topic, root, *options)
     killed: list[psutil.Process] = []
     pause = threading.Event()
     while process.poll() is None and not killed:
@@ -119,7 +105,7 @@ def test_an_attempt_that_another_was_quicker_than_leaves_nothing(
     options = [*conf(*SPECULATION, "spark.python.task.killTimeout=300s"), "--master", cluster.master]
     # Small files: there are many moments to stop a task at, and files still to be made when it goes on.
     options += ["--follow", "--every", "1s", "--max-file-bytes", "100kb"]
-    process = export(topic, root, *options, output="jsonl")
+    process = start_export(topic, root, *options, output="jsonl")
     loser = None
     try:
         loser, attempt = stop_while_writing(
@@ -177,7 +163,7 @@ def test_an_export_through_connect(new_topic: NewTopic, tmp_path: Path) -> None:
     topic, root = new_topic(PARTITIONS), tmp_path / "root"
     produced = fill(topic)
     with connect_server(tmp_path) as remote:
-        rows = json.loads(ended(export(topic, root, "--remote", remote)))["rows"]
+        rows = json.loads(ended(start_export(topic, root, "--remote", remote)))["rows"]
     assert sum(row["messages"] for row in rows) == len(produced)
     assert is_exact(topic, root, produced)
 
@@ -187,7 +173,7 @@ def test_a_worker_without_klogs_python_is_found_out_before_anything_is_written(
 ) -> None:
     topic, root = new_topic(1), tmp_path / "root"
     topic.produce(make_messages(10))
-    process = export(
+    process = start_export(
         topic,
         root,
         *conf("spark.pyspark.python=/nowhere/python3", "spark.task.maxFailures=1"),
