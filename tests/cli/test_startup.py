@@ -64,6 +64,7 @@ def test_a_command_converts_its_words_without_pydantic() -> None:
     assert not loaded & {"pyspark", "kazoo", "prompt_toolkit", "pydantic", "rich"}
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(("argument", "limit_s"), [("--version", 0.15), ("--help", 0.3)])
 def test_the_quickest_commands_are_quick(argument: str, limit_s: float) -> None:
     """By the processor time they take, the best of several: the clock would measure what else the machine does."""

@@ -42,10 +42,10 @@ def test_each_thread_has_a_range_and_ranges_follow_the_threads(owned: set[int], 
 
 
 @given(st.lists(st.integers(0, 300), unique=True), st.lists(names, unique=True), st.randoms())
-def test_the_order_in_which_the_registry_lists_them_does_not_matter(owned: list[int], by: list[str], random) -> None:  # type: ignore[no-untyped-def]
+def test_the_order_in_which_the_registry_lists_them_does_not_matter(owned: list[int], by: list[str], draw) -> None:  # type: ignore[no-untyped-def]
     expected = split(owned, by)
-    random.shuffle(owned)
-    random.shuffle(by)
+    draw.shuffle(owned)
+    draw.shuffle(by)
     assert split(owned, by) == expected
 
 

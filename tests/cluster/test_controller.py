@@ -15,6 +15,7 @@ import psutil
 from klog.coordination import embedded
 from klog.errors import KlogError, SessionLost, StaleBrokerEpoch, StaleControllerEpoch, TimedOut
 from klog.protocol.apis import ApiKey
+from tests.chance import seed_of
 from tests.cluster.load import judge, load
 from tests.cluster_fixture import RunningCluster
 from tests.zookeeper_fixture import klog_home
@@ -24,10 +25,8 @@ MakeCluster = Callable[..., RunningCluster]
 
 def test_it_dies_at_any_moment_of_making_growing_and_deleting_topics(three: RunningCluster) -> None:
     """What was begun is finished by the next one: each topic is whole, or gone, and its name is free again."""
-    seed = secrets.randbits(32)
-    print("seed", seed)
-    chance = random.Random(seed)
-    kept, doomed = [f"kept-{seed}-{n}" for n in range(4)], [f"doomed-{seed}-{n}" for n in range(3)]
+    chance, run = random.Random(seed_of("controller dies")), secrets.token_hex(4)
+    kept, doomed = [f"kept-{run}-{n}" for n in range(4)], [f"doomed-{run}-{n}" for n in range(3)]
     for topic in doomed:
         three.create(topic, 8)
 

@@ -6,11 +6,11 @@ ZooKeeper is restarted. Method: the runner of `scripts/faults`, one plan of four
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
 
+from tests.chance import seed_of
 from tests.faults import plan as plans
 from tests.faults.run import run
 
@@ -27,8 +27,7 @@ ACKED_MIN = 100
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_doubled_or_moved_by_a_short_mix_of_faults(tmp_path: Path) -> None:
-    plan = plans.sequence("smoke", random.randrange(1 << 32), FAULTS, REST_S)
-    print(f"seed {plan.seed}")
+    plan = plans.sequence("smoke", seed_of("smoke"), FAULTS, REST_S)
     result = run(plan, tmp_path, keep=tmp_path / "history.jsonl")
     print("\n".join(result.done), result.notes)
     assert len(result.done) == len(FAULTS)

@@ -43,6 +43,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record
 from tests.broker_fixture import ROOT, RunningBroker
+from tests.chance import seed_of
 from tests.cluster.load import Load
 from tests.cluster_fixture import RunningCluster
 from tests.ops.copies import everything, values
@@ -149,9 +150,7 @@ def source(make_broker: Callable[..., RunningBroker]) -> RunningBroker:
 
 def test_whoever_dies_each_message_once(source: RunningBroker, three: RunningCluster, topic: str) -> None:
     """The mirror, the source's broker and leaders of the target are killed at random moments."""
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    chance = random.Random(seed)
+    chance = random.Random(seed_of("mirror"))
     partitions = 2
     create(source.bootstrap, topic, partitions)
     load = Load(source.bootstrap, topic, partitions)

@@ -28,6 +28,7 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
+from tests.chance import seed_of
 from tests.cluster.load import Load, judge, produce, read
 from tests.cluster.replica_bytes import assert_identical, folder_of
 from tests.cluster_fixture import LOOK_EVERY_S, RunningCluster
@@ -278,7 +279,7 @@ def test_a_new_controller_goes_on_from_every_step(three: RunningCluster, topic: 
 
 def test_controllers_die_at_any_moment_and_it_ends_where_it_should(three: RunningCluster, topic: str) -> None:
     three.create(topic, assignment=[[1, 2]])
-    chance = random.Random()
+    chance = random.Random(seed_of("controllers die"))
     load = Load(three.bootstrap, topic)
     load.wait_for_more(100)
     for target in ((3, 1), (2, 3), (1, 2)):

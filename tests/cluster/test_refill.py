@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from klog.record.batch import walk
+from tests.chance import noise
 from tests.cluster.load import load, produce, read
 from tests.cluster.replica_bytes import assert_identical, folder_of, segments
 from tests.cluster_fixture import RunningCluster
 
 
 def texts(count: int) -> list[bytes]:
-    return [b"%010d" % number + os.urandom(40).hex().encode() for number in range(count)]
+    return [b"%010d" % number + noise(40, number).hex().encode() for number in range(count)]
 
 
 def flip_a_bit_in_the_middle(cluster: RunningCluster, broker_id: int, topic: str) -> tuple[int, int]:

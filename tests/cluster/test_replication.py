@@ -5,11 +5,11 @@ The brokers are real, and die as brokers die.
 
 from __future__ import annotations
 
-import os
 import shutil
 
 from confluent_kafka import KafkaError
 
+from tests.chance import noise
 from tests.cluster.load import judge, load, produce, read, try_produce
 from tests.cluster.replica_bytes import assert_identical, extent, folder_of, segments
 from tests.cluster_fixture import RunningCluster
@@ -23,7 +23,7 @@ def followers(cluster: RunningCluster, topic: str) -> list[int]:
 
 
 def texts(first: int, count: int, size: int = 100) -> list[bytes]:
-    return [b"%010d" % number + os.urandom(size // 2).hex().encode() for number in range(first, first + count)]
+    return [b"%010d" % number + noise(size // 2, number).hex().encode() for number in range(first, first + count)]
 
 
 def test_every_replica_has_the_same_bytes(three: RunningCluster, topic: str) -> None:

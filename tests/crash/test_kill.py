@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
 from tests.broker_fixture import RunningBroker
+from tests.chance import seed_of
 
 KILLS = int(os.environ.get("KLOG_TEST_KILLS", "20"))
 PARTITIONS = 3
@@ -121,9 +122,7 @@ def read_all(bootstrap: str, topic: str) -> dict[int, list[tuple[int, int]]]:
 def test_killed_again_and_again_under_load(
     make_broker: Callable[..., RunningBroker], topic: str, compression: str
 ) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+    chance = random.Random(seed_of("killed under load"))
     # Small segments and few batches between checkpoints, so that kills fall on rolls and checkpoints too.
     broker = make_broker(
         num__partitions=str(PARTITIONS),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.chance import noise
 from tests.faults.network import CLIENT, HOST, Gate, Network, owner_of_port
 
 TIMEOUT_S = 10.0
@@ -87,7 +88,7 @@ def is_silent(connection: socket.socket) -> bool:
 
 def test_bytes_go_through_both_ways_and_so_does_the_end(gate: Gate) -> None:
     with connected(gate) as connection:
-        payload = os.urandom(700_000)
+        payload = noise(700_000)
         threading.Thread(target=connection.sendall, args=(payload,)).start()
         back = b""
         while len(back) < len(payload):

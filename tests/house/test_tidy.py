@@ -55,6 +55,18 @@ def test_only_the_file_system_makes_things_last() -> None:
             assert not called.search(path.read_text()), path
 
 
+def test_no_test_draws_without_a_seed() -> None:
+    """The same draws in every run (tests/chance.py): what fails is the code. Names may be random."""
+    drawn = re.compile(
+        r"\brandom\.(randrange|randint|random|choice|shuffle|randbytes|sample|uniform)\(|random\.Random\(\)"
+        r"|secrets\.(randbits|choice|randbelow)|os\.urandom"
+    )
+    by_hand = {ROOT / "tests" / "faults" / "__main__.py", Path(__file__).resolve()}
+    for path in TRACKED:
+        if path.suffix == ".py" and path.is_relative_to(ROOT / "tests") and path not in by_hand:
+            assert not drawn.search(path.read_text()), path
+
+
 def test_every_handler_names_its_versions_first() -> None:
     for path in (ROOT / "klog" / "server" / "handlers").glob("*.py"):
         if path.name != "__init__.py":

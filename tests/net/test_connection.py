@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import select
 import socket
 import struct
@@ -18,6 +17,7 @@ import pytest
 from klog.errors import MalformedRequest, PortInUse
 from klog.net.connection import IOVECS_MAX, WAITING_BYTES_MAX, Connection, Limits, Reply
 from klog.net.server import Server
+from tests.chance import noise
 
 FRAME_BYTES_MAX = 1 << 20
 REPLIES_MAX = Limits(FRAME_BYTES_MAX).replies_max
@@ -109,7 +109,7 @@ def test_answers_keep_the_order_of_the_requests_when_they_are_ready_in_another()
 
 
 def test_an_answer_of_bytes_and_file_ranges_comes_out_in_one_piece(tmp_path: Path) -> None:
-    content = os.urandom(3_000_000)
+    content = noise(3_000_000)
     path = tmp_path / "segment"
     path.write_bytes(content)
     with path.open("rb") as file:
@@ -128,7 +128,7 @@ def test_an_answer_of_bytes_and_file_ranges_comes_out_in_one_piece(tmp_path: Pat
 
 
 def test_large_ranges_to_several_at_once_come_out_whole_and_in_order(tmp_path: Path) -> None:
-    content = os.urandom(2_000_000)
+    content = noise(2_000_000)
     path = tmp_path / "segment"
     path.write_bytes(content)
     expected = b"head" + content[7:1_500_007] + b"tail"

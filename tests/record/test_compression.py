@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import struct
 import tracemalloc
 from collections.abc import Callable
@@ -22,10 +21,11 @@ from kafka import codec as kafka_codec
 from klog.errors import CorruptBatch
 from klog.record.codec import Codec
 from klog.record.compression import compress, decompress
+from tests.chance import noise
 from tests.record.batches import CODECS
 
 PACKING = CODECS[1:]
-SAMPLES = [b"", b"a", b"log line " * 9_000, os.urandom(150_000), bytes(65_536), bytes(65_537)]
+SAMPLES = [b"", b"a", b"log line " * 9_000, noise(150_000), bytes(65_536), bytes(65_537)]
 
 
 def zstd_stream(data: bytes) -> bytes:
@@ -99,7 +99,7 @@ def test_round_trip(data: bytes, codec: Codec, kind: Callable[[bytes], bytes]) -
 @pytest.mark.parametrize("codec", PACKING)
 def test_any_cut_is_an_error_or_whole_pieces(codec: Codec) -> None:
     """A snappy-java stream may end after any block; no other codec's may."""
-    data = os.urandom(50) * 900
+    data = noise(50) * 900
     packed = bytes(compress(codec, data))
     for cut in range(len(packed)):
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import secrets
 import struct
 from typing import Any
 
@@ -15,6 +14,7 @@ from klog.protocol.apis import ApiKey
 from klog.server import handlers
 from klog.server.dispatch import ROUTES
 from tests.broker_fixture import RunningBroker
+from tests.chance import seed_of
 from tests.server.asking import ask, create, error, offsets, produce, produce_request, values
 from tests.server.wire import RawConnection, bystander, fetch_request, framed, head, resident_bytes
 
@@ -27,11 +27,10 @@ API_VERSIONS_3 = head(18, 3) + b"\0" + b"\5test" + b"\2" + b"1" + b"\0"
 # --- Frames ---
 
 
-@pytest.mark.parametrize("seed", [secrets.randbits(32) for _ in range(3)], ids=["first", "second", "third"])
-def test_random_bytes(broker: RunningBroker, seed: int) -> None:
-    print(f"seed {seed}")
+@pytest.mark.parametrize("number", range(3), ids=["first", "second", "third"])
+def test_random_bytes(broker: RunningBroker, number: int) -> None:
     elsewhere = "127.66.0.1"  # so much is wrong with this one that the broker no longer logs each
-    chance = random.Random(seed)
+    chance = random.Random(seed_of(f"random bytes {number}"))
     with bystander(broker):
         for _ in range(100):
             with RawConnection(broker.bootstrap, source_address=elsewhere) as connection:
@@ -198,9 +197,7 @@ def test_unknown_versions_of_api_versions_are_answered_in_version_0s_form(broker
 def test_random_bodies_for_every_request_that_is_served(make_broker: Any) -> None:
     """Each is answered or ends its connection; the broker blames itself for none (`bystander` looks)."""
     broker = make_broker().start()
-    seed = secrets.randbits(32)
-    print("seed", seed)
-    chance = random.Random(seed)
+    chance = random.Random(seed_of("random bodies"))
     served = [
         (route.key, version)
         for route in ROUTES.values()
@@ -226,9 +223,7 @@ def test_good_requests_with_bytes_changed(make_broker: Any, topic: str) -> None:
     broker = make_broker().start()
     create(broker.bootstrap, topic, 2)
     produce(broker.bootstrap, topic, [values(20)])
-    seed = secrets.randbits(32)
-    print("seed", seed)
-    chance = random.Random(seed)
+    chance = random.Random(seed_of("bytes changed"))
     good = [
         produce_request(topic, bytes(200), version=8),
         produce_request(topic, bytes(200), version=9),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 import time
 from typing import Any
 
@@ -13,6 +12,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
+from tests.chance import seed_of
 from tests.server.asking import FIRST_MS, ask, create, error, offsets, produce, produce_request, values
 from tests.server.wire import RawConnection, bystander, check_log, fetch_request
 
@@ -38,8 +38,7 @@ def test_everything_at_once(make_broker: Any) -> None:
     and is afterwards, and after a kill, what its metadata says."""
     broker = make_broker(log__retention__check__interval__ms="100", log__flush__offset__checkpoint__interval__ms="100")
     broker.start()
-    seed = secrets.randbits(32)
-    print("seed", seed)
+    seed = seed_of("churn")
     names = [f"churn-{number}" for number in range(4)]
     answered: dict[int, int] = {}
 

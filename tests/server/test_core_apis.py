@@ -227,14 +227,13 @@ def test_requests_of_one_connection_are_answered_in_order(broker: RunningBroker,
     """A long poll first: what comes after it waits for it, on this connection and no other."""
     create(broker.bootstrap, topic)
     with RawConnection(broker.bootstrap) as connection:
-        connection.send(codec.encode_request(fetch_request(topic, 0, max_wait_ms=1500), 1, "test"))
+        connection.send(codec.encode_request(fetch_request(topic, 0, max_wait_ms=60_000), 1, "test"))
         for number in range(2, 30):
             connection.send(framed(head(18, 0, number)))
         with RawConnection(broker.bootstrap) as other:
-            began = time.monotonic()
             other.send(framed(head(18, 0, 99)))
-            other.answer()
-            assert time.monotonic() - began < 1.2
+            other.answer()  # a minute before the long poll ends by itself
+        produce(broker.bootstrap, topic, [values(1)])
         got = [struct.unpack_from(">i", connection.answer())[0] for _ in range(29)]
         assert got == list(range(1, 30))
 

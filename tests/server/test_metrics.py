@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
+import random
 import socket
 import subprocess
 import sys
@@ -33,7 +33,7 @@ Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 def free_port() -> int:
     """One that the kernel gives to nobody by itself: between now and the broker's start others open sockets."""
     while True:
-        port = secrets.choice(range(11_000, 20_000))
+        port = random.SystemRandom().choice(range(11_000, 20_000))
         with socket.socket() as sock:
             try:
                 sock.bind(("127.0.0.1", port))

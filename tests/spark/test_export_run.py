@@ -5,7 +5,6 @@ Spark is not started here; `test_export_spark.py` has what needs it.
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from klog.ops.export.status import losses, status
 from klog.ops.export.verify import verify
 from klog.ops.export.writing import WriteJob, Written
 from tests.broker_fixture import RunningBroker
+from tests.chance import noise
 from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, exported_rows, make_messages
 from tests.spark.killed_export import kill_at
 
@@ -89,7 +89,7 @@ def test_keys_tombstones_headers_and_big_values_are_kept(new_topic: NewTopic, tm
         Message(None, None),
         Message(b"", b""),
         Message(b"h", b"v", (("a", b"1"), ("a", None), ("ü", b""))),
-        Message(b"big", os.urandom(900_000)),
+        Message(b"big", noise(900_000)),
     ]
     topic.produce(messages)
     export(topic, tmp_path)

@@ -21,6 +21,7 @@ from klog.ops.export.verify import verify
 from klog.ops.export.writing import WriteJob
 from klog.spark.export import DirectWriter, run_export
 from tests.broker_fixture import ROOT
+from tests.chance import noise
 from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages
 from tests.spark.killed_export import kill_at
 
@@ -86,7 +87,7 @@ def test_killed_and_run_again_every_message_is_there_once(
 ) -> None:
     topic = new_topic(1)
     root = tmp_path / "root"
-    first = topic.produce([Message(b"%d" % i, os.urandom(300)) for i in range(20_000)])
+    first = topic.produce([Message(b"%d" % i, noise(300, i)) for i in range(20_000)])
     assert kill_at(topic.bootstrap, topic.name, root, step)
     assert offsets(root) == (first if step == "committed" else [])
     second = topic.produce(make_messages(100))
