@@ -348,10 +348,17 @@ class InvalidProducerEpoch(RequestError):
 
 
 class TransactionsNotServed(RequestError):
-    """Transactions are not part of the system (SYSTEM.md); clients get the protocol's own clear refusal."""
+    """Transactions are not part of the system.
+
+    Of all codes this one alone is final to every client: librdkafka asks on after any other answer to FindCoordinator,
+    UNSUPPORTED_VERSION and INVALID_REQUEST too, until its own time-out says nothing of why.
+    """
 
     wire = 53
     code = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+
+    def __init__(self) -> None:
+        super().__init__("klog has no transactions; produce without a transactional.id")
 
 
 class ReassignmentInProgress(RequestError):

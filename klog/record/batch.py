@@ -295,7 +295,7 @@ def _check_attributes(header: BatchHeader) -> None:
     if attributes & CONTROL:
         raise InvalidRecord("a control batch was produced; only brokers write those")
     if attributes & TRANSACTIONAL:
-        raise TransactionsNotServed("transactions are not part of klog; produce without a transactional.id")
+        raise TransactionsNotServed
     if attributes & LOG_APPEND_TIME:
         raise InvalidTimestamp("a batch was produced with timestamp type LogAppendTime; producers send CreateTime")
     _ = header.codec

@@ -7,6 +7,7 @@
 //                                                 place is known, and reading begins when a line has come;
 //                                                 answers "record OFFSET VALUE"..., "position POSITION END"
 //   group TOPIC GROUP COUNT                       joins, reads, commits and leaves; answers "record OFFSET VALUE"...
+//   transact TRANSACTIONAL_ID                     answers "refused WHY"
 //   create TOPIC PARTITIONS [NAME=VALUE]...
 //   delete TOPIC
 
@@ -28,6 +29,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
@@ -45,6 +47,7 @@ public class Matrix {
                     case "produce" -> produce(words);
                     case "consume" -> consume(words);
                     case "group" -> group(words);
+                    case "transact" -> transact(words);
                     case "create" -> create(words);
                     case "delete" -> delete(words);
                     default -> throw new IllegalArgumentException(line);
@@ -148,6 +151,19 @@ public class Matrix {
             }
             consumer.commitSync();
         }
+    }
+
+    static void transact(String[] words) {
+        Properties settings = settings(words[0]);
+        settings.put("transactional.id", words[2]);
+        settings.put("max.block.ms", String.valueOf(PATIENCE_S * 1000));
+        try (var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+            producer.initTransactions();
+        } catch (KafkaException refused) {
+            say("refused " + refused.toString().replace('\n', ' '));
+            return;
+        }
+        throw new IllegalStateException("it may transact");
     }
 
     static void create(String[] words) throws Exception {

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition  # type: ignore[import-untyped]
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic  # type: ignore[import-untyped]
+from aiokafka.errors import KafkaError  # type: ignore[import-untyped]
 
 from klog.record.codec import Codec
 from tests.interop.kit import PATIENCE_S, Consumed, From, Where
@@ -99,6 +101,19 @@ class AioKafka:
                 return records
             finally:
                 await consumer.stop()
+
+        return asyncio.run(run())
+
+    def transact(self, bootstrap: str) -> str:
+        async def run() -> str:
+            producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="mine")
+            try:
+                with pytest.raises(KafkaError) as refused:
+                    async with asyncio.timeout(PATIENCE_S):
+                        await producer.start()
+            finally:
+                await producer.stop()
+            return repr(refused.value)
 
         return asyncio.run(run())
 

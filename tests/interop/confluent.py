@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -119,6 +120,14 @@ class ConfluentKafka:
     @staticmethod
     def _may_reach_end(records: list[tuple[int, bytes]], end: int, when_there: object) -> bool:
         return when_there is None and (not records or records[-1][0] == end - 1)
+
+    def transact(self, bootstrap: str) -> str:
+        producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "mine"})
+        with pytest.raises(KafkaException) as refused:
+            producer.init_transactions(PATIENCE_S)
+        problem = refused.value.args[0]
+        assert problem.fatal(), problem
+        return str(problem)
 
     def create_topic(self, bootstrap: str, topic: str, partitions: int, settings: dict[str, str]) -> None:
         admin = AdminClient({"bootstrap.servers": bootstrap})

@@ -93,6 +93,11 @@ class JavaClient:
         self._tell([f"{bootstrap} group {topic} {group} {count}"])
         return [(int(offset), b64decode(value)) for _, offset, value in self._answer()]
 
+    def transact(self, bootstrap: str) -> str:
+        self._tell([f"{bootstrap} transact mine"])
+        ((_, *words),) = self._answer()
+        return " ".join(words)
+
     def create_topic(self, bootstrap: str, topic: str, partitions: int, settings: dict[str, str]) -> None:
         given = " ".join(f"{name}={value}" for name, value in settings.items())
         self._tell([f"{bootstrap} create {topic} {partitions} {given}"])

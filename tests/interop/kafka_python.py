@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[import-untyped]
 from kafka.admin import NewTopic  # type: ignore[import-untyped]
+from kafka.errors import KafkaError  # type: ignore[import-untyped]
 
 from klog.record.codec import Codec
 from tests.interop.kit import PATIENCE_S, Consumed, From, Where
@@ -83,6 +85,17 @@ class KafkaPython:
             return records
         finally:
             consumer.close()
+
+    def transact(self, bootstrap: str) -> str:
+        producer = KafkaProducer(
+            bootstrap_servers=bootstrap, transactional_id="mine", max_block_ms=int(PATIENCE_S * 1000)
+        )
+        try:
+            with pytest.raises(KafkaError) as refused:
+                producer.init_transactions()
+        finally:
+            producer.close()
+        return repr(refused.value)
 
     def create_topic(self, bootstrap: str, topic: str, partitions: int, settings: dict[str, str]) -> None:
         admin = KafkaAdminClient(bootstrap_servers=bootstrap)

@@ -82,6 +82,12 @@ class Kcat:
         answer = self._run("-Q", "-b", bootstrap, "-t", f"{topic}:0:-1")
         return int(answer.decode().split("offset ")[1])
 
+    def transact(self, bootstrap: str) -> str:
+        command = ["kcat", "-P", "-b", bootstrap, "-t", "unused", "-X", "transactional.id=mine"]
+        done = subprocess.run(command, input=b"", capture_output=True, timeout=PATIENCE_S, check=False)
+        assert done.returncode != 0
+        return done.stderr.decode()
+
     def create_topic(self, bootstrap: str, topic: str, partitions: int, settings: dict[str, str]) -> None:
         raise NotImplementedError
 

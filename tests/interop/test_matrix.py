@@ -82,6 +82,13 @@ def test_produce_idempotently(broker: RunningBroker, topic: str, client: Client)
     assert [value for _, value in read.records] == VALUES * 2
 
 
+def test_transactions_are_refused_at_once(broker: RunningBroker, client: Client) -> None:
+    """By an error that the client does not try again after: trying would end with its time-out, and say that."""
+    said = client.transact(broker.bootstrap)
+    assert "transactional" in said.lower(), said
+    assert "authorization" in said.lower(), said
+
+
 # --- Consuming ---
 
 

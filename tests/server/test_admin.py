@@ -633,4 +633,10 @@ def test_nobody_coordinates_transactions(broker: RunningBroker, version: int) ->
     asked = {"key": "tx", "key_type": 1, "coordinator_keys": ["tx", "other"]}
     answer = ask(broker.bootstrap, ApiKey.FIND_COORDINATOR, version, **asked)
     found = answer.coordinators if version >= 4 else [answer]
-    assert [(error(one), one.node_id) for one in found] == [(15, -1)] * (2 if version >= 4 else 1)
+    assert [(error(one), one.node_id) for one in found] == [(53, -1)] * (2 if version >= 4 else 1)
+    assert {one.error_message for one in found} == {"klog has no transactions; produce without a transactional.id"}
+
+
+def test_a_kind_of_key_that_nobody_knows(broker: RunningBroker) -> None:
+    answer = ask(broker.bootstrap, ApiKey.FIND_COORDINATOR, 4, key_type=2, coordinator_keys=["share"])
+    assert [error(one) for one in answer.coordinators] == [42]

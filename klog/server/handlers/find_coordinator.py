@@ -10,7 +10,8 @@ Behaviour
 Version notes
     v1 asks for a kind of key (0 group, 1 transaction); v3 is flexible; v4 asks for several keys (KIP-699).
 
-Not here: transactions, whose keys get COORDINATOR_NOT_AVAILABLE.
+Not here: transactions. Whoever asks who coordinates one is told that nobody ever will, by a code that clients take as
+final; a kind of key that nobody knows is an INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from klog.errors import CoordinatorNotAvailable
+from klog.errors import CoordinatorNotAvailable, KlogError, TransactionsNotServed, UsageError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.image import BrokerImage
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from klog.server.broker import Broker
 
 GROUP = 0
+TRANSACTION = 1
 PATIENCE_S = 1.0
 """Slots move within a fifth of it when a broker dies. What else was asked over the connection waits as long."""
 
@@ -37,13 +39,18 @@ PATIENCE_S = 1.0
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     entity = request.entity
     keys = entity.coordinator_keys if request.head.version >= 4 else [entity.key]
-    if getattr(entity, "key_type", GROUP) == GROUP:
+    kind = getattr(entity, "key_type", GROUP)
+    if kind == GROUP:
         found = [
-            _refused(f"group {key!r} has no live coordinator at the moment") if one is None else _named(one)
+            _refused(CoordinatorNotAvailable(f"group {key!r} has no live coordinator at the moment"))
+            if one is None
+            else _named(one)
             for key, one in zip(keys, await _find(broker, keys), strict=True)
         ]
+    elif kind == TRANSACTION:
+        found = [_refused(TransactionsNotServed())] * len(keys)
     else:
-        found = [_refused("this broker coordinates no transactions")] * len(keys)
+        found = [_refused(UsageError(f"the kind of key is {kind}; 0 (group) is served"))] * len(keys)
     if request.head.version >= 4:
         return {"coordinators": [{**one, "key": key} for key, one in zip(keys, found, strict=True)]}
     return found[0]
@@ -72,10 +79,10 @@ def _named(one: BrokerImage) -> dict[str, Any]:
     return {"error_code": 0, "error_message": None, "node_id": one.broker_id, "host": one.host, "port": one.port}
 
 
-def _refused(message: str) -> dict[str, Any]:
+def _refused(error: KlogError) -> dict[str, Any]:
     return {
-        "error_code": CoordinatorNotAvailable.wire,
-        "error_message": message,
+        "error_code": error.wire,
+        "error_message": error.message,
         "node_id": -1,
         "host": "",
         "port": -1,

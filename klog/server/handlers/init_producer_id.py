@@ -4,7 +4,7 @@ Behaviour
     A new producer id with epoch 0, from a block that the broker has taken in ZooKeeper. A producer that names its id
     and epoch (v3, KIP-360) gets a new id too: its old sequences are of no use to it any more.
 
-Not here: transactions; a transactional id is refused.
+Not here: transactions; a transactional id is refused with a code that clients take as final. No sentence fits in.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     try:
         if request.entity.transactional_id is not None:
-            raise TransactionsNotServed("transactions are not part of klog; produce without a transactional.id")
+            raise TransactionsNotServed
         producer_id = await broker.producer_ids.next()
     except KlogError as error:
         return {"error_code": error.wire, "producer_id": -1, "producer_epoch": -1}

@@ -88,7 +88,7 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
 
 def _append(broker: Broker, request: ProduceRequest, asked: ProducedPartition) -> tuple[Partition, AppendResult]:
     if request.transactional_id is not None:
-        raise TransactionsNotServed("transactions are not part of klog; produce without a transactional.id")
+        raise TransactionsNotServed
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcks(f"acks is {request.acks}; -1 (all), 0 and 1 are allowed")
     if broker.fenced is not None:
