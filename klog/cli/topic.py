@@ -61,8 +61,8 @@ async def create(
     minimum = (await min_isr(cluster, [name])).get(name, 1)
     if minimum > created.replication_factor:
         invocation.warn(
-            f"min.insync.replicas of {name} is {minimum}, and it has {created.replication_factor} replicas: "
-            "acks=all is refused"
+            f"min.insync.replicas of {name} is {minimum}, its replication factor {created.replication_factor}: "
+            f"acks=all means {created.replication_factor} here"
         )
     return [created]
 

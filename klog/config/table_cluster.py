@@ -40,7 +40,7 @@ CLUSTER_SETTINGS = (
         "int",
         1,
         "Replicas that must be in sync for an append with acks=all.",
-        "appends with acks=all are refused below it",
+        "appends with acks=all are refused below it; where a topic has fewer replicas, their number counts",
         at_least(1),
     ),
     Setting(

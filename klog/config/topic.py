@@ -99,6 +99,14 @@ def topic_values(config: BrokerConfig, topic_overrides: Mapping[str, str]) -> li
     return values
 
 
+def effective_min_isr(min_insync_replicas: int, replicas: int) -> int:
+    """In-sync replicas that an append with acks=all needs: of the setting and the number of replicas the smaller.
+
+    As Kafka counts: a topic with one replica is written to where the setting, meant for the others, asks for two.
+    """
+    return min(min_insync_replicas, max(replicas, 1))
+
+
 def check_topic_settings(overrides: Mapping[str, str]) -> dict[str, Value]:
     """The typed values of a topic's own settings; InvalidConfig names the setting, the value and what was expected."""
     return {name: _setting_of(name).parse(text, name=name, source=TOPIC_SOURCE) for name, text in overrides.items()}

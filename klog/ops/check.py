@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from klog.config.topic import effective_min_isr
 from klog.coordination import paths
 from klog.ops.check_facts import Facts, gather
 from klog.ops.log_dirs import ROOM_BYTES_MIN
@@ -104,16 +105,18 @@ def _offline(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
 
 def _under_min_isr(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     def is_under(topic: TopicNode, one: PartitionNode) -> bool:
-        return one.leader is not None and len(one.isr) < facts.min_isr.get(topic.name, 1)
+        return one.leader is not None and len(one.isr) < _min_isr(facts, topic, one)
 
     for topic, bad in _partitions(metadata, is_under):
-        minimum = facts.min_isr[topic.name]
-        if minimum > topic.replication_factor:
-            continue  # a finding of its own
+        minimum = max(_min_isr(facts, topic, one) for one in bad)
         found = f"{_of(bad, topic)} have fewer in sync: acks=all is refused"
         yield Finding(
             CRITICAL, f"topic {topic.name}", found, f"{minimum} in sync", _bring_back(bad, metadata), "under-min-isr"
         )
+
+
+def _min_isr(facts: Facts, topic: TopicNode, one: PartitionNode) -> int:
+    return effective_min_isr(facts.min_isr.get(topic.name, 1), len(one.replicas))
 
 
 def _under_replicated(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
@@ -129,12 +132,13 @@ def _min_isr_above_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]
     for topic in metadata.topics.values():
         minimum = facts.min_isr.get(topic.name, 1)
         if topic.partitions and minimum > topic.replication_factor:
+            factor = topic.replication_factor
             yield Finding(
-                CRITICAL,
+                WARNING,
                 f"topic {topic.name}",
-                f"min.insync.replicas {minimum}, replicas {topic.replication_factor}: acks=all is always refused",
-                f"at most {topic.replication_factor}",
-                f"`klog topic config {topic.name} min.insync.replicas={topic.replication_factor}`, or add replicas",
+                f"min.insync.replicas {minimum}, replicas {factor}: acks=all means {factor}",
+                f"at least {minimum} replicas",
+                f"add replicas, or `klog topic config {topic.name} min.insync.replicas={factor}`",
                 "min-isr-above-factor",
             )
 
@@ -322,7 +326,7 @@ def _default_topics(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             found = f"default.replication.factor {factor}, {brokers} brokers: none can be made"
             key = found, f"at most {brokers}", "add brokers, or lower default.replication.factor"
         elif minimum > factor:
-            found = f"min.insync.replicas {minimum}, default.replication.factor {factor}: acks=all would be refused"
+            found = f"min.insync.replicas {minimum}, default.replication.factor {factor}: acks=all means {factor}"
             key = found, f"at most {factor}", "raise default.replication.factor on every broker"
         else:
             continue

@@ -65,6 +65,7 @@ async def list_partitions(
         rows = await _rows(cluster, list((await cluster.metadata()).topics.values()))
     if not (under_replicated or offline or under_min_isr):
         return rows
+    from klog.config.topic import effective_min_isr
     from klog.ops.settings import min_isr
 
     minimum = await min_isr(cluster, sorted({row.topic for row in rows})) if under_min_isr else {}
@@ -73,7 +74,7 @@ async def list_partitions(
         for row in rows
         if (under_replicated and len(row.isr) < len(row.replicas))
         or (offline and row.leader is None)
-        or (under_min_isr and len(row.isr) < minimum.get(row.topic, 1))
+        or (under_min_isr and len(row.isr) < effective_min_isr(minimum.get(row.topic, 1), len(row.replicas)))
     ]
 
 

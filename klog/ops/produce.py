@@ -193,6 +193,7 @@ async def _why_timed_out(
     cluster: Cluster, topic: str, partitions: Iterable[int], options: ProduceOptions
 ) -> str | None:
     """What keeps partitions from taking messages, as far as it can be seen; librdkafka tries on and says nothing."""
+    from klog.config.topic import effective_min_isr
     from klog.names import TopicPartition
     from klog.ops.log_dirs import full_dir
     from klog.ops.settings import min_isr
@@ -206,8 +207,9 @@ async def _why_timed_out(
                 continue
             if known.leader is None:
                 return f"{topic}-{one} has no leader; `klog check topics` says who is missing"
-            if len(known.isr) < minimum:
-                return f"{len(known.isr)} of {topic}-{one} in sync, and min.insync.replicas is {minimum}"
+            needed = effective_min_isr(minimum, len(known.replicas))
+            if len(known.isr) < needed:
+                return f"{len(known.isr)} of {topic}-{one} in sync, and min.insync.replicas is {needed}"
             full = await full_dir(cluster, known.leader, TopicPartition(topic, one))
             if full is not None:
                 return (

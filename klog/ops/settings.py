@@ -67,7 +67,7 @@ async def describe_broker_settings(
 
 
 async def min_isr(cluster: Cluster, topics: Sequence[str]) -> dict[str, int]:
-    """``min.insync.replicas`` as it holds for each topic."""
+    """``min.insync.replicas`` as it is set for each topic; `effective_min_isr` says what a partition makes of it."""
     name = "min.insync.replicas"
     found = await describe_settings(cluster, topics, names=[name])
     return {

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from klog.config.topic import effective_min_isr
 from klog.errors import (
     FencedLeaderEpoch,
     KlogError,
@@ -138,10 +139,9 @@ class Partition:
 
     def check_in_sync(self) -> None:
         """NotEnoughReplicas where an append with acks=all could not be kept as promised (``min.insync.replicas``)."""
-        if self.isr_size < self.log.config.min_insync_replicas:
+        if self.isr_size < self.log.config.min_insync_replicas and self.isr_size < self.min_isr:
             raise NotEnoughReplicas(
-                f"{self.topic_partition} has {self.isr_size} in-sync replicas; "
-                f"min.insync.replicas is {self.log.config.min_insync_replicas}"
+                f"{self.topic_partition} has {self.isr_size} in-sync replicas; min.insync.replicas is {self.min_isr}"
             )
 
     def when_committed(self, address: int, waiter: CommitWaiter) -> bool:
@@ -176,10 +176,10 @@ class Partition:
         waiting = self._waiting
         if waiting:
             error = None
-            if self.isr_size < self.log.config.min_insync_replicas:
+            if self.isr_size < self.min_isr:
                 error = NotEnoughReplicasAfterAppend(
                     f"{self.topic_partition} was committed with {self.isr_size} in-sync replicas; "
-                    f"min.insync.replicas is {self.log.config.min_insync_replicas}"
+                    f"min.insync.replicas is {self.min_isr}"
                 )
             while waiting and waiting[0].address <= lowest.address:
                 waiting.popleft().waiter.committed(error)
@@ -214,6 +214,11 @@ class Partition:
     @property
     def replicas(self) -> tuple[int, ...]:
         return self.membership.replicas
+
+    @property
+    def min_isr(self) -> int:
+        """In-sync replicas that an append with acks=all needs."""
+        return effective_min_isr(self.log.config.min_insync_replicas, len(self.membership.replicas))
 
     @property
     def isr(self) -> tuple[int, ...]:
@@ -354,7 +359,7 @@ class Partition:
         the change of leader we are out of the ISR, so that this is true of one leader after the other at most until
         too few are left, and then they stay where they are.
         """
-        least = self.log.config.min_insync_replicas
+        least = self.min_isr
         if self.change is not None or self._resigned or self._refusal is not None or least < 2:
             return False
         if sum(alive.get(one) == self._incarnations.get(one) for one in self._others) < least:

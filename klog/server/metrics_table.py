@@ -50,11 +50,11 @@ def _under_replicated(broker: Broker) -> int:
 
 
 def _under_min_isr(broker: Broker) -> int:
-    return sum(len(one.isr) < one.log.config.min_insync_replicas for one in _led(broker))
+    return sum(len(one.isr) < one.min_isr for one in _led(broker))
 
 
 def _at_min_isr(broker: Broker) -> int:
-    return sum(len(one.isr) == one.log.config.min_insync_replicas < len(one.replicas) for one in _led(broker))
+    return sum(len(one.isr) == one.min_isr < len(one.replicas) for one in _led(broker))
 
 
 def _reassigning(broker: Broker) -> int:

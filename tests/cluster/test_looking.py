@@ -113,10 +113,12 @@ def test_with_one_broker_dead_nothing_fails_and_everything_is_said(make_cluster:
     cluster = make_cluster(3, default__replication__factor="3", min__insync__replicas="2").start()
     filled(cluster, "t")
     cluster.create("alone", assignment=[[3]], min_insync_replicas="1")
+    cluster.create("pair", assignment=[[1, 3]])
     victim = 3
     cluster.kill(victim)
     cluster.wait_until(lambda: cluster.isr_of("t") == {1, 2}, "broker 3 is out of the ISR")
     cluster.wait_until(lambda: cluster.leader_of("alone") == -1, "nobody leads")
+    cluster.wait_until(lambda: cluster.isr_of("pair") == {1}, "broker 1 is alone in the ISR")
 
     rows = {(row.topic, row.broker): row for row in verified(cluster)}
     assert {broker: rows["t", broker].state for broker in (1, 2, 3)} == {1: "ok", 2: "ok", 3: "error"}
@@ -145,12 +147,15 @@ def test_with_one_broker_dead_nothing_fails_and_everything_is_said(make_cluster:
 
     assert chosen(offline=True) == {"alone"}
     assert chosen(under_replicated=True) >= {"t"}
-    assert "t" not in chosen(under_min_isr=True)
+    assert chosen(under_min_isr=True) == {"pair"}
+    receipt = send(cluster.bootstrap, "pair", b"a\n", librdkafka={"message.timeout.ms": "1000"})
+    assert (receipt.messages, receipt.failed) == (0, 1)
+    assert (receipt.first_error or "").endswith("1 of pair-0 in sync, and min.insync.replicas is 2")
     summary = {row.topic: row for row in run(cluster.bootstrap, topics.list_topics)}
     assert (summary["t"].under_replicated, summary["t"].messages, summary["alone"].messages) == (1, 3_000, None)
 
     found = {one.kind for one in asyncio.run(check(cluster.bootstrap, None))}
-    assert {"dead-broker", "under-replicated", "offline-partitions"} <= found
+    assert {"dead-broker", "under-replicated", "under-min-isr", "offline-partitions"} <= found
     lost = run(cluster.bootstrap, list_lost)
     assert [(row.broker, row.error) for row in lost] == [(3, "CANNOT_CONNECT")]
     for words in (["topic", "list"], ["topic", "describe", "alone"], ["broker", "list"], ["zk", "isr"]):

@@ -54,7 +54,7 @@ def listed(three: RunningCluster) -> set[int]:
 
 def test_the_last_broker_of_a_partition_stops_in_order_too(three: RunningCluster, topic: str) -> None:
     """It has nobody to give its partitions to; it stops in time and leads again when it is back, with all it had."""
-    three.create(topic, assignment=[[2]], min_insync_replicas="1")
+    three.create(topic, assignment=[[2]])
     offsets = produce(three.bootstrap, topic, [b"one", b"two"])
     assert three.stop(2) == 0
     three.wait_until(lambda: three.leader_of(topic) == -1, "nobody leads it")

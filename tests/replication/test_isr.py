@@ -464,6 +464,29 @@ def test_min_insync_replicas_before_and_after_the_append(tmp_path: Path) -> None
         led.partition.check_in_sync()
 
 
+@pytest.mark.parametrize(("isr", "least", "refused"), [((1,), 2, True), ((1, 2), 5, True), ((1, 2, 3), 5, False)])
+def test_no_more_are_needed_in_sync_than_there_are_replicas(
+    tmp_path: Path, isr: tuple[int, ...], least: int, refused: bool
+) -> None:
+    led = Led(tmp_path / "t-0", isr=isr, min_insync_replicas=least)
+    assert led.partition.min_isr == min(least, 3)
+    if refused:
+        with pytest.raises(NotEnoughReplicas):
+            led.partition.check_in_sync()
+    else:
+        led.partition.check_in_sync()
+
+
+def test_the_only_replica_is_enough(tmp_path: Path) -> None:
+    led = Led(tmp_path / "t-0", isr=(1,), min_insync_replicas=2)
+    led.partition.adopt(Membership((1,), (1,), (ALIVE[1],), state_version=led.partition.state_version + 1))
+    assert led.partition.min_isr == 1
+    led.partition.check_in_sync()
+    _, waiter = led.append()
+    led.flush()
+    assert waiter.told == [None]
+
+
 # --- Whose fetch it is ------------------------------------------------------------------------------------------------
 
 

@@ -101,10 +101,10 @@ class TopicActs:
             self._check_flush_rule(config, factor)
             if config.min_insync_replicas > factor:
                 log.warning(
-                    "topic %s: min.insync.replicas is %d, its replication factor %d: nothing can be produced to it "
-                    "with acks=all",
+                    "topic %s: min.insync.replicas is %d, its replication factor %d: acks=all is answered by %d",
                     name,
                     config.min_insync_replicas,
+                    factor,
                     factor,
                 )
             shown = {number: PartitionImage(NO_LEADER, -1, tuple(ids), ()) for number, ids in assignment.items()}
