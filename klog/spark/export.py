@@ -61,6 +61,7 @@ def run_export(
     unsafe_single_writer: bool = False,
     staging_ttl_s: float = STAGING_TTL_S,
     on_step: Callable[[str], None] = lambda step: None,
+    on_note: Callable[[str], None] = lambda text: None,
     on_progress: Callable[[str], None] | None = None,
 ) -> list[ExportedRange]:
     """Export what is new of ``topics`` to ``root``; the rows, none where nothing is new. Blocks.
@@ -95,6 +96,7 @@ def run_export(
         fail_on_data_loss=not allow_gaps,
         staging_ttl_s=staging_ttl_s,
         on_step=on_step,
+        on_note=on_note,
     )
 
 

@@ -227,6 +227,8 @@ def test_an_export_is_planned_without_spark(at: list[str], filled: str, tmp_path
     refused = klog("export", "run", filled, "--to", tmp_path / "other", "-o", "json", *at)
     assert refused.code == 1 and refused.error["code"] == "REFUSED"
     assert klog("export", "run", filled, "--to", root, "--from", "5:x", *at).code == 2
+    beyond = klog("export", "run", filled, "--to", root, "--from", "99999999", *at)
+    assert beyond.code == 2 and f"{filled}-0 ends at " in beyond.stderr and not root.exists()
 
 
 # --- Streams and signals ---------------------------------------------------------------------------------------------

@@ -119,7 +119,9 @@ def test_a_jvm_that_is_killed_in_the_middle_of_a_batch_is_replaced(
 ) -> None:
     topic, root = new_topic(), tmp_path / "root"
     produced = topic.produce(make_messages(10))
-    following = start_export(topic, root, "--follow", "--every", "200ms", "--max-file-bytes", "100kb", output="jsonl")
+    following = start_export(
+        topic, root, "--follow", "--from", "start", "--every", "200ms", "--max-file-bytes", "100kb", output="jsonl"
+    )
     assert following.stdout is not None
     itself = psutil.Process(following.pid)
     below: list[psutil.Process] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,54 @@ def test_from_is_for_the_first_run(new_topic: NewTopic, tmp_path: Path, words: s
     assert offsets(tmp_path) == produced[first:] + later
     with pytest.raises(UsageError, match="first run"):
         export(topic, tmp_path, from_range="start")
+
+
+@pytest.mark.parametrize("words", ["100000", "100000:200000", "+11", "+11:", "@4102444800000", "@2100-01-01"])
+def test_a_root_is_not_made_where_its_beginning_is_not_there_yet(
+    new_topic: NewTopic, tmp_path: Path, words: str
+) -> None:
+    topic = new_topic(2)
+    produced = topic.produce(make_messages(10), 1)
+    for dry_run in (True, False):
+        with pytest.raises(UsageError, match="beyond the end") as refused:
+            export(topic, tmp_path / "root", from_range=words, dry_run=dry_run)
+    assert f"{topic.name}-1 ends at {produced[-1] + 1}" in refused.value.message
+    assert f"{topic.name}-0" not in refused.value.message  # it has no message that could be missed
+    assert not (tmp_path / "root").exists()
+    export(topic, tmp_path / "root")
+    assert offsets(tmp_path / "root", 1) == produced
+
+
+def test_an_empty_topic_ends_too(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(2)
+    with pytest.raises(UsageError, match=f"{topic.name}-0 ends at 0, {topic.name}-1 ends at 0"):
+        export(topic, tmp_path / "root", from_range="1")
+    for words in ("0", "end", "start", "-3"):
+        export(topic, tmp_path / words, from_range=words)
+
+
+def test_a_beginning_that_is_moved_is_said(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    produced = topic.produce(make_messages(10), batch=5)
+    topic.delete_before(produced[5])
+    notes: list[str] = []
+    export(topic, tmp_path / "offset", from_range="0", on_note=notes.append)
+    (said,) = notes
+    assert f"{topic.name}-0 starts at {produced[5]}" in said
+    assert offsets(tmp_path / "offset") == produced[5:]
+    notes.clear()
+    export(topic, tmp_path / "back", from_range="-6", on_note=notes.append)
+    (said,) = notes
+    assert f"{topic.name}-0 has 5 messages" in said
+    assert offsets(tmp_path / "back") == produced[5:]
+    notes.clear()
+    now_ms = time.time_ns() // 1_000_000
+    assert export(topic, tmp_path / "time", from_range=f"@{now_ms}", on_note=notes.append) == []
+    (said,) = notes
+    assert f"no message of {topic.name}-0 is as late" in said
+    notes.clear()
+    export(topic, tmp_path / "exactly", from_range="-5", on_note=notes.append)
+    assert notes == []
 
 
 def test_from_a_time(new_topic: NewTopic, tmp_path: Path) -> None:

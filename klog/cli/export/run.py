@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -102,7 +102,6 @@ async def run(
         servers,
         topics or (),
         root,
-        from_range=from_range,
         format=format,
         partition_by=partition_by,
         decode=wanted,
@@ -115,13 +114,15 @@ async def run(
         where=where,
         unsafe_single_writer=unsafe_single_writer,
         on_step=lambda step: invocation.detail(f"export: {step}"),
+        on_note=invocation.say,
         on_progress=progress_line(invocation),
     )
     if follow:
         tell = None if group is None else partial(_commit, invocation, group)
-        await run_on(invocation, root, one_run, where.session, DEFAULT_EVERY_S if every is None else every, tell)
+        rounds = _first_from(from_range, one_run)
+        await run_on(invocation, root, rounds, where.session, DEFAULT_EVERY_S if every is None else every, tell)
         return None
-    rows = await asyncio.to_thread(one_run)
+    rows = await asyncio.to_thread(one_run, from_range=from_range)
     if spark_json:
         return Report(invocation.command, SparkOption, spark_options(rows))
     if not rows:
@@ -131,6 +132,21 @@ async def run(
     messages = sum(row.messages or 0 for row in rows)
     done = "would be exported" if dry_run else "exported"
     return invocation.report(rows, footer=f"{messages:,} messages {done} to {root}")
+
+
+def _first_from(
+    from_range: str | None, one_run: Callable[..., Sequence[ExportedRange]]
+) -> Callable[[], Sequence[ExportedRange]]:
+    """Rounds of which the first begins where ``--from`` says, and the others where the one before them ended."""
+    begin = from_range
+
+    def one() -> Sequence[ExportedRange]:
+        nonlocal begin
+        rows = one_run(from_range=begin)
+        begin = None
+        return rows
+
+    return one
 
 
 async def _commit(invocation: Invocation, group: str, rows: Sequence[ExportedRange]) -> None:

@@ -1,13 +1,22 @@
-"""``--from`` of an export as offsets: `klog.ops.positions` resolved over blocking connections."""
+"""``--from`` of an export as offsets: `klog.ops.positions` resolved over blocking connections.
+
+Where an export begins is fixed for good, so a beginning that is not there yet is refused: clamped to today's end, it
+would leave out for ever what the log has. Positions before the log's start are clamped to it, and that is said.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from klog.client.raw_fetch import EARLIEST, LATEST, RawCluster
+from klog.client.raw_fetch import EARLIEST, LATEST, Range, RawCluster
+from klog.errors import UsageError
 from klog.names import TopicPartition
 from klog.ops.positions import Anchor, Position, parse_range
+
+NAMED_MAX = 8
+"""Partitions in a sentence; of more it says how many there are."""
 
 
 class Limits(NamedTuple):
@@ -17,33 +26,119 @@ class Limits(NamedTuple):
     ends: dict[TopicPartition, int]
 
 
-def resolve(cluster: RawCluster, partitions: Sequence[TopicPartition], text: str) -> Limits:
-    """The offsets that a position or range means in each partition, within its bounds; UsageError for other words."""
-    wanted = parse_range(text)
-    earliest = _offsets(cluster, partitions, EARLIEST)
-    latest = _offsets(cluster, partitions, LATEST)
+def resolve(
+    cluster: RawCluster,
+    partitions: Sequence[TopicPartition],
+    text: str,
+    on_note: Callable[[str], None] = lambda text: None,
+) -> Limits:
+    """The offsets that a position or range means in each partition, within its bounds.
 
-    def at(position: Position) -> dict[TopicPartition, int]:
+    UsageError for other words, and for a beginning beyond the end of a partition that has messages (or of all);
+    ``on_note`` hears of beginnings that are not those that were asked for.
+    """
+    wanted = parse_range(text)
+    log = _Log(cluster, partitions)
+    begin = log.at(wanted.begin)
+    _check_begin(log, wanted.begin, begin, on_note)
+    return Limits(log.clamped(begin), {} if wanted.end is None else log.clamped(log.at(wanted.end)))
+
+
+class _Log:
+    """The bounds of the partitions as of now, and what positions mean between them."""
+
+    def __init__(self, cluster: RawCluster, partitions: Sequence[TopicPartition]) -> None:
+        self._cluster = cluster
+        self.partitions = partitions
+        self.earliest = self._offsets(EARLIEST)
+        self.latest = self._offsets(LATEST)
+
+    def at(self, position: Position) -> dict[TopicPartition, int | None]:
+        """Unclamped, where that can be known; None where no message is as late as the time asked for."""
         match position.anchor:
             case Anchor.START:
-                found = earliest
+                return {**self.earliest}
             case Anchor.END:
-                found = latest
+                return {**self.latest}
             case Anchor.OFFSET:
-                found = dict.fromkeys(partitions, position.value)
+                return dict.fromkeys(self.partitions, position.value)
             case Anchor.TIME:
-                times = _offsets(cluster, partitions, position.value)
-                found = {one: latest[one] if times[one] < 0 else times[one] for one in partitions}
+                return {one: None if at < 0 else at for one, at in self._offsets(position.value).items()}
             case Anchor.FORWARD:
-                found = {one: cluster.nth(one, earliest[one], position.value) for one in partitions}
+                return {**self._cluster.nths({one: (self.earliest[one], position.value) for one in self.partitions})}
             case Anchor.BACK if position.value == 0:
-                found = latest
+                return {**self.latest}
             case Anchor.BACK:
-                found = {one: cluster.nth(one, latest[one], -position.value) for one in partitions}
-        return {one: min(max(found[one], earliest[one]), latest[one]) for one in partitions}
+                return {**self._cluster.nths({one: (self.latest[one], -position.value) for one in self.partitions})}
 
-    return Limits(at(wanted.begin), {} if wanted.end is None else at(wanted.end))
+    def clamped(self, found: dict[TopicPartition, int | None]) -> dict[TopicPartition, int]:
+        return {
+            one: self.latest[one] if at is None else min(max(at, self.earliest[one]), self.latest[one])
+            for one, at in found.items()
+        }
+
+    def messages(self) -> dict[TopicPartition, int]:
+        """How many each has; where brokers cannot count, offsets are taken to be consecutive."""
+        ranges = {one: Range(*one, self.earliest[one], self.latest[one]) for one in self.partitions}
+        moves = [one for one in ranges.values() if one.to_offset > one.from_offset]
+        counted = self._cluster.counts(moves) if moves else {}
+        found = {}
+        for one, whole in ranges.items():
+            count = counted.get(whole)
+            found[one] = whole.to_offset - whole.from_offset if count is None else count
+        return found
+
+    def _offsets(self, at: int) -> dict[TopicPartition, int]:
+        found = self._cluster.offsets(dict.fromkeys(self.partitions, at))
+        return {one: found[one].offset for one in self.partitions}
 
 
-def _offsets(cluster: RawCluster, partitions: Sequence[TopicPartition], at: int) -> dict[TopicPartition, int]:
-    return {one: found.offset for one, found in cluster.offsets(dict.fromkeys(partitions, at)).items()}
+def _check_begin(
+    log: _Log, position: Position, found: dict[TopicPartition, int | None], on_note: Callable[[str], None]
+) -> None:
+    match position.anchor:
+        case Anchor.OFFSET:
+            _refuse_beyond(log, position, [one for one in log.partitions if position.value > log.latest[one]])
+            before = [f"{one} starts at {log.earliest[one]}" for one in log.partitions if _is_before(log, one, found)]
+            if before:
+                on_note(f"--from {position}: {_listed(before)}; what was before is not in the log, nor in the export")
+        case Anchor.TIME:
+            none = [one for one in log.partitions if found[one] is None]
+            if position.value > time.time_ns() // 1_000_000:
+                _refuse_beyond(log, position, none)
+            none = [one for one in none if log.earliest[one] < log.latest[one]]
+            if none:
+                on_note(
+                    f"--from {position}: no message of {_listed(map(str, none))} is as late; "
+                    "what is there now is not exported, what comes is"
+                )
+        case Anchor.FORWARD | Anchor.BACK:
+            has = log.messages()
+            fewer = [one for one in log.partitions if has[one] < position.value]
+            if position.anchor is Anchor.FORWARD:
+                _refuse_beyond(log, position, fewer)
+            elif fewer:
+                on_note(f"--from {position}: {_listed(f'{one} has {has[one]:,} messages' for one in fewer)}; all go")
+
+
+def _is_before(log: _Log, one: TopicPartition, found: dict[TopicPartition, int | None]) -> bool:
+    at = found[one]
+    return at is not None and at < log.earliest[one]
+
+
+def _refuse_beyond(log: _Log, position: Position, beyond: Sequence[TopicPartition]) -> None:
+    """UsageError where messages would never be exported. Of a partition without any nothing can be missed."""
+    some = [one for one in beyond if log.earliest[one] < log.latest[one]]
+    if len(beyond) == len(log.partitions):
+        some = some or list(beyond)
+    if some:
+        raise UsageError(
+            f"--from {position} is beyond the end: {_listed(f'{one} ends at {log.latest[one]}' for one in some)}",
+            hint="where an export begins is fixed by its first run; --from end begins with what comes next",
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    all_of_them = list(names)
+    more = len(all_of_them) - NAMED_MAX
+    return ", ".join(all_of_them[:NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")

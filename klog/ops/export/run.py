@@ -49,6 +49,7 @@ def run(
     fail_on_data_loss: bool = True,
     staging_ttl_s: float = STAGING_TTL_S,
     on_step: Callable[[str], None] = lambda step: None,
+    on_note: Callable[[str], None] = lambda text: None,
 ) -> list[ExportedRange]:
     """Export what is new of ``topics`` (of all the export's, if none are named) and commit it as one batch.
 
@@ -57,17 +58,19 @@ def run(
     partition. ``format``, ``partition_by`` and ``decode`` are fixed by the first run too (Parquet, no folders by time,
     bytes, if None); a later one need not repeat them. ``fail_on_data_loss=False`` records offsets that retention took
     before they were exported as gaps, instead of failing. ``checksum``: the manifest has checksums of the messages.
+    ``on_note`` hears, in sentences, what is not quite as it was asked for.
 
-    Raises Refused where the root is another export's or none, or the topic or cluster is not the one exported before;
-    UnknownTopicOrPartition; OffsetOutOfRange where offsets to export are gone; CorruptLog where what was written is not
-    what the brokers have (nothing is committed then).
+    Raises UsageError where the first run is to begin beyond the end; Refused where the root is another export's or
+    none, or the topic or cluster is not the one exported before; UnknownTopicOrPartition; OffsetOutOfRange where
+    offsets to export are gone; CorruptLog where what was written is not what the brokers have (nothing is committed
+    then).
     """
     wanted = Shape(check_format(format or FIRST_FORMAT), partition_by, max_file_bytes)
     place = ExportRoot(root)
     known = place.identity()
     with RawCluster(bootstrap) as cluster:
         facts = describe(cluster, place, known, topics)
-        limits = _limits(cluster, place, known, facts, from_range)
+        limits = _limits(cluster, place, known, facts, from_range, on_note)
         decoding = None if decode is None else decode(cluster, sorted(facts), known.decode if known else None)
         if known is None:
             known = ExportIdentity(
@@ -145,8 +148,9 @@ def _limits(
     known: ExportIdentity | None,
     facts: dict[str, TopicFacts],
     from_range: str | None,
+    on_note: Callable[[str], None],
 ) -> Limits:
-    """What ``--from`` says, as offsets; UsageError where the export has begun elsewhere."""
+    """What ``--from`` says, as offsets; UsageError where the export has begun elsewhere, or that is not there yet."""
     if known is not None and from_range is None:
         return Limits({}, {})
     if known is not None and place.batches():
@@ -154,7 +158,7 @@ def _limits(
             f"--from is for the first run of an export; {place} goes on where it stopped",
             hint="leave --from out, or export to another folder",
         )
-    limits = resolve(cluster, partitions_of(facts), from_range or "start")
+    limits = resolve(cluster, partitions_of(facts), from_range or "start", on_note)
     if known is not None and known.initial != limits.starts:
         raise UsageError(
             f"an earlier run, which committed nothing, has fixed other starts for {place}",
