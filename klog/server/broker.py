@@ -58,6 +58,7 @@ from klog.server.deletions import Deletions
 from klog.server.descriptors import share_out
 from klog.server.dispatch import Dispatcher
 from klog.server.events import Events
+from klog.server.executors import Executors, Purpose
 from klog.server.forward import CLIENT_ID_PREFIX
 from klog.server.groups.coordinator import Coordinator
 from klog.server.image import ClusterImage, apply
@@ -114,7 +115,8 @@ class Broker:
         self.state = BrokerState.STARTING
         self.started_at_ms = time.time_ns() // 1_000_000
         self.image = ClusterImage()
-        self.deletions = Deletions()
+        self.executors = Executors()
+        self.deletions = Deletions(self.executors)
         self.measures = Measures()
         self.client_id = f"{CLIENT_ID_PREFIX}{self.broker_id}"
         """What it calls itself where it is a client of other brokers."""
@@ -149,24 +151,26 @@ class Broker:
             lambda state: self.from_thread(self._session_changed, state),
         )
         self.registry = BrokerRegistry(self.zookeeper)
-        connecting = asyncio.create_task(asyncio.to_thread(self._connect))
+        connecting = asyncio.create_task(self.executors.run(Purpose.OTHER, self._connect))
         try:
             file_system = OsFileSystem()
             self._descriptors = share_out()
-            self.log_dirs = await asyncio.to_thread(
-                LogDirs, file_system, self.config.log_dirs, open_files_max=self._descriptors.files
+            self.log_dirs = await self.executors.run(
+                Purpose.OTHER, LogDirs, file_system, self.config.log_dirs, open_files_max=self._descriptors.files
             )
         except BaseException:
             connecting.cancel()
             await asyncio.wait((connecting,))
             self.zookeeper.stop()
+            self.executors.close()
             raise
         try:
             cluster_id, overrides = await connecting
             self.image.cluster_id = cluster_id
             self.log_dirs.claim(cluster_id, self.broker_id)
             self.flusher = Flusher(self._post_outcomes, self._flushed, file_system)
-            await asyncio.to_thread(
+            await self.executors.run(
+                Purpose.OTHER,
                 self.log_dirs.load,
                 lambda name: LogConfig.of(self.config, overrides.get(name.topic, {})),
             )
@@ -195,7 +199,7 @@ class Broker:
         except BaseException as error:
             if isinstance(error, BrokerIdInUse):
                 # It says to choose another id: the folders must not have become this one's by asking.
-                await asyncio.to_thread(self.log_dirs.disclaim)
+                await self.executors.run(Purpose.OTHER, self.log_dirs.disclaim)
             await self._abandon_start()
             raise
         self.care = LogCare(self)
@@ -236,7 +240,7 @@ class Broker:
 
     async def _enter(self) -> None:
         """Register, find the controller or be elected, and obey it: at the start, and after the session expired."""
-        await asyncio.to_thread(self._register)
+        await self.executors.run(Purpose.ELECTIONS, self._register)
         self.fenced = None
         self._knows_cluster.clear()
         await self.office.enter()
@@ -272,7 +276,7 @@ class Broker:
     async def _stop_telling(self) -> None:
         if hasattr(self, "events"):
             await self.events.close()
-            await asyncio.to_thread(self.state_log.close)
+            await self.executors.run(Purpose.OTHER, self.state_log.close)
         if self._metrics is not None:
             self._metrics.close()
         if self._schema_endpoint is not None:
@@ -287,8 +291,9 @@ class Broker:
         self.registry.close()
         if hasattr(self, "flusher"):
             self.flusher.stop()
-        await asyncio.to_thread(self.log_dirs.close)
-        await asyncio.to_thread(self.zookeeper.stop)
+        await self.executors.run(Purpose.OTHER, self.log_dirs.close)
+        await self.executors.run(Purpose.OTHER, self.zookeeper.stop)
+        self.executors.close()
 
     # --- what the handlers ask --------------------------------------------------------------------------------------
 
@@ -460,7 +465,7 @@ class Broker:
         await self.dispatcher.drain(DRAIN_S)
         for name in list(self.partitions):
             self.partitions[name].finish()
-        await asyncio.to_thread(self.flusher.stop)
+        await self.executors.run(Purpose.OTHER, self.flusher.stop)
         await asyncio.sleep(0)  # what the last flush committed is answered
         self.replicas.close()
         await self.replicas.fetchers.let_go(list(self.replicas.followed))
@@ -471,17 +476,18 @@ class Broker:
         term = self.office.close()
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.to_thread(self.log_dirs.close)
+        await self.executors.run(Purpose.OTHER, self.log_dirs.close)
         if self.registration is not None and self.zookeeper.state is SessionState.CONNECTED:
             try:
                 # In this order the next controller never counts on this broker.
-                await asyncio.to_thread(brokers.unregister, self.zookeeper, self.registration)
+                await self.executors.run(Purpose.ELECTIONS, brokers.unregister, self.zookeeper, self.registration)
                 if term is not None:
                     with contextlib.suppress(BadVersion, NoNode):  # somebody has seen us go, and is it already
-                        await asyncio.to_thread(election_registry.resign, self.zookeeper, term)
+                        await self.executors.run(Purpose.ELECTIONS, election_registry.resign, self.zookeeper, term)
             except KlogError as error:
                 log.warning("the registration stays until the session ends: %s", error.message)
-        await asyncio.to_thread(self.zookeeper.stop)
+        await self.executors.run(Purpose.OTHER, self.zookeeper.stop)
+        self.executors.close()
         log.info("stopped")
         if self._failure is not None:
             raise self._failure

@@ -11,13 +11,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
+from klog.server.executors import Executors, Purpose
 from klog.storage.log_dir import RetentionRun
 
 
 class Deletions:
     """One for a broker. Event loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, executors: Executors) -> None:
+        self._executors = executors
         self._running = asyncio.Lock()
         self._cuts = 0
         self._no_cuts = asyncio.Event()
@@ -30,9 +32,9 @@ class Deletions:
             deletion = plan()
             if not deletion.plans:
                 return
-            await asyncio.to_thread(deletion.persist)
+            await self._executors.run(Purpose.UPKEEP, deletion.persist)
             deletion.apply()
-            await asyncio.to_thread(deletion.unlink)
+            await self._executors.run(Purpose.UPKEEP, deletion.unlink)
 
     @contextlib.asynccontextmanager
     async def none_running(self) -> AsyncIterator[None]:

@@ -21,6 +21,7 @@ from klog.errors import CorruptLog, KlogError, StorageError
 from klog.names import TopicPartition
 from klog.protocol import replica_fetch
 from klog.replication.divergence import Diverged, cut_address
+from klog.server.executors import Purpose
 from klog.server.follower import Follower, FollowerState
 from klog.server.leader_link import FetchSettings, LeaderLink, Target
 from klog.server.refills import Refills
@@ -260,7 +261,7 @@ class Fetchers:
         error: KlogError | None = None
         try:
             async with follower.alone, self._broker.deletions.none_running():
-                await asyncio.to_thread(work)
+                await self._broker.executors.run_at(follower.log.home.path, Purpose.REPLICAS, work)
         except KlogError as problem:
             error = problem
         finally:

@@ -21,6 +21,7 @@ from klog.coordination.zookeeper import Check
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.replication.partition import Partition
+from klog.server.executors import Purpose
 from klog.server.isr_writer import IsrWriter
 from klog.storage.log import Log
 
@@ -174,7 +175,9 @@ class IsrKeeper:
             return
         epochs = {one.topic_partition: one.leader_epoch for one in wanted}
         try:
-            await asyncio.to_thread(handovers.ask, self._broker.zookeeper, registration, epochs)
+            await self._broker.executors.run(
+                Purpose.IN_SYNC, handovers.ask, self._broker.zookeeper, registration, epochs
+            )
         except KlogError as error:
             log.warning("others could not be asked to lead %d partitions: %s", len(wanted), error.message)
             return

@@ -25,6 +25,7 @@ from klog.names import TopicPartition
 from klog.replication.isr import IsrChange, Membership
 from klog.replication.partition import Partition
 from klog.server import image
+from klog.server.executors import Purpose
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -93,7 +94,9 @@ class IsrWriter:
         states = {name: self._state(one) for name, one in wanted.items()}
         fences = {name: (*self._fence_of(name), registration.fence) for name in wanted}
         try:
-            found = await asyncio.to_thread(write_states, self._broker.zookeeper, states, fences)
+            found = await self._broker.executors.run(
+                Purpose.IN_SYNC, write_states, self._broker.zookeeper, states, fences
+            )
         except KlogError as error:
             log.warning("an ISR change of %s is not decided yet: %s", _shown(wanted), error.message)
             await asyncio.sleep(AGAIN_S)
@@ -170,7 +173,9 @@ class IsrWriter:
         asked = {partition.topic_partition: partition for partition in partitions}
         known = {name: partition.state_version for name, partition in asked.items()}
         try:
-            found = await asyncio.to_thread(partition_states.read_many, self._broker.zookeeper, list(asked))
+            found = await self._broker.executors.run(
+                Purpose.IN_SYNC, partition_states.read_many, self._broker.zookeeper, list(asked)
+            )
         except KlogError as error:
             log.debug("states could not be read again: %s", error.message)
             return

@@ -6,12 +6,12 @@ answered quicker than a thread is changed.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError
 from klog.replication.partition import Partition
+from klog.server.executors import Purpose
 from klog.storage.log_end import LogEnd
 
 if TYPE_CHECKING:
@@ -49,4 +49,8 @@ async def answered(
             fields, code = refused, error.wire
         return {"partition_index": one.partition_index, "error_code": code, **fields}
 
-    return await asyncio.to_thread(lambda: [[answer(topic, one) for one in asked] for topic, asked in topics])
+    return await broker.executors.run_for(
+        (led[0].log for led in ends.values() if not isinstance(led, KlogError)),
+        Purpose.LOOK_UPS,
+        lambda: [[answer(topic, one) for one in asked] for topic, asked in topics],
+    )

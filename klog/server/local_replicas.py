@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.fetch import AskedPartition, FetchedPartition, FetchRequest
+from klog.server.executors import Purpose
 from klog.storage.log import FileRange, Log, LogEnd
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ async def find(broker: Broker, topic: str, partition: int) -> LocalReplica:
     log = broker.log_dirs.log(name)
     if log is None or broker.log_dirs.topic_id(name) != known.topic_id:
         raise ReplicaNotAvailable(f"broker {broker.broker_id} has no replica of {name}")
-    return LocalReplica(log, await asyncio.to_thread(broker.replicas.committed_end, log), epoch)
+    return LocalReplica(
+        log, await broker.executors.run_at(log.home.path, Purpose.LOOK_UPS, broker.replicas.committed_end, log), epoch
+    )
 
 
 async def fetch(broker: Broker, request: FetchRequest) -> list[FetchedPartition[FileRange]]:
@@ -67,7 +70,15 @@ async def _read(broker: Broker, request: FetchRequest) -> list[FetchedPartition[
             start = replica.log.start_offset
             is_first = not any(one.ranges for one in found)
             if left > 0 or is_first:
-                ranges = await asyncio.to_thread(_ranges, replica, asked, min(left, asked.max_bytes), is_first)
+                ranges = await broker.executors.run_at(
+                    replica.log.home.path,
+                    Purpose.COLD_READS,
+                    _ranges,
+                    replica,
+                    asked,
+                    min(left, asked.max_bytes),
+                    is_first,
+                )
             high = replica.high_watermark.offset
         except KlogError as error:
             code = error.wire

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from klog.errors import KlogError
 from klog.names import TopicPartition
+from klog.server.executors import Purpose
 from klog.server.follower import FollowerState
 from klog.storage.damage import Damage
 from klog.storage.log import Log
@@ -64,7 +65,7 @@ class LogCare:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.to_thread(self._scrubber.stop)
+        await self._broker.executors.run(Purpose.OTHER, self._scrubber.stop)
         try:
             await self._keep_high_watermarks()
         except KlogError as error:
@@ -107,7 +108,7 @@ class LogCare:
                 continue
             now = {name: self._high_watermark(there) for name, there in one.logs.items()}
             if now != self._kept.get(one.path):
-                await asyncio.to_thread(one.checkpoints.keep_high_watermarks, now)
+                await self._broker.executors.run_at(one.path, Purpose.UPKEEP, one.checkpoints.keep_high_watermarks, now)
                 self._kept[one.path] = now
 
     async def _count_again(self) -> None:
@@ -116,7 +117,9 @@ class LogCare:
             if one.needs_rebuild:
                 log.info("%s: counting the messages of old segments again", one.topic_partition)
                 try:
-                    rebuilt = await asyncio.to_thread(one.rebuild, lambda: self._stopping.wait(REBUILD_PAUSE_S))
+                    rebuilt = await self._broker.executors.run_at(
+                        one.home.path, Purpose.UPKEEP, one.rebuild, lambda: self._stopping.wait(REBUILD_PAUSE_S)
+                    )
                 except KlogError as error:
                     log.error("%s: its messages cannot be counted: %s", one.topic_partition, error.message)
                 else:

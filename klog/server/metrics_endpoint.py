@@ -11,7 +11,6 @@ Limits
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Iterable
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from klog.metrics import Metric, Times
 from klog.net.http_server import HttpServer
+from klog.server.executors import Purpose
 from klog.server.metrics_table import METRICS
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class MetricsEndpoint:
     async def serve(cls, broker: Broker) -> MetricsEndpoint:
         """Where the broker listens itself, at ``metrics.port``."""
         host, port = broker.config.listener[0], broker.config.integer("metrics.port")
-        endpoint = await asyncio.to_thread(cls.open, broker, host, port)
+        endpoint = await broker.executors.run(Purpose.OTHER, cls.open, broker, host, port)
         log.info("metrics at http://%s/metrics", endpoint.address)
         return endpoint
 

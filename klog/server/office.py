@@ -18,6 +18,7 @@ from klog.coordination import controller as registry
 from klog.coordination.controller import ControllerTerm
 from klog.errors import CannotConnect, KlogError, NotController
 from klog.net.channel import Channel
+from klog.server.executors import Purpose
 from klog.server.reach import probe, reach
 
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ class Office:
         term = self._term
         if term is not None and self._broker.controller.active:
             self._stands_from_s = time.monotonic() + STAND_BACK_S
-            await asyncio.to_thread(registry.resign, self._zookeeper, term)  # and the watch tells us too
+            await self._broker.executors.run(
+                Purpose.ELECTIONS, registry.resign, self._zookeeper, term
+            )  # and the watch tells us too
 
     def close(self) -> ControllerTerm | None:
         """Neither stand nor follow any more; the term of this broker, to be resigned, if it is the controller."""
@@ -102,7 +105,7 @@ class Office:
         async with self._looking:
             if self._closed:
                 return
-            term = await asyncio.to_thread(self._elect, instead_of)
+            term = await self._broker.executors.run(Purpose.ELECTIONS, self._elect, instead_of)
             if term == self._term:
                 return
             self._stop_attending()
@@ -147,7 +150,9 @@ class Office:
         """Hold a connection to the controller; when nobody listens there any more, take its place."""
         while term == self._term:
             try:
-                found = await asyncio.to_thread(brokers.find, self._zookeeper, term.broker_id)
+                found = await self._broker.executors.run(
+                    Purpose.ELECTIONS, brokers.find, self._zookeeper, term.broker_id
+                )
                 if found is not None:
                     await self._converse(found)
             except CannotConnect as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from klog.coordination.producer_ids import BLOCK, claim_block
 from klog.errors import KlogError
+from klog.server.executors import Purpose
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -54,4 +55,6 @@ class ProducerIds:
     async def _claim(self) -> None:
         async with self._claiming:
             if not self._spare:
-                self._spare = await asyncio.to_thread(claim_block, self._broker.zookeeper, self._broker.broker_id)
+                self._spare = await self._broker.executors.run(
+                    Purpose.OTHER, claim_block, self._broker.zookeeper, self._broker.broker_id
+                )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from klog.errors import CannotConnect, CorruptLog, KlogError, MalformedRequest, OffsetOutOfRange
 from klog.protocol import replica_fetch
 from klog.protocol.replica_fetch import Failed, Range, Records
+from klog.server.executors import Purpose
 from klog.server.follower import Follower, FollowerState, Missing
 from klog.storage.log import LogEnd
 from klog.storage.refill import Refill
@@ -111,17 +112,17 @@ class Refills:
 
     async def _fill(self, follower: Follower, missing: Missing, connection: _Connection) -> bool:
         """Whether that stretch is done with, filled or not."""
-        one, name = follower.log, follower.topic_partition
+        one, name, executors = follower.log, follower.topic_partition, self._broker.executors
         first, end = missing.place.address, missing.end
         try:
-            refill = await asyncio.to_thread(one.begin_refill, first, end)
+            refill = await executors.run_at(one.home.path, Purpose.REPLICAS, one.begin_refill, first, end)
         except OffsetOutOfRange:  # deleted, or cut, meanwhile
             self._done(follower, missing)
             return True
         try:
             while not refill.is_whole:
                 records = await self._ask(follower, refill.next_address, connection)
-                await asyncio.to_thread(refill.add, records)
+                await executors.run_at(one.home.path, Purpose.REPLICAS, refill.add, records)
             if not await self._finish(follower, refill):
                 return False
         except _LeaderLacksItError:
@@ -144,7 +145,7 @@ class Refills:
             )
         finally:
             if not refill.is_whole:
-                await asyncio.to_thread(refill.give_up)
+                await executors.run_at(one.home.path, Purpose.REPLICAS, refill.give_up)
         self._done(follower, missing)
         return True
 
@@ -156,15 +157,15 @@ class Refills:
 
     async def _finish(self, follower: Follower, refill: Refill) -> bool:
         """Take it in, unless the log has changed there meanwhile. No deletion and no cut may run beside it."""
-        one = follower.log
+        one, executors = follower.log, self._broker.executors
         async with follower.alone, self._broker.deletions.none_running():
             is_there = refill.into is not None or (refill.first, refill.end) in one.holes
             if not is_there or not self._is_followed(follower) or one.is_closed:
-                await asyncio.to_thread(refill.give_up)
+                await executors.run_at(one.home.path, Purpose.REPLICAS, refill.give_up)
                 return False
-            await asyncio.to_thread(refill.make_last)
+            await executors.run_at(one.home.path, Purpose.REPLICAS, refill.make_last)
             one.take_in_refill(refill)
-            await asyncio.to_thread(one.forget_refilled)
+            await executors.run_at(one.home.path, Purpose.REPLICAS, one.forget_refilled)
         return True
 
     async def _ask(self, follower: Follower, address: int, connection: _Connection) -> memoryview:

@@ -40,6 +40,7 @@ from klog.protocol.codec import RequestHead
 from klog.protocol.replica_fetch import Entry, Fetch, Flushed, Name, Range, Want
 from klog.replication.divergence import Disagreement, Diverged
 from klog.replication.partition import Partition
+from klog.server.executors import Purpose
 from klog.storage.log import FileRange, Log, LogEnd
 
 if TYPE_CHECKING:
@@ -234,7 +235,9 @@ class ReplicaSession:
 
     async def _compare(self, slot: _Slot, entry: Want, partition: Partition) -> None:
         try:
-            found = await asyncio.to_thread(partition.divergence, entry.last_epoch, entry.end_address)
+            found = await self._broker.executors.run_at(
+                partition.log.home.path, Purpose.FOLLOWERS, partition.divergence, entry.last_epoch, entry.end_address
+            )
         except KlogError as error:
             if slot.partition is partition:
                 slot.fail(error)
@@ -292,7 +295,9 @@ class ReplicaSession:
         name = TopicPartition(asked.topic, asked.partition)
         try:
             partition = self._partition(name, asked.topic_id, asked.leader_epoch)
-            first, ranges = await asyncio.to_thread(_read_range, partition.log, asked.address, asked.max_bytes)
+            first, ranges = await self._broker.executors.run_at(
+                partition.log.home.path, Purpose.FOLLOWERS, _read_range, partition.log, asked.address, asked.max_bytes
+            )
             parts: list[Part] = [self._range_head(partition, first, sum(one.size for one in ranges), head), *ranges]
         except KlogError as error:
             entry = replica_fetch.failed(replica_fetch.NO_SLOT, error.wire, error.message)
@@ -336,7 +341,16 @@ class ReplicaSession:
     async def _prepare(self, slot: _Slot, partition: Partition, end: int) -> None:
         chunk: _Chunk | None = None
         try:
-            chunk = await asyncio.to_thread(self._read_one, slot, partition, end, slot.max_bytes, warm=True)
+            chunk = await self._broker.executors.run_at(
+                partition.log.home.path,
+                Purpose.FOLLOWERS,
+                self._read_one,
+                slot,
+                partition,
+                end,
+                slot.max_bytes,
+                warm=True,
+            )
         finally:
             slot.preparing = False
         if slot.partition is not partition or not slot.wanting:

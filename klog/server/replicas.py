@@ -34,6 +34,7 @@ from klog.names import TopicPartition
 from klog.protocol.interbroker import LeaderAndIsrPartition, LeaderAndIsrRequest, StopReplicaRequest
 from klog.replication.isr import Membership
 from klog.replication.partition import REFUSED_S, Partition
+from klog.server.executors import Purpose
 from klog.server.fetchers import Fetchers
 from klog.server.isr_keeper import IsrKeeper
 from klog.server.isr_writer import write_states
@@ -232,9 +233,9 @@ class Replicas:
         for name in led_by_others:
             self._unfollow(name)
         await self.fetchers.let_go(led_by_others)
-        opened = await asyncio.to_thread(self._open, lead, follow)
+        opened = await self._broker.executors.run(Purpose.REPLICAS, self._open, lead, follow)
         new = {name: told for name, told in lead.items() if told.state.is_new and name in opened.logs}
-        cleared = await asyncio.to_thread(self._clear_marks, new) if new else {}
+        cleared = await self._broker.executors.run(Purpose.REPLICAS, self._clear_marks, new) if new else {}
         failed = dict(opened.failed)
         for name, told in lead.items():
             if name not in opened.logs:
@@ -411,7 +412,7 @@ class Replicas:
                         self._seen.pop(name, None)
                         doomed.append(name)
             await self.fetchers.let_go(stopped)
-            failed = await asyncio.to_thread(self._remove, doomed)
+            failed = await self._broker.executors.run(Purpose.REPLICAS, self._remove, doomed)
         return {
             "error_code": 0,
             "failed": [
@@ -443,7 +444,9 @@ class Replicas:
                 failed[name] = error
                 continue
             if purge is not None:
-                self._broker.from_thread(lambda purge=purge: self._broker.spawn(asyncio.to_thread(purge)))
+                self._broker.from_thread(
+                    lambda purge=purge: self._broker.spawn(self._broker.executors.run(Purpose.UPKEEP, purge))
+                )
         return failed
 
     async def describe(self) -> list[dict[str, Any]]:

@@ -5,12 +5,12 @@ Every broker may serve it, and each answers alike: what there is stands in ZooKe
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
 from klog.net.http_server import HttpServer
 from klog.ops.schemas.http import HttpRegistry
+from klog.server.executors import Purpose
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -35,7 +35,7 @@ class SchemaEndpoint:
                 application, host, port, what="the registry of schemas", flag="-X schema.registry.port=PORT"
             )
 
-        endpoint = cls(await asyncio.to_thread(listen))
+        endpoint = cls(await broker.executors.run(Purpose.OTHER, listen))
         log.info("registry of schemas at http://%s", endpoint._server.address)
         return endpoint
 

@@ -23,6 +23,7 @@ from klog.replication.partition import Partition
 from klog.server import handlers
 from klog.server.deletions import Deletions
 from klog.server.dispatch import Dispatcher
+from klog.server.executors import Executors
 from klog.server.fetchers import Fetchers
 from klog.server.follower import Follower
 from klog.server.image import BrokerImage, ClusterImage
@@ -79,7 +80,8 @@ class Side:
         self.incarnation = broker_id * 100 if incarnation is None else incarnation
         self.loop = asyncio.get_running_loop()
         self.image = ClusterImage(cluster_id=cluster_id)
-        self.deletions = Deletions()
+        self.executors = Executors()
+        self.deletions = Deletions(self.executors)
         self.measures = Measures()
         self.told: list[tuple[str, Mapping[str, Any]]] = []
         self.partitions: dict[TopicPartition, Partition] = {}

@@ -25,6 +25,7 @@ from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
 from klog.replication.partition import Partition
 from klog.server.deletions import Deletions
+from klog.server.executors import Executors
 from klog.server.image import BrokerImage, ClusterImage
 from klog.server.replicas import Replicas
 from klog.storage.filesystem import FileSystem, OsFileSystem
@@ -57,7 +58,8 @@ class Owner:
         )
         self.broker_id = ME
         self.image = ClusterImage()
-        self.deletions = Deletions()
+        self.executors = Executors()
+        self.deletions = Deletions(self.executors)
         self.measures = Measures()
         self.log_dirs = LogDirs(file_system, self.config.log_dirs)
         self.log_dirs.load(lambda name: LogConfig.of(self.config, {}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from klog.server.deletions import Deletions
+from klog.server.executors import Executors
 from klog.storage.log_dir import RetentionRun
 
 
@@ -28,7 +29,7 @@ class Noted(RetentionRun):
 
 def test_cuts_run_side_by_side_and_deletions_wait_for_them() -> None:
     async def play() -> None:
-        deletions, told = Deletions(), list[str]()
+        deletions, told = Deletions(Executors()), list[str]()
         may_end = asyncio.Event()
 
         async def cut(number: int) -> None:
@@ -55,7 +56,7 @@ def test_cuts_run_side_by_side_and_deletions_wait_for_them() -> None:
 
 def test_a_cut_that_fails_holds_nobody_up() -> None:
     async def play() -> None:
-        deletions, told = Deletions(), list[str]()
+        deletions, told = Deletions(Executors()), list[str]()
         try:
             async with deletions.none_running():
                 raise OSError("the test says so")

@@ -42,6 +42,7 @@ from klog.server.controller.reassigner import Reassigner
 from klog.server.controller.slots import Slots
 from klog.server.controller.topic_acts import TopicActs
 from klog.server.dispatch import answer_locally
+from klog.server.executors import Purpose
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -102,7 +103,7 @@ class Controller:
         async with self.acting:
             self._end()
             context = self.context = Context(self._broker.config)
-            registered = await asyncio.to_thread(self._read, term, context)
+            registered = await self._broker.executors.run(Purpose.ELECTIONS, self._read, term, context)
             self._term = term
             self._broker.controller_epoch = max(self._broker.controller_epoch, term.epoch)
             log.info("controller, epoch %d: %d brokers, %d topics", term.epoch, len(registered), len(context.topics))
@@ -224,8 +225,12 @@ class Controller:
             try:
                 written = await self.writing(self._write, decided, before)
             except (BadVersion, NodeExists, NoNode):
-                await asyncio.to_thread(self.check_term)
-                context.take_states(await asyncio.to_thread(partition_states.read_many, self._zookeeper, left))
+                await self._broker.executors.run(Purpose.ELECTIONS, self.check_term)
+                context.take_states(
+                    await self._broker.executors.run(
+                        Purpose.ELECTIONS, partition_states.read_many, self._zookeeper, left
+                    )
+                )
                 continue
             context.take_states(written)
             if self._announce(before, decided):
@@ -256,7 +261,7 @@ class Controller:
         term begins anew, from what is written, as that of a next controller would.
         """
         try:
-            return await asyncio.to_thread(write, *arguments)
+            return await self._broker.executors.run(Purpose.ELECTIONS, write, *arguments)
         except SessionLost:
             if self._term is not None:
                 log.warning("what was written last is not known: all is read again when ZooKeeper answers")
@@ -392,7 +397,9 @@ class Controller:
     async def _read_registry(self) -> None:
         self._registry_is_doubted = False
         try:
-            found = await asyncio.to_thread(brokers.live, self._zookeeper, self._watch_registry)
+            found = await self._broker.executors.run(
+                Purpose.ELECTIONS, brokers.live, self._zookeeper, self._watch_registry
+            )
         except KlogError:
             self._registry_is_doubted = True
             raise
@@ -479,7 +486,7 @@ class Controller:
     async def isr_reported(self, names: Iterable[TopicPartition]) -> None:
         """Leaders have changed these states: know it, and let everybody know."""
         there = [name for name in names if self.context.knows(name)]
-        found = await asyncio.to_thread(partition_states.read_many, self._zookeeper, there)
+        found = await self._broker.executors.run(Purpose.ELECTIONS, partition_states.read_many, self._zookeeper, there)
         if self._term is not None:
             self.context.take_states(found)
             self.tell_metadata(there)

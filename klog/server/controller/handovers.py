@@ -19,6 +19,7 @@ from klog.errors import BadVersion, KlogError, NoNode, StaleBrokerEpoch
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.server.executors import Purpose
 from klog.server.reach import reach
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ class Handovers:
             await self._asked.wait()
             self._asked.clear()
             try:
-                wishes = await asyncio.to_thread(handovers.asked, self._broker.zookeeper, self._watch)
+                wishes = await self._broker.executors.run(
+                    Purpose.ELECTIONS, handovers.asked, self._broker.zookeeper, self._watch
+                )
                 if wishes and self._may_resign and await self._is_alone():
                     await self._resign()
                     return
@@ -87,7 +90,9 @@ class Handovers:
                 )
             except StaleBrokerEpoch as error:
                 log.info("not granted: %s", error.message)
-        await asyncio.to_thread(handovers.done, self._broker.zookeeper, one, controller.fence)
+        await self._broker.executors.run(
+            Purpose.ELECTIONS, handovers.done, self._broker.zookeeper, one, controller.fence
+        )
 
     def _leads(self, broker_id: int, name: TopicPartition, epoch: int) -> bool:
         context = self._controller.context

@@ -33,6 +33,7 @@ from klog.replication.election import Decision
 from klog.replication.isr import check_flush_rule
 from klog.server.controller import reassignment
 from klog.server.controller.reassignment import Entry, Shed, Stalled
+from klog.server.executors import Purpose
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -392,7 +393,7 @@ class Reassigner:
                 self._queue_changed.set()
 
     async def _heed(self, read: Callable[..., Queue | None], take: Callable[[Queue], Awaitable[None]]) -> None:
-        queue = await asyncio.to_thread(read, self._zookeeper, self._watch)
+        queue = await self._broker.executors.run(Purpose.ELECTIONS, read, self._zookeeper, self._watch)
         if queue is None:
             return
         for nonsense in queue.nonsense:
@@ -416,7 +417,9 @@ class Reassigner:
         await self.advance(begun)
         over = [name for name in queue.wanted if not self._in_progress([name])]
         if over or queue.nonsense:
-            await asyncio.to_thread(reassignments.finish_reassignments, self._zookeeper, over, self._controller.fence)
+            await self._broker.executors.run(
+                Purpose.ELECTIONS, reassignments.finish_reassignments, self._zookeeper, over, self._controller.fence
+            )
 
     async def _take_elections(self, queue: Queue) -> None:
         """Under the lock."""
@@ -425,7 +428,9 @@ class Reassigner:
         for name, error in outcome.items():
             if error is not None:
                 log.info("%s: its preferred leader is not elected: %s", name, error.message)
-        await asyncio.to_thread(reassignments.finish_elections, self._zookeeper, queue, self._controller.fence)
+        await self._broker.executors.run(
+            Purpose.ELECTIONS, reassignments.finish_elections, self._zookeeper, queue, self._controller.fence
+        )
 
     async def _unqueue(
         self, names: Sequence[TopicPartition], wanted: Mapping[TopicPartition, Target] | None = None
@@ -442,6 +447,6 @@ class Reassigner:
             reassignments.finish_reassignments(self._zookeeper, gone, self._controller.fence)
 
         try:
-            await asyncio.to_thread(unqueue)
+            await self._broker.executors.run(Purpose.ELECTIONS, unqueue)
         except (BadVersion, NodeExists, NoNode):
-            await asyncio.to_thread(self._controller.check_term)
+            await self._broker.executors.run(Purpose.ELECTIONS, self._controller.check_term)

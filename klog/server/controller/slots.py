@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from klog.coordination import group_slots
 from klog.coordination.group_slots import SLOTS, SlotHolder
 from klog.errors import BadVersion, NodeExists, NoNode
+from klog.server.executors import Purpose
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -106,11 +107,13 @@ class Slots:
         holders = [self._next(slot, broker_id, staying[broker_id]) for slot, broker_id in sorted(given.items())]
         zookeeper = self._broker.zookeeper
         try:
-            written = await asyncio.to_thread(group_slots.write_many, zookeeper, holders, self._controller.fence)
+            written = await self._broker.executors.run(
+                Purpose.ELECTIONS, group_slots.write_many, zookeeper, holders, self._controller.fence
+            )
         except (BadVersion, NodeExists, NoNode):
-            await asyncio.to_thread(self._controller.check_term)
+            await self._broker.executors.run(Purpose.ELECTIONS, self._controller.check_term)
             # Nobody but the controller writes them: an earlier one's last write arrived late, or somebody's hand.
-            context.group_slots = await asyncio.to_thread(group_slots.read_all, zookeeper)
+            context.group_slots = await self._broker.executors.run(Purpose.ELECTIONS, group_slots.read_all, zookeeper)
             raise
         context.group_slots |= written
         self._controller.tell_slots()

@@ -9,13 +9,13 @@ Behaviour
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
+from klog.server.executors import Purpose
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -69,7 +69,7 @@ async def _one(broker: Broker, topic: str, asked: Any) -> dict[str, Any]:
             "holes": [{"from_address": first, "to_address": end} for first, end in log.holes],
         }
         if asked.ranges or asked.probe_address >= 0:
-            answer |= await asyncio.to_thread(_read, log, asked)
+            answer |= await broker.executors.run_at(log.home.path, Purpose.LOOK_UPS, _read, log, asked)
     except KlogError as error:
         return {**answer, "error_code": error.wire}
     return answer

@@ -12,13 +12,13 @@ Not here: copies on their way from one dir to another (is_future_key is always f
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import StorageError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
+from klog.server.executors import Purpose
 
 if TYPE_CHECKING:
     from klog.names import TopicPartition
@@ -35,7 +35,9 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     dirs = broker.log_dirs
     results = [_offline(path) for path in dirs.offline if all(one.path != path for one in dirs.dirs)]
     for log_dir in dirs.dirs:
-        results.append(_offline(log_dir.path) if log_dir.failure is not None else await _online(log_dir, wanted))
+        results.append(
+            _offline(log_dir.path) if log_dir.failure is not None else await _online(broker, log_dir, wanted)
+        )
     return {"error_code": 0, "results": sorted(results, key=lambda one: str(one["log_dir"]))}
 
 
@@ -49,7 +51,7 @@ def _offline(path: str) -> dict[str, Any]:
     }
 
 
-async def _online(log_dir: LogDir, wanted: dict[str, set[int]] | None) -> dict[str, Any]:
+async def _online(broker: Broker, log_dir: LogDir, wanted: dict[str, set[int]] | None) -> dict[str, Any]:
     topics: dict[str, list[dict[str, Any]]] = {}
     for name, log in sorted(log_dir.logs.items()):
         if wanted is None or _is_wanted(name, wanted):
@@ -62,7 +64,7 @@ async def _online(log_dir: LogDir, wanted: dict[str, set[int]] | None) -> dict[s
                 }
             )
     try:
-        usage = await asyncio.to_thread(shutil.disk_usage, log_dir.path)
+        usage = await broker.executors.run_at(log_dir.path, Purpose.LOOK_UPS, shutil.disk_usage, log_dir.path)
     except OSError:  # the next read or write will find out; this request is none of the dir's work
         total, usable = UNKNOWN, UNKNOWN
     else:

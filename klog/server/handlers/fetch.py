@@ -18,7 +18,6 @@ Version notes
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -31,6 +30,7 @@ from klog.protocol.fetch import AskedPartition, FetchedPartition, FetchRequest
 from klog.replication.partition import Partition
 from klog.server import local_replicas
 from klog.server.dispatch import handles_frame
+from klog.server.executors import Purpose
 from klog.server.purgatory import DelayedFetch
 from klog.storage.log import FileRange
 
@@ -124,10 +124,16 @@ class _Read:
 
     async def _answer_cold(self, fetched: Fetched | None) -> None:
         if fetched is None:
-            fetched = await asyncio.to_thread(self._read)
+            fetched = await self._broker.executors.run_for(
+                (partition.log for _, partition, _ in self._asked if partition is not None),
+                Purpose.COLD_READS,
+                self._read,
+            )
         try:
             for partition, ranges in self._cold(fetched):
-                await asyncio.to_thread(partition.log.warm, ranges)
+                await self._broker.executors.run_at(
+                    partition.log.home.path, Purpose.COLD_READS, partition.log.warm, ranges
+                )
         except KlogError as error:
             log.error("reading ahead failed: %s", error.message)
         _send(self._broker, self._head, self._reply, fetched)

@@ -7,13 +7,13 @@ Behaviour
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import StorageError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
+from klog.server.executors import Purpose
 from klog.storage.set_aside import list_set_aside
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
         if log_dir.failure is not None:
             continue
         logs = [one for name, one in sorted(log_dir.logs.items()) if wanted is None or name.topic in wanted]
-        stretches += await asyncio.to_thread(_list, log_dir.file_system, logs)
+        stretches += await broker.executors.run_at(log_dir.path, Purpose.LOOK_UPS, _list, log_dir.file_system, logs)
     return {"error_code": 0, "broker_id": broker.broker_id, "stretches": stretches}
 
 

@@ -12,7 +12,6 @@ Version notes
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError, LeaderNotAvailable, OffsetNotAvailable
@@ -20,6 +19,7 @@ from klog.protocol.apis import ApiKey
 from klog.replication.partition import Partition
 from klog.server import local_replicas
 from klog.server.dispatch import Request, handles
+from klog.server.executors import Purpose
 from klog.storage.log import Log, LogEnd
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def _one(broker: Broker, topic: str, asked: Any, version: int) -> dict[str
     try:
         partition = broker.leader_of(topic, asked.partition_index)
         partition.check_epoch(getattr(asked, "current_leader_epoch", -1))
-        found = await _look_up(partition, asked.timestamp, version)
+        found = await _look_up(broker, partition, asked.timestamp, version)
     except KlogError as error:
         return {**answer, "error_code": error.wire}
     offset, timestamp_ms = found
@@ -64,31 +64,31 @@ async def _of_replica(broker: Broker, topic: str, asked: Any, version: int) -> d
     answer = {"partition_index": asked.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
     try:
         replica = await local_replicas.find(broker, topic, asked.partition_index)
-        offset, timestamp_ms = await _found_in(replica.log, replica.high_watermark, asked.timestamp)
+        offset, timestamp_ms = await _found_in(broker, replica.log, replica.high_watermark, asked.timestamp)
     except KlogError as error:
         return {**answer, "error_code": error.wire}
     return {**answer, "error_code": 0, "offset": offset, "timestamp": timestamp_ms}
 
 
-async def _look_up(partition: Partition, asked: int, version: int) -> tuple[int, int]:
+async def _look_up(broker: Broker, partition: Partition, asked: int, version: int) -> tuple[int, int]:
     log = partition.log
     if asked == EARLIEST:
         return log.start_offset, -1
     if not partition.end_is_known:
         error = OffsetNotAvailable if version >= 5 else LeaderNotAvailable
         raise error(f"the end of {partition.topic_partition} is not known until the high watermark reaches its epoch")
-    return await _found_in(log, partition.high_watermark, asked)
+    return await _found_in(broker, log, partition.high_watermark, asked)
 
 
-async def _found_in(log: Log, high: LogEnd, asked: int) -> tuple[int, int]:
+async def _found_in(broker: Broker, log: Log, high: LogEnd, asked: int) -> tuple[int, int]:
     if asked == EARLIEST:
         return log.start_offset, -1
     if asked == LATEST:
         return high.offset, -1
     if asked == MAX_TIMESTAMP:
-        found = await asyncio.to_thread(log.max_timestamp)
+        found = await broker.executors.run_at(log.home.path, Purpose.LOOK_UPS, log.max_timestamp)
     else:
-        found = await asyncio.to_thread(log.offset_for_time, asked)
+        found = await broker.executors.run_at(log.home.path, Purpose.LOOK_UPS, log.offset_for_time, asked)
     if found is None or found[0] >= high.offset:
         return -1, -1
     return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
+from klog.server.executors import Purpose
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -18,7 +18,9 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     asked = request.entity
     try:
         partition = broker.leader_of(asked.topic, asked.partition_index)
-        found = await asyncio.to_thread(partition.log.locate, asked.offset)
+        found = await broker.executors.run_at(
+            partition.log.home.path, Purpose.LOOK_UPS, partition.log.locate, asked.offset
+        )
     except KlogError as error:
         return {
             "error_code": error.wire,

@@ -1,0 +1,177 @@
+"""The threads in which a broker waits for disks and for ZooKeeper: for each purpose its own, and few.
+
+Strategy
+    What waits in a full pool waits for its own kind alone: sixty look-ups that read whole segments never stand before
+    an election. Purposes that touch a disk have a pool for each log dir, so that a disk that hangs holds up nothing of
+    another. Threads are made when they are needed, and wait for more.
+
+Rules
+    * Nothing in the broker uses asyncio's own executor (`asyncio.to_thread`) but asyncio, which looks up host names
+      in it.
+    * A purpose whose callers are strangers has a bound on what may wait; beyond it they are refused, not queued.
+    * The threads are daemons: one that hangs in a dead disk keeps no process from ending.
+
+Limits
+    A thread cannot be interrupted. Who no longer wants an answer cancels the wait, and what has not begun never does;
+    long work has to look for a sign by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from enum import Enum
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
+
+from klog.errors import RequestTimedOut
+
+if TYPE_CHECKING:
+    from klog.storage.log import Log
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Purpose(Enum):
+    """Who waits there, and in how many threads: of the broker, or of each log dir where it says so."""
+
+    ELECTIONS = "elections"
+    """The controller's and the candidates' reads and writes in ZooKeeper."""
+    IN_SYNC = "in-sync"
+    """What leaders write of their in-sync sets, and the handovers they ask for."""
+    REPLICAS = "replicas"
+    """LeaderAndIsr and StopReplica: logs are opened, made, cut, filled again, deleted. A pool a log dir."""
+    FOLLOWERS = "followers"
+    """What followers ask of their leader and is not in the page cache. A pool a log dir."""
+    COLD_READS = "cold-reads"
+    """Messages that are not in the page cache. A pool a log dir."""
+    LOOK_UPS = "look-ups"
+    """By time, by count, checksums: whatever reads to find out. A pool a log dir."""
+    UNPACKING = "unpacking"
+    """Batches that must be decompressed: work of the processor."""
+    UPKEEP = "upkeep"
+    """Retention, checkpoints, counting again. A pool a log dir."""
+    OTHER = "other"
+    """Starting, stopping, producer ids."""
+
+
+THREADS: Final = {
+    Purpose.ELECTIONS: 4,
+    Purpose.IN_SYNC: 4,
+    Purpose.REPLICAS: 4,
+    Purpose.FOLLOWERS: 4,
+    Purpose.COLD_READS: 4,
+    Purpose.LOOK_UPS: 2,
+    Purpose.UNPACKING: 2,
+    Purpose.UPKEEP: 4,
+    Purpose.OTHER: 4,
+}
+WAITING_MAX: Final = {Purpose.LOOK_UPS: 1000, Purpose.UNPACKING: 10_000}
+"""Pieces of work that may wait for a thread, where strangers ask for them."""
+
+
+class Executors:
+    """All of a broker. Event loop only."""
+
+    def __init__(self) -> None:
+        self._pools: dict[tuple[Purpose, str], _Pool] = {}
+        self._is_closed = False
+
+    async def run(self, purpose: Purpose, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """What ``work(*arguments)`` returns or raises, in a thread of that purpose that belongs to no disk.
+
+        Cancelled, it does not begin any more. RequestTimedOut where too much of that purpose waits.
+        """
+        return await asyncio.wrap_future(self._pool(purpose, "").submit(lambda: work(*arguments, **named)))
+
+    async def run_for(
+        self, logs: Iterable[Log], purpose: Purpose, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
+    ) -> T:
+        """The same in a thread of the log dir that these logs are in; where they are in several, of none of them."""
+        disks = {one.home.path for one in logs}
+        disk = disks.pop() if len(disks) == 1 else ""
+        return await self.run_at(disk, purpose, work, *arguments, **named)
+
+    async def run_at(
+        self, disk: str, purpose: Purpose, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
+    ) -> T:
+        """The same in a thread of that log dir: its path, which a log has as ``log.home.path``."""
+        return await asyncio.wrap_future(self._pool(purpose, disk).submit(lambda: work(*arguments, **named)))
+
+    def _pool(self, purpose: Purpose, disk: str) -> _Pool:
+        pool = self._pools.get((purpose, disk))
+        if pool is None:
+            if self._is_closed:
+                raise RuntimeError("the broker has stopped")
+            name = f"{purpose.value} {disk}".strip()
+            pool = self._pools[purpose, disk] = _Pool(name, THREADS[purpose], WAITING_MAX.get(purpose))
+        return pool
+
+    def close(self) -> None:
+        """What has not begun is cancelled; threads end with what they do. Waits for nothing."""
+        self._is_closed = True
+        for pool in self._pools.values():
+            pool.close()
+
+
+class _Pool:
+    """Some threads and what waits for them. ``submit`` and ``close`` belong to the owner thread."""
+
+    def __init__(self, name: str, threads_max: int, waiting_max: int | None) -> None:
+        self._name = name
+        self._threads_max = threads_max
+        self._waiting_max = waiting_max
+        self._threads = 0
+        self._idle = threading.Semaphore(0)
+        self._queue: SimpleQueue[_Work | None] = SimpleQueue()
+        self._is_closed = False
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        if self._is_closed:
+            raise RuntimeError("the broker has stopped")
+        if self._waiting_max is not None and self._queue.qsize() >= self._waiting_max:
+            raise RequestTimedOut(f"{self._waiting_max} pieces of work wait for the threads of {self._name!r} already")
+        future: Future[T] = Future()
+        self._queue.put(_Work(future, work))
+        if not self._idle.acquire(blocking=False) and self._threads < self._threads_max:
+            self._threads += 1
+            threading.Thread(target=self._run, name=f"{self._name} {self._threads}", daemon=True).start()
+        return future
+
+    def _run(self) -> None:
+        while True:
+            work = self._queue.get()
+            if work is None:
+                return
+            _perform(*work)
+            del work  # what it holds may be large, and the next may be long in coming
+            self._idle.release()
+
+    def close(self) -> None:
+        self._is_closed = True
+        while not self._queue.empty():
+            work = self._queue.get_nowait()
+            if work is not None:
+                work.future.cancel()
+        for _ in range(self._threads):
+            self._queue.put(None)
+
+
+class _Work(NamedTuple):
+    future: Future[Any]
+    work: Callable[[], Any]
+
+
+def _perform(future: Future[Any], work: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:
+        future.set_exception(error)
+        del future  # else the error's own frame would hold what holds the error
+    else:
+        future.set_result(result)

@@ -1,0 +1,173 @@
+"""The broker's threads by purpose: what is full holds up only its own kind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+import klog.server
+from klog.errors import RequestTimedOut
+from klog.server.executors import THREADS, WAITING_MAX, Executors, Purpose
+
+WITHIN_S = 30
+
+
+def play(what: Callable[[Executors], Awaitable[None]]) -> None:
+    async def run() -> None:
+        executors = Executors()
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                await what(executors)
+        finally:
+            executors.close()
+
+    asyncio.run(run())
+
+
+def test_a_full_purpose_holds_up_no_other_and_a_hung_disk_no_other_disk() -> None:
+    async def what(executors: Executors) -> None:
+        go_on = threading.Event()
+        held = [
+            asyncio.ensure_future(executors.run_at("/a", Purpose.LOOK_UPS, go_on.wait))
+            for _ in range(3 * THREADS[Purpose.LOOK_UPS])
+        ]
+        try:
+            await asyncio.sleep(0)
+            for purpose in Purpose:
+                if purpose is not Purpose.LOOK_UPS:
+                    assert await executors.run_at("/a", purpose, lambda: "done") == "done"
+            assert await executors.run_at("/b", Purpose.LOOK_UPS, lambda: "done") == "done"
+            assert await executors.run(Purpose.LOOK_UPS, lambda: "done") == "done"
+            assert not any(one.done() for one in held)
+        finally:
+            go_on.set()
+        assert await asyncio.gather(*held) == [True] * len(held)
+
+    play(what)
+
+
+def test_threads_are_few_named_and_daemons() -> None:
+    async def what(executors: Executors) -> None:
+        seen = set[threading.Thread]()
+        both = threading.Barrier(THREADS[Purpose.LOOK_UPS])
+
+        def look() -> None:
+            seen.add(threading.current_thread())
+            both.wait(WITHIN_S)
+
+        for _ in range(10):
+            await asyncio.gather(
+                *(executors.run_at("/a", Purpose.LOOK_UPS, look) for _ in range(THREADS[Purpose.LOOK_UPS]))
+            )
+        assert len(seen) == THREADS[Purpose.LOOK_UPS]
+        assert all(one.daemon and one.name.startswith("look-ups /a") for one in seen)
+
+    play(what)
+
+
+def test_who_goes_away_while_waiting_is_never_begun() -> None:
+    async def what(executors: Executors) -> None:
+        go_on, begun = threading.Event(), list[int]()
+        held = [
+            asyncio.ensure_future(executors.run(Purpose.LOOK_UPS, go_on.wait)) for _ in range(THREADS[Purpose.LOOK_UPS])
+        ]
+        waiting = [asyncio.ensure_future(executors.run(Purpose.LOOK_UPS, begun.append, one)) for one in (1, 2, 3)]
+        await asyncio.sleep(0)
+        waiting[1].cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(*held, *waiting, return_exceptions=True)
+        assert sorted(begun) == [1, 3]
+        assert waiting[1].cancelled()
+
+    play(what)
+
+
+def test_what_strangers_may_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WAITING_MAX, Purpose.LOOK_UPS, 3)
+
+    async def what(executors: Executors) -> None:
+        go_on = threading.Event()
+        begun = [threading.Event() for _ in range(THREADS[Purpose.LOOK_UPS])]
+
+        def hold(one: threading.Event) -> None:
+            one.set()
+            go_on.wait()
+
+        held = [asyncio.ensure_future(executors.run(Purpose.LOOK_UPS, hold, one)) for one in begun]
+        await asyncio.sleep(0)
+        for one in begun:
+            assert await asyncio.to_thread(one.wait, WITHIN_S)
+        waiting = [asyncio.ensure_future(executors.run(Purpose.LOOK_UPS, int)) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(RequestTimedOut, match="look-ups"):
+            await executors.run(Purpose.LOOK_UPS, int)
+        go_on.set()
+        await asyncio.gather(*held, *waiting)
+
+    play(what)
+
+
+def test_an_error_comes_back_and_is_held_by_nothing() -> None:
+    class Big:
+        pass
+
+    async def what(executors: Executors) -> None:
+        big = Big()
+        watched = weakref.ref(big)
+
+        def fail(it: Big) -> None:
+            raise ValueError(id(it))
+
+        with pytest.raises(ValueError):
+            await executors.run(Purpose.OTHER, fail, big)
+        del big
+        await executors.run(Purpose.OTHER, int)  # the thread has turned to something else
+        assert watched() is None
+
+    gc.collect()
+    gc.disable()
+    try:
+        play(what)
+    finally:
+        gc.enable()
+
+
+def test_closing_cancels_what_waits_and_ends_the_threads() -> None:
+    async def what(executors: Executors) -> None:
+        go_on = threading.Event()
+        threads = list[threading.Thread]()
+
+        def hold() -> None:
+            threads.append(threading.current_thread())
+            go_on.wait()
+
+        held = [asyncio.ensure_future(executors.run(Purpose.OTHER, hold)) for _ in range(THREADS[Purpose.OTHER])]
+        waiting = asyncio.ensure_future(executors.run(Purpose.OTHER, int))
+        await asyncio.sleep(0)
+        executors.close()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        go_on.set()
+        await asyncio.gather(*held)
+        for one in threads:
+            await asyncio.to_thread(one.join, WITHIN_S)
+            assert not one.is_alive()
+
+    play(what)
+
+
+def test_the_broker_leaves_asyncios_own_threads_to_asyncio() -> None:
+    folder = Path(klog.server.__file__).parent
+    users = [
+        str(path.relative_to(folder))
+        for path in folder.rglob("*.py")
+        if "to_thread(" in path.read_text() or "run_in_executor(None" in path.read_text()
+    ]
+    assert users == [], "use broker.executors (klog.server.executors), by purpose"
