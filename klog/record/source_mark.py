@@ -101,7 +101,10 @@ class Marker:
         parts: list[bytes] = []
         messages, first, last, after = 0, -1, -1, from_offset
         for position, header in walk(run):
-            if header.base_offset >= to_offset or messages == messages_max:
+            if messages == messages_max:
+                break
+            if header.base_offset >= to_offset:
+                after = max(after, to_offset)  # batches rise: between the one before it and the end lies nothing
                 break
             try:
                 check_crc(run, position, header)  # first: where it ends, and so whether it is wanted, may be damaged

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -93,6 +94,73 @@ def test_a_range_and_what_is_left_of_it(broker: RunningBroker, topic: str) -> No
     assert replayed(broker.bootstrap, topic, into, range=first_five)[0].messages == 0
     assert replayed(broker.bootstrap, topic, into, range=first_five, again=True)[0].messages == 5
     assert values(everything(broker.bootstrap, into)[0]) == wanted + 2 * [b"%06d" % i for i in range(5)]
+
+
+def test_a_range_that_ends_between_two_batches(broker: RunningBroker, topic: str) -> None:
+    """Where it ends lies behind the last message in front of it: nothing is left to wait for."""
+    create(broker.bootstrap, topic)
+    bases = produce(broker.bootstrap, topic, batches(3, 10))
+    between = bases[1] + 10 + 3
+    assert between < bases[2]
+    wanted = [b"%06d" % i for i in range(20)]
+    time_of_third = FIRST_MS + 20  # what a time stands for is the offset of the first message that is not earlier
+    for number, end in enumerate((between, bases[2], f"@{time_of_third}")):
+        into = f"{topic}-copy-{number}"
+        (row,) = replayed(broker.bootstrap, topic, into, range=parse_range(f"start:{end}"))
+        assert (row.to, row.messages, row.error) == (between if number == 0 else bases[2], 20, None)
+        assert values(everything(broker.bootstrap, into)[0]) == wanted
+        assert replayed(broker.bootstrap, topic, into, range=parse_range(f"start:{end}"))[0].messages == 0
+    # Of such a range nothing may lie in it at all, in front of a batch or behind the last one.
+    end = end_of(broker.bootstrap, topic)
+    for words in (f"{bases[1] + 10}:{bases[2]}", f"{bases[1] + 10}:{between}", f"{end}:{end + 50}", f"{end}:end"):
+        (row,) = replayed(broker.bootstrap, topic, f"{topic}-none", range=parse_range(words))
+        assert (row.messages, row.error) == (0, None), words
+
+
+def test_a_range_by_time_as_a_shell_has_it(broker: RunningBroker, make_broker: Any, topic: str) -> None:
+    """What was produced before a moment, into the same cluster and into another one."""
+    other = make_broker().start()
+    create(broker.bootstrap, topic)
+    target = ("-B", broker.bootstrap)
+    assert klog(*target, "produce", topic, input="".join(f"{i}\n" for i in range(100))).code == 0
+    moment_ms = time.time_ns() // 1_000_000 + 1
+    while time.time_ns() // 1_000_000 <= moment_ms:
+        time.sleep(0.001)
+    moment = datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    assert klog(*target, "produce", topic, input="".join(f"{i}\n" for i in range(100, 200))).code == 0
+    for bootstrap, more in (
+        (broker.bootstrap, ()),
+        (other.bootstrap, ("--to-bootstrap-server", other.bootstrap)),
+    ):
+        ran = klog(*target, "replay", topic, f"{topic}-copy", "--from", f"start:@{moment}", *more)
+        assert ran.code == 0, ran.stderr
+        assert "100 messages copied" in ran.stderr
+        assert values(everything(bootstrap, f"{topic}-copy")[0]) == [b"%d" % i for i in range(100)]
+
+
+def test_a_range_that_retention_takes_under_way(broker: RunningBroker, topic: str) -> None:
+    """All of it is gone, and nothing lies behind it: told, and over."""
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, batches(2, 10))
+    end = end_of(broker.bootstrap, topic)
+
+    async def work(one: Side, other: Side) -> Running:
+        target = ExactTarget(other)
+        source, where = Source(one.cluster_id, topic, 0), TopicPartition(topic, 0)
+        await target.find(where, source)
+        running = Running(one, target, source, where, end)
+        await running.run()
+        return running
+
+    delete_records(broker.bootstrap, topic, end)
+    running = with_sides(work, broker.bootstrap)
+    assert (running.failure, running.copy.is_done, running.copy.messages) == (None, True, 0)
+    assert running.copy.position == end
+
+
+def delete_records(bootstrap: str, topic: str, offset: int) -> None:
+    partitions = [{"partition_index": 0, "offset": offset}]
+    asking.ask(bootstrap, ApiKey.DELETE_RECORDS, 1, timeout=5000, topics=[{"name": topic, "partitions": partitions}])
 
 
 def test_as_slow_as_told(broker: RunningBroker, topic: str) -> None:
@@ -316,16 +384,12 @@ def test_a_source_that_has_lost_its_beginning(broker: RunningBroker, topic: str)
     async def work(one: Side, other: Side) -> None:
         reader = SourceReader(one, lost=lambda feed, begin, end: told.append((begin, end)))
         feed = reader.add(TopicPartition(topic, 0), 0)
+        assert await feed.next() is None
+        assert feed.lost_up_to == told[0][1]
         run = await feed.next()
-        assert run.after > 0
+        assert run is not None and run.after > 0
         await reader.close()
 
-    asking.ask(
-        broker.bootstrap,
-        ApiKey.DELETE_RECORDS,
-        1,
-        timeout=5000,
-        topics=[{"name": topic, "partitions": [{"partition_index": 0, "offset": bases[1]}]}],
-    )
+    delete_records(broker.bootstrap, topic, bases[1])
     with_sides(work, broker.bootstrap)
     assert told == [(0, bases[1])]

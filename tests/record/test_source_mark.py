@@ -80,6 +80,8 @@ def test_marked_as_decoder_and_encoder_would(
     # Going on behind it comes to the rest, and to nothing twice.
     rest = Marker(SOURCE).mark(memoryview(run), marked.next_offset, to_offset)
     assert marked.messages + rest.messages == len(expected(rows, from_offset, to_offset, LARGEST))
+    if any(header.base_offset >= to_offset for _, header in walk(run)):
+        assert rest.next_offset >= to_offset  # nothing is left of it, although its last message lies further in front
 
 
 @given(records(max_size=20), st.sampled_from(CODECS), st.data())

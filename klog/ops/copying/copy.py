@@ -105,13 +105,16 @@ class PartitionCopy:
                 if self._is_over(expected):
                     expected = await self._settled(expected)
                     continue
-                expected = max(expected, feed.lost_up_to)
                 if not feed.runs and self._under_way is not None:
                     # Nothing to do meanwhile: what is under way is settled as soon as it is answered.
                     expected = await self._settled(expected)
                     continue
-                run = (await feed.next()).run
-                expected = await self._copy(run, expected)
+                fetched = await feed.next()
+                if fetched is None:
+                    expected = max(expected, feed.lost_up_to)
+                else:
+                    expected = await self._copy(fetched.run, expected)
+            self.position = max(self.position, expected if self.end is None else min(expected, self.end))
             self.is_done = True
         finally:
             self._reader.remove(feed)

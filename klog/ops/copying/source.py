@@ -45,6 +45,7 @@ class Feed:
         """Where the log began when it was found to begin later than where it was to be read."""
         self._reader = reader
         self._news = asyncio.Event()
+        self._has_lost = False
         self.missing_since: float | None = None
 
     @property
@@ -59,13 +60,27 @@ class Feed:
         self.runs.clear()
         self._reader.wake(self)
 
-    async def next(self) -> Fetched:
-        """The next run; waits until there is one. Raises what keeps the partition from being read at all."""
+    def lose(self, offset: int) -> None:
+        """The log begins there now: go on from there behind what has come already, even if nothing follows."""
+        self.lost_up_to = self.offset = offset
+        self._has_lost = True
+        self._reader.wake(self)
+        self._news.set()
+
+    async def next(self) -> Fetched | None:
+        """The next run, or None once after `lost_up_to` has risen; waits until there is one of both.
+
+        Raises what keeps the partition from being read at all.
+        """
         while not self.runs:
             if self.error is not None:
                 raise self.error
+            if self._has_lost:
+                self._has_lost = False
+                return None
             self._news.clear()
             await self._news.wait()
+        self._has_lost = False
         one = self.runs.popleft()
         self._reader.buffered -= len(one.run)
         self._reader.wake(self)
@@ -227,8 +242,7 @@ class SourceReader:
             return
         if feed.offset < start:
             self._lost(feed, feed.offset, start)
-            feed.lost_up_to = start
-            feed.seek(start)
+            feed.lose(start)
         elif feed.offset > end:
             feed.fail(
                 OffsetOutOfRange(
