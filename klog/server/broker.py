@@ -53,6 +53,7 @@ from klog.names import TopicPartition
 from klog.replication.partition import Partition
 from klog.server import handlers
 from klog.server.auto_create import AutoCreation
+from klog.server.batch_order import BatchOrder
 from klog.server.controller import Controller
 from klog.server.deletions import Deletions
 from klog.server.descriptors import share_out
@@ -145,6 +146,7 @@ class Broker:
         """Serve. The (host, port) that clients are told; raises KlogError, having undone what it had done."""
         self.loop = asyncio.get_running_loop()
         self.purgatory = Purgatory(self.loop)
+        self.batch_order = BatchOrder(self.loop.time)
         self.zookeeper = ZooKeeper(
             self.zookeeper_connect,
             self.config.integer("zookeeper.session.timeout.ms"),

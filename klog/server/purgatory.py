@@ -15,11 +15,12 @@ from collections import deque
 from collections.abc import Callable
 
 from klog.errors import KlogError, RequestTimedOut
-from klog.net.connection import Reply
+from klog.net.connection import Connection, Reply
 from klog.protocol import produce
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer
 from klog.replication.partition import Partition
+from klog.server.batch_order import BatchId, BatchOrder
 
 SWEEP_EVERY_S = 0.1
 
@@ -27,10 +28,23 @@ SWEEP_EVERY_S = 0.1
 class DelayedProduce:
     """A produce request with acks=all that has been appended and is not committed yet. Event loop only."""
 
-    __slots__ = ("_answers", "_head", "_left", "_reply", "deadline_s")
+    __slots__ = ("_answers", "_batches", "_connection", "_head", "_left", "_order", "_reply", "deadline_s")
 
-    def __init__(self, head: RequestHead, reply: Reply, answers: list[PartitionAnswer], deadline_s: float) -> None:
+    def __init__(
+        self,
+        head: RequestHead,
+        reply: Reply,
+        answers: list[PartitionAnswer],
+        deadline_s: float,
+        batches: list[BatchId | None],
+        connection: Connection,
+        order: BatchOrder,
+    ) -> None:
+        """``batches``: what each answer is about, where it is an idempotent producer's."""
         self.deadline_s = deadline_s
+        self._batches = batches
+        self._connection = connection
+        self._order = order
         self._head = head
         self._reply: Reply | None = reply
         self._answers = answers
@@ -49,9 +63,13 @@ class DelayedProduce:
         return self._reply is None
 
     def one(self, index: int, error: KlogError | None) -> None:
-        if error is not None:
+        batch = self._batches[index]
+        if batch is not None and error is None:
+            # Something that its producer sent before it may have failed while this one waited.
             answer = self._answers[index]
-            self._answers[index] = answer._replace(error_code=error.wire, base_offset=-1, message=error.message)
+            error = self._order.behind(self._connection, answer.topic, answer.partition, batch)
+        if error is not None:
+            self._fail(index, error)
         self._left -= 1
         if self._left == 0:
             self.answer()
@@ -63,8 +81,13 @@ class DelayedProduce:
         late = RequestTimedOut("not committed within the request's timeout")
         for index, answer in enumerate(self._answers):
             if answer.error_code == 0:
-                self._answers[index] = answer._replace(error_code=late.wire, base_offset=-1, message=late.message)
+                self._fail(index, late)
         self.answer()
+
+    def _fail(self, index: int, error: KlogError) -> None:
+        answer = self._answers[index]
+        self._answers[index] = answer._replace(error_code=error.wire, base_offset=-1, message=error.message)
+        self._order.refused(self._connection, answer.topic, answer.partition, self._batches[index], error)
 
     def answer(self) -> None:
         if self._reply is not None:

@@ -247,7 +247,7 @@ class DurableLog(ReadableLog):
         self._segments = tuple(sorted((*kept, segment), key=_base_address))
         self._epochs.insert(refill.epochs.starts)
         self._epochs.correct(refill.end, segment.end_offset)
-        self._producers.prepend(refill.producers.snapshot())
+        self._producers.merge(refill.producers.snapshot())
 
     def forget_refilled(self) -> None:
         """Remove the records of holes that are none any more. Blocks."""

@@ -327,7 +327,6 @@ class Log(DurableLog):
             segment.is_removed = True
         self._segments = tuple(segment for segment in self._segments if not segment.is_removed)
         self._epochs.forget_below(self._segments[0].base_address)
-        self._producers.forget_below(self._start_offset)
 
     def unlink(self, deletion: Deletion) -> None:
         """Remove the files of an applied deletion, oldest first: towards what stays (rule L3). Any thread."""
@@ -412,7 +411,7 @@ class Log(DurableLog):
         """Take over the epochs and producers that ``rebuild`` found, newest segment first."""
         for one in rebuilt:
             self._epochs.prepend(one.epochs)
-            self._producers.prepend(one.producers)
+            self._producers.merge(one.producers)
 
     def forget_idle_producers(self, now_ms: int) -> None:
         """Forget producer ids that have been silent for ``producer.id.expiration.ms``."""

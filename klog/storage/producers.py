@@ -1,8 +1,9 @@
 """Idempotence (rule L6): what each producer id last wrote to one partition.
 
 A producer numbers its records a partition from 0 (wrapping after 2^31 - 1) and may have five batches in flight, so the
-last five batches of each id tell a repeated batch from a gap. An id that is not known, because retention forgot it, may
-start at any sequence: Java's clients rely on it.
+last five batches of each id tell a repeated batch from a gap. They are known for as long as the id is
+(``producer.id.expiration.ms``), even where retention has removed them meanwhile, as Kafka does since KIP-360. An id
+that is not known may start at any sequence: Java's clients rely on it.
 Values are immutable, so a snapshot is a shallow copy. Owner thread only.
 """
 
@@ -120,9 +121,16 @@ class Producers:
             batches = (*known.batches[1 - WINDOW_BATCHES :], batch)
         self._known[header.producer_id] = Producer(header.producer_epoch, batches, header.max_timestamp_ms)
 
-    def prepend(self, older: dict[int, Producer]) -> None:
-        """Take in ids that a walk over older segments found; what is known of an id is newer."""
-        self._known = older | self._known
+    def merge(self, found: dict[int, Producer]) -> None:
+        """Take in what a walk over other segments of the same log found."""
+        for producer_id, other in found.items():
+            known = self._known.get(producer_id)
+            if known is None or known.epoch < other.epoch:
+                self._known[producer_id] = other
+            elif known.epoch == other.epoch:
+                batches = sorted({*known.batches, *other.batches}, key=_base_offset)[-WINDOW_BATCHES:]
+                latest_ms = max(known.timestamp_ms, other.timestamp_ms)
+                self._known[producer_id] = Producer(known.epoch, tuple(batches), latest_ms)
 
     def truncate(self, address: int) -> None:
         """Forget batches at or after ``address``.
@@ -135,14 +143,12 @@ class Producers:
             if len(batches) != len(known.batches):
                 self._known[producer_id] = known._replace(batches=batches)
 
-    def forget_below(self, start_offset: int) -> None:
-        """Forget ids whose last batch retention removed."""
-        for producer_id, known in list(self._known.items()):
-            if not known.batches or known.batches[-1].last_offset < start_offset:
-                del self._known[producer_id]
-
     def forget_idle(self, oldest_ms: int) -> None:
         """Forget ids that, by their own timestamps, have not written since (``producer.id.expiration.ms``)."""
         for producer_id, known in list(self._known.items()):
             if known.timestamp_ms < oldest_ms:
                 del self._known[producer_id]
+
+
+def _base_offset(batch: WrittenBatch) -> int:
+    return batch.base_offset

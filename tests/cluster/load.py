@@ -33,6 +33,7 @@ class Load:
         self._last_ack = {partition: time.monotonic() for partition in range(partitions)}
         self._longest = dict.fromkeys(range(partitions), 0.0)
         self._stop = threading.Event()
+        self._died: BaseException | None = None
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -53,6 +54,17 @@ class Load:
         self._thread.start()
 
     def _run(self) -> None:
+        try:
+            self._send()
+        except BaseException as error:
+            self._died = error
+
+    def check_alive(self) -> None:
+        """AssertionError with its own cause where the load has died: who waits for it waits in vain."""
+        if self._died is not None:
+            raise AssertionError(f"the load has died: {self._died!r}") from self._died
+
+    def _send(self) -> None:
         while not self._stop.is_set():
             for _ in range(PER_BATCH):
                 try:
@@ -75,7 +87,10 @@ class Load:
         if error is not None:
             self.failed.append(f"{value!r}: {error.str()}")
             return
-        assert offset is not None
+        assert offset is not None, (
+            f"{value!r} was delivered to partition {partition} without an offset, "
+            f"{self.count(partition)} messages after the first"
+        )
         now = time.monotonic()
         self._longest[partition] = max(self._longest[partition], now - self._last_ack[partition])
         self._last_ack[partition] = now
@@ -89,6 +104,7 @@ class Load:
         wanted = self.count(partition) + more
         deadline = time.monotonic() + timeout_s
         while self.count(partition) < wanted:
+            self.check_alive()
             assert time.monotonic() < deadline, (
                 f"{self.count(partition)} acknowledged, {wanted} wanted; given up: {self.failed[:3]}"
             )
@@ -110,6 +126,7 @@ class Load:
         """Send no more, and wait until every message is acknowledged or given up."""
         self._stop.set()
         self._thread.join()
+        self.check_alive()
         left = self._producer.flush(WAIT_S)
         assert left == 0, f"{left} messages were neither acknowledged nor given up"
 

@@ -21,6 +21,7 @@ from klog.record.records import Record, encode_batch
 from klog.replication.isr import Membership
 from klog.replication.partition import Partition
 from klog.server import handlers
+from klog.server.batch_order import BatchOrder
 from klog.server.deletions import Deletions
 from klog.server.dispatch import Dispatcher
 from klog.server.executors import Executors
@@ -93,6 +94,7 @@ class Side:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
         self.purgatory = Purgatory(self.loop)
+        self.batch_order = BatchOrder(self.loop.time)
         self.fetch_bytes_max = 1 << 26
         self.server = self._new_server()
         self.flusher = Flusher(self._post, self._flushed, self._file_system)

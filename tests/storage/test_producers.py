@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from klog.errors import InvalidProducerEpoch, OutOfOrderSequence
 from klog.record.batch import BatchHeader
-from klog.storage.producers import SEQUENCE_END, WINDOW_BATCHES, Producers, last_sequence
+from klog.storage.producers import SEQUENCE_END, WINDOW_BATCHES, Producer, Producers, last_sequence
 
 
 def header(producer_id: int, epoch: int, sequence: int, count: int = 1) -> BatchHeader:
@@ -91,10 +91,28 @@ def test_forgetting() -> None:
     producers = Producers()
     producers.written(0, header(1, 0, 0))
     producers.written(100, header(2, 0, 0)._replace(max_timestamp_ms=50))
-    producers.forget_below(1)
+    producers.forget_idle(6)
     assert 1 not in producers and 2 in producers
     producers.forget_idle(51)
     assert len(producers) == 0
+
+
+def test_what_lies_in_several_segments_is_one_window() -> None:
+    """A walk finds a producer's batches segment by segment, the newest first, or one in the middle (a refill)."""
+    whole = Producers()
+    parts = [Producers() for _ in range(3)]
+    for at in range(7):
+        whole.written(100 * at, header(1, 3, at))
+        parts[at % 3].written(100 * at, header(1, 3, at))
+    merged = parts[2]
+    merged.merge(parts[0].snapshot())
+    merged.merge(parts[1].snapshot())
+    merged.merge(parts[1].snapshot())
+    assert merged.snapshot() == whole.snapshot()
+    merged.merge({1: Producer(2, (), 9), 5: Producer(0, (), 9)})
+    assert merged.get(1) == whole.get(1) and 5 in merged
+    merged.merge({1: Producer(4, (), 9)})
+    assert merged.get(1) == Producer(4, (), 9)
 
 
 def test_a_snapshot_does_not_change() -> None:

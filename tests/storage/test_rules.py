@@ -371,12 +371,20 @@ def test_l6_a_repeated_batch_is_answered_with_the_end_of_the_first(disk: FaultyF
         log.append(memoryview(batch(2, producer_id=4, sequence=12)), 1)
 
 
-def test_l6_an_id_without_state_may_start_anywhere_also_after_retention(disk: FaultyFileSystem) -> None:
-    log = log_in(open_dir(disk, SMALL), SMALL)
-    log.append(memoryview(batch(1, producer_id=4, sequence=77)), 1)
+def test_l6_an_id_without_state_may_start_anywhere_and_retention_forgets_nothing(disk: FaultyFileSystem) -> None:
+    log_dir = open_dir(disk, SMALL)
+    log = log_in(log_dir, SMALL)
+    first = log.append(memoryview(batch(1, producer_id=4, sequence=77)), 1)
     end = log.append(memoryview(batch(1)), 1).end
     log.delete_records(end.offset - 1)
-    assert not log.append(memoryview(batch(1, producer_id=4, sequence=500)), 1).duplicate
+    for again in range(2):
+        assert log.append(memoryview(batch(1, producer_id=4, sequence=77)), 1) == first._replace(duplicate=True)
+        with pytest.raises(OutOfOrderSequence):
+            log.append(memoryview(batch(1, producer_id=4, sequence=500)), 1)
+        if not again:
+            log_dir.close()
+            log = log_in(open_dir(disk, SMALL), SMALL)
+    assert not log.append(memoryview(batch(1, producer_id=4, sequence=78)), 1).duplicate
 
 
 @pytest.mark.parametrize("way", ["kill", "power", "clean", "no checkpoint"])

@@ -36,6 +36,7 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceRequest
 from klog.replication.partition import REFUSED_S, Partition
+from klog.server.batch_order import batch_id
 from klog.server.dispatch import handles_frame
 from klog.server.purgatory import DelayedProduce
 from klog.storage.log import AppendResult
@@ -51,11 +52,16 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
     request = produce.read_request(frame, head)
     answers: list[PartitionAnswer] = []
     appended: list[tuple[Partition, int, int]] = []
-    traffic = broker.measures.traffic
+    traffic, order = broker.measures.traffic, broker.batch_order
+    batches = [batch_id(asked.records) for asked in request.partitions]  # before the bytes are somebody else's
     for index, asked in enumerate(request.partitions):
         try:
+            refusal = order.behind(connection, asked.topic, asked.partition, batches[index])
+            if refusal is not None:
+                raise refusal
             partition, result = _append(broker, request, asked)
         except KlogError as error:
+            order.refused(connection, asked.topic, asked.partition, batches[index], error)
             _note(error, asked, connection)
             traffic.refused(asked.topic).failed_produces += 1
             if isinstance(error, StorageError):
@@ -64,6 +70,7 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
             continue
         answers.append(PartitionAnswer(asked.topic, asked.partition, 0, result.base_offset, partition.log.start_offset))
         appended.append((partition, result.end.address, index))
+        order.accepted(connection, asked.topic, asked.partition, batches[index])
         numbers = traffic.topics.get(asked.topic) or traffic.of(asked.topic)
         numbers.produces += 1
         if not result.duplicate:
@@ -77,7 +84,7 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
         reply.send(produce.write_response(head, answers))
     else:
         deadline_s = broker.loop.time() + request.timeout_ms / 1000
-        delayed = DelayedProduce(head, reply, answers, deadline_s)
+        delayed = DelayedProduce(head, reply, answers, deadline_s, batches, connection, order)
         for partition, end, index in appended:
             delayed.wait_for(partition, end, index)
         if delayed.done:
@@ -106,6 +113,8 @@ def _append(broker: Broker, request: ProduceRequest, asked: ProducedPartition) -
         # appended and not acknowledged yet; told to try again, it sends both in their order.
         if error.is_ahead and broker.loop.time() < partition.refused_until_s:
             raise NotLeader(f"{error.message}; what comes before it was refused and has to come first") from None
+        if partition.log.needs_rebuild:  # a checkpoint was lost, and what the segments have is still being read
+            raise NotLeader(f"{error.message}, as far as the log has been read again; it is not through yet") from None
         raise
     except (NotEnoughReplicas, StorageError):
         partition.refused_until_s = broker.loop.time() + REFUSED_S
