@@ -45,6 +45,23 @@ def current(zookeeper: ZooKeeper, watch: Watch | None = None) -> ControllerTerm 
     return None if node is None or epoch is None else _term(node, epoch)
 
 
+def written_epoch(zookeeper: ZooKeeper, at_least: int) -> int:
+    """`/controller_epoch` as it is written, 0 where there is none.
+
+    Where it is below ``at_least`` the server that was asked may lag behind: it is brought up to date and asked again.
+    """
+    epoch = _epoch(zookeeper)
+    if epoch < at_least:
+        zookeeper.sync(paths.CONTROLLER_EPOCH)
+        epoch = _epoch(zookeeper)
+    return epoch
+
+
+def _epoch(zookeeper: ZooKeeper) -> int:
+    node = zookeeper.find(paths.CONTROLLER_EPOCH)
+    return 0 if node is None else entries.number(paths.CONTROLLER_EPOCH, node.data)
+
+
 def _read(zookeeper: ZooKeeper) -> tuple[ZNode | None, ZNode | None]:
     """`/controller_epoch` and `/controller` as they stood at one moment.
 

@@ -154,6 +154,41 @@ def being_deleted(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]
         return []
 
 
+def still_held(
+    zookeeper: ZooKeeper, broker_id: int, replicas: Mapping[TopicPartition, uuid.UUID]
+) -> set[TopicPartition]:
+    """Which of these replicas of a broker, partition -> its topic's id, the registry has (rule R10).
+
+    It has one where the topic is registered under that id, is not marked for deletion, and names the broker for the
+    partition. A server that lags behind is brought up to date before it is believed that it does.
+    """
+    held = _still_held(zookeeper, broker_id, replicas)
+    if held:
+        zookeeper.sync(paths.TOPICS)
+        held = _still_held(zookeeper, broker_id, replicas)
+    return held
+
+
+def _still_held(
+    zookeeper: ZooKeeper, broker_id: int, replicas: Mapping[TopicPartition, uuid.UUID]
+) -> set[TopicPartition]:
+    listed = sorted({name.topic for name in replicas})
+    found = zookeeper.get_many([*map(paths.topic, listed), *map(paths.delete_topic, listed)])
+    nodes, marks = found[: len(listed)], found[len(listed) :]
+    there = {
+        name: _decode(name, node, -1)
+        for name, node, mark in zip(listed, nodes, marks, strict=True)
+        if node is not None and mark is None
+    }
+    return {
+        name
+        for name, topic_id in replicas.items()
+        if name.topic in there
+        and there[name.topic].topic_id in (None, topic_id)
+        and broker_id in there[name.topic].partitions.get(name.partition, ())
+    }
+
+
 # --- Writes -----------------------------------------------------------------------------------------------------------
 
 

@@ -328,6 +328,10 @@ class ZooKeeper:
                 continue
             return answers
 
+    def sync(self, path: str) -> None:
+        """What was written before by anybody is read after this, also at a server that lags behind."""
+        self._read("sync", path, lambda: self._client.sync_async(path))
+
     # --- Writes: sent once --------------------------------------------------------------------------------------------
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, parents: bool = False) -> str:

@@ -39,7 +39,7 @@ Answer, behind the correlation id. To OPEN:
 
     error          int16
     message        string     why, where there is an error
-    incarnation    int64      of the leader
+    incarnation    int64      of the leader; -1 with an error
 
 to RANGE, one entry, RECORDS or FAILED, of slot -1; and to FETCH, entries to the end of the frame:
 

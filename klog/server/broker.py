@@ -43,8 +43,6 @@ from klog.errors import (
     LeaderNotAvailable,
     NoNode,
     NotLeader,
-    StaleBrokerEpoch,
-    StaleControllerEpoch,
     StorageError,
     UnknownTopicOrPartition,
 )
@@ -52,6 +50,7 @@ from klog.metrics import Measures
 from klog.names import TopicPartition
 from klog.replication.partition import Partition
 from klog.server import handlers
+from klog.server.authority import Authority
 from klog.server.auto_create import AutoCreation
 from klog.server.batch_order import BatchOrder
 from klog.server.controller import Controller
@@ -122,8 +121,6 @@ class Broker:
         self.client_id = f"{CLIENT_ID_PREFIX}{self.broker_id}"
         """What it calls itself where it is a client of other brokers."""
         self.registration: brokers.Registration | None = None
-        self.controller_epoch = 0
-        """The highest that a controller has spoken under."""
         self.fenced: KlogError | None = None
         """Why nothing may be appended now (the session has expired); None when it may."""
         self._stopping = asyncio.Event()
@@ -153,6 +150,7 @@ class Broker:
             lambda state: self.from_thread(self._session_changed, state),
         )
         self.registry = BrokerRegistry(self.zookeeper)
+        self.authority = Authority(self.zookeeper, self.executors, lambda: self.incarnation)
         connecting = asyncio.create_task(self.executors.run(Purpose.OTHER, self._connect))
         try:
             file_system = OsFileSystem()
@@ -315,18 +313,6 @@ class Broker:
     def incarnation(self) -> int:
         """The czxid of the registration, -1 without one."""
         return self.registration.incarnation if self.registration is not None else -1
-
-    def check_controller(self, epoch: int, incarnation: int) -> None:
-        """Raise StaleControllerEpoch or StaleBrokerEpoch for a request of an earlier controller, or not for us."""
-        if epoch < self.controller_epoch:
-            raise StaleControllerEpoch(
-                f"a request of controller epoch {epoch}; epoch {self.controller_epoch} has begun"
-            )
-        if incarnation != self.incarnation:
-            raise StaleBrokerEpoch(
-                f"a request for incarnation {incarnation} of broker {self.broker_id}; this is {self.incarnation}"
-            )
-        self.controller_epoch = epoch
 
     def take_metadata(self, update: Any) -> None:
         """Know of the cluster what the controller says in an UpdateMetadata request."""

@@ -110,6 +110,7 @@ class Office:
                 return
             self._stop_attending()
             self._term = term
+            self._broker.authority.learn(term.epoch)
             controller = self._broker.controller
             if term.session == self._zookeeper.session_id:
                 try:

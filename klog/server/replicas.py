@@ -29,7 +29,14 @@ from klog.config import LogConfig
 from klog.coordination import paths
 from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.coordination.zookeeper import Check
-from klog.errors import KlogError, NotLeader, RequestTimedOut, StorageError, UnknownTopicOrPartition
+from klog.errors import (
+    KlogError,
+    NotLeader,
+    RequestTimedOut,
+    StorageError,
+    UnknownTopicOrPartition,
+    ZooKeeperError,
+)
 from klog.names import TopicPartition
 from klog.protocol.interbroker import LeaderAndIsrPartition, LeaderAndIsrRequest, StopReplicaRequest
 from klog.replication.isr import Membership
@@ -38,6 +45,7 @@ from klog.server.executors import Purpose
 from klog.server.fetchers import Fetchers
 from klog.server.isr_keeper import IsrKeeper
 from klog.server.isr_writer import write_states
+from klog.server.removal import remove_logs, undeletable
 from klog.storage.log import Log, LogEnd
 
 if TYPE_CHECKING:
@@ -119,7 +127,7 @@ class Replicas:
         self._keeper.start()
         async with self._obeying:
             try:
-                self._broker.check_controller(request.controller_epoch, request.incarnation)
+                await self._broker.authority.check(request.controller_epoch, request.incarnation)
             except KlogError as error:
                 return {"error_code": error.wire, "failed": []}
             lead: dict[TopicPartition, _Told] = {}
@@ -266,8 +274,8 @@ class Replicas:
     def _open(self, lead: Mapping[TopicPartition, _Told], follow: Mapping[TopicPartition, _Told]) -> _Opened:
         """In a thread: the logs, made where that may be."""
         broker, dirs = self._broker, self._broker.log_dirs
-        topics = {told.name.topic for told in (*lead.values(), *follow.values())}
-        configs = {name: LogConfig.of(broker.config, self._overrides(name)) for name in topics}
+        concerned = {told.name.topic for told in (*lead.values(), *follow.values())}
+        configs = {name: LogConfig.of(broker.config, self._overrides(name)) for name in concerned}
         logs: dict[TopicPartition, Log] = {}
         failed: dict[TopicPartition, KlogError] = {}
         may_be_made: dict[TopicPartition, tuple[UUID, LogConfig]] = {}
@@ -389,17 +397,22 @@ class Replicas:
             self.fetchers.damaged(one, first, end)
 
     async def stop(self, request: StopReplicaRequest) -> dict[str, Any]:
-        """Serve these replicas no more, and delete their logs where that is asked; the answer's values."""
+        """Serve these replicas no more, and delete their logs where that is asked; the answer's values.
+
+        What is to be deleted and may not be (rule R10) is served on.
+        """
         async with self._obeying:
             try:
-                self._broker.check_controller(request.controller_epoch, request.incarnation)
+                await self._broker.authority.check(request.controller_epoch, request.incarnation)
+                failed = await undeletable(self._broker, request)
             except KlogError as error:
-                return {"error_code": error.wire, "failed": []}
+                wire = RequestTimedOut.wire if isinstance(error, ZooKeeperError) else error.wire
+                return {"error_code": wire, "failed": []}
             stopped, doomed = [], []
             for topic in request.topics:
                 for one in topic.partitions:
                     name = TopicPartition(topic.name, one.partition_index)
-                    if not self._may_stop(name, topic.topic_id, one.leader_epoch):
+                    if name in failed or not self._may_stop(name, topic.topic_id, one.leader_epoch):
                         continue
                     if one.leader_epoch == TOPIC_IS_DELETED:
                         self.resign(name, UnknownTopicOrPartition(f"topic {topic.name!r} has been deleted"))
@@ -412,7 +425,7 @@ class Replicas:
                         self._seen.pop(name, None)
                         doomed.append(name)
             await self.fetchers.let_go(stopped)
-            failed = await self._broker.executors.run(Purpose.REPLICAS, self._remove, doomed)
+            failed |= await remove_logs(self._broker, doomed, request)
         return {
             "error_code": 0,
             "failed": [
@@ -432,22 +445,6 @@ class Replicas:
             log.info("%s: not stopped in epoch %d, it is in %d", name, leader_epoch, known.leader_epoch)
             return False
         return True
-
-    def _remove(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, KlogError]:
-        """In a thread: the folders are renamed durably; removing their files may take its time."""
-        failed: dict[TopicPartition, KlogError] = {}
-        for name in names:
-            try:
-                purge = self._broker.log_dirs.remove(name)
-            except KlogError as error:
-                log.error("the log of %s could not be deleted: %s", name, error.message)
-                failed[name] = error
-                continue
-            if purge is not None:
-                self._broker.from_thread(
-                    lambda purge=purge: self._broker.spawn(self._broker.executors.run(Purpose.UPKEEP, purge))
-                )
-        return failed
 
     async def describe(self) -> list[dict[str, Any]]:
         """What is on the disks, of every log (rule R1)."""

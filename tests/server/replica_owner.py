@@ -14,16 +14,16 @@ from typing import Any, Self, cast
 from uuid import UUID
 
 from klog.config import BrokerConfig, LogConfig
-from klog.coordination import brokers, cluster, partition_states, topics
+from klog.coordination import brokers, cluster, partition_states, paths, topics
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import StaleBrokerEpoch, StaleControllerEpoch
 from klog.metrics import Measures
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
 from klog.replication.partition import Partition
+from klog.server.authority import Authority
 from klog.server.deletions import Deletions
 from klog.server.executors import Executors
 from klog.server.image import BrokerImage, ClusterImage
@@ -64,7 +64,7 @@ class Owner:
         self.log_dirs = LogDirs(file_system, self.config.log_dirs)
         self.log_dirs.load(lambda name: LogConfig.of(self.config, {}))
         self.flusher = Flusher(self.from_thread, self._flushed, file_system)
-        self.controller_epoch = 0
+        self.authority = Authority(zookeeper, self.executors, lambda: self.incarnation)
         self.registration: brokers.Registration | None = None
         self.isr_reports: asyncio.Queue[list[TopicPartition]] = asyncio.Queue()
         self.offline_reports: asyncio.Queue[tuple[list[TopicPartition], bool]] = asyncio.Queue()
@@ -86,13 +86,6 @@ class Owner:
     @property
     def partitions(self) -> dict[TopicPartition, Partition]:
         return self.replicas.partitions
-
-    def check_controller(self, epoch: int, incarnation: int) -> None:
-        if epoch < self.controller_epoch:
-            raise StaleControllerEpoch(f"epoch {epoch}")
-        if incarnation != self.incarnation:
-            raise StaleBrokerEpoch(f"incarnation {incarnation}")
-        self.controller_epoch = epoch
 
     def told_replicas(self) -> None:
         self.times_told += 1
@@ -127,6 +120,7 @@ class Owner:
 
     def _register(self) -> None:
         cluster.ensure_cluster(self.zookeeper)
+        self.write_controller_epoch(CONTROLLER_EPOCH)
         old = self.registration
         if old is not None:
             brokers.unregister(self.zookeeper, old)
@@ -140,6 +134,12 @@ class Owner:
         self.image.brokers = {
             one: BrokerImage(one, "127.0.0.1", 1, None, found.incarnation) for one, found in alive.items()
         }
+
+    def write_controller_epoch(self, epoch: int) -> None:
+        """A controller of that epoch has been elected."""
+        if self.zookeeper.exists(paths.CONTROLLER_EPOCH) is None:
+            self.zookeeper.create(paths.CONTROLLER_EPOCH, b"0")
+        self.zookeeper.set(paths.CONTROLLER_EPOCH, str(epoch).encode())
 
     async def make_topic(
         self, name: str, partitions: int = 1, isr: tuple[int, ...] = (1, 2, 3), *, new: bool = True, epoch: int = 0
@@ -172,7 +172,14 @@ class Owner:
         return await self.replicas.obey(request)
 
     async def say_stop(
-        self, topic: Topic, *, epoch: int = -2, delete: bool = True, topic_id: UUID | None = None
+        self,
+        topic: Topic,
+        *,
+        epoch: int = -2,
+        delete: bool = True,
+        topic_id: UUID | None = None,
+        with_id: bool = True,
+        controller_epoch: int = CONTROLLER_EPOCH,
     ) -> Any:
         """StopReplica of partition 0; the answer's values."""
         partition = {"partition_index": 0, "leader_epoch": epoch, "delete": delete}
@@ -180,9 +187,15 @@ class Owner:
             ApiKey.STOP_REPLICA,
             0,
             controller_id=9,
-            controller_epoch=CONTROLLER_EPOCH,
+            controller_epoch=controller_epoch,
             incarnation=self.incarnation,
-            topics=[{"name": topic.name, "topic_id": topic_id or topic.topic_id, "partitions": [partition]}],
+            topics=[
+                {
+                    "name": topic.name,
+                    "topic_id": (topic_id or topic.topic_id) if with_id else None,
+                    "partitions": [partition],
+                }
+            ],
         )
         return await self.replicas.stop(request)
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from klog.coordination import partition_states
+from klog.coordination import partition_states, topics
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import FencedLeaderEpoch, NotLeader, UnknownTopicOrPartition
 from klog.names import TopicPartition
@@ -121,9 +121,30 @@ def test_who_speaks_and_to_whom_is_checked(zk: ZooKeeper, tmp_path: Path) -> Non
         async with owning(zk, tmp_path) as owner:
             topic = await owner.make_topic("t")
             assert (await owner.say(topic, incarnation=7))["error_code"] == 77
+            assert (await owner.say(topic, epoch=CONTROLLER_EPOCH + 1))["error_code"] == 41
+            await asyncio.to_thread(owner.write_controller_epoch, CONTROLLER_EPOCH + 1)
             assert failed(await owner.say(topic, epoch=CONTROLLER_EPOCH + 1)) == {}
             assert (await owner.say(topic))["error_code"] == 11
             assert (await owner.say_stop(topic))["error_code"] == 11
+            assert set(owner.partitions) == {topic.first}
+
+    run(work)
+
+
+def test_r10_an_epoch_that_nobody_has_written_deposes_nobody(zk: ZooKeeper, tmp_path: Path) -> None:
+    """Whatever is asked under it, by many at once; who is the controller is obeyed on."""
+
+    async def work() -> None:
+        async with owning(zk, tmp_path) as owner:
+            topic = await owner.make_topic("t")
+            forged = 0x7FFF_FFFF
+            answers = await asyncio.gather(
+                *(owner.say(topic, epoch=forged) for _ in range(20)),
+                *(owner.say_stop(topic, controller_epoch=forged) for _ in range(20)),
+            )
+            assert {one["error_code"] for one in answers} == {41}
+            assert owner.partitions == {}
+            assert failed(await owner.say(topic)) == {}
             assert set(owner.partitions) == {topic.first}
 
     run(work)
@@ -294,6 +315,7 @@ def test_a_thousand_new_partitions_are_led_with_a_handful_of_requests(
     async def work() -> None:
         async with owning(zk, tmp_path) as owner:
             topic = await owner.make_topic("t", partitions=1000)
+            owner.authority.learn(CONTROLLER_EPOCH)  # as a broker has, since it watches who is controller
             asked.clear()
             begun = time.perf_counter()
             assert failed(await owner.say(topic)) == {}
@@ -342,12 +364,37 @@ def test_a_deleted_replica_goes_durably_another_topics_stays(zk: ZooKeeper, tmp_
             await owner.say(topic)
             waiter = owner.append(topic)
             assert failed(await owner.say_stop(topic, topic_id=uuid4())) == {}
+            await asyncio.to_thread(topics.mark_for_deletion, zk, topic.name)
             assert failed(await owner.say_stop(topic, epoch=2)) == {}  # of an epoch that is over
             assert set(owner.partitions) == {topic.first}
             assert failed(await owner.say_stop(topic)) == {}
             assert isinstance(await refused(waiter), UnknownTopicOrPartition)
             assert owner.log_dirs.logs() == [] and not (tmp_path / "t-0").exists()
             assert failed(await owner.say_stop(topic)) == {}  # said again
+
+    run(work)
+
+
+def test_r10_nothing_is_deleted_that_the_registry_still_has(zk: ZooKeeper, tmp_path: Path) -> None:
+    """A replica that it has is served on, whoever asks; one that was reassigned from here may go."""
+
+    async def work() -> None:
+        async with owning(zk, tmp_path) as owner:
+            topic = await owner.make_topic("t")
+            await owner.say(topic)
+            waiter = owner.append(topic)
+            assert failed(await owner.say_stop(topic)) == {"t": 42}
+            assert failed(await owner.say_stop(topic, epoch=5)) == {"t": 42}
+            assert failed(await owner.say_stop(topic, with_id=False)) == {"t": 42}
+            assert set(owner.partitions) == {topic.first} and (tmp_path / "t-0").exists()
+            assert not waiter.told.done()
+            there = await asyncio.to_thread(topics.find, zk, topic.name)
+            assert there is not None
+            elsewhere = replace(there, partitions={0: (2, 3)})
+            await asyncio.to_thread(topics.replace_assignment, zk, elsewhere, [])
+            assert failed(await owner.say_stop(topic, epoch=5, with_id=False)) == {"t": 42}
+            assert failed(await owner.say_stop(topic, epoch=5)) == {}
+            assert owner.log_dirs.logs() == [] and not (tmp_path / "t-0").exists()
 
     run(work)
 

@@ -105,7 +105,7 @@ class Controller:
             context = self.context = Context(self._broker.config)
             registered = await self._broker.executors.run(Purpose.ELECTIONS, self._read, term, context)
             self._term = term
-            self._broker.controller_epoch = max(self._broker.controller_epoch, term.epoch)
+            self._broker.authority.begin(term.epoch)
             log.info("controller, epoch %d: %d brokers, %d topics", term.epoch, len(registered), len(context.topics))
             context.registered = {one.broker.broker_id: one for one in registered}
             own = context.registered.get(self._broker.broker_id)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @handles(ApiKey.DESCRIBE_REPLICAS, 0, 0)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     try:
-        broker.check_controller(request.entity.controller_epoch, request.entity.incarnation)
+        await broker.authority.check(request.entity.controller_epoch, request.entity.incarnation)
     except KlogError as error:
         return {"error_code": error.wire, "replicas": []}
     return {"error_code": 0, "replicas": await broker.replicas.describe()}

@@ -2,8 +2,8 @@
 
 Behaviour
     The first request of a connection says who asks: a broker of another cluster, one that is not registered, and an
-    earlier incarnation of one that is are refused with the reason, and so is everybody who meant another broker. From
-    then on `klog.server.replica_session` answers.
+    earlier incarnation of one that is are refused, and so is everybody who meant another broker; the reason is in this
+    broker's log. From then on `klog.server.replica_session` answers.
 
 Not implemented
     Compression between brokers: what travels are the producer's own batches.
@@ -11,6 +11,7 @@ Not implemented
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from klog.errors import BrokerNotAvailable, InconsistentClusterId, KlogError, MalformedRequest, StaleBrokerEpoch
@@ -25,6 +26,8 @@ from klog.server.replica_session import ReplicaSession
 if TYPE_CHECKING:
     from klog.server.broker import Broker
 
+log = logging.getLogger(__name__)
+
 
 @handles_frame(ApiKey.REPLICA_FETCH, 0, 0)
 def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
@@ -36,7 +39,10 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
         try:
             _check(broker, request)
         except KlogError as error:
-            reply.send(replica_fetch.opened(head, error.wire, error.message, broker.incarnation))
+            log.warning(
+                "%s may not fetch as a replica: %s", connection.peer, error.message, extra={"peer": connection.peer}
+            )
+            reply.send(replica_fetch.opened(head, error.wire, error.code, -1))  # rule R10: no numbers
             return
         connection.session = ReplicaSession(broker, request.broker_id, request.incarnation)
         reply.send(replica_fetch.opened(head, 0, "", broker.incarnation))

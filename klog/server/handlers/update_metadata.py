@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 @handles(ApiKey.UPDATE_METADATA, 0, 0)
-def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     try:
-        broker.check_controller(request.entity.controller_epoch, request.entity.incarnation)
+        await broker.authority.check(request.entity.controller_epoch, request.entity.incarnation)
     except KlogError as error:
         return {"error_code": error.wire}
     broker.take_metadata(request.entity)

@@ -1,0 +1,75 @@
+"""Whose word this broker takes for the controller's (rule R10).
+
+A request of the controller names its epoch. One below the highest that has been obeyed is of a controller that is
+over; one above all that have been read in ZooKeeper is believed only after ``/controller_epoch`` has been read again.
+A number that somebody made up would otherwise depose every real controller: each of them would be below it.
+
+Refusals carry a code and nothing else. What they would tell (epochs, incarnations) is what a forger lacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from klog.coordination import controller as registry
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import NotController, StaleBrokerEpoch, StaleControllerEpoch
+from klog.server.executors import Executors, Purpose
+
+log = logging.getLogger(__name__)
+
+
+class Authority:
+    """Event loop only; ZooKeeper is asked in a thread, once for all who wait.
+
+    ``incarnation`` says which registration of this broker there is now, -1 without one.
+    """
+
+    def __init__(self, zookeeper: ZooKeeper, executors: Executors, incarnation: Callable[[], int]) -> None:
+        self._executors = executors
+        self._zookeeper = zookeeper
+        self._incarnation = incarnation
+        self._obeyed = 0
+        self._written = 0
+        self._reading = asyncio.Lock()
+        self._reads_begun = 0
+
+    def learn(self, epoch: int) -> None:
+        """This epoch has been read in ZooKeeper, or written there."""
+        self._written = max(self._written, epoch)
+
+    def begin(self, epoch: int) -> None:
+        """This broker is the controller itself, under this epoch: no earlier one is obeyed from now on."""
+        self.learn(epoch)
+        self._obeyed = max(self._obeyed, epoch)
+
+    async def check(self, epoch: int, incarnation: int) -> None:
+        """Return, without having waited since, where the request may be obeyed.
+
+        Raises StaleControllerEpoch, StaleBrokerEpoch, NotController where ZooKeeper knows of no such epoch, and
+        SessionLost where ZooKeeper cannot be asked.
+        """
+        self._check(epoch, incarnation)
+        if epoch > self._written:
+            await self._read(epoch)
+            self._check(epoch, incarnation)
+        if epoch > self._written:
+            log.warning("a request of controller epoch %d is refused: ZooKeeper is at epoch %d", epoch, self._written)
+            raise NotController(f"controller epoch {epoch} has not begun: ZooKeeper is at {self._written}")
+        self._obeyed = epoch
+
+    def _check(self, epoch: int, incarnation: int) -> None:
+        if epoch < self._obeyed:
+            raise StaleControllerEpoch(f"a request of controller epoch {epoch}; epoch {self._obeyed} has begun")
+        if incarnation != self._incarnation():
+            raise StaleBrokerEpoch(f"a request for incarnation {incarnation}; this is {self._incarnation()}")
+
+    async def _read(self, epoch: int) -> None:
+        came_at = self._reads_begun
+        async with self._reading:
+            if self._reads_begun > came_at:
+                return  # one that began after we came has ended: it says what ours would
+            self._reads_begun += 1
+            self.learn(await self._executors.run(Purpose.ELECTIONS, registry.written_epoch, self._zookeeper, epoch))
