@@ -54,6 +54,7 @@ async def replay(
         typer.Option("--to-bootstrap-server", metavar="HOST:PORT,...", help="The cluster of DST, if another."),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Copy it also where DST has it already.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be copied, and copy nothing.")] = False,
 ) -> Report:
     """Copy messages of a topic into another one: keys, headers, times and partitions are kept.
 
@@ -70,6 +71,7 @@ async def replay(
         rate=rate,
         speed=speed,
         again=again,
+        dry_run=dry_run,
     )
     await invocation.cluster()
     bootstrap = await invocation.bootstrap_servers()
@@ -94,11 +96,11 @@ async def replay(
         if not shown.rows:
             raise
         return _report(invocation, shown.rows, "stopped; the same command goes on from here")
-    return _report(invocation, rows, None)
+    return _report(invocation, rows, None, "would be copied" if dry_run else "copied")
 
 
-def _report(invocation: Invocation, rows: list[Any], more: str | None) -> Report:
-    total = f"{sum(row.messages for row in rows):,} messages copied"
+def _report(invocation: Invocation, rows: list[Any], more: str | None, done: str = "copied") -> Report:
+    total = f"{sum(row.messages or 0 for row in rows):,} messages {done}"
     return invocation.report(rows, footer=total if more is None else f"{total}; {more}")
 
 

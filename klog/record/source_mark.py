@@ -1,7 +1,11 @@
-"""Copied messages say where they come from: the header ``klog.source`` is ``CLUSTER-ID/TOPIC/PARTITION/OFFSET``.
+"""Copied messages say where they come from, in a header that is small beside small messages.
 
-It stands behind all headers that a message has already, those of earlier copies among them, so the last one of that
-name names the log that this message was copied from.
+The header ``klog`` is the source's key (6 bytes: what BLAKE2b makes of ``CLUSTER-ID/TOPIC/PARTITION``) and the offset
+there, in as few bytes as hold the offsets of its batch, the most significant first. Older copies have the header
+``klog.source``, the text ``CLUSTER-ID/TOPIC/PARTITION/OFFSET``; it counts as the same.
+
+It stands behind all headers that a message has already, those of earlier copies among them, so the last one of these
+names says which log this message was copied from.
 
 Strategy: keys, values, times and headers are bytes that are moved and not read. A record is walked over only as far as
 its number of headers, that number is raised, and the new header is put at its end: 1 us a record, where decoding and
@@ -15,6 +19,8 @@ its new log allows: then it is cut.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from klog.errors import CorruptBatch, MessageTooLarge
@@ -41,8 +47,13 @@ from klog.record.records import (
     varint,
 )
 
-HEADER_NAME: Final = "klog.source"
+HEADER_NAME: Final = "klog"
+OLD_HEADER_NAME: Final = "klog.source"
+KEY_BYTES: Final = 6
+"""A partition is copied into from a few sources: that two of them have the same 48 bits does not happen by chance."""
+_OFFSET_BYTES_MAX: Final = 8
 _NAME: Final = varint(len(HEADER_NAME)) + HEADER_NAME.encode()
+_OLD_NAME: Final = varint(len(OLD_HEADER_NAME)) + OLD_HEADER_NAME.encode()
 _LARGEST: Final = 2**63 - 1
 _EVERYTHING: Final = (-_LARGEST, _LARGEST)
 _VARINT_GROWTH: Final = 2
@@ -61,6 +72,16 @@ class Source(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.cluster_id}/{self.topic}/{self.partition}"
+
+    @property
+    def key(self) -> bytes:
+        """What names it in marks; `KEY_BYTES` long."""
+        return _key(str(self))
+
+
+@lru_cache(maxsize=4096)
+def _key(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).digest()
 
 
 class Marked(NamedTuple):
@@ -83,12 +104,12 @@ class Marker:
     def __init__(self, source: Source, *, batch_bytes_max: int = _LARGEST) -> None:
         """``batch_bytes_max``: the largest batch that the target takes (its ``max.message.bytes``)."""
         self.source = source
-        self._prefix = f"{source}/".encode()
+        self._key = source.key
         self._batch_bytes_max = batch_bytes_max
 
     def header(self, offset: int) -> tuple[str, bytes]:
         """The header of the message at ``offset`` of the source."""
-        return HEADER_NAME, self._prefix + b"%d" % offset
+        return HEADER_NAME, self._key + offset.to_bytes(_bytes_of(offset), "big")
 
     def mark(
         self, run: memoryview, from_offset: int, to_offset: int = _LARGEST, *, messages_max: int = _LARGEST
@@ -163,7 +184,7 @@ class Marker:
 
     def _mark_whole(self, run: memoryview, position: int, header: BatchHeader, parts: list[bytes]) -> None:
         data = bytes(records_bytes(run, position, header))
-        added = len(_NAME) + len(self._prefix) + len(str(header.last_offset)) + 2 * _VARINT_GROWTH
+        added = len(_NAME) + KEY_BYTES + _bytes_of(header.last_offset) + 2 * _VARINT_GROWTH
         largest = HEADER_BYTES + len(data) + added * header.count
         try:
             if header.attributes & CODEC_MASK or largest <= self._batch_bytes_max:
@@ -207,11 +228,11 @@ class Marker:
         append = pieces.append
         offset = header.base_offset
         cuts = each < header.count
-        digits = len(str(offset))
-        # Up to the offset the header is the same for all records, if all offsets have the same number of digits.
-        fixed = self._fixed(digits) if digits == len(str(header.last_offset)) else None
-        first = b"\x02" + fixed if fixed is not None else b""
-        first_bytes = len(first) - 1 + digits
+        # Up to the offset the header is the same for all records: all offsets take as many bytes as the last one.
+        offset_bytes = _bytes_of(header.last_offset)
+        fixed = _NAME + varint(KEY_BYTES + offset_bytes) + self._key
+        first = b"\x02" + fixed
+        first_bytes = len(fixed) + offset_bytes
         small = len(_LENGTHS)
         at = 0
         for number in range(header.count):
@@ -256,8 +277,8 @@ class Marker:
             else:
                 size, place = read_varint(data, place)
                 place += size
-            if place == at - 1 and first and data[place] == 0:  # no headers: one byte makes way for one
-                tail = first + b"%d" % offset
+            if place == at - 1 and data[place] == 0:  # no headers: one byte makes way for one
+                tail = first + offset.to_bytes(offset_bytes, "big")
                 size = length + first_bytes
                 body = data[start:place]
             else:
@@ -266,7 +287,7 @@ class Marker:
                 headers, behind = read_varint(data, place)
                 if headers < 0 or behind > at:
                     raise CorruptBatch(f"record {number} of the batch at {header.base_offset} has no place for headers")
-                tail = self._fixed(len(str(offset))) + b"%d" % offset
+                tail = fixed + offset.to_bytes(offset_bytes, "big")
                 body = data[start:place] + varint(headers + 1) + data[behind:at]
                 size = len(body) + len(tail)
             if cuts and number >= each:
@@ -280,10 +301,6 @@ class Marker:
         if at != len(data):
             raise CorruptBatch(f"the records of the batch at {header.base_offset} end at byte {at}, not {len(data)}")
         return pieces, times
-
-    def _fixed(self, digits: int) -> bytes:
-        """The header up to the offset, where that has so many digits."""
-        return _NAME + varint(len(self._prefix) + digits) + self._prefix
 
 
 class _OffsetsHaveGaps(Exception):
@@ -314,40 +331,58 @@ def _batch(body: bytes, like: BatchHeader, count: int) -> bytes:
     return bytes(batch)
 
 
+def _bytes_of(offset: int) -> int:
+    """How many bytes hold an offset."""
+    return max(1, (offset.bit_length() + 7) // 8)
+
+
 # --- reading marks ---
 
 
-def source_of(record: Record) -> tuple[Source, int] | None:
-    """Where a message was copied from, None where it was not copied; what is no such header counts as none."""
+def mark_of(record: Record) -> tuple[bytes, int] | None:
+    """The key of the source that a message was copied from and the offset there, None where it was not copied; what is
+    no such header counts as none.
+    """
     for name, content in reversed(record.headers):
-        if name == HEADER_NAME and content is not None:
-            return parse(content)
+        if name in _PARSERS and content is not None:
+            return _PARSERS[name](content)
     return None
 
 
-def parse(content: bytes) -> tuple[Source, int] | None:
+def parse(content: bytes) -> tuple[bytes, int] | None:
     """The value of the header; None where it is another's."""
+    if not KEY_BYTES < len(content) <= KEY_BYTES + _OFFSET_BYTES_MAX:
+        return None
+    return content[:KEY_BYTES], int.from_bytes(content[KEY_BYTES:], "big")
+
+
+def parse_old(content: bytes) -> tuple[bytes, int] | None:
+    """The value of the header that older copies have; None where it is another's."""
     try:
         cluster_id, topic, partition, offset = content.decode("ascii").split("/")
-        return Source(cluster_id, topic, int(partition)), int(offset)
+        return Source(cluster_id, topic, int(partition)).key, int(offset)
     except (UnicodeDecodeError, ValueError):
         return None
+
+
+_PARSERS: Final = {HEADER_NAME: parse, OLD_HEADER_NAME: parse_old}
 
 
 def copies_of(source: Source, run: memoryview, from_offset: int) -> Iterator[tuple[int, int]]:
     """The messages of a run of whole batches, from an offset on, that were copied from a source: (the offset here, the
     one there), in their order here. CorruptBatch for a wrong CRC.
     """
-    prefix = f"{source}/".encode()
+    key, old = source.key, f"{source}/".encode()
     for position, header in walk(run):
         check_crc(run, position, header)
         if header.last_offset < from_offset or header.count < 1 or header.attributes & CONTROL:
             continue
-        if prefix not in bytes(records_bytes(run, position, header)):
+        data = bytes(records_bytes(run, position, header))
+        if key not in data and old not in data:
             continue
         for record in decode_batch(run, position):
-            found = source_of(record)
-            if found is not None and found[0] == source and record.offset >= from_offset:
+            found = mark_of(record)
+            if found is not None and found[0] == key and record.offset >= from_offset:
                 yield record.offset, found[1]
 
 
@@ -356,9 +391,9 @@ class SourceMarks:
 
     def __init__(self, limits: Mapping[Source, tuple[int, int]] | None = None) -> None:
         """``limits``: of these sources only copies of offsets in [from, to) count."""
-        self.last: dict[Source, tuple[int, int]] = {}
-        """Source -> (the largest offset there that was copied, the offset here of that copy)."""
-        self._limits = limits or {}
+        self.last: dict[bytes, tuple[int, int]] = {}
+        """By the source's key: (the largest offset there that was copied, the offset here of that copy)."""
+        self._limits = {source.key: limit for source, limit in (limits or {}).items()}
 
     def read(self, run: memoryview, from_offset: int) -> int:
         """Take in a run of whole batches from an offset on; the offset behind the last message, -1 for none."""
@@ -370,16 +405,17 @@ class SourceMarks:
             after = header.last_offset + 1
             if header.attributes & CONTROL:
                 continue
-            if _NAME not in bytes(records_bytes(run, position, header)):
+            data = bytes(records_bytes(run, position, header))
+            if _NAME not in data and _OLD_NAME not in data:
                 continue
             for record in decode_batch(run, position):
-                found = source_of(record)
+                found = mark_of(record)
                 if found is not None and record.offset >= from_offset:
-                    source, offset = found
-                    begin, end = self._limits.get(source, _EVERYTHING)
+                    key, offset = found
+                    begin, end = self._limits.get(key, _EVERYTHING)
                     if not begin <= offset < end:
                         continue
-                    known = self.last.get(source)
+                    known = self.last.get(key)
                     if known is None or known[0] < offset:
-                        self.last[source] = offset, record.offset
+                        self.last[key] = offset, record.offset
         return after

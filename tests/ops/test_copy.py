@@ -22,7 +22,7 @@ from klog.ops.units import parse_rate
 from klog.protocol.apis import ApiKey
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
-from klog.record.source_mark import Source, source_of
+from klog.record.source_mark import Source, mark_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.ops.copies import everything, unmarked, values, with_sides, without_offsets
@@ -67,8 +67,8 @@ def test_keys_headers_times_and_compression_are_kept(broker: RunningBroker, topi
         assert without_offsets([row._replace(headers=row.headers[:-1]) for row in rows_there]) == without_offsets(
             before[partition]
         )
-        assert [source_of(row) for row in rows_there] == [
-            (Source(cluster_id, topic, partition), row.offset) for row in before[partition]
+        assert [mark_of(row) for row in rows_there] == [
+            (Source(cluster_id, topic, partition).key, row.offset) for row in before[partition]
         ]
 
 
@@ -223,6 +223,27 @@ def test_the_command(broker: RunningBroker, topic: str) -> None:
         assert klog(*target, "replay", topic, f"{topic}-other", *words).code == 2, words
     assert klog(*target, "replay", topic, topic).code == 1
     assert klog(*target, "replay", topic, f"{topic}-copy", "--to-bootstrap-server", "127.0.0.1:1").code == 1
+
+
+def test_a_dry_run(broker: RunningBroker, topic: str) -> None:
+    """What would be copied, with nothing made and nothing written."""
+    into = f"{topic}-copy"
+    create(broker.bootstrap, topic, 2)
+    bases = produce(broker.bootstrap, topic, batches(3, 10))
+    target = ("-B", broker.bootstrap, "-o", "json")
+    for words, count in (((), 30), (("--from", f"{bases[1] + 3}:{bases[2]}"), 7), (("-c", "5"), 30)):
+        ran = klog("replay", topic, into, "--dry-run", *words, *target)
+        assert ran.code == 0, ran.stderr
+        assert [row["messages"] for row in ran.rows] == [count, 0]
+        assert "would be made with 2 partitions" in ran.stderr
+        assert ("the first 5" in ran.stderr) is ("-c" in words)
+        assert into not in klog("topic", "list", "-B", broker.bootstrap).stdout
+    assert ran.rows[0]["bytes"] > 0
+    assert klog("replay", topic, into, "-c", "12", *target).code == 0
+    ran = klog("replay", topic, into, "--dry-run", *target)
+    assert [(row["from"], row["messages"]) for row in ran.rows] == [(bases[1] + 2, 18), (0, 0)]
+    assert len(everything(broker.bootstrap, into)[0]) == 12
+    assert klog("replay", topic, topic, "--dry-run", *target).code == 1
 
 
 class Running:

@@ -19,7 +19,7 @@ from klog.ops.copying.side import Side
 from klog.record.batch import read_header
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
-from klog.record.source_mark import HEADER_NAME, Source
+from klog.record.source_mark import Marker, Source
 from tests.broker_fixture import RunningBroker
 from tests.ops.copies import with_sides
 from tests.server.asking import create
@@ -52,7 +52,7 @@ class Log:
                 headers: tuple[tuple[str, bytes | None], ...] = ()
                 if source is not None:
                     ends[source] += step
-                    headers = ((HEADER_NAME, f"{source}/{ends[source]}".encode()),)
+                    headers = (Marker(source).header(ends[source]),)
                     self.copies.append((self.end + number, source, ends[source]))
                 records.append(Record(number, 1, None, b"v" * step, headers))
             batch = bytes(encode_batch(records, base_offset=self.end, codec=codec))

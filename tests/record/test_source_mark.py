@@ -11,7 +11,17 @@ from klog.record.batch import CONTROL, LOG_APPEND_TIME, check_produced, read_hea
 from klog.record.codec import Codec
 from klog.record.compression import compress
 from klog.record.records import Record, decode_batch, encode_batch, encode_record
-from klog.record.source_mark import HEADER_NAME, Marker, Source, SourceMarks, copies_of, parse, source_of
+from klog.record.source_mark import (
+    HEADER_NAME,
+    OLD_HEADER_NAME,
+    Marker,
+    Source,
+    SourceMarks,
+    copies_of,
+    mark_of,
+    parse,
+    parse_old,
+)
 from tests.record.batches import CODECS, moved, plain, records
 
 SOURCE = Source("AbCdEfGhIjKlMnOpQrStUv", "orders.eu", 3)
@@ -35,11 +45,14 @@ def decoded(run: bytes) -> list[Record]:
 def expected(rows: list[Record], from_offset: int, to_offset: int, messages_max: int) -> list[Record]:
     """The plain way: what is wanted, each with one header more."""
     wanted = [row for row in rows if from_offset <= row.offset < to_offset][:messages_max]
-    return [row._replace(headers=(*row.headers, (HEADER_NAME, f"{SOURCE}/{row.offset}".encode()))) for row in wanted]
+    marker = Marker(SOURCE)
+    return [row._replace(headers=(*row.headers, marker.header(row.offset))) for row in wanted]
 
 
-def without_offsets(rows: list[Record]) -> list[Record]:
-    return [row._replace(offset=0) for row in rows]
+def without_offsets(rows: list[Record]) -> list[tuple[Record, tuple[bytes, int] | None]]:
+    """As they are but for their offsets here; and what their marks say, which may have zeros in front."""
+    assert all(row.headers[-1][0] == HEADER_NAME for row in rows)
+    return [(row._replace(offset=0, headers=row.headers[:-1]), mark_of(row)) for row in rows]
 
 
 @given(
@@ -150,7 +163,7 @@ def test_a_log_of_copies_says_how_far_each_source_is_copied(
 ) -> None:
     sources = [SOURCE, Source("other", "orders.eu", 3)]
     log = bytearray()
-    last: dict[Source, tuple[int, int]] = {}
+    last: dict[bytes, tuple[int, int]] = {}
     for number, batch in enumerate(batches):
         source = sources[number % 2]
         run, rows = the_run([batch], 100 * number, codec)
@@ -159,7 +172,7 @@ def test_a_log_of_copies_says_how_far_each_source_is_copied(
         write_header(copied, 0, read_header(copied)._replace(base_offset=base))
         log += copied
         if base + len(batch) - 1 >= from_offset:
-            last[source] = (rows[-1].offset, base + len(batch) - 1)
+            last[source.key] = (rows[-1].offset, base + len(batch) - 1)
     log += encode_batch(plain(3), base_offset=20 * len(batches))  # and somebody's own
     marks = SourceMarks()
     after = marks.read(memoryview(bytes(log)), from_offset)
@@ -175,9 +188,39 @@ def test_the_last_copy_is_the_one_that_counts() -> None:
     twice = Marker(Source("second", "t", 0)).mark(memoryview(once), 0).records
     (record,) = decoded(twice)
     assert len(record.headers) == 2
-    assert source_of(record) == (Source("second", "t", 0), 0)
+    assert mark_of(record) == (Source("second", "t", 0).key, 0)
 
 
 @pytest.mark.parametrize("content", [b"", b"a/b/c", b"a/b/1/x", b"a/b/1/2/3", b"\xff/b/1/2"])
+def test_an_old_header_of_somebody_elses(content: bytes) -> None:
+    assert parse_old(content) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"123456", b"123456123456789"])
 def test_a_header_of_somebody_elses(content: bytes) -> None:
     assert parse(content) is None
+
+
+def test_a_mark_is_small() -> None:
+    """Messages of 20 bytes, behind 100 GB: less than as much again."""
+    rows = [Record(number, 1, None, b"%020d" % number) for number in range(1000)]
+    run = bytes(encode_batch(rows, base_offset=100 * 1024**3))
+    marked = Marker(SOURCE).mark(memoryview(run), 0)
+    assert marked.messages == 1000
+    assert (len(marked.records) - len(run)) / 1000 <= 18
+
+
+def test_older_copies_count_as_well() -> None:
+    """What was copied before marks were small is not copied again."""
+    headers = [((OLD_HEADER_NAME, f"{SOURCE}/{offset}".encode()),) for offset in (5, 9)]
+    rows = [Record(number, 1, None, b"x", one) for number, one in enumerate(headers)]
+    old = bytes(encode_batch(rows, base_offset=40))
+    marks = SourceMarks()
+    marks.read(memoryview(old), 0)
+    assert marks.last == {SOURCE.key: (9, 41)}
+    assert list(copies_of(SOURCE, memoryview(old), 0)) == [(40, 5), (41, 9)]
+    newer = bytearray(Marker(SOURCE).mark(memoryview(bytes(encode_batch(plain(1), base_offset=12))), 0).records)
+    write_header(newer, 0, read_header(newer)._replace(base_offset=1000))
+    marks.read(memoryview(old + bytes(newer)), 0)
+    assert marks.last == {SOURCE.key: (12, 1000)}
+    assert list(copies_of(SOURCE, memoryview(bytes(newer)), 0)) == [(1000, 12)]

@@ -1,7 +1,7 @@
 """Where a source's offset is in a partition that is copied to: a search by the marks of what was copied.
 
 Theory
-    The headers ``klog.source`` of one source rise with the offsets of the target. What others have appended there, or
+    The marks of one source rise with the offsets of the target. What others have appended there, or
     the copier of another source, lies between and says nothing; so a probe reads on from its place up to the first
     message of this source. What a probe has read over is not read again: even where nothing but others' messages is
     found, all probes together read the stretch once.

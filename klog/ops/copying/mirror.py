@@ -354,7 +354,7 @@ class _Leg:
             raise made_again(self._side, one.topic)
         floor = committed.offset if committed is not None and is_ours else -1
         await self._target.find(one, source, below=committed.end if committed is not None and is_ours else None)
-        mark = log.marks.get(source)
+        mark = log.marks.get(source.key)
         if mark is not None and not is_ours:
             await check_same_log(self._asking, self._mirror.target_side, one, one, mark)
         begin = log.next_of(source, floor)

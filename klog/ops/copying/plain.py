@@ -81,7 +81,7 @@ class PlainTarget:
             log.take(await self._scan(log, max(start, below), end))
         else:
             high = end
-            while high > start and source not in log.marks:
+            while high > start and source.key not in log.marks:
                 low = max(start, high - SCAN_MESSAGES)
                 log.take(await self._scan(log, low, high))
                 high = low
@@ -126,7 +126,7 @@ class PlainTarget:
         if receipt.error is not None:
             raise KlogError(f"{partition} of the target: {receipt.error.str()}")
         log.ends[source] = receipt.last_offset + 1
-        log.marks[source] = Mark(marked.last_offset, receipt.first_offset)
+        log.marks[source.key] = Mark(marked.last_offset, receipt.first_offset)
         return True
 
     async def _send(self, partition: TopicPartition, record: Any, receipt: _Receipt) -> None:

@@ -33,7 +33,7 @@ class ReplayOptions:
     """``range`` None: from the start to the end there is when it begins. ``count``: at most so many messages.
 
     ``rate`` or ``speed`` (a multiple of the pace at which they were written; 1.0 is as they were) or neither.
-    ``again``: copy the range also where the target has it already.
+    ``again``: copy the range also where the target has it already. ``dry_run``: only say what would be copied.
     """
 
     range: Range | None = None
@@ -42,18 +42,22 @@ class ReplayOptions:
     rate: Rate | None = None
     speed: float | None = None
     again: bool = False
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRange:
-    """What was copied of one partition: offsets [from, to) of the source. ``bytes`` as they lie in the target."""
+    """What was copied of one partition: offsets [from, to) of the source. ``bytes`` as they lie in the target.
+
+    Of a dry run: what would be copied, with the bytes of the source; None where the source does not count messages.
+    """
 
     topic: str
     partition: int
     from_: int
     to: int
-    messages: int
-    bytes: int
+    messages: int | None
+    bytes: int | None
     error: str | None = None
     message: str | None = None
 
@@ -68,7 +72,7 @@ async def replay(
     note: Callable[[str], None] = lambda text: None,
     show: Callable[[list[ReplayedRange]], None] = lambda rows: None,
 ) -> list[ReplayedRange]:
-    """Copy; a row a partition. ``show`` gets the rows a few times a second, and when it is cancelled.
+    """Copy; one row per partition. ``show`` gets the rows a few times a second, and when it is cancelled.
 
     Raises UsageError for options that exclude each other, Refused where a topic would be copied into itself,
     UnknownTopicOrPartition, InvalidPartitions where the target has too few partitions.
@@ -84,7 +88,9 @@ async def replay(
         raise Refused(f"{topic} would be copied into itself, without an end", hint="name another topic")
     ranges = await _ranges(source, topic, options, note)
     partitions = len((await source.cluster.topic(topic)).partitions)
-    await matching_topic(target.cluster, into, partitions, note=note)
+    is_there = await matching_topic(target.cluster, into, partitions, note=note, dry_run=options.dry_run)
+    if not is_there:
+        return await _would_copy(source, topic, ranges, options, note)
     begun = await open_target(target, note)
     failures: dict[int, KlogError] = {}
     copies: dict[int, PartitionCopy] = {}
@@ -102,15 +108,18 @@ async def replay(
         return [_row(topic, copy, failures.get(number)) for number, copy in sorted(copies.items())]
 
     try:
-        largest = await batch_bytes_max(target.cluster, into)
-        pace = await _pace(source.cluster, topic, ranges, options)
-        budget = Budget(options.count)
         places = await asyncio.gather(
             *(
                 _place(begun, source, target, topic, into, one, begin, end, options, note)
                 for one, (begin, end) in ranges.items()
             )
         )
+        if options.dry_run:
+            left = {one: (begin, max(begin, ranges[one][1])) for one, begin in places}
+            return await _would_copy(source, topic, left, options, note)
+        largest = await batch_bytes_max(target.cluster, into)
+        pace = await _pace(source.cluster, topic, ranges, options)
+        budget = Budget(options.count)
         for (one, begin), (_, end) in zip(places, ranges.values(), strict=True):
             copies[one] = PartitionCopy(
                 reader,
@@ -130,8 +139,33 @@ async def replay(
         await copier.stop()
         await reader.close()
         await begun.close()
-        show(rows())
+        if not options.dry_run:
+            show(rows())
     return rows()
+
+
+async def _would_copy(
+    source: Side,
+    topic: str,
+    ranges: dict[int, tuple[int, int]],
+    options: ReplayOptions,
+    note: Callable[[str], None],
+) -> list[ReplayedRange]:
+    """The rows of a dry run."""
+    from klog.client import asks
+
+    spans = {TopicPartition(topic, one): span for one, span in ranges.items()}
+    answers = await source.cluster.to_leaders(spans, asks.count_messages, wait_for_leader=True)
+    rows = []
+    for one, (begin, end) in ranges.items():
+        found = answers[TopicPartition(topic, one)]
+        if isinstance(found, KlogError):
+            raise found
+        counted = (None, None) if found is None else (found.messages, found.bytes)
+        rows.append(ReplayedRange(topic, one, begin, end, *counted))
+    if options.count is not None and sum(row.messages or 0 for row in rows) > options.count:
+        note(f"the first {options.count} of them would be copied (-c)")
+    return rows
 
 
 async def _watch(copier: Copier, show: Callable[[], None], failures: dict[int, KlogError]) -> None:
@@ -190,7 +224,7 @@ async def _place(
     log = begun.log(where)
     log.limits[origin] = begin, end
     await begun.find(where, origin, below=AT_END if options.again else None)
-    mark = log.marks.get(origin)
+    mark = log.marks.get(origin.key)
     if mark is not None:
         await check_same_log(source, target, TopicPartition(topic, partition), where, mark)
     at = log.next_of(origin, begin)

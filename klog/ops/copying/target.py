@@ -94,7 +94,8 @@ class TargetLog:
         self.partition = partition
         self.ends: dict[Source, int] = {}
         """Below which offset nothing of a source is there but what is known."""
-        self.marks: dict[Source, Mark] = {}
+        self.marks: dict[bytes, Mark] = {}
+        """By the source's key."""
         self.place: Place | None = None
         self.conflicts: dict[str, int] = {}
         self.limits: dict[Source, tuple[int, int]] = {}
@@ -104,14 +105,14 @@ class TargetLog:
 
     def take(self, found: SourceMarks) -> None:
         """Messages that were read in it."""
-        for source, (offset, here) in found.last.items():
-            known = self.marks.get(source)
+        for key, (offset, here) in found.last.items():
+            known = self.marks.get(key)
             if known is None or known.source < offset:
-                self.marks[source] = Mark(offset, here)
+                self.marks[key] = Mark(offset, here)
 
     def next_of(self, source: Source, floor: int) -> int:
         """Where to go on in the source."""
-        mark = self.marks.get(source)
+        mark = self.marks.get(source.key)
         return floor if mark is None else max(floor, mark.source + 1)
 
 
@@ -169,7 +170,7 @@ class ExactTarget:
             log.take(found)
         else:
             high = end
-            while high > start and source not in log.marks:
+            while high > start and source.key not in log.marks:
                 low = max(start, high - SCAN_BYTES)
                 found, reached = await self._scan(log, low, high)
                 log.take(found)
@@ -245,7 +246,7 @@ class ExactTarget:
         log = self.log(partition)
         in_doubt = False
         while True:
-            before = log.marks.get(source)
+            before = log.marks.get(source.key)
             place = log.place = log.place or await self._look(log.partition)
             used = self.side.cluster
             try:
@@ -260,18 +261,18 @@ class ExactTarget:
                 in_doubt = True
                 await self.side.trouble(lost, used)
                 await self._look_again(log, source)
-                if log.marks.get(source) != before:
+                if log.marks.get(source.key) != before:
                     return False
                 continue
             if error is None:
                 self.side.fine()
                 log.ends[source] = int(one.end_offset)
-                log.marks[source] = Mark(marked.last_offset, int(one.base_offset))
+                log.marks[source.key] = Mark(marked.last_offset, int(one.base_offset))
                 return True
             if error.wire == EndMoved.wire:
                 before_end = log.ends[source]
                 await self._read_on(log, source)
-                now = log.marks.get(source)
+                now = log.marks.get(source.key)
                 if now != before:
                     is_ours = in_doubt and now is not None and now.source <= marked.last_offset
                     if now is not None and not is_ours:
@@ -290,7 +291,7 @@ class ExactTarget:
             in_doubt = True
             await self.side.trouble(error, used)
             await self._look_again(log, source)
-            if log.marks.get(source) != before:
+            if log.marks.get(source.key) != before:
                 return False
 
     def _request(self, log: TargetLog, marked: Marked, place: Place, source: Source) -> Any:
@@ -323,7 +324,7 @@ class ExactTarget:
 
     async def _verify(self, log: TargetLog, source: Source) -> None:
         start, end = await self._bounds(log.partition)
-        mark = log.marks.get(source)
+        mark = log.marks.get(source.key)
         if end >= log.ends[source]:
             if mark is None or mark.here < start:
                 found, reached = await self._scan(log, max(start, log.ends[source]), end)
@@ -331,7 +332,7 @@ class ExactTarget:
                 log.ends[source] = max(end, reached)
                 return
             found, reached = await self._scan(log, mark.here, end)
-            there = found.last.get(source)
+            there = found.last.get(source.key)
             if there is not None and there[0] >= mark.source:
                 log.take(found)
                 log.ends[source] = max(end, reached)
@@ -344,7 +345,7 @@ class ExactTarget:
         self.side.note(
             f"{log.partition} of the target has lost messages that it had acknowledged; they are copied again"
         )
-        log.marks.pop(source, None)
+        log.marks.pop(source.key, None)
         await self._find(log, source)
 
     async def _read_on(self, log: TargetLog, source: Source) -> None:

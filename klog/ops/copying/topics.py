@@ -49,17 +49,22 @@ async def matching_topic(
     settings: Mapping[str, str] | None = None,
     may_grow: bool = False,
     note: Callable[[str], None] = lambda text: None,
-) -> None:
+    dry_run: bool = False,
+) -> bool:
     """Have the target's topic with as many partitions as the source's has; it is made where it is missing.
 
     Where it has fewer that is InvalidPartitions with what to do, or, with ``may_grow``, it is given them. ``settings``
-    are for one that is made; where the target does not take them it is made without, which is noted.
+    are for one that is made; where the target does not take them it is made without, which is noted. Whether it is
+    there now: with ``dry_run`` a missing one is not made, which is noted.
     """
     from klog.ops.topics import alter_topic, create_topic
 
     try:
         there = len((await target.topic(topic, fresh=True)).partitions)
     except UnknownTopicOrPartition:
+        if dry_run:
+            note(f"topic {topic} would be made with {wanted} partitions in the target")
+            return False
         try:
             made = await create_topic(target, topic, partitions=wanted, settings=settings, if_not_exists=True)
         except InvalidConfig as error:
@@ -71,7 +76,7 @@ async def matching_topic(
             own = "".join(f", {name}={value}" for name, value in sorted((settings or {}).items()))
             note(f"made topic {topic} with {wanted} partitions{own} in the target")
     if there >= wanted:
-        return
+        return True
     if not may_grow:
         raise InvalidPartitions(
             f"topic {topic} of the target has {there} partitions, and the source has {wanted}:"
@@ -80,6 +85,7 @@ async def matching_topic(
         )
     await alter_topic(target, topic, wanted)
     note(f"topic {topic} of the target has {wanted} partitions now, as in the source")
+    return True
 
 
 async def batch_bytes_max(cluster: Cluster, topic: str) -> int:
