@@ -13,6 +13,8 @@ Foreign exceptions (kazoo's, OSError, kio's) are translated once, in the module 
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class KlogError(Exception):
     """Base of everything klog raises on purpose."""
@@ -28,6 +30,16 @@ class KlogError(Exception):
         self.hint = hint
         if hint is not None:
             self.add_note(f"hint: {hint}")  # tracebacks show it: all that Spark hands on of an error in a task
+
+    def bare(self) -> Self:
+        """A copy that was never raised: what is kept, or handed on as a value, and what is raised of what is kept.
+
+        An error that was raised has the frames it came through, with the request in them, and each that has the error
+        among its variables makes a cycle with it, which nothing but the collector frees. Raised again, it gets more.
+        """
+        made = type(self).__new__(type(self), *self.args)
+        made.__dict__.update(self.__dict__)
+        return made
 
 
 # --- The peer's bytes -------------------------------------------------------------------------------------------------
@@ -357,8 +369,8 @@ class TransactionsNotServed(RequestError):
     wire = 53
     code = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
-    def __init__(self) -> None:
-        super().__init__("klog has no transactions; produce without a transactional.id")
+    def __init__(self, message: str = "klog has no transactions; produce without a transactional.id") -> None:
+        super().__init__(message)
 
 
 class ReassignmentInProgress(RequestError):

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from klog.errors import CannotConnect, MalformedRequest, TimedOut, UnsupportedVersion
+from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut, UnsupportedVersion
 from klog.protocol import codec, own
 from klog.protocol.apis import ApiKey, api_name
 
@@ -142,12 +142,13 @@ class Channel:
             raise TimedOut(f"{self.address}: no answer to {api_name(key)} within {wait_s:g} s") from None
         finally:
             self._waiting.pop(correlation_id, None)
+            del future  # else it and the error that it has raised here would hold each other
             if self._trace is not None:
                 self._trace(f"{api_name(key)} v{version}", self.address, (loop.time() - began) * 1000)
 
     async def _receive(self) -> None:
         """Hand each answer to whoever waits for it, until the connection ends; then fail the rest."""
-        lost: Exception = CannotConnect(f"{self.address}: the broker closed the connection")
+        lost: KlogError = CannotConnect(f"{self.address}: the broker closed the connection")
         try:
             while True:
                 (size,) = struct.unpack(">i", await self._reader.readexactly(4))
@@ -162,18 +163,18 @@ class Channel:
                 try:
                     _, entity = _decode(frame, key, version)
                 except MalformedRequest as error:
-                    future.set_exception(error)
+                    future.set_exception(error.bare())
                 else:
                     future.set_result(entity)
         except (asyncio.IncompleteReadError, OSError):
             pass
         except MalformedRequest as error:
-            lost = error
+            lost = error.bare()
         finally:
             self._writer.close()
             for _, _, future in self._waiting.values():
                 if not future.done():
-                    future.set_exception(lost)
+                    future.set_exception(lost.bare())
 
     async def close(self) -> None:
         """End the connection; whoever still waits gets CannotConnect."""

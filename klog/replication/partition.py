@@ -127,7 +127,7 @@ class Partition:
         Raises what `Log.append` raises for bad batches, sequences and disks; NotLeader after `resign`.
         """
         if self._refusal is not None:
-            raise self._refusal
+            raise self._refusal.bare()
         result = self.log.append(records, self.leader_epoch, repeats_expected=repeats_expected)
         self._want_flush(self.log)
         if self.log.flushed_end.address > self.high_watermark.address:  # where the rule is never to flush

@@ -427,7 +427,7 @@ class Broker:
                 await self._enter()
             except BrokerIdInUse as error:  # rule R7: whoever replaced our entry is the broker now
                 log.critical("another process has this broker's id: stopping (%s)", error.message)
-                self._failure = error
+                self._failure = error.bare()
                 self.stop_soon("its id is another's now")
             except KlogError as error:
                 log.warning("registering again failed: %s; trying again", error.message)
@@ -478,7 +478,7 @@ class Broker:
         self.executors.close()
         log.info("stopped")
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.bare()
 
 
 def _share_the_interpreter() -> None:

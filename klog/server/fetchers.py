@@ -263,7 +263,7 @@ class Fetchers:
             async with follower.alone, self._broker.deletions.none_running():
                 await self._broker.executors.run_at(follower.log.home.path, Purpose.REPLICAS, work)
         except KlogError as problem:
-            error = problem
+            error = problem.bare()
         finally:
             del self._jobs[follower]
         follower.was_cut()

@@ -396,13 +396,13 @@ class LeaderLink:
             except (PeerError, CorruptLog) as error:
                 if not follower.retry_s:  # said once; the bytes will be the same the next time
                     log.error("%s: what broker %d sent: %s", follower.topic_partition, self.leader, error.message)
-                self.rest(follower, error)
+                self.rest(follower, error.bare())
                 return
             except StorageError as error:
                 if follower.log.home.failure is not None:
-                    self.fail(follower, error)
+                    self.fail(follower, error.bare())
                 else:  # the disk is full, no descriptor is free, or the log is being deleted
-                    self.rest(follower, error)
+                    self.rest(follower, error.bare())
                 return
             self._fetchers.appended(follower)
             self._to_ask[follower] = None
@@ -495,7 +495,7 @@ class LeaderLink:
         try:
             follower.log.home.check_room(0)
         except DiskFull as error:
-            self.rest(follower, error)
+            self.rest(follower, error.bare())
             return False
         return True
 

@@ -37,13 +37,13 @@ async def answered(
                     partition = broker.leader_of(*place)
                     ends[place] = partition, partition.high_watermark
                 except KlogError as error:
-                    ends[place] = error
+                    ends[place] = error.bare()
 
     def answer(topic: str, one: Any) -> dict[str, Any]:
         led = ends[topic, one.partition_index]
         try:
             if isinstance(led, KlogError):
-                raise led
+                raise led.bare()
             fields, code = work(one, *led), 0
         except KlogError as error:
             fields, code = refused, error.wire

@@ -68,7 +68,7 @@ def _remove(broker: Broker, names: Sequence[TopicPartition], by: str) -> dict[To
             purge = broker.log_dirs.remove(name)
         except KlogError as error:
             log.error("the log of %s could not be deleted: %s", name, error.message)
-            failed[name] = error
+            failed[name] = error.bare()
             continue
         if purge is not None:
             log.info("%s: its log is deleted (topic id %s), as %s says", name, topic_id, by)

@@ -200,7 +200,7 @@ class ReplicaSession:
         try:
             partition = self._partition(name, entry.topic_id, entry.leader_epoch)
         except KlogError as error:
-            slot.fail(error)
+            slot.fail(error.bare())
             return
         slot.partition = partition
         partition.watch_appends(slot)
@@ -229,7 +229,7 @@ class ReplicaSession:
             try:
                 self._compared(slot, entry, partition.divergence(entry.last_epoch, entry.end_address))
             except KlogError as error:
-                slot.fail(error)
+                slot.fail(error.bare())
         else:
             self._broker.spawn(self._compare(slot, entry, partition))
 
@@ -240,7 +240,7 @@ class ReplicaSession:
             )
         except KlogError as error:
             if slot.partition is partition:
-                slot.fail(error)
+                slot.fail(error.bare())
             return
         if slot.partition is partition and slot.end == entry.end_address and not slot.agreed:
             self._compared(slot, entry, found)
@@ -279,7 +279,7 @@ class ReplicaSession:
         try:
             partition.check_replica(partition.leader_epoch, self.broker_id, self.incarnation)
         except KlogError as error:
-            slot.fail(error)
+            slot.fail(error.bare())
             return
         partition.replica_fetched(
             self.broker_id, self.incarnation, max(slot.end, flushed.address), flushed, self._loop.time()
@@ -423,7 +423,7 @@ class ReplicaSession:
         except KlogError as error:
             if isinstance(error, StorageError):
                 log.error("%s: cannot be read for broker %d: %s", slot.name, self.broker_id, error.message)
-            self._loop.call_soon_threadsafe(slot.fail, error)
+            self._loop.call_soon_threadsafe(slot.fail, error.bare())
             return None
         if not ranges:
             return None
@@ -446,7 +446,7 @@ class ReplicaSession:
                 try:
                     inline = _read_small(chunk)
                 except StorageError as error:
-                    slot.failure, slot.wanting = error, False
+                    slot.failure, slot.wanting = error.bare(), False
                     continue
             news.pop(slot, None)
             slot.prepared = None

@@ -262,7 +262,7 @@ class Replicas:
             try:
                 self._lead(told, opened.logs[name], opened.high_watermarks.get(name))
             except KlogError as refusal:
-                failed[name] = refusal
+                failed[name] = refusal.bare()
         for name, told in follow.items():
             if name in opened.logs:
                 self._follow(told, opened.logs[name])
@@ -303,7 +303,7 @@ class Replicas:
                 break
             except StorageError as error:
                 if not tries_left:
-                    failed |= dict.fromkeys(may_be_made, error)
+                    failed |= dict.fromkeys(may_be_made, error.bare())
         ends = {name: self.committed_end(logs[name]) for name in lead if name in logs and len(lead[name].state.isr) > 1}
         return _Opened(logs, ends, failed)
 

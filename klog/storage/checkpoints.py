@@ -210,7 +210,7 @@ class Checkpoints:
     def _replace(self, file_name: str, data: bytes) -> None:
         health = self._health
         if health.failure is not None:
-            raise health.failure.with_traceback(None)
+            raise health.failure.bare()
         try:
             try:
                 health.file_system.replace(self._path(file_name), data)

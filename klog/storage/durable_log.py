@@ -394,7 +394,7 @@ class DurableLog(ReadableLog):
             except StorageError as error:
                 failure = self._home.fail(error)
                 self._fall_back()
-                raise failure from error
+                raise failure.bare() from error
             with self._lock:
                 if mark.generation == self._generation:
                     self._durable = mark.end

@@ -165,18 +165,18 @@ class _DirThread(threading.Thread):
             try:
                 marks.append((log, log.begin_flush()))
             except StorageError as error:
-                outcomes.append((log, error))
+                outcomes.append((log, error.bare()))
         written = len(marks) >= SYNCFS_FILES_MIN and self._sync_everything()
         for log, mark in marks:
             try:
                 outcomes.append((log, log.finish_flush(mark, written=written)))
             except NoDescriptors as error:
                 if self._stopping:
-                    outcomes.append((log, error))
+                    outcomes.append((log, error.bare()))
                 else:
                     self._flush_at(time.monotonic() + NO_DESCRIPTORS_RETRY_S, log)
             except StorageError as error:
-                outcomes.append((log, error))
+                outcomes.append((log, error.bare()))
         self.timing.took((time.perf_counter() - began) * 1000)
         try:
             self._post(self._deliver, outcomes)

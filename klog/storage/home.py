@@ -91,7 +91,7 @@ class Health:
                 f"log dir {self.path} is offline: {error.message}",
                 hint="repair or replace the disk, then restart the broker",
             )
-        return self.failure
+        return self.failure.bare()
 
     def filled(self, error: DiskFull) -> None:
         self.is_full = True

@@ -241,7 +241,7 @@ class Log(DurableLog):
         except StorageError as error:
             failure = self._cut_back(segment, error)
             if failure is not None:
-                raise failure from error
+                raise failure.bare() from error
             raise
 
     def _write_batches(
@@ -259,7 +259,7 @@ class Log(DurableLog):
         except StorageError as error:
             failure = self._cut_back(segment, error)
             if failure is not None:
-                raise failure from error
+                raise failure.bare() from error
             raise
 
     def _cut_back(self, segment: Segment, error: StorageError) -> StorageError | None:

@@ -183,7 +183,7 @@ class LogDir(Health):
         A folder of that name under another UUID is set aside (rule L10).
         """
         if self.failure is not None:
-            raise self.failure.with_traceback(None)
+            raise self.failure.bare()
         missing = []
         for name, (topic_id, _) in wanted.items():
             if name in self.logs and self.topic_ids[name] != topic_id:
@@ -381,7 +381,7 @@ class LogDirs:
                 self.dirs.append(LogDir(file_system, path, self.pool, clock_ms))
             except StorageError as error:
                 _log.error("log dir %s is offline: %s", path, error)
-                self.offline[path] = error
+                self.offline[path] = error.bare()
         if not self.dirs:
             raise next(iter(self.offline.values()))
 

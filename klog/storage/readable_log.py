@@ -78,7 +78,7 @@ class ReadableLog:
 
     def _check_open(self) -> None:
         if self._home.failure is not None:
-            raise self._home.failure.with_traceback(None)  # each raise would lengthen the one it has
+            raise self._home.failure.bare()
         if self._closed:
             raise StorageError(f"the log of {self.topic_partition} is closed")
 

@@ -115,7 +115,7 @@ class Reassigner:
                 entries[name] = self._next_entry(name, target, throttle)
                 outcome[name] = None
             except KlogError as error:
-                outcome[name] = error
+                outcome[name] = error.bare()
         by_topic: dict[str, dict[int, Entry]] = defaultdict(dict)
         for name, entry in entries.items():
             if entry != self._entry(name):
@@ -125,7 +125,7 @@ class Reassigner:
             try:
                 await self._write(topic, changed)
             except KlogError as error:
-                outcome |= {TopicPartition(topic, number): error for number in changed}
+                outcome |= {TopicPartition(topic, number): error.bare() for number in changed}
                 continue
             for number, entry in changed.items():
                 self._begun(TopicPartition(topic, number), reassignment.entry_of(before, number), entry)

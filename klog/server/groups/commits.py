@@ -75,14 +75,14 @@ class Commits:
             try:
                 self._coordinator.holder(name)
             except KlogError as error:
-                found[name] = error
+                found[name] = error.bare()
             else:
                 asked[name] = None if partitions is None else list(filter(_may_be, partitions))
         if asked:
             try:
                 found |= await self._coordinator.ask_zookeeper(committed.read_many, self._coordinator.zookeeper, asked)
             except KlogError as error:
-                found |= dict.fromkeys(asked, error)
+                found |= dict.fromkeys(asked, error.bare())
         return found
 
     async def _commit(
@@ -113,7 +113,7 @@ class Commits:
             except SessionLost:
                 await asyncio.sleep(AGAIN_S)
             except KlogError as error:
-                return error
+                return error.bare()
 
     def _parts(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]

@@ -101,7 +101,7 @@ class Coordinator:
         self.operators = Operators(self)
         self.shown = Shown(self)
         self._groups: dict[str, KeptGroup] = {}
-        self._loading: dict[str, asyncio.Task[KeptGroup]] = {}
+        self._loading: dict[str, asyncio.Task[KeptGroup | KlogError]] = {}
         self._held: dict[int, SlotHolder] = {}
         """The slots that are ours, as far as we were told."""
         self._looking = broker.spawn(self._keep_looking())
@@ -190,9 +190,13 @@ class Coordinator:
         if loading is None:
             loading = self._loading[name] = asyncio.ensure_future(self._load(name, holder))
             loading.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return await asyncio.shield(loading)
+        loaded = await asyncio.shield(loading)
+        if isinstance(loaded, KlogError):
+            raise loaded.bare()
+        return loaded
 
-    async def _load(self, name: str, holder: SlotHolder) -> KeptGroup:
+    async def _load(self, name: str, holder: SlotHolder) -> KeptGroup | KlogError:
+        """What is raised in a task stays in it, with its frames; so why not is a value."""
         try:
             state = await self.ask_zookeeper(group_states.read, self.zookeeper, name)
             if self.holder(name) != holder:
@@ -202,6 +206,8 @@ class Coordinator:
                 if state.members:
                     self.shown.show(kept)
             return self._groups[name]
+        except KlogError as error:
+            return error.bare()
         finally:
             del self._loading[name]
 
@@ -258,7 +264,7 @@ class Coordinator:
             if kept.group.phase is Phase.EMPTY:
                 await self.check_way(kept)
         except KlogError as error:
-            return Refused(error, join.member_id)
+            return Refused(error.bare(), join.member_id)
         result = await self._wait(kept, lambda to: kept.group.join(join, to, self.now_s))
         assert isinstance(result, Joined | Refused)
         return result
@@ -276,7 +282,7 @@ class Coordinator:
         try:
             kept = await self.kept(name)
         except KlogError as error:
-            return Refused(error, member_id)
+            return Refused(error.bare(), member_id)
         group = kept.group
         result = await self._wait(
             kept, lambda to: group.sync(member_id, instance_id, generation, protocol, assignments, to, self.now_s)
@@ -289,7 +295,7 @@ class Coordinator:
         try:
             kept = await self.kept(name)
         except KlogError as error:
-            return Refused(error)
+            return Refused(error.bare())
         result = await self._wait(kept, lambda to: kept.group.leave(leaving, to, self.now_s))
         assert isinstance(result, Left | Refused)
         return result
@@ -301,7 +307,7 @@ class Coordinator:
         try:
             self.holder(name)
         except KlogError as error:
-            return error
+            return error.bare()
         kept = self._groups.get(name)
         if kept is None:
             return self._first_heartbeat(name, member_id, instance_id, generation)
@@ -318,14 +324,14 @@ class Coordinator:
         try:
             kept = await self.kept(name)
         except KlogError as error:
-            return error
+            return error.bare()
         return kept.group.heartbeat(member_id, instance_id, generation, self.now_s)
 
     async def make_node(self, kept: KeptGroup) -> None:
         """Have a node for the group. Raises what it is refused with."""
         result = await self._wait(kept, lambda to: kept.group.make_node(to, self.now_s))
         if isinstance(result, Refused):
-            raise result.error
+            raise result.error.bare()
         assert isinstance(result, Made)
 
     def replaced(self, kept: KeptGroup, state: GroupState) -> None:
@@ -417,7 +423,7 @@ class Coordinator:
             operation = state.operation
         except ZooKeeperError as error:
             log.error("group %r cannot be written: %s", group.name, error.message)
-            self.act(kept, group.write_failed(error, self.now_s))
+            self.act(kept, group.write_failed(error.bare(), self.now_s))
             return
         sent: GroupWrite | None = None
         while self.is_kept(kept):
@@ -439,7 +445,7 @@ class Coordinator:
             except KlogError as error:
                 log.error("group %r cannot be written: %s", group.name, error.message)
                 if self.is_kept(kept):
-                    self.act(kept, group.write_failed(error, self.now_s))
+                    self.act(kept, group.write_failed(error.bare(), self.now_s))
             else:
                 if self.is_kept(kept):
                     self._say(kept, state)

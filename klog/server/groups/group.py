@@ -245,7 +245,7 @@ class Group:
             self._admit(join, to, now_s)
         except KlogError as error:
             given = join.new_id if isinstance(error, MemberIdRequired) else join.member_id
-            self._answer(to, Refused(error, given))
+            self._answer(to, Refused(error.bare(), given))
         self._complete_if_all_are_there(now_s)
 
     def _admit(self, join: Join, to: Any, now_s: float) -> None:
@@ -480,7 +480,7 @@ class Group:
             try:
                 self._leave_one(member_id, instance_id, now_s)
             except KlogError as error:
-                errors.append(error)
+                errors.append(error.bare())
             else:
                 errors.append(None)
         self._complete_if_all_are_there(now_s)
@@ -553,7 +553,7 @@ class Group:
         try:
             member = self.members.find(member_id, instance_id)
         except KlogError as error:
-            return error
+            return error.bare()
         if generation != self.generation:
             return IllegalGeneration(
                 f"group {self.name!r} is in generation {self.generation}, the request in {generation}"

@@ -75,7 +75,8 @@ class GroupWrite:
     """Where offsets will be written: looked at for all writes of a multi at once."""
     in_doubt: Sequence[Operation] = ()
     """What was sent before, without an answer."""
-    done: asyncio.Future[None] = field(default_factory=asyncio.Future)
+    done: asyncio.Future[KlogError | None] = field(default_factory=asyncio.Future)
+    """What is refused is a value here: a future and an error that it raises into whoever has both hold each other."""
 
 
 class GroupWriter:
@@ -88,19 +89,21 @@ class GroupWriter:
         self._queue: list[GroupWrite] = []
         self._draining: asyncio.Task[None] | None = None
 
-    def write(self, write: GroupWrite) -> asyncio.Future[None]:
-        """Done once ZooKeeper has it; raises NotCoordinator, GroupChanged, SessionLost or another KlogError."""
+    async def write(self, write: GroupWrite) -> None:
+        """Return once ZooKeeper has it; raises NotCoordinator, GroupChanged, SessionLost or another KlogError."""
         self._queue.append(write)
         if self._draining is None or self._draining.done():
             self._draining = asyncio.ensure_future(self._drain())
-        return write.done
+        error = await write.done
+        if error is not None:
+            raise error.bare()
 
     def close(self) -> None:
         """Nothing more is begun; what waits is told."""
         queue, self._queue = self._queue, []
         for write in queue:
             if not write.done.done():
-                write.done.set_exception(NotCoordinator("the broker is shutting down"))
+                write.done.set_result(NotCoordinator("the broker is shutting down"))
 
     async def _drain(self) -> None:
         loop = asyncio.get_running_loop()
@@ -110,16 +113,12 @@ class GroupWriter:
             try:
                 outcomes = await loop.run_in_executor(self._executor, self._send_all, batch)
             except Exception as error:  # the executor is shut down, or it is our fault: nobody is left waiting
-                outcomes = [error if isinstance(error, KlogError) else KlogError(str(error))] * len(batch)
+                outcomes = [error.bare() if isinstance(error, KlogError) else KlogError(str(error))] * len(batch)
                 if not isinstance(error, KlogError):
                     log.exception("writes of %d groups failed: our fault", len(batch))
             for write, outcome in zip(batch, outcomes, strict=True):
-                if write.done.done():
-                    continue
-                if outcome is None:
-                    write.done.set_result(None)
-                else:
-                    write.done.set_exception(outcome)
+                if not write.done.done():
+                    write.done.set_result(outcome)
 
     # --- in the thread ------------------------------------------------------------------------------------------------
 
@@ -130,12 +129,12 @@ class GroupWriter:
         try:
             self._offsets.prepare((write.group, write.commits_in) for write in batch)
         except KlogError as error:
-            return [error] * len(batch)
+            return [error.bare()] * len(batch)
         for write in batch:
             try:
                 operations = write.prepare()
             except KlogError as error:
-                outcomes[write] = error
+                outcomes[write] = error.bare()
                 continue
             size = sum(size_bytes(one, self._zookeeper.address.chroot) for one in (write.slot.fence, *operations))
             if part and (filled_bytes + size > MULTI_BYTES_MAX or filled + len(operations) > OPERATIONS_MAX):
@@ -162,7 +161,7 @@ class GroupWriter:
         except KlogError as error:
             for write, operations in part:
                 write.in_doubt = operations
-            return {write: error for write, _ in part}
+            return {write: error.bare() for write, _ in part}
         for write, operations in part:
             write.landed(operations)
         return {write: None for write, _ in part}
@@ -176,10 +175,10 @@ class GroupWriter:
                 write.landed(sent)
                 return None
             except (BadVersion, NodeExists, NoNode) as failed:
-                error = failed
+                error = failed.bare()
             except KlogError as failed:
                 write.in_doubt = sent
-                return failed
+                return failed.bare()
             try:
                 verdict, why = self._judge(write)
                 if verdict is not _Verdict.UNFENCED:
@@ -187,7 +186,7 @@ class GroupWriter:
                 write.forget()
                 operations = write.prepare()
             except KlogError as failed:
-                return failed
+                return failed.bare()
         return error
 
     def _judge(self, write: GroupWrite) -> tuple[_Verdict, KlogError | None]:

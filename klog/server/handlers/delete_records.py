@@ -35,7 +35,7 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
         try:
             found[topic, index, offset] = _check(broker, topic, index, offset)
         except KlogError as error:
-            found[topic, index, offset] = error
+            found[topic, index, offset] = error.bare()
     await broker.deletions.run(lambda: _plan([one for one in found.values() if not isinstance(one, KlogError)]))
     return {
         "topics": [

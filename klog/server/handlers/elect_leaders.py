@@ -41,7 +41,7 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
         outcome = await broker.controller.elections.elect(names, unclean=kind == UNCLEAN)
     except KlogError as error:
         # Version 0 has no error of the whole: it stands with each partition.
-        outcome = dict.fromkeys(names or (), error)
+        outcome = dict.fromkeys(names or (), error.bare())
         return {"error_code": error.wire, "replica_election_results": _results(outcome)}
     return {"error_code": 0, "replica_election_results": _results(outcome)}
 

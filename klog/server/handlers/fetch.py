@@ -81,7 +81,7 @@ class _Read:
                 partition.log.check_offset(asked.offset)
                 self.partitions.append(partition)
             except KlogError as problem:
-                error = problem
+                error = problem.bare()
                 self._failed = True
             self._asked.append((asked, partition, error))
 
@@ -158,7 +158,7 @@ class _Read:
                         )
                         size = sum(one.size for one in ranges)
                 except KlogError as problem:
-                    error = problem
+                    error = problem.bare()
             if error is not None or partition is None:
                 code = error.wire if error is not None else -1
                 start = partition.log.start_offset if partition is not None else -1

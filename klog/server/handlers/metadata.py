@@ -103,7 +103,7 @@ def _named(broker: Broker, name: str) -> dict[str, Any]:
         elif broker.auto_creation.is_making(name):
             error = LeaderNotAvailable(f"topic {name!r} is being made")
     except InvalidTopic as problem:
-        error = problem
+        error = problem.bare()
     return {"error_code": error.wire, "name": name, "topic_id": None, "is_internal": False, "partitions": []}
 
 

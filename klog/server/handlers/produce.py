@@ -58,7 +58,7 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
         try:
             refusal = order.behind(connection, asked.topic, asked.partition, batches[index])
             if refusal is not None:
-                raise refusal
+                raise refusal.bare()
             partition, result = _append(broker, request, asked)
         except KlogError as error:
             order.refused(connection, asked.topic, asked.partition, batches[index], error)
@@ -99,7 +99,7 @@ def _append(broker: Broker, request: ProduceRequest, asked: ProducedPartition) -
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcks(f"acks is {request.acks}; -1 (all), 0 and 1 are allowed")
     if broker.fenced is not None:
-        raise broker.fenced.with_traceback(None)  # each raise would lengthen the one it has, with the request in it
+        raise broker.fenced.bare()
     partition = broker.leader_of(asked.topic, asked.partition)
     try:
         if request.acks == -1:

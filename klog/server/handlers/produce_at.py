@@ -155,7 +155,7 @@ def _append(broker: Broker, asked: Any) -> _Answer:
     traffic = broker.measures.traffic
     try:
         if broker.fenced is not None:
-            raise broker.fenced.with_traceback(None)
+            raise broker.fenced.bare()
         partition = answer.partition = broker.leader_of(asked.topic, asked.partition_index)
         if asked.leader_epoch < 0:
             raise FencedLeaderEpoch(
@@ -178,7 +178,7 @@ def _append(broker: Broker, asked: Any) -> _Answer:
         traffic.refused(asked.topic).failed_produces += 1
         if isinstance(error, StorageError):
             broker.replicas.look_at_disks()
-        answer.error = error
+        answer.error = error.bare()
         return answer
     answer.writer = asked.writer
     sources.appended(asked.source, result.end.offset, asked.writer)

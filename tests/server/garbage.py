@@ -1,0 +1,66 @@
+"""A broker that counts what its reference counts did not free: ``python -m tests.server.garbage``, and then a broker's
+own command line.
+
+On SIGUSR1 a full collection runs, and how many objects of which type it found in cycles is put into the file that
+``KLOG_GARBAGE`` names. What is found is kept until then and freed after it, so that nothing is missed between.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.broker_fixture import RunningBroker
+
+PATIENCE_S = 60.0
+FILE = "KLOG_GARBAGE"
+
+
+def _report(*_: object) -> None:
+    gc.collect()
+    found = Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.garbage)
+    path = Path(os.environ[FILE])
+    beside = path.with_suffix(".new")
+    gc.garbage.clear()
+    gc.set_debug(0)
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    beside.write_text(json.dumps(found))
+    beside.rename(path)
+
+
+def garbage_of(broker: RunningBroker) -> Counter[str]:
+    """What a broker that was started by `counting` has left to the collector since it was asked last, by type."""
+    path = _file_of(broker)
+    path.unlink(missing_ok=True)
+    broker.send(signal.SIGUSR1)
+    deadline = time.monotonic() + PATIENCE_S
+    while not path.exists():
+        assert time.monotonic() < deadline, "the broker does not say what it has collected"
+        time.sleep(0.01)
+    return Counter(json.loads(path.read_text()))
+
+
+def counting(broker: RunningBroker) -> RunningBroker:
+    """Start it so that `garbage_of` can be asked."""
+    broker.wrapper = ["env", f"{FILE}={_file_of(broker)}", sys.executable, "-m", "tests.server.garbage"]
+    return broker.start()
+
+
+def _file_of(broker: RunningBroker) -> Path:
+    return broker.folder / "garbage.json"
+
+
+if __name__ == "__main__":
+    from klog.__main__ import main
+
+    sys.argv = ["klog", *sys.argv[sys.argv.index("klog") + 1 :]]
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    signal.signal(signal.SIGUSR1, _report)
+    sys.exit(main())

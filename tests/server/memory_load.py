@@ -1,0 +1,250 @@
+"""Requests of every kind, many of each: what a broker keeps of them shows in its memory.
+
+A `Kind` makes the requests of one round; they go out together on one connection, and what the first and the last of
+them are told is checked, so that a load that means nothing is noticed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from klog.errors import (
+    CorruptBatch,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    InvalidRequiredAcks,
+    InvalidSessionTimeout,
+    OffsetMetadataTooLarge,
+    OffsetOutOfRange,
+    TransactionsNotServed,
+    UnknownMemberId,
+    UnknownTopicOrPartition,
+    UnsupportedFormat,
+)
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.record.records import encode_batch
+from tests.server.asking import produce_request, values
+from tests.server.wire import RawConnection, fetch_request
+
+ROUND = 100
+"""Requests that are under way at once."""
+MEMBER_ID_REQUIRED = 79
+SESSION_MS = 10_000
+
+
+class Kind(NamedTuple):
+    """``make`` gets the topic and the request's number; ``code`` finds what a request was told in its answer."""
+
+    make: Callable[[str, int], Any]
+    code: Callable[[Any], Any]
+    expected: int = 0
+
+
+def _join(
+    group: str, member_id: str = "", session_ms: int = SESSION_MS, version: int = 3, metadata: bytes = b"m"
+) -> Any:
+    return codec.request(
+        ApiKey.JOIN_GROUP,
+        version,
+        group_id=group,
+        session_timeout=session_ms,
+        rebalance_timeout=SESSION_MS,
+        member_id=member_id,
+        group_instance_id=None,
+        protocol_type="consumer",
+        protocols=[{"name": "range", "metadata": metadata}] if metadata else [],
+    )
+
+
+def _commit(group: str, topic: str, *, member_id: str = "", generation: int = -1, metadata: str = "") -> Any:
+    partition = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1}
+    return codec.request(
+        ApiKey.OFFSET_COMMIT,
+        7,
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        group_instance_id=None,
+        topics=[{"name": topic, "partitions": [{**partition, "committed_metadata": metadata}]}],
+    )
+
+
+def _offsets_of(group: str, topic: str) -> Any:
+    return codec.request(ApiKey.OFFSET_FETCH, 5, group_id=group, topics=[{"name": topic, "partition_indexes": [0]}])
+
+
+def _sync(group: str, member_id: str) -> Any:
+    shares = [{"member_id": member_id, "assignment": b"all"}]
+    return codec.request(
+        ApiKey.SYNC_GROUP,
+        3,
+        group_id=group,
+        generation_id=1,
+        member_id=member_id,
+        group_instance_id=None,
+        assignments=shares,
+    )
+
+
+def _heartbeat(group: str, member_id: str) -> Any:
+    return codec.request(
+        ApiKey.HEARTBEAT, 3, group_id=group, generation_id=1, member_id=member_id, group_instance_id=None
+    )
+
+
+def _leave(group: str, member_id: str) -> Any:
+    return codec.request(ApiKey.LEAVE_GROUP, 2, group_id=group, member_id=member_id)
+
+
+def _batch(at: int = 0, form: str = "", value: int = 0) -> bytes:
+    batch = bytearray(encode_batch(values(3, size=200)))
+    if form:
+        struct.pack_into(form, batch, at, value)
+    return bytes(batch)
+
+
+def _transactional(topic: str) -> Any:
+    data = [{"index": 0, "records": _batch()}]
+    return codec.request(
+        ApiKey.PRODUCE,
+        8,
+        transactional_id="mine",
+        acks=-1,
+        timeout=1000,
+        topic_data=[{"name": topic, "partition_data": data}],
+    )
+
+
+def _list_offsets(topic: str, partition: int) -> Any:
+    asked = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": -1}
+    return codec.request(
+        ApiKey.LIST_OFFSETS,
+        5,
+        replica_id=-1,
+        isolation_level=0,
+        topics=[{"name": topic, "partitions": [asked]}],
+    )
+
+
+def _find_coordinator(key_type: int) -> Any:
+    return codec.request(ApiKey.FIND_COORDINATOR, 3, key="who", key_type=key_type)
+
+
+def _create(topic: str) -> Any:
+    one = {"name": topic, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    return codec.request(ApiKey.CREATE_TOPICS, 5, topics=[one], timeout_ms=1000, validate_only=False)
+
+
+def _whole(answer: Any) -> Any:
+    return answer.error_code
+
+
+def _produced(answer: Any) -> Any:
+    return answer.responses[0].partition_responses[0].error_code
+
+
+def _fetched(answer: Any) -> Any:
+    return answer.responses[0].partitions[0].error_code
+
+
+def _in_topic(answer: Any) -> Any:
+    return answer.topics[0].partitions[0].error_code
+
+
+MAGIC_AT, CRC_AT = 16, 17
+UNKNOWN = UnknownTopicOrPartition.wire
+KINDS: dict[str, Kind] = {
+    "join: session": Kind(lambda t, n: _join(f"j-{t}", session_ms=1), _whole, InvalidSessionTimeout.wire),
+    "join: unknown member": Kind(lambda t, n: _join(f"j-{t}", f"nobody-{n}"), _whole, UnknownMemberId.wire),
+    "join: no group": Kind(lambda t, n: _join(""), _whole, InvalidGroupId.wire),
+    "join: no protocol": Kind(lambda t, n: _join(f"j-{t}", metadata=b""), _whole, InconsistentGroupProtocol.wire),
+    "join: asked twice": Kind(lambda t, n: _join(f"j-{t}", version=4), _whole, MEMBER_ID_REQUIRED),
+    "sync: unknown member": Kind(lambda t, n: _sync(f"j-{t}", f"nobody-{n}"), _whole, UnknownMemberId.wire),
+    "heartbeat: unknown member": Kind(lambda t, n: _heartbeat(f"j-{t}", f"nobody-{n}"), _whole, UnknownMemberId.wire),
+    "leave: unknown member": Kind(lambda t, n: _leave(f"j-{t}", f"nobody-{n}"), _whole, UnknownMemberId.wire),
+    "commit": Kind(lambda t, n: _commit(f"c-{t}", t), _in_topic),
+    "commit: unknown member": Kind(
+        lambda t, n: _commit(f"c-{t}", t, member_id=f"nobody-{n}", generation=3), _in_topic, UnknownMemberId.wire
+    ),
+    "commit: unknown topic": Kind(lambda t, n: _commit(f"c-{t}", f"no-{n}"), _in_topic, UNKNOWN),
+    "commit: metadata": Kind(
+        lambda t, n: _commit(f"c-{t}", t, metadata="m" * 5000), _in_topic, OffsetMetadataTooLarge.wire
+    ),
+    "offsets of a group": Kind(lambda t, n: _offsets_of(f"c-{t}", t), _in_topic),
+    "offsets of no group": Kind(lambda t, n: _offsets_of("", t), _whole, InvalidGroupId.wire),
+    "fetch": Kind(lambda t, n: fetch_request(t, 0), _fetched),
+    "fetch: waits": Kind(lambda t, n: fetch_request(t, 0, min_bytes=1 << 20, max_wait_ms=1), _fetched),
+    "fetch: beyond the end": Kind(lambda t, n: fetch_request(t, 1 << 50), _fetched, OffsetOutOfRange.wire),
+    "fetch: unknown topic": Kind(lambda t, n: fetch_request(f"no-{n}", 0), _fetched, UNKNOWN),
+    "list offsets": Kind(lambda t, n: _list_offsets(t, 0), _in_topic),
+    "list offsets: unknown topic": Kind(lambda t, n: _list_offsets(f"no-{n}", 0), _in_topic, UNKNOWN),
+    "produce": Kind(lambda t, n: produce_request(t, _batch()), _produced),
+    "produce: unknown topic": Kind(lambda t, n: produce_request(f"no-{n}", _batch()), _produced, UNKNOWN),
+    "produce: unknown partition": Kind(lambda t, n: produce_request(t, _batch(), partition=n + 7), _produced, UNKNOWN),
+    "produce: acks": Kind(lambda t, n: produce_request(t, _batch(), acks=2), _produced, InvalidRequiredAcks.wire),
+    "produce: corrupt": Kind(lambda t, n: produce_request(t, _batch(CRC_AT, ">I", 7)), _produced, CorruptBatch.wire),
+    "produce: not a batch": Kind(lambda t, n: produce_request(t, b"x" * 40), _produced, CorruptBatch.wire),
+    "produce: old format": Kind(
+        lambda t, n: produce_request(t, _batch(MAGIC_AT, ">b", 1)), _produced, UnsupportedFormat.wire
+    ),
+    "produce: a transaction": Kind(lambda t, n: _transactional(t), _produced, TransactionsNotServed.wire),
+    "find coordinator": Kind(lambda t, n: _find_coordinator(0), _whole),
+    "find coordinator: of a transaction": Kind(lambda t, n: _find_coordinator(1), _whole, TransactionsNotServed.wire),
+    "create topics: there is one": Kind(lambda t, n: _create(t), lambda answer: answer.topics[0].error_code, 36),
+}
+
+
+def ask_many(connection: RawConnection, kind: Kind, topic: str, count: int, round_size: int = ROUND) -> None:
+    """``count`` requests of a kind. AssertionError where they are not told what is expected."""
+    for begin in range(0, count, round_size):
+        requests = [kind.make(topic, number) for number in range(begin, min(begin + round_size, count))]
+        answers = ask_together(connection, requests)
+        for answer in (answers[0], answers[-1]):
+            assert kind.code(decoded(answer, requests[0])).value == kind.expected, decoded(answer, requests[0])
+
+
+def ask_together(connection: RawConnection, requests: Sequence[Any]) -> list[bytes]:
+    """The frames of the answers, in order; all requests go out at once."""
+    connection.send(b"".join(codec.encode_request(one, number, "load") for number, one in enumerate(requests)))
+    return [connection.answer() for _ in requests]
+
+
+def decoded(frame: bytes, request: Any) -> Any:
+    """The answer's entity."""
+    return codec.decode_response(frame, int(request.__api_key__), int(request.__version__))[1]
+
+
+def live_and_leave(connection: RawConnection, topic: str, count: int, groups: int = ROUND) -> None:
+    """So many times each of ``groups`` groups gets its one member, which syncs, beats, commits and leaves."""
+    for _ in range(count):
+        names = [f"l-{topic}-{number}" for number in range(groups)]
+        joins = [_join(name, metadata=b"m" * 1000) for name in names]
+        joined = [decoded(answer, joins[0]) for answer in ask_together(connection, joins)]
+        members = [(name, one.member_id, one.generation_id) for name, one in zip(names, joined, strict=True)]
+        for make in (_lives_sync, _lives_beat, _lives_commit, _lives_leave):
+            requests = [make(topic, *member) for member in members]
+            answers = [decoded(answer, requests[0]) for answer in ask_together(connection, requests)]
+            codes = {_in_topic(one).value if make is _lives_commit else _whole(one).value for one in answers}
+            assert codes == {0}, answers[0]
+
+
+def _lives_sync(topic: str, group: str, member_id: str, generation: int) -> Any:
+    shares = [{"member_id": member_id, "assignment": b"a" * 1000}]
+    return codec.request(
+        ApiKey.SYNC_GROUP, 2, group_id=group, generation_id=generation, member_id=member_id, assignments=shares
+    )
+
+
+def _lives_beat(topic: str, group: str, member_id: str, generation: int) -> Any:
+    return codec.request(ApiKey.HEARTBEAT, 2, group_id=group, generation_id=generation, member_id=member_id)
+
+
+def _lives_commit(topic: str, group: str, member_id: str, generation: int) -> Any:
+    return _commit(group, topic, member_id=member_id, generation=generation)
+
+
+def _lives_leave(topic: str, group: str, member_id: str, generation: int) -> Any:
+    return _leave(group, member_id)

@@ -1,0 +1,66 @@
+"""What a broker keeps of requests that are over: nothing, of any kind of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from klog.errors import CannotConnect
+from tests.broker_fixture import RunningBroker
+from tests.server.asking import create
+from tests.server.garbage import counting, garbage_of
+from tests.server.memory_load import KINDS, ask_many, live_and_leave
+from tests.server.wire import RawConnection, framed, head
+
+MakeBroker = Callable[..., RunningBroker]
+COUNT = 200
+LIBRARIES = 600
+"""Objects in cycles that kazoo leaves now and then; a cycle a request would be more."""
+
+
+def test_no_request_leaves_a_cycle(make_broker: MakeBroker, topic: str) -> None:
+    """Cycles are freed by the collector alone, which a broker runs seldom: what is in them may be a whole request."""
+    broker = counting(make_broker(auto__create__topics__enable="false"))
+    create(broker.bootstrap, topic)
+    left: dict[str, Counter[str]] = {}
+    with RawConnection(broker.bootstrap) as connection:
+        for name, kind in KINDS.items():
+            ask_many(connection, kind, topic, 10)  # what the first of its kind makes, a group say, is made
+            garbage_of(broker)
+            ask_many(connection, kind, topic, COUNT)
+            left[name] = garbage_of(broker)
+        live_and_leave(connection, topic, 1)
+        garbage_of(broker)
+        live_and_leave(connection, topic, 2)
+        left["a member's life"] = garbage_of(broker)
+    for _ in range(COUNT):
+        with RawConnection(broker.bootstrap) as connection:
+            connection.send(framed(head(18, 0)))
+            connection.answer()
+    left["connections"] = garbage_of(broker)
+    for _ in range(COUNT):
+        with RawConnection(broker.bootstrap) as connection:
+            connection.send(framed(head(1, 99)))
+            assert connection.is_closed_by_broker()
+    left["connections: closed on"] = garbage_of(broker)
+    assert not {name: found for name, found in left.items() if found.total() > LIBRARIES}
+
+
+def test_a_bare_error_says_the_same_without_frames() -> None:
+    try:
+        try:
+            raise KeyError("first")
+        except KeyError as first:
+            raise CannotConnect("nobody listens", hint="start it", is_refused=True) from first
+    except CannotConnect as error:
+        bare = error.bare()
+        assert (error.__traceback__, error.__cause__) != (None, None)
+    assert (bare.__traceback__, bare.__cause__, bare.__context__) == (None, None, None)
+    assert type(bare) is CannotConnect
+    assert (str(bare), bare.message, bare.hint, bare.is_refused) == (
+        "nobody listens",
+        "nobody listens",
+        "start it",
+        True,
+    )
+    assert bare.__notes__ == ["hint: start it"]
