@@ -183,6 +183,8 @@ class Connection:
         """What the client calls itself (KIP-511), once it has said so."""
         self.session: Session | None = None
         """What a handler keeps for as long as the connection lasts (ReplicaFetch)."""
+        self.at_end: set[Callable[[], object]] = set()
+        """Called when the connection ends, for what nobody needs then any more."""
         self.held: Callable[[], object] | None = None
         """Called when the next request comes, for an answer that is held back until then would hold up what follows."""
         self.last_active_s = loop.time()
@@ -446,4 +448,7 @@ class Connection:
         self._buffer = self._partial = self._backlog = None
         if self.session is not None:
             self.session.ended()
+        at_end, self.at_end = self.at_end, set()
+        for act in at_end:
+            act()
         self._on_closed(self)

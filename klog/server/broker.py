@@ -64,6 +64,7 @@ from klog.server.groups.coordinator import Coordinator
 from klog.server.image import ClusterImage, apply
 from klog.server.listening import Listening, server_of
 from klog.server.log_care import LogCare
+from klog.server.look_ups import LookUps
 from klog.server.office import Office
 from klog.server.producer_ids import ProducerIds
 from klog.server.purgatory import Purgatory
@@ -116,6 +117,7 @@ class Broker:
         self.started_at_ms = time.time_ns() // 1_000_000
         self.image = ClusterImage()
         self.executors = Executors()
+        self.look_ups = LookUps(self.executors)
         self.deletions = Deletions(self.executors)
         self.measures = Measures()
         self.client_id = f"{CLIENT_ID_PREFIX}{self.broker_id}"

@@ -5,15 +5,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from klog.errors import OffsetOutOfRange, PeerError
 from klog.record.batch import BatchHeader
 from klog.record.records import record_times
 from klog.storage.log_end import LogEnd
-from klog.storage.segment import Segment
+from klog.storage.patience import ENDLESS, Patience
+from klog.storage.segment import PAGE_BYTES, Segment
 
 _base_address = attrgetter("base_address")
+
+RECORDS_A_LOOK: Final = 4096
+"""After so many records of a batch a look-up looks whether it may go on: a few milliseconds."""
 
 
 class Location(NamedTuple):
@@ -56,7 +60,9 @@ def nth(segments: tuple[Segment, ...], end: LogEnd, n: int, from_offset: int) ->
     return end.offset
 
 
-def offset_for_time(segments: tuple[Segment, ...], start_offset: int, timestamp_ms: int) -> tuple[int, int] | None:
+def offset_for_time(
+    segments: tuple[Segment, ...], start_offset: int, timestamp_ms: int, patience: Patience = ENDLESS
+) -> tuple[int, int] | None:
     """The first record at or after ``start_offset`` whose timestamp is at or after ``timestamp_ms``, to the record.
 
     Headers tell which batches can have it; such a batch is decoded, because its records need not be in order.
@@ -69,20 +75,22 @@ def offset_for_time(segments: tuple[Segment, ...], start_offset: int, timestamp_
         at = bisect_right(anchors.max_timestamps_before_ms, timestamp_ms - 1) - 1
         start = max(anchors.addresses[max(at, 0)], segment.index.floor(max(start_offset, segment.base_address)).address)
         for anchor, header in segment.remembering_walk(start):
+            patience.spend(min(header.size_bytes, PAGE_BYTES))
             if header.max_timestamp_ms < timestamp_ms or header.last_offset < start_offset:
                 continue
-            for offset, found_ms in _times(segment, anchor.address):
+            for offset, found_ms in _times(segment, anchor.address, patience):
                 if found_ms >= timestamp_ms and offset >= start_offset:
                     return offset, found_ms
     return None
 
 
-def time_of(segments: tuple[Segment, ...], offset: int) -> int | None:
+def time_of(segments: tuple[Segment, ...], offset: int, patience: Patience = ENDLESS) -> int | None:
     """The timestamp of the first record at or after ``offset``; None where there is none, -1 where it carries none.
 
     A batch is decoded only where its header leaves open which of its records' times is meant.
     """
     for segment in segments[segment_at(segments, offset) :]:
+        patience.spend()
         start = segment.find(offset)
         if start is None:
             continue
@@ -91,11 +99,15 @@ def time_of(segments: tuple[Segment, ...], offset: int) -> int | None:
             return header.max_timestamp_ms
         if offset <= start:
             return header.base_timestamp_ms
-        return next((found_ms for at, found_ms in _times(segment, start) if at >= offset), header.max_timestamp_ms)
+        return next(
+            (found_ms for at, found_ms in _times(segment, start, patience) if at >= offset), header.max_timestamp_ms
+        )
     return None
 
 
-def max_timestamp(segments: tuple[Segment, ...], start_offset: int) -> tuple[int, int] | None:
+def max_timestamp(
+    segments: tuple[Segment, ...], start_offset: int, patience: Patience = ENDLESS
+) -> tuple[int, int] | None:
     """The first record with the largest timestamp."""
     best: tuple[int, int] | None = None
     for segment in segments:
@@ -103,39 +115,44 @@ def max_timestamp(segments: tuple[Segment, ...], start_offset: int) -> tuple[int
             continue
         if segment.count is not None and best is not None and segment.max_timestamp_ms <= best[1]:
             continue
-        found = _max_timestamp_in(segment, start_offset)
+        found = _max_timestamp_in(segment, start_offset, patience)
         if found is not None and (best is None or found[1] > best[1]):
             best = found
     return best
 
 
-def _max_timestamp_in(segment: Segment, start_offset: int) -> tuple[int, int] | None:
+def _max_timestamp_in(segment: Segment, start_offset: int, patience: Patience) -> tuple[int, int] | None:
     if segment.count is not None and segment.max_timestamp_address >= start_offset:
         candidates = [segment.max_timestamp_address]
     else:  # not counted yet, or the largest was deleted by DeleteRecords: the headers tell the next largest
-        headers = [
-            (header.max_timestamp_ms, -anchor.address)
-            for anchor, header in segment.remembering_walk(max(start_offset, segment.base_address))
-            if header.last_offset >= start_offset
-        ]
-        candidates = [-address for _, address in sorted(headers, reverse=True)[:2]]
+        headers: list[tuple[int, int]] = []
+        for anchor, header in segment.remembering_walk(max(start_offset, segment.base_address)):
+            patience.spend(min(header.size_bytes, PAGE_BYTES))
+            if header.last_offset >= start_offset:
+                headers.append((header.max_timestamp_ms, -anchor.address))
+                headers = sorted(headers, reverse=True)[:2]
+        candidates = [-address for _, address in headers]
     best: tuple[int, int] | None = None
     for address in candidates:
-        for offset, found_ms in _times(segment, address):
+        for offset, found_ms in _times(segment, address, patience):
             if offset >= start_offset and found_ms >= 0 and (best is None or found_ms > best[1]):
                 best = offset, found_ms
     return best
 
 
-def _times(segment: Segment, address: int) -> Iterator[tuple[int, int]]:
+def _times(segment: Segment, address: int, patience: Patience) -> Iterator[tuple[int, int]]:
     """(offset, timestamp) of each record of the batch at ``address``.
 
     An append checks the CRC and no record, so a batch may lie: one that cannot be read counts, from there on, as its
     last record with the largest timestamp. Otherwise a single one would fail every lookup that comes by it.
     """
     header, data = segment.read_batch(address)
+    patience.spend(header.size_bytes)
     try:
-        yield from record_times(data)
+        for at, found in enumerate(record_times(data)):
+            if not at % RECORDS_A_LOOK:
+                patience.spend()
+            yield found
     except PeerError:
         yield header.last_offset, header.max_timestamp_ms
 

@@ -18,6 +18,7 @@ from klog.storage.epochs import Epochs, EpochStart
 from klog.storage.home import Home
 from klog.storage.log_end import LogEnd
 from klog.storage.lookup import Location
+from klog.storage.patience import ENDLESS, Patience
 from klog.storage.recovery import Recovered
 from klog.storage.segment import FileRange, Segment
 
@@ -158,7 +159,7 @@ class ReadableLog:
             return StorageError(f"the log of {self.topic_partition} is closed")
         return self._home.fail(error)
 
-    # --- Looking up ---
+    # --- Looking up: RequestTimedOut where that asks for more patience than was given ---
 
     def count(self, from_offset: int, to_offset: int) -> int | None:
         """Messages with from_offset <= offset < to_offset, exactly; None while a segment between is not counted yet."""
@@ -169,17 +170,17 @@ class ReadableLog:
         a segment between is not counted yet."""
         return self._ask(lookup.nth, self._segments, self._end, n, max(from_offset, self._start_offset))
 
-    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
+    def offset_for_time(self, timestamp_ms: int, patience: Patience = ENDLESS) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record whose timestamp is at or after ``timestamp_ms``; None without one."""
-        return self._ask(lookup.offset_for_time, self._segments, self._start_offset, timestamp_ms)
+        return self._ask(lookup.offset_for_time, self._segments, self._start_offset, timestamp_ms, patience)
 
-    def time_of(self, offset: int) -> int | None:
+    def time_of(self, offset: int, patience: Patience = ENDLESS) -> int | None:
         """The timestamp of the first record at or after ``offset``; None without one, -1 where it carries none."""
-        return self._ask(lookup.time_of, self._segments, max(offset, self._start_offset))
+        return self._ask(lookup.time_of, self._segments, max(offset, self._start_offset), patience)
 
-    def max_timestamp(self) -> tuple[int, int] | None:
+    def max_timestamp(self, patience: Patience = ENDLESS) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record with the largest timestamp; None without one."""
-        return self._ask(lookup.max_timestamp, self._segments, self._start_offset)
+        return self._ask(lookup.max_timestamp, self._segments, self._start_offset, patience)
 
     def locate(self, offset: int) -> Location:
         """Where the batch lies that a fetch at ``offset`` begins with. Raises OffsetOutOfRange where there is none."""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klog.config.topic import LogConfig
-from klog.errors import CorruptLog, OffsetOutOfRange
+from klog.errors import CorruptLog, OffsetOutOfRange, RequestTimedOut
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
 from klog.storage.batch_index import (
@@ -20,6 +20,7 @@ from klog.storage.batch_index import (
     IndexBudget,
 )
 from klog.storage.log import Log
+from klog.storage.patience import Patience
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.storage.log_cases import append, batch, dense_batch, log_in, new_disk, open_log
 
@@ -204,3 +205,50 @@ def test_counts_up_to_each_batch_of_a_log_longer_than_its_dense_list() -> None:
     for number, one in enumerate(stored):
         assert log.count(0, one.address) == 3 * number
         assert log.count(one.address, log.end.offset) == 3 * (len(stored) - number)
+
+
+def after_a_restart(batches: int = 3_000) -> tuple[Log, list[int]]:
+    """`big_log` without anchors, as a process that has just started has it."""
+    log, addresses, disk = big_log(batches)
+    log.flush()
+    log.home.checkpoint()  # type: ignore[attr-defined]
+    log.abandon()
+    from tests.storage.log_cases import open_dir
+
+    return log_in(open_dir(disk.kill())), addresses
+
+
+def test_a_look_up_that_runs_out_of_bytes_begins_further_on_the_next_time() -> None:
+    log, addresses = after_a_restart()
+    at = len(addresses) - 5  # batch number = the time of its first record
+    attempts = 0
+    while True:
+        attempts += 1
+        try:
+            found = log.offset_for_time(at + 19, Patience(bytes_max=log.size_bytes / 4))
+        except RequestTimedOut:
+            assert attempts < 20, "no attempt gets any further"
+            continue
+        break
+    assert attempts > 1
+    assert found == log.offset_for_time(at + 19)
+    with pytest.raises(RequestTimedOut):
+        after_a_restart()[0].max_timestamp(Patience(bytes_max=0))
+
+
+def test_a_look_up_ends_with_its_time_and_with_whoever_asks() -> None:
+    log, addresses = after_a_restart()
+    with pytest.raises(RequestTimedOut, match="after 0 s"):
+        log.offset_for_time(len(addresses), Patience(seconds=0))
+    looked = 0
+
+    def is_wanted() -> bool:
+        nonlocal looked
+        looked += 1
+        return looked < 3
+
+    with pytest.raises(RequestTimedOut, match="has gone"):
+        log.offset_for_time(len(addresses), Patience(is_wanted=is_wanted))
+    assert looked == 3
+    with pytest.raises(RequestTimedOut):
+        log.time_of(addresses[7] + 1, Patience(seconds=-1))

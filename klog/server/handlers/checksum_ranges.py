@@ -9,13 +9,15 @@ Behaviour
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.executors import Purpose
+from klog.server.look_ups import LookUp
+from klog.storage.patience import Patience
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -36,16 +38,20 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
         or sum(one.to_address - one.from_address for one in ranges) > BYTES_MAX
     ):
         return {"error_code": InvalidRequest.wire, "topics": []}
-    return {
-        "error_code": 0,
-        "topics": [
-            {"name": topic.name, "partitions": [await _one(broker, topic.name, asked) for asked in topic.partitions]}
-            for topic in topics
-        ],
-    }
+    with broker.look_ups.of(request.connection) as look_up:
+        return {
+            "error_code": 0,
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [await _one(broker, look_up, topic.name, asked) for asked in topic.partitions],
+                }
+                for topic in topics
+            ],
+        }
 
 
-async def _one(broker: Broker, topic: str, asked: Any) -> dict[str, Any]:
+async def _one(broker: Broker, look_up: LookUp, topic: str, asked: Any) -> dict[str, Any]:
     name = TopicPartition(topic, asked.partition_index)
     answer: dict[str, Any] = {
         "partition_index": asked.partition_index,
@@ -69,17 +75,18 @@ async def _one(broker: Broker, topic: str, asked: Any) -> dict[str, Any]:
             "holes": [{"from_address": first, "to_address": end} for first, end in log.holes],
         }
         if asked.ranges or asked.probe_address >= 0:
-            answer |= await broker.executors.run_at(log.home.path, Purpose.LOOK_UPS, _read, log, asked)
+            answer |= await look_up.run(log.home.path, functools.partial(_read, log, asked))
     except KlogError as error:
         return {**answer, "error_code": error.wire}
     return answer
 
 
-def _read(log: Log, asked: Any) -> dict[str, Any]:
+def _read(log: Log, asked: Any, patience: Patience) -> dict[str, Any]:
     """In a thread."""
     start, end = log.start_address, log.end.address
     found = []
     for one in asked.ranges:
+        patience.spend(one.to_address - one.from_address)
         first, stop = max(one.from_address, start), min(one.to_address, end)
         crc, size = log.checksum(first, stop, one.seed) if first < stop else (one.seed, 0)
         found.append({"from_address": first, "to_address": stop, "crc": crc, "bytes": size})

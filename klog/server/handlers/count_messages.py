@@ -16,6 +16,7 @@ from klog.replication.partition import Partition
 from klog.server.dispatch import Request, handles
 from klog.server.led import answered
 from klog.storage.log_end import LogEnd
+from klog.storage.patience import Patience
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -26,11 +27,11 @@ REFUSED = {"from_offset": -1, "to_offset": -1, "messages": -1, "bytes": -1}
 @handles(ApiKey.COUNT_MESSAGES, 0, 0)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     topics = [(topic.name, topic.ranges) for topic in request.entity.topics]
-    counted = await answered(broker, topics, _count, REFUSED)
+    counted = await answered(broker, request.connection, topics, _count, REFUSED)
     return {"topics": [{"name": name, "ranges": ranges} for (name, _), ranges in zip(topics, counted, strict=True)]}
 
 
-def _count(asked: Any, partition: Partition, high: LogEnd) -> Mapping[str, Any]:
+def _count(asked: Any, partition: Partition, high: LogEnd, _: Patience) -> Mapping[str, Any]:
     log = partition.log
     start = log.start_offset if asked.from_offset == -2 else asked.from_offset
     start = high.offset if start == -1 else start

@@ -15,10 +15,10 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from klog.errors import StorageError
+from klog.errors import RequestTimedOut, StorageError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.executors import Purpose
+from klog.server.look_ups import LookUp
 
 if TYPE_CHECKING:
     from klog.names import TopicPartition
@@ -34,10 +34,11 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     wanted = None if asked is None else {topic.topic: set(topic.partitions) for topic in asked}
     dirs = broker.log_dirs
     results = [_offline(path) for path in dirs.offline if all(one.path != path for one in dirs.dirs)]
-    for log_dir in dirs.dirs:
-        results.append(
-            _offline(log_dir.path) if log_dir.failure is not None else await _online(broker, log_dir, wanted)
-        )
+    with broker.look_ups.of(request.connection) as look_up:
+        for log_dir in dirs.dirs:
+            results.append(
+                _offline(log_dir.path) if log_dir.failure is not None else await _online(look_up, log_dir, wanted)
+            )
     return {"error_code": 0, "results": sorted(results, key=lambda one: str(one["log_dir"]))}
 
 
@@ -51,7 +52,7 @@ def _offline(path: str) -> dict[str, Any]:
     }
 
 
-async def _online(broker: Broker, log_dir: LogDir, wanted: dict[str, set[int]] | None) -> dict[str, Any]:
+async def _online(look_up: LookUp, log_dir: LogDir, wanted: dict[str, set[int]] | None) -> dict[str, Any]:
     topics: dict[str, list[dict[str, Any]]] = {}
     for name, log in sorted(log_dir.logs.items()):
         if wanted is None or _is_wanted(name, wanted):
@@ -64,8 +65,8 @@ async def _online(broker: Broker, log_dir: LogDir, wanted: dict[str, set[int]] |
                 }
             )
     try:
-        usage = await broker.executors.run_at(log_dir.path, Purpose.LOOK_UPS, shutil.disk_usage, log_dir.path)
-    except OSError:  # the next read or write will find out; this request is none of the dir's work
+        usage = await look_up.run(log_dir.path, lambda _: shutil.disk_usage(log_dir.path))
+    except (OSError, RequestTimedOut):  # the next read or write will find out; this request is none of the dir's work
         total, usable = UNKNOWN, UNKNOWN
     else:
         total, usable = usage.total, usage.free

@@ -16,6 +16,7 @@ from klog.replication.partition import Partition
 from klog.server.dispatch import Request, handles
 from klog.server.led import answered
 from klog.storage.log_end import LogEnd
+from klog.storage.patience import Patience
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 @handles(ApiKey.FIND_MESSAGE, 0, 0)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     topics = [(topic.name, topic.partitions) for topic in request.entity.topics]
-    found = await answered(broker, topics, _find, {"offset": -1})
+    found = await answered(broker, request.connection, topics, _find, {"offset": -1})
     return {"topics": [{"name": name, "partitions": rows} for (name, _), rows in zip(topics, found, strict=True)]}
 
 
-def _find(asked: Any, partition: Partition, high: LogEnd) -> Mapping[str, Any]:
+def _find(asked: Any, partition: Partition, high: LogEnd, _: Patience) -> Mapping[str, Any]:
     log, end, place, n = partition.log, high.offset, asked.from_offset, asked.n
     start = log.start_offset
     place = start if place == -2 else end if place == -1 else min(max(place, start), end)

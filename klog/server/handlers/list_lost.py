@@ -7,13 +7,14 @@ Behaviour
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from klog.errors import StorageError
+from klog.errors import KlogError, StorageError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.executors import Purpose
+from klog.storage.patience import Patience
 from klog.storage.set_aside import list_set_aside
 
 if TYPE_CHECKING:
@@ -29,18 +30,23 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     asked = request.entity.topics
     wanted = None if asked is None else set(asked)
     stretches: list[dict[str, Any]] = []
-    for log_dir in broker.log_dirs.dirs:
-        if log_dir.failure is not None:
-            continue
-        logs = [one for name, one in sorted(log_dir.logs.items()) if wanted is None or name.topic in wanted]
-        stretches += await broker.executors.run_at(log_dir.path, Purpose.LOOK_UPS, _list, log_dir.file_system, logs)
+    with broker.look_ups.of(request.connection) as look_up:
+        for log_dir in broker.log_dirs.dirs:
+            if log_dir.failure is not None:
+                continue
+            logs = [one for name, one in sorted(log_dir.logs.items()) if wanted is None or name.topic in wanted]
+            try:
+                stretches += await look_up.run(log_dir.path, functools.partial(_list, log_dir.file_system, logs))
+            except KlogError as error:
+                return {"error_code": error.wire, "broker_id": broker.broker_id, "stretches": []}
     return {"error_code": 0, "broker_id": broker.broker_id, "stretches": stretches}
 
 
-def _list(file_system: FileSystem, logs: list[Log]) -> list[dict[str, Any]]:
+def _list(file_system: FileSystem, logs: list[Log], patience: Patience) -> list[dict[str, Any]]:
     """In a thread."""
     rows = []
     for log in logs:
+        patience.spend()
         try:
             found = list_set_aside(file_system, log.folder)
         except StorageError as error:

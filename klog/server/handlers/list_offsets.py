@@ -4,7 +4,9 @@ Behaviour
     timestamp -1 the end (last committed record + 1), -2 the start, -3 the record with the largest timestamp (v7,
     KIP-734), otherwise the first record whose timestamp is at or after the asked one, exact to the record; none:
     offset -1. Until the high watermark has reached this leader's own epoch the end is not known: OFFSET_NOT_AVAILABLE,
-    below version 5 LEADER_NOT_AVAILABLE (rule R8). Replica id -2 asks for this broker's own replica, led or not.
+    below version 5 LEADER_NOT_AVAILABLE (rule R8). A look-up by time that takes more than its share (see
+    `server.look_ups`): REQUEST_TIMED_OUT, to be asked again. Replica id -2 asks for this broker's own replica, led or
+    not.
 
 Version notes
     v4 carries leader epochs (KIP-320).
@@ -12,6 +14,7 @@ Version notes
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError, LeaderNotAvailable, OffsetNotAvailable
@@ -19,7 +22,7 @@ from klog.protocol.apis import ApiKey
 from klog.replication.partition import Partition
 from klog.server import local_replicas
 from klog.server.dispatch import Request, handles
-from klog.server.executors import Purpose
+from klog.server.look_ups import LookUp
 from klog.storage.log import Log, LogEnd
 
 if TYPE_CHECKING:
@@ -32,27 +35,28 @@ MAX_TIMESTAMP = -3
 
 @handles(ApiKey.LIST_OFFSETS, 1, 7)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
-    is_local = request.entity.replica_id == local_replicas.DEBUGGING_REPLICA
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    await (_of_replica if is_local else _one)(broker, topic.name, asked, request.head.version)
-                    for asked in topic.partitions
-                ],
-            }
-            for topic in request.entity.topics
-        ]
-    }
+    one = _of_replica if request.entity.replica_id == local_replicas.DEBUGGING_REPLICA else _one
+    with broker.look_ups.of(request.connection) as look_up:
+        return {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        await one(broker, look_up, topic.name, asked, request.head.version)
+                        for asked in topic.partitions
+                    ],
+                }
+                for topic in request.entity.topics
+            ]
+        }
 
 
-async def _one(broker: Broker, topic: str, asked: Any, version: int) -> dict[str, Any]:
+async def _one(broker: Broker, look_up: LookUp, topic: str, asked: Any, version: int) -> dict[str, Any]:
     answer = {"partition_index": asked.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
     try:
         partition = broker.leader_of(topic, asked.partition_index)
         partition.check_epoch(getattr(asked, "current_leader_epoch", -1))
-        found = await _look_up(broker, partition, asked.timestamp, version)
+        found = await _of_led(look_up, partition, asked.timestamp, version)
     except KlogError as error:
         return {**answer, "error_code": error.wire}
     offset, timestamp_ms = found
@@ -60,35 +64,35 @@ async def _one(broker: Broker, topic: str, asked: Any, version: int) -> dict[str
     return {**answer, "error_code": 0, "offset": offset, "timestamp": timestamp_ms, "leader_epoch": epoch}
 
 
-async def _of_replica(broker: Broker, topic: str, asked: Any, version: int) -> dict[str, Any]:
+async def _of_replica(broker: Broker, look_up: LookUp, topic: str, asked: Any, _: int) -> dict[str, Any]:
     answer = {"partition_index": asked.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
     try:
         replica = await local_replicas.find(broker, topic, asked.partition_index)
-        offset, timestamp_ms = await _found_in(broker, replica.log, replica.high_watermark, asked.timestamp)
+        offset, timestamp_ms = await _found_in(look_up, replica.log, replica.high_watermark, asked.timestamp)
     except KlogError as error:
         return {**answer, "error_code": error.wire}
     return {**answer, "error_code": 0, "offset": offset, "timestamp": timestamp_ms}
 
 
-async def _look_up(broker: Broker, partition: Partition, asked: int, version: int) -> tuple[int, int]:
+async def _of_led(look_up: LookUp, partition: Partition, asked: int, version: int) -> tuple[int, int]:
     log = partition.log
     if asked == EARLIEST:
         return log.start_offset, -1
     if not partition.end_is_known:
         error = OffsetNotAvailable if version >= 5 else LeaderNotAvailable
         raise error(f"the end of {partition.topic_partition} is not known until the high watermark reaches its epoch")
-    return await _found_in(broker, log, partition.high_watermark, asked)
+    return await _found_in(look_up, log, partition.high_watermark, asked)
 
 
-async def _found_in(broker: Broker, log: Log, high: LogEnd, asked: int) -> tuple[int, int]:
+async def _found_in(look_up: LookUp, log: Log, high: LogEnd, asked: int) -> tuple[int, int]:
     if asked == EARLIEST:
         return log.start_offset, -1
     if asked == LATEST:
         return high.offset, -1
     if asked == MAX_TIMESTAMP:
-        found = await broker.executors.run_at(log.home.path, Purpose.LOOK_UPS, log.max_timestamp)
+        found = await look_up.run(log.home.path, log.max_timestamp)
     else:
-        found = await broker.executors.run_at(log.home.path, Purpose.LOOK_UPS, log.offset_for_time, asked)
+        found = await look_up.run(log.home.path, functools.partial(log.offset_for_time, asked))
     if found is None or found[0] >= high.offset:
         return -1, -1
     return found

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.executors import Purpose
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -18,9 +17,9 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     asked = request.entity
     try:
         partition = broker.leader_of(asked.topic, asked.partition_index)
-        found = await broker.executors.run_at(
-            partition.log.home.path, Purpose.LOOK_UPS, partition.log.locate, asked.offset
-        )
+        log = partition.log
+        with broker.look_ups.of(request.connection) as look_up:
+            found = await look_up.run(log.home.path, lambda _: log.locate(asked.offset))
     except KlogError as error:
         return {
             "error_code": error.wire,

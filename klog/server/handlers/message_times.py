@@ -16,6 +16,7 @@ from klog.replication.partition import Partition
 from klog.server.dispatch import Request, handles
 from klog.server.led import answered
 from klog.storage.log_end import LogEnd
+from klog.storage.patience import Patience
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 @handles(ApiKey.MESSAGE_TIMES, 0, 0)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     topics = [(topic.name, topic.partitions) for topic in request.entity.topics]
-    found = await answered(broker, topics, _times, {"timestamps": []})
+    found = await answered(broker, request.connection, topics, _times, {"timestamps": []})
     return {"topics": [{"name": name, "partitions": rows} for (name, _), rows in zip(topics, found, strict=True)]}
 
 
-def _times(asked: Any, partition: Partition, high: LogEnd) -> Mapping[str, Any]:
-    times = [partition.log.time_of(offset) if offset < high.offset else None for offset in asked.offsets]
+def _times(asked: Any, partition: Partition, high: LogEnd, patience: Patience) -> Mapping[str, Any]:
+    times = [partition.log.time_of(offset, patience) if offset < high.offset else None for offset in asked.offsets]
     return {"timestamps": [-1 if one is None else one for one in times]}

@@ -13,7 +13,6 @@ from klog.errors import InvalidRequest, KlogError, NoSuchThing, UnknownTopicOrPa
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.executors import Purpose
 from klog.storage.set_aside import read_set_aside
 
 if TYPE_CHECKING:
@@ -31,16 +30,11 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
         return {"error_code": UnknownTopicOrPartition.wire, "data": b""}
     size = max(0, min(asked.max_bytes, READ_BYTES_MAX))
     try:
-        data = await broker.executors.run_at(
-            log_dir.path,
-            Purpose.LOOK_UPS,
-            read_set_aside,
-            log_dir.file_system,
-            log_dir.logs[name].folder,
-            asked.file,
-            asked.position,
-            size,
-        )
+        file_system, folder = log_dir.file_system, log_dir.logs[name].folder
+        with broker.look_ups.of(request.connection) as look_up:
+            data = await look_up.run(
+                log_dir.path, lambda _: read_set_aside(file_system, folder, asked.file, asked.position, size)
+            )
     except NoSuchThing:
         return {"error_code": InvalidRequest.wire, "data": b""}
     except KlogError as error:

@@ -1,0 +1,120 @@
+"""Look-ups of one connection take turns, and end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+
+from klog.errors import RequestTimedOut
+from klog.net.connection import Connection
+from klog.server import look_ups
+from klog.server.executors import Executors
+from klog.server.look_ups import LookUps
+from klog.storage.patience import Patience
+
+WITHIN_S = 30
+DISK = "/a"
+
+
+class Peer:
+    """As much of a connection as a look-up needs."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.at_end: set[Callable[[], object]] = set()
+
+    def close(self) -> None:
+        self.closed = True
+        for act in list(self.at_end):
+            act()
+
+
+def play(what: Callable[[LookUps], Awaitable[None]]) -> None:
+    async def run() -> None:
+        executors = Executors()
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                await what(LookUps(executors))
+        finally:
+            executors.close()
+
+    asyncio.run(run())
+
+
+async def ask(ups: LookUps, peer: Peer | None, question: Callable[[Patience], Any]) -> Any:
+    with ups.of(cast(Connection, peer)) as look_up:
+        return await look_up.run(DISK, question)
+
+
+def test_a_connection_has_one_thread_at_most() -> None:
+    async def what(ups: LookUps) -> None:
+        peer, go_on, begun = Peer(), threading.Event(), list[int]()
+
+        def hold(number: int) -> int:
+            begun.append(number)
+            go_on.wait()
+            return number
+
+        asking = [asyncio.ensure_future(ask(ups, peer, lambda _, one=number: hold(one))) for number in range(5)]
+        assert await ask(ups, Peer(), lambda _: "served") == "served", "another is served beside it"
+        assert await ask(ups, None, lambda _: "served") == "served"
+        assert begun == [0]
+        go_on.set()
+        assert await asyncio.gather(*asking) == [0, 1, 2, 3, 4]
+        assert not peer.at_end
+
+    play(what)
+
+
+def test_look_ups_end_with_their_connection() -> None:
+    async def what(ups: LookUps) -> None:
+        peer, began, ended = Peer(), threading.Event(), threading.Event()
+        never = list[str]()
+
+        def walk(patience: Patience) -> None:
+            try:
+                while True:
+                    patience.spend(1)
+                    began.set()
+            finally:
+                ended.set()
+
+        running = asyncio.ensure_future(ask(ups, peer, walk))
+        waiting = asyncio.ensure_future(ask(ups, peer, lambda _: never.append("begun")))
+        assert await asyncio.to_thread(began.wait, WITHIN_S)
+        peer.close()
+        for one in (running, waiting):
+            with pytest.raises(asyncio.CancelledError):
+                await one
+        assert await asyncio.to_thread(ended.wait, WITHIN_S), "the thread goes on for nobody"
+        assert never == []
+        assert await ask(ups, Peer(), lambda _: "served") == "served"
+
+    play(what)
+
+
+def test_what_takes_longer_than_its_share_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look_ups, "LOOK_UP_S", 0.01)
+    monkeypatch.setattr(look_ups, "LOOK_UP_BYTES_MAX", 1 << 20)
+
+    def for_ever(patience: Patience) -> None:
+        while True:
+            patience.spend()
+
+    def through_a_terabyte(patience: Patience) -> None:
+        for _ in range(1 << 20):
+            patience.spend(1 << 20)
+
+    async def what(ups: LookUps) -> None:
+        for question in (for_ever, through_a_terabyte):
+            with pytest.raises(RequestTimedOut):
+                await ask(ups, Peer(), question)
+        monkeypatch.setattr(look_ups, "REQUEST_S", -1)
+        with pytest.raises(RequestTimedOut):
+            await ask(ups, Peer(), lambda _: None)
+
+    play(what)
