@@ -64,6 +64,7 @@ async def produce(
         units.Rate | None,
         typer.Option("--rate", metavar="RATE", parser=units.parse_rate, help="At most 500/s (messages) or 20MB/s."),
     ] = None,
+    create: Annotated[bool, typer.Option("--create", help="Make the topic if it is missing.")] = False,
     audit: Annotated[
         bool,
         typer.Option("--audit", help="Stamp each message with host and time; publish counts for `klog audit`."),
@@ -91,6 +92,7 @@ async def produce(
         compression=compression,
         batch_messages=batch_messages,
         rate=rate,
+        create=create,
         audit=audit,
         librdkafka=settings(properties),
     )
@@ -100,7 +102,12 @@ async def produce(
         if sys.stdin.buffer in sources and is_terminal(sys.stdin):
             invocation.say(f"reading messages for {topic} from the terminal, one a line; Ctrl-D ends")
         receipt = await producing.produce(
-            cluster, topic, sources, options, interrupted=lambda receipt: _show(invocation, receipt)
+            cluster,
+            topic,
+            sources,
+            options,
+            interrupted=lambda receipt: _show(invocation, receipt),
+            note=invocation.say,
         )
     _show(invocation, receipt)
     return 0 if receipt.is_complete else EXIT_FAILED

@@ -167,19 +167,34 @@ class Cluster:
         return list((await self.metadata([])).brokers.values())
 
     async def topic(self, name: str, *, fresh: bool = False) -> TopicNode:
-        """One topic; UnknownTopicOrPartition (or what else the broker says of it) where it cannot be told."""
+        """One topic; UnknownTopicOrPartition (or what else the broker says of it) where it cannot be told.
+
+        Asked for the first time (not ``fresh``), a missing one's error names those that are called nearly so.
+        """
         metadata = await self.metadata([name], fresh=fresh)
         found = metadata.topics.get(name)
         if found is not None:
             return found
         wire = metadata.errors.get(name, UnknownTopicOrPartition.wire)
         if wire == UnknownTopicOrPartition.wire:
+            near = [] if fresh else await self.near(name)
             raise UnknownTopicOrPartition(
-                f"there is no topic {name!r} on {self}", hint="`klog topic list` shows those there are"
+                f"there is no topic {name!r} on {self}",
+                hint=f"did you mean {' or '.join(near)}?" if near else "`klog topic list` shows those there are",
             )
         if wire == InvalidTopic.wire:
             check_topic_name(name)  # says what is wrong with it
         raise error_of(wire, f"topic {name!r} on {self}")
+
+    async def near(self, name: str) -> list[str]:
+        """The topics whose names are nearly this one, the nearest first; none where they cannot be told."""
+        from difflib import get_close_matches
+
+        try:
+            topics = (await self.metadata()).topics.values()
+        except KlogError:
+            return []
+        return get_close_matches(name, [one.name for one in topics if not one.is_internal], n=2)
 
     # --- Requests to whom they concern ---
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
-from klog.errors import KlogError, LeaderNotAvailable, UnknownTopicOrPartition
+from klog.errors import KlogError, UnknownTopicOrPartition
 from klog.ops.jsonl import rfc3339
 from klog.ops.produce_options import ProduceOptions
 
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from klog.client.metadata import TopicNode
     from klog.ops.sender import Sender
 
-CREATION_PATIENCE_S = 3.0
-"""How long a topic that a broker makes because of us may take to appear."""
-
 GRACE_S = 0.5
 """After an interruption: how long to wait for acknowledgements that are under way. The command has a second in all."""
+
+
+class NoSuchTopic(UnknownTopicOrPartition):
+    """A topic that is not there: its name is mistyped, or it is to be made on purpose."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +99,17 @@ async def produce(
     options: ProduceOptions,
     *,
     interrupted: Callable[[Receipt], None] | None = None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Receipt:
     """Send everything that ``sources`` hold, one after the other; the receipt when all of it was answered.
 
     Cancelling the task stops it: what is under way gets half a second, ``interrupted`` gets the receipt, and the
-    cancellation goes on. A missing topic is made where the cluster allows it (auto.create.topics.enable); otherwise
-    UnknownTopicOrPartition. Messages that fail do not raise: they are counted in the receipt.
+    cancellation goes on. A missing topic is NoSuchTopic, which names those that are called nearly so; with
+    ``options.create`` it is made, which ``note`` is told. Messages that fail do not raise: the receipt counts them.
     """
     from klog.ops.sender import Sender
 
-    node = await _existing_or_made(cluster, topic)
+    node = await _existing_or_made(cluster, topic, options.create, note)
     if options.partition is not None and options.partition not in node.partitions:
         count = len(node.partitions)
         raise UnknownTopicOrPartition(
@@ -150,43 +154,24 @@ def _receipt(
     )
 
 
-async def _existing_or_made(cluster: Cluster, topic: str) -> TopicNode:
-    """The topic; where it is missing, the one that the cluster makes for a producer that asks."""
+async def _existing_or_made(cluster: Cluster, topic: str, create: bool, note: Callable[[str], None]) -> TopicNode:
+    """The topic; where it is missing and wanted, one with the cluster's defaults."""
     from klog.names import check_topic_name
-    from klog.protocol.apis import ApiKey
+    from klog.ops.topics import create_topic
 
     check_topic_name(topic)
     try:
-        return await cluster.topic(topic)
-    except UnknownTopicOrPartition:
-        pass
-    asked = await cluster.to_any(
-        ApiKey.METADATA,
-        12,
-        4,
-        topics=[{"name": topic, "topic_id": None}],
-        allow_auto_topic_creation=True,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=False,
-    )
-    hint = f"make it, or see what is in the way: klog topic create {shlex.quote(topic)} -p 4"
-    if cluster.is_klog and int(asked.topics[0].error_code) == UnknownTopicOrPartition.wire:
-        raise UnknownTopicOrPartition(
-            f"there is no topic {topic!r} on {cluster}, and none was made on being asked for", hint=hint
-        )
-    deadline = time.monotonic() + min(CREATION_PATIENCE_S, cluster.timeout_s)
-    pause_s = 0.01
-    while True:
-        try:
-            node = await cluster.topic(topic, fresh=True)
-            if all(one.leader is not None for one in node.partitions.values()):
-                return node
-        except (UnknownTopicOrPartition, LeaderNotAvailable):
-            pass
-        if time.monotonic() + pause_s > deadline:
-            raise UnknownTopicOrPartition(f"there is no topic {topic!r} on {cluster}", hint=hint)
-        await asyncio.sleep(pause_s)
-        pause_s = min(pause_s * 2, 0.2)
+        return await cluster.topic(topic, fresh=True)
+    except UnknownTopicOrPartition as error:
+        if not create:
+            near = await cluster.near(topic)
+            suggestion = f"did you mean {' or '.join(near)}? " if near else ""
+            raise NoSuchTopic(error.message, hint=f"{suggestion}--create makes {shlex.quote(topic)}") from None
+    made = await create_topic(cluster, topic, if_not_exists=True)
+    if made.created:
+        count = f"{made.partitions} partition" + ("s" if made.partitions != 1 else "")
+        note(f"made topic {topic} with {count}, replication factor {made.replication_factor}")
+    return await cluster.topic(topic, fresh=True)
 
 
 async def _why_timed_out(

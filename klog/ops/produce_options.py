@@ -13,7 +13,8 @@ class ProduceOptions:
     """How input becomes messages and how they are sent.
 
     ``key_delimiter`` (-K) splits each line into key and value; ``key`` (-k) is the key of all; ``empty_is_null`` is -Z.
-    ``audit``: stamp every message and publish how many were sent, for `klog audit`.
+    ``create``: make the topic where it is missing. ``audit``: stamp every message and publish how many were sent, for
+    `klog audit`.
     ``librdkafka`` are further settings of the client by its own names (-X).
     """
 
@@ -27,5 +28,6 @@ class ProduceOptions:
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     batch_messages: int | None = None
     rate: Rate | None = None
+    create: bool = False
     audit: bool = False
     librdkafka: dict[str, str] = field(default_factory=dict)

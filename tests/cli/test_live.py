@@ -119,6 +119,17 @@ def test_what_tail_writes_produce_takes_again(at: list[str], filled: str) -> Non
     assert contents(copied.stdout) == contents(source.stdout)
 
 
+def test_a_mistyped_topic_is_not_made(at: list[str], filled: str) -> None:
+    mistyped = f"{filled}s"
+    ran = klog("produce", mistyped, "-o", "json", *at, input="lost\n")
+    assert (ran.code, ran.error["code"]) == (2, "UNKNOWN_TOPIC_OR_PARTITION")
+    assert f"did you mean {filled}" in ran.error["hint"]
+    assert mistyped not in klog("topic", "list", *at).stdout
+    ran = klog("produce", mistyped, "--create", *at, input="kept\n")
+    assert ran.code == 0 and f"made topic {mistyped}" in ran.stderr
+    assert klog("tail", mistyped, "-o", "start", "-e", *at).stdout == "kept\n"
+
+
 def test_the_receipt_goes_to_stderr_with_the_line_that_shows_it(at: list[str], filled: str) -> None:
     ran = klog("produce", filled, *at, input="one more\n")
     assert ran.stdout == "" and "1 messages" in ran.stderr and f"klog tail {filled}" in ran.stderr

@@ -168,17 +168,29 @@ def test_a_message_that_is_too_large_fails_and_the_others_go_in(broker: RunningB
     assert read(broker.bootstrap, topic, offset=all_of())[0] == b"a\nb\n"
 
 
-def test_a_missing_topic_is_made_for_a_producer(broker: RunningBroker, topic: str) -> None:
-    assert send(broker.bootstrap, topic, b"a\n").messages == 1
-    assert read(broker.bootstrap, topic, offset=all_of())[0] == b"a\n"
+def test_a_missing_topic_is_refused_with_those_called_nearly_so(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic)
+    mistyped = f"{topic[:-2]}{topic[-1]}{topic[-2]}x"
+    with pytest.raises(UnknownTopicOrPartition) as caught:
+        send(broker.bootstrap, mistyped, b"a\n")
+    assert caught.value.exit_code == 2
+    assert (caught.value.hint or "").startswith(f"did you mean {topic}")
+    assert f"--create makes {mistyped}" in (caught.value.hint or "")
+    with pytest.raises(UnknownTopicOrPartition):
+        read(broker.bootstrap, mistyped)
+    with pytest.raises(UnknownTopicOrPartition) as caught:
+        read(broker.bootstrap, mistyped)
+    assert (caught.value.hint or "").startswith(f"did you mean {topic}")
 
 
-def test_a_missing_topic_or_partition_is_told_where_none_is_made(make_broker: object, topic: str) -> None:
-    one: RunningBroker = make_broker(auto__create__topics__enable="false").start()  # type: ignore[operator]
-    with pytest.raises(UnknownTopicOrPartition, match="none was made on being asked for") as caught:
+def test_a_missing_topic_is_made_on_purpose(make_broker: object, topic: str) -> None:
+    """Also where brokers make none on being asked for one; what is there already is left as it is."""
+    one: RunningBroker = make_broker(auto__create__topics__enable="false", num__partitions="2").start()  # type: ignore[operator]
+    with pytest.raises(UnknownTopicOrPartition):
         send(one.bootstrap, topic, b"a\n")
-    assert caught.value.hint == f"make it, or see what is in the way: klog topic create {topic} -p 4"
-    make_topic(one.bootstrap, topic, 2)
+    for number in range(2):
+        assert send(one.bootstrap, topic, b"a\n", create=True).messages == 1
+        assert read(one.bootstrap, topic, offset=all_of())[0] == b"a\n" * (number + 1)
     with pytest.raises(UnknownTopicOrPartition, match=r"2 partitions \(0 to 1\), no partition 5"):
         send(one.bootstrap, topic, b"a\n", partition=5)
 
