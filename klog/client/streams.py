@@ -5,8 +5,11 @@ no more. Who iterates takes runs of messages out of it; there is no thread and n
 consumer comes by from its own thread to give the stream partitions and take them away again.
 
 Rules
-- One lock guards all of it. Who iterates holds it while it waits for messages, for WAIT_S at most; a visitor (`_visit`)
-  announces itself, and whoever iterates lets it in first.
+- One lock guards all of it but the run. Who iterates holds it while it waits for messages, for WAIT_S at most; a
+  visitor (`_visit`) announces itself, and whoever iterates lets it in first.
+- A message is taken from the run by one `popleft`, without the lock: nothing that is done for each message is cheaper.
+  A visitor empties the run before it looks at anything, from the other end, and fills it again with what stays; whoever
+  iterates meanwhile finds nothing and waits for the lock. What was taken is known from what is left (`_account`).
 - A message is *delivered* when the iterator returns it, and *done* when it is asked for the next one. Automatic commits
   take what is done; what is in hand is committed when the partition is taken away and the message was not done within
   the time given for that, or when the user says so.
@@ -18,8 +21,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError
@@ -36,6 +40,7 @@ RUN_MESSAGES = 1000
 """Taken out of librdkafka at once; they are in memory already."""
 
 _log = logging.getLogger("klog.consumer")
+_monotonic = time.monotonic
 
 _PASSING = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -76,12 +81,16 @@ class MessageStream(Iterator[Message]):
         self._visitors: list[None] = []
         self._source: Any = None
         """confluent-kafka's Consumer, while the stream has partitions."""
-        self._run: list[Any] = []
-        """Its messages, the next one last."""
+        self._run: deque[Message] = deque()
+        """What whoever iterates takes from; empty during a visit, and then what is left of it is ahead."""
+        self._run_filled: list[Message] = []
+        """The run as it was when it was filled."""
+        self._ahead: list[Message] = []
+        """Out of librdkafka, and not to be taken yet."""
         self._next: dict[tuple[str, int], int] = {}
-        """Of each partition: the offset behind what was delivered."""
+        """Of each partition: the offset behind what was delivered, without the run's."""
         self._in_hand: tuple[tuple[str, int], int] | None = None
-        """Partition and offset of the message that was delivered and is not done."""
+        """Partition and offset of the message that was delivered and is not done, unless a later one was taken."""
         self._error: KlogError | None = None
         self._is_failed = False
         """The error stays."""
@@ -99,10 +108,17 @@ class MessageStream(Iterator[Message]):
 
     def __next__(self) -> Message:
         """The next message; waits for one. ConsumerTimeout after ``consumer.timeout.ms``; what a broker refuses."""
+        try:
+            if _monotonic() < self._lease.until:
+                return self._run.popleft()
+        except IndexError:
+            return self._next_run()
+        return self._next_run()
+
+    def _next_run(self) -> Message:
         with self._lock:
+            self._account()
             self._in_hand = None
-            if self._run and not self._visitors and time.monotonic() < self._lease.until:
-                return self._deliver()
             self._reader = threading.get_ident()
             return self._wait()
 
@@ -113,23 +129,33 @@ class MessageStream(Iterator[Message]):
 
     # --- who iterates (lock held) -------------------------------------------------------------------------------------
 
-    def _deliver(self) -> Message:
-        found = self._run.pop()
-        topic, partition, offset = found.topic(), found.partition(), found.offset()
-        key = (topic, partition)
-        self._next[key] = offset + 1
-        self._in_hand = (key, offset)
-        kind, timestamp_ms = found.timestamp()
-        headers = found.headers()
-        return Message(
-            found.value(),
-            found.key(),
-            tuple(headers) if headers else (),
-            timestamp_ms if kind else None,
-            topic,
-            partition,
-            offset,
-        )
+    def _account(self) -> None:
+        """Empty the run, and write down what was delivered of it."""
+        left: list[Message] = []
+        with suppress(IndexError):
+            while True:
+                left.append(self._run.pop())  # from the end that nobody else takes from
+        delivered = self._run_filled[: len(self._run_filled) - len(left)]
+        self._run_filled = []
+        left.reverse()
+        self._ahead[:0] = left
+        if not delivered:
+            return
+        last = delivered[-1]
+        self._in_hand = (_key(last), last.offset or 0)
+        unseen = set(self._next)
+        for message in reversed(delivered):
+            key = _key(message)
+            if key in unseen:
+                self._next[key] = (message.offset or 0) + 1
+                unseen.remove(key)
+                if not unseen:
+                    break
+
+    def _release(self) -> None:
+        """What is ahead may be taken. Nobody visits."""
+        self._run_filled, self._ahead = self._ahead, []
+        self._run.extend(self._run_filled)
 
     def _wait(self) -> Message:
         deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
@@ -146,13 +172,19 @@ class MessageStream(Iterator[Message]):
                 raise StopIteration
             elif self._lease.is_over:
                 self._changed.wait(WAIT_S)
-            elif self._run:
-                return self._deliver()
+            elif self._run or self._ahead:
+                if not self._run:
+                    self._release()
+                return self._run.popleft()
             elif self._source is not None and self._next:
                 self._fill()
             else:
                 self._changed.wait(WAIT_S if deadline is None else min(WAIT_S, max(0.001, deadline - time.monotonic())))
-            if deadline is not None and time.monotonic() >= deadline and (not self._run or self._lease.is_over):
+            if (
+                deadline is not None
+                and time.monotonic() >= deadline
+                and (not (self._run or self._ahead) or self._lease.is_over)
+            ):
                 raise self._timed_out()
 
     def _fill(self) -> None:
@@ -160,8 +192,7 @@ class MessageStream(Iterator[Message]):
         if first is None:
             return
         found = [first, *self._source.consume(RUN_MESSAGES - 1, 0)]
-        self._run = [one for one in found if one.error() is None or self._heard(one)]
-        self._run.reverse()
+        self._ahead = _messages([one for one in found if one.error() is None or self._heard(one)])
 
     def _heard(self, message: Any) -> bool:
         """Deal with what is no message; always False."""
@@ -183,13 +214,16 @@ class MessageStream(Iterator[Message]):
 
     @contextmanager
     def _visit(self) -> Iterator[None]:
-        """The lock, before whoever iterates takes it again."""
+        """The lock, before whoever iterates takes it again, and what was delivered written down."""
         self._visitors.append(None)
         with self._lock:
             try:
+                self._account()
                 yield
             finally:
                 self._visitors.pop()
+                if not self._visitors:
+                    self._release()
                 self._changed.notify_all()
 
     def open(self, settings: Mapping[str, Any]) -> None:
@@ -197,7 +231,7 @@ class MessageStream(Iterator[Message]):
         with self._visit():
             self._close_source()
             self._source = Consumer(dict(settings), logger=_librdkafka_log())
-            self._run.clear()
+            self._ahead.clear()
             if self._next:
                 self._source.incremental_assign([Assigned(*key, offset) for key, offset in self._next.items()])
 
@@ -223,7 +257,7 @@ class MessageStream(Iterator[Message]):
         gone = {(one.topic, one.partition) for one in partitions if one in self._next}
         with self._visit():
             if gone and self._source is not None:
-                self._run = [one for one in self._run if (one.topic(), one.partition()) not in gone]
+                self._ahead = [one for one in self._ahead if _key(one) not in gone]
                 self._source.incremental_unassign([Assigned(*key) for key in gone])
             while (
                 self._in_hand is not None
@@ -257,7 +291,7 @@ class MessageStream(Iterator[Message]):
         with self._visit():
             if key not in self._next:
                 raise NotOwned(f"the stream does not read {partition} any more")
-            self._run = [one for one in self._run if (one.topic(), one.partition()) != key]
+            self._ahead = [one for one in self._ahead if _key(one) != key]
             if self._in_hand is not None and self._in_hand[0] == key:
                 self._in_hand = None
             self._next[key] = offset
@@ -273,7 +307,7 @@ class MessageStream(Iterator[Message]):
         """End the iteration. May be called twice."""
         with self._visit():
             self._is_closed = True
-            self._run.clear()
+            self._ahead.clear()
             self._next.clear()
             self._close_source()
 
@@ -281,6 +315,31 @@ class MessageStream(Iterator[Message]):
         source, self._source = self._source, None
         if source is not None:
             source.close()
+
+
+def _messages(found: list[Any]) -> list[Message]:
+    """Of librdkafka's. Made without `Message.__new__`, which costs as much as all the rest of it."""
+    new = tuple.__new__
+    return [
+        new(
+            Message,
+            (
+                one.value(),
+                one.key(),
+                tuple(headers) if (headers := one.headers()) else (),
+                stamp[1] if (stamp := one.timestamp())[0] else None,
+                one.topic(),
+                one.partition(),
+                one.offset(),
+            ),
+        )
+        for one in found
+    ]
+
+
+def _key(message: Message) -> tuple[str, int]:
+    """Its partition. What was read has one; the types of a `Message` allow for none."""
+    return message.topic or "", message.partition or 0
 
 
 def _librdkafka_log() -> logging.Logger:

@@ -95,6 +95,54 @@ def test_streams_share_the_partitions_evenly_and_go_on_when_more_comes(
         assert offsets == sorted(offsets), "the order within a partition"
 
 
+def test_visits_while_a_stream_is_read_lose_and_repeat_nothing(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]
+) -> None:
+    """Whoever iterates takes messages without the lock; another thread asks where it is meanwhile."""
+    make_topic(broker.bootstrap, topic, 2)
+    for partition in range(2):
+        send(broker.bootstrap, topic, numbered(30_000), partition=partition)
+    (stream,) = make_consumer(auto_commit_enable=False).create_message_streams(topic)
+    read: list[klog.Message] = []
+    states: list[tuple[int, dict[TopicPartition, int], int]] = []
+    over = threading.Event()
+
+    def visit() -> None:
+        while not over.is_set():
+            before = len(read)
+            states.append((before, stream.positions(done=True), len(read)))
+
+    visitor = threading.Thread(target=visit)
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        visitor.start()
+        for message in stream:
+            read.append(message)
+            if len(read) == 60_000:
+                break
+    finally:
+        over.set()
+        visitor.join()
+        sys.setswitchinterval(usual_s)
+    assert len(states) > 10
+    offsets: list[list[int]] = [[], []]
+    done_behind: list[dict[int, int]] = [{0: 0, 1: 0}]
+    for message in read:
+        assert message.partition is not None and message.offset is not None
+        offsets[message.partition].append(message.offset)
+        done_behind.append({**done_behind[-1], message.partition: message.offset + 1})
+    for partition in range(2):
+        assert offsets[partition] == sorted(set(offsets[partition])), "each once, in its order"
+        assert len(offsets[partition]) == 30_000
+    for before, positions, after in states:
+        for partition in range(2):
+            found = positions.get(TopicPartition(topic, partition), 0)
+            least = done_behind[max(0, before - 1)][partition]
+            most = done_behind[min(after + 1, len(read))][partition]  # one may be taken that is not in the list yet
+            assert least <= found <= most, (before, after)
+
+
 def test_a_stream_without_a_partition_waits_and_shutdown_ends_it(
     broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]
 ) -> None:
