@@ -33,6 +33,12 @@ class PartitionChoice:
         self._answer_s = answer_s
         self._partitions: dict[str, tuple[float, list[int], int]] = {}
 
+    def of_one(self, topic: str, key: bytes | None) -> int:
+        """As `of`, for one message."""
+        if self._partitioner is None:
+            return ANY_PARTITION
+        return self._chosen(topic, key, self._partitions_of(topic)[1])
+
     def of(self, topic: str, messages: Sequence[Message], partition: int | None) -> list[int]:
         """A partition for each message; `ANY_PARTITION` leaves it to librdkafka's partitioner."""
         if partition is not None:

@@ -20,7 +20,8 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal
 
@@ -29,11 +30,11 @@ from confluent_kafka import Producer as _RdKafka
 
 from klog.client.audit import Auditor, with_stamp
 from klog.client.audit_publisher import AuditPublisher
-from klog.client.message import Message
+from klog.client.message import Headers, Message
 from klog.client.partition_choice import PartitionChoice, Partitioner
 from klog.client.producer_settings import AuditSettings, read_settings
 from klog.client.send_errors import error_from, may_be_in_the_log, refused_settings
-from klog.client.sending import Callback, Place, Sending, Underway
+from klog.client.sending import Callback, Sending, SendingOne, SendingSet, Settling
 from klog.errors import (
     BrokerNotAvailable,
     BufferFull,
@@ -50,6 +51,9 @@ POLL_S = 0.1
 """How long the thread waits for news: the time in which it notices that it is to end."""
 
 HEAD_START_S = 0.01
+
+_Delivered = Callable[[Any, Any], None]
+"""librdkafka's word about a message: an error or None, and the message."""
 
 
 class Producer:
@@ -104,7 +108,7 @@ class Producer:
         self._rdkafka.poll(HEAD_START_S)
         self._end = threading.Event()
         self._room = threading.Condition()
-        self._settled = threading.Condition() if self._settings.is_async else None
+        self._settling = Settling() if self._settings.is_async else None
         self._topics: set[str] = set()
         self._thread = threading.Thread(
             target=_serve, args=(self._rdkafka, self._end, self._room, publisher), name="klog-producer", daemon=True
@@ -135,71 +139,106 @@ class Producer:
             raise UsageError("the producer is closed")
         if partition is not None and partition < 0:
             raise UsageError(f"partition={partition}: 0 or more is wanted")
-        sent, is_set = _message_list(messages, key)
         if topic not in self._topics:
             self._topics.add(check_topic_name(topic))
-        places = self._choice.of(topic, sent, partition)
-        underway = Underway(topic, len(sent), is_set, callback, self._settled)
-        sending = underway.sending
-        for index, (message, where) in enumerate(zip(sent, places, strict=True)):
-            try:
-                self._hand_over(topic, message, where, underway, index)
-            except KlogError as error:
-                # Those before it are under way; it and those behind it are not.
-                for rest in range(index, len(sent)):
-                    underway.settle(rest, error, None)
-                if self._settings.is_async:
-                    raise
-                break
-        if not sent:
-            sending.set_result(())
-        if not self._settings.is_async:
+        sending: Sending
+        if isinstance(messages, bytes | Message):
+            sending = self._send_one(topic, messages, key, partition, callback)
+        else:
+            sending = self._send_set(topic, _message_list(messages, key), partition, callback)
+        if self._settling is None:
             sending.result()
         return sending
 
-    def _hand_over(self, topic: str, message: Message, partition: int, underway: Underway, index: int) -> None:
+    def _send_one(
+        self, topic: str, given: bytes | Message, key: bytes | None, partition: int | None, callback: Callback | None
+    ) -> Sending:
+        value: bytes | None
+        headers: Headers
+        if isinstance(given, bytes):
+            value, headers, timestamp = given, (), None
+        else:
+            value, its_key, headers, timestamp, *_ = given
+            key = key if its_key is None else its_key
+        where = self._choice.of_one(topic, key) if partition is None else partition
+        sending = SendingOne(topic, callback, self._settling)
+        try:
+            self._hand_over(topic, value, key, where, timestamp, headers, sending.delivered)
+        except KlogError as error:
+            sending.failed(error)
+            if self._settling is not None:
+                raise
+        return sending
+
+    def _send_set(
+        self, topic: str, messages: list[Message], partition: int | None, callback: Callback | None
+    ) -> Sending:
+        places = self._choice.of(topic, messages, partition)
+        sending = SendingSet(topic, callback, self._settling, len(messages))
+        for index, (message, where) in enumerate(zip(messages, places, strict=True)):
+            value, key, headers, timestamp, *_ = message
+            try:
+                self._hand_over(topic, value, key, where, timestamp, headers, partial(sending.delivered, index))
+            except KlogError as error:
+                # Those before it are under way; it and those behind it are not.
+                for rest in range(index, len(messages)):
+                    sending.failed(rest, error)
+                if self._settling is not None:
+                    raise
+                break
+        return sending
+
+    def _hand_over(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        timestamp: int | None,
+        headers: Headers,
+        delivered: _Delivered,
+    ) -> None:
+        """Into the buffer, waiting for room as the settings say; ``delivered`` is called when its fate is known."""
         auditor = self._auditor
-        timestamp, headers = message.timestamp, list(message.headers)
-        window: Any = None
         if auditor is not None:
             timestamp, stamp, window = auditor.stamp(topic, timestamp)
-            headers = with_stamp(headers, stamp)
-
-        def delivered(error: Any, answer: Any) -> None:
-            found = None if error is None else error_from(error, f"{topic}-{answer.partition()}")
-            if auditor is not None:
-                auditor.settle(window, found, maybe=error is not None and may_be_in_the_log(error))
-            underway.settle(index, found, Place(topic, answer.partition(), answer.offset()) if found is None else None)
-
-        extra: dict[str, Any] = {"headers": headers} if headers else {}
-        if timestamp is not None:
-            extra["timestamp"] = timestamp
+            headers = tuple(with_stamp(headers, stamp))
+            delivered = partial(_settle_audited, auditor, window, topic, delivered)
         try:
-            self._produce(topic, message, partition, delivered, extra)
+            if timestamp is None and not headers:
+                self._buffer(topic, value, key, partition, delivered)
+            else:
+                self._buffer(
+                    topic, value, key, partition, delivered, timestamp=timestamp or 0, headers=list(headers) or None
+                )
         except KlogError as error:
             if auditor is not None:
                 auditor.settle(window, error)
             raise
 
-    def _produce(self, topic: str, message: Message, partition: int, delivered: Any, extra: dict[str, Any]) -> None:
-        """Into the buffer, waiting for room as the settings say."""
-        wait_s = self._settings.enqueue_timeout_s
-        deadline = None if wait_s is None else time.monotonic() + wait_s
+    def _buffer(self, topic: str, *message: Any, **extra: Any) -> None:
+        """``message`` and ``extra`` are what librdkafka's `produce` takes; waits for room as the settings say."""
+        full_since: float | None = None
         while True:
             try:
-                self._rdkafka.produce(topic, message.value, message.key, partition, delivered, **extra)
+                self._rdkafka.produce(topic, *message, **extra)
                 return
             except BufferError:
-                left_s = POLL_S if deadline is None else deadline - time.monotonic()
-                if left_s <= 0:
-                    raise BufferFull(
-                        f"{topic}: the producer's buffer is full",
-                        hint="queue.buffering.max.messages is its size, queue.enqueue.timeout.ms how long a send waits",
-                    ) from None
-                with self._room:
-                    self._room.wait(min(left_s, POLL_S))
+                full_since = time.monotonic() if full_since is None else full_since
+                self._wait_for_room(topic, full_since)
             except KafkaException as error:
                 raise error_from(error.args[0], topic) from None
+
+    def _wait_for_room(self, topic: str, full_since: float) -> None:
+        wait_s = self._settings.enqueue_timeout_s
+        left_s = POLL_S if wait_s is None else full_since + wait_s - time.monotonic()
+        if left_s <= 0:
+            raise BufferFull(
+                f"{topic}: the producer's buffer is full",
+                hint="queue.buffering.max.messages is its size, queue.enqueue.timeout.ms how long a send waits",
+            )
+        with self._room:
+            self._room.wait(min(left_s, POLL_S))
 
     # --- Ends ---
 
@@ -242,15 +281,11 @@ class Producer:
         return self._settings.audit
 
 
-def _message_list(
-    messages: Message | bytes | Iterable[Message | bytes], key: bytes | None
-) -> tuple[list[Message], bool]:
-    """The messages with their keys, and whether they were given as a set; TypeError for what is neither."""
-    if isinstance(messages, Message | bytes):
-        return [_with_key(messages, key)], False
+def _message_list(messages: Iterable[Message | bytes], key: bytes | None) -> list[Message]:
+    """The messages with their keys; TypeError for what is none."""
     if isinstance(messages, str):  # type: ignore[unreachable]
         raise TypeError("a message is bytes; encode the text: text.encode()")
-    return [_with_key(one, key) for one in messages], True
+    return [_with_key(one, key) for one in messages]
 
 
 def _with_key(message: Message | bytes, key: bytes | None) -> Message:
@@ -267,6 +302,12 @@ def _open(settings: dict[str, Any]) -> Any:
         return _RdKafka(settings)
     except (KafkaException, TypeError) as error:
         raise refused_settings(settings, error) from None
+
+
+def _settle_audited(auditor: Auditor, window: Any, topic: str, delivered: _Delivered, error: Any, answer: Any) -> None:
+    found = None if error is None else error_from(error, f"{topic}-{answer.partition()}")
+    auditor.settle(window, found, maybe=error is not None and may_be_in_the_log(error))
+    delivered(error, answer)
 
 
 def _serve(rdkafka: Any, end: threading.Event, room: threading.Condition, publisher: AuditPublisher | None) -> None:

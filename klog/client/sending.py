@@ -6,8 +6,11 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from confluent_kafka import KafkaError
+
+from klog.client.send_errors import error_from
 from klog.errors import KlogError, SendFailed
 
 log = logging.getLogger(__name__)
@@ -25,24 +28,48 @@ Callback = Callable[[KlogError | None, Place | None], None]
 """What is called for each message when its fate is known, in the producer's thread: it must not wait for long."""
 
 
+class Settling:
+    """What the sends of one async producer wait on together.
+
+    A condition of each one's own would cost as much as all the rest of a send, for the few that are ever waited for.
+    """
+
+    __slots__ = ("condition", "lock", "waiting")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.condition = threading.Condition(self.lock)
+        self.waiting = 0
+        """How many threads wait; the lock guards it."""
+
+
 class Sending(Future[tuple[Place, ...]]):
-    """What becomes of one `send`: its result are the places of its messages, in their order."""
+    """What becomes of one `send`: its result are the places of its messages, in their order.
 
-    def __init__(self, settled: threading.Condition | None = None) -> None:
-        """Running from the start: what is in the buffer cannot be taken back.
+    Running from the start: what is in the buffer cannot be taken back. Settled message by message, by any thread.
+    """
 
-        ``settled`` is what all futures of an async producer wait on. A condition of each one's own would cost as much
-        as all the rest of a send, for the few that are ever waited for. Who sends sync waits for each, and has one.
+    _state = "RUNNING"
+    _exception: BaseException | None = None
+
+    def __init__(self, topic: str, callback: Callback | None, settling: Settling | None) -> None:
+        """``settling`` is the producer's; None where it is sent sync, since then each is waited for, and has its own.
+
+        `Future.__init__` is not called: what a future keeps for those who wait for it is made when they come
+        (`__getattr__`), since hardly one of a million is waited for by itself.
         """
-        if settled is None:
-            super().__init__()
-        else:
-            self._condition = settled
-            self._result = None
-            self._exception = None
-            self._waiters = []
-            self._done_callbacks: list[Callable[[Future[tuple[Place, ...]]], object]] = []
-        self._state = "RUNNING"
+        self._topic = topic
+        self._callback = callback
+        self._settling = settling or Settling()
+        self._logs = settling is not None and callback is None
+
+    def __getattr__(self, name: str) -> Any:
+        """What `concurrent.futures` looks for in a future."""
+        if name == "_condition":
+            return self._settling.condition
+        if name in ("_waiters", "_done_callbacks"):
+            return self.__dict__.setdefault(name, [])
+        raise AttributeError(name)
 
     def result(self, timeout: float | None = None) -> tuple[Place, ...]:
         """The places; raises what kept the messages from the log, TimeoutError after that many seconds."""
@@ -52,63 +79,123 @@ class Sending(Future[tuple[Place, ...]]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What kept the messages from the log; None where nothing did. TimeoutError after that many seconds."""
         self._wait(timeout)
-        return super().exception(0)
+        return self._exception
 
     def _wait(self, timeout: float | None) -> None:
         """Others, too, are told of by the condition."""
-        with self._condition:
-            self._condition.wait_for(self.done, timeout)
+        settling = self._settling
+        with settling.lock:
+            settling.waiting += 1
+            try:
+                if not settling.condition.wait_for(self.done, timeout):
+                    raise TimeoutError
+            finally:
+                settling.waiting -= 1
 
     @property
     def place(self) -> Place:
         """Of the first message; waits for the acknowledgement, and raises where there is none."""
         return self.result()[0]
 
+    @property
+    def _result(self) -> tuple[Place, ...]:  # type: ignore[override]
+        """What `Future` returns when it is finished without an exception."""
+        raise NotImplementedError
 
-class Underway:
-    """The messages of one send, until the last of them is settled. Any thread."""
+    def _tell(self, error: KlogError | None, place: Place | None) -> None:
+        assert self._callback is not None
+        try:
+            self._callback(error, place)
+        except Exception:
+            log.exception("the callback of a message to %s has failed", self._topic)
 
-    __slots__ = ("_callback", "_errors", "_is_set", "_left", "_lock", "_logs", "_places", "_topic", "sending")
+    def _finish(self, error: KlogError | None) -> None:
+        """The last message is settled."""
+        settling = self._settling
+        with settling.lock:
+            self._exception = error
+            self._state = "FINISHED"
+            others = self.__dict__
+            for waiter in others.get("_waiters", ()):
+                waiter.add_result(self) if error is None else waiter.add_exception(self)
+            if settling.waiting:
+                settling.condition.notify_all()
+        if "_done_callbacks" in others:
+            self._invoke_callbacks()
 
-    def __init__(
-        self, topic: str, count: int, is_set: bool, callback: Callback | None, settled: threading.Condition | None
-    ) -> None:
-        """``settled``: as `Sending` has it; None where it is sent sync."""
-        self.sending = Sending(settled)
-        self._topic = topic
-        self._places: list[Place | None] = [None] * count
+
+class SendingOne(Sending):
+    """Of one message."""
+
+    _partition = -1
+    _offset = -1
+
+    def delivered(self, error: KafkaError | None, answer: Any) -> None:
+        """librdkafka's word about the message."""
+        if error is None:
+            self._partition, self._offset = answer.partition(), answer.offset()
+            if self._callback is not None:
+                self._tell(None, self._place())
+            self._finish(None)
+        else:
+            self.failed(error_from(error, f"{self._topic}-{answer.partition()}"))
+
+    def failed(self, error: KlogError) -> None:
+        if self._callback is not None:
+            self._tell(error, None)
+        if self._logs:
+            log.warning("a message to %s is dropped: %s", self._topic, error)
+        self._finish(error)
+
+    @property
+    def _result(self) -> tuple[Place, ...]:  # type: ignore[override]
+        return (self._place(),)
+
+    def _place(self) -> Place:
+        return Place(self._topic, self._partition, self._offset)
+
+
+class SendingSet(Sending):
+    """Of several that were given as a set; settled by their numbers in it."""
+
+    def __init__(self, topic: str, callback: Callback | None, settling: Settling | None, count: int) -> None:
+        super().__init__(topic, callback, settling)
+        self._found: list[Place | None] = [None] * count
         self._errors: dict[int, KlogError] = {}
         self._left = count
-        self._is_set = is_set
-        self._callback = callback
-        self._logs = settled is not None and callback is None
-        self._lock = threading.Lock()
+        if not count:
+            self._finish(None)
 
-    def settle(self, index: int, error: KlogError | None, place: Place | None) -> None:
-        with self._lock:
+    def delivered(self, index: int, error: KafkaError | None, answer: Any) -> None:
+        """librdkafka's word about one of them."""
+        if error is None:
+            place = Place(self._topic, answer.partition(), answer.offset())
+            self._found[index] = place
+            self._settle(None, place)
+        else:
+            self.failed(index, error_from(error, f"{self._topic}-{answer.partition()}"))
+
+    def failed(self, index: int, error: KlogError) -> None:
+        self._errors[index] = error
+        self._settle(error, None)
+
+    def _settle(self, error: KlogError | None, place: Place | None) -> None:
+        with self._settling.lock:
             self._left -= 1
             is_last = self._left == 0
-            if error is not None:
-                self._errors[index] = error
-            else:
-                self._places[index] = place
         if self._callback is not None:
-            try:
-                self._callback(error, place)
-            except Exception:
-                log.exception("the callback of a message to %s has failed", self._topic)
-        if is_last:
-            self._finish()
-
-    def _finish(self) -> None:
+            self._tell(error, place)
+        if not is_last:
+            return
         if not self._errors:
-            self.sending.set_result(tuple(one for one in self._places if one is not None))
+            self._finish(None)
             return
         first = self._errors[min(self._errors)]
         if self._logs:
             log.warning("%d messages to %s are dropped: %s", len(self._errors), self._topic, first)
-        if self._is_set:
-            said = f"{len(self._errors)} of {len(self._places)} messages were not acknowledged; the first: {first}"
-            self.sending.set_exception(SendFailed(said, self._errors, hint=first.hint))
-        else:
-            self.sending.set_exception(first)
+        said = f"{len(self._errors)} of {len(self._found)} messages were not acknowledged; the first: {first}"
+        self._finish(SendFailed(said, self._errors, hint=first.hint))
+
+    @property
+    def _result(self) -> tuple[Place, ...]:  # type: ignore[override]
+        return tuple(one for one in self._found if one is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import os
 import signal
@@ -12,6 +13,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +199,40 @@ def test_async_goes_by_time(broker: RunningBroker, topic: str) -> None:
         assert time.monotonic() - begun >= 0.25
 
 
+@pytest.mark.parametrize("messages", [b"one", [b"one", b"two"]], ids=["message", "set"])
+def test_what_send_gives_is_a_future_like_any_other(
+    broker: RunningBroker, topic: str, messages: bytes | list[bytes]
+) -> None:
+    """Before it is done, by each way of hearing of it; and when it is."""
+    make_topic(broker.bootstrap, topic)
+    heard: list[klog.Sending] = []
+    told = threading.Event()
+    with klog.Producer(
+        bootstrap_servers=broker.bootstrap, producer_type="async", queue_buffering_max_ms=60_000
+    ) as producer:
+        sendings = [producer.send(topic, messages) for _ in range(3)]
+        first = sendings[0]
+        assert first.running() and not first.done() and not first.cancel() and "running" in repr(first)
+        assert concurrent.futures.wait(sendings, timeout=0.01).not_done == set(sendings)
+        for ask in (first.result, first.exception):
+            with pytest.raises(TimeoutError):
+                ask(0.01)
+        first.add_done_callback(heard.append)
+        first.add_done_callback(lambda _: told.set())
+        with ThreadPoolExecutor(4) as pool:
+            waiting = [pool.submit(ask, 30) for ask in (first.result, first.exception, sendings[1].result)]
+            completed = pool.submit(list, concurrent.futures.as_completed(sendings, timeout=30))
+            producer.flush()
+            assert [one.result() for one in waiting] == [first.result(), None, sendings[1].result()]
+            assert set(completed.result()) == set(sendings)
+        assert told.wait(30) and heard == [first] and first.done() and "finished" in repr(first)
+        assert concurrent.futures.wait(sendings).done == set(sendings)
+        first.add_done_callback(heard.append)
+        assert heard == [first, first]
+        places = [place for sending in sendings for place in sending.result()]
+        assert len(set(places)) == len(places) == 3 * (1 if isinstance(messages, bytes) else 2)
+
+
 def test_async_tells_by_callback_and_by_future(
     broker: RunningBroker, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -210,7 +246,7 @@ def test_async_tells_by_callback_and_by_future(
         with caplog.at_level(logging.WARNING, "klog.client.sending"):
             silent = producer.send(topic, b"x" * 5000)
             producer.flush()
-            assert "1 messages" in caplog.text and "dropped" in caplog.text
+            assert f"a message to {topic}" in caplog.text and "dropped" in caplog.text
 
         async def awaited() -> int:
             return (await asyncio.wrap_future(producer.send(topic, b"awaited")))[0].partition
