@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import logging
 import os
 import signal
@@ -53,6 +52,7 @@ from klog.server import handlers
 from klog.server.authority import Authority
 from klog.server.auto_create import AutoCreation
 from klog.server.batch_order import BatchOrder
+from klog.server.collector import Collector
 from klog.server.controller import Controller
 from klog.server.deletions import Deletions
 from klog.server.descriptors import share_out
@@ -210,7 +210,8 @@ class Broker:
         self.producer_ids.stock_up()
         self._watchdog = Watchdog(self.zookeeper.session_timeout_ms / 1000)
         self._watchdog.start()
-        _tame_gc()
+        self._collector = Collector()
+        self._collector.start()
         _share_the_interpreter()
         log.info(
             "broker %d serves at %s:%d: %d partitions led, cluster %s, ZooKeeper %s",
@@ -449,6 +450,7 @@ class Broker:
         await self.reports.have_others_lead()
         self.server.stop_accepting()
         self._watchdog.stop()
+        self._collector.stop()
         await self.care.stop()
         await self._stop_telling()
         self.groups.close()
@@ -491,16 +493,6 @@ def _share_the_interpreter() -> None:
     its consumer fell.
     """
     sys.setswitchinterval(0.0005)
-
-
-def _tame_gc() -> None:
-    """What exists now stays; what a request makes is freed by its count, so cycles need no looking for at each step.
-
-    With the interpreter's own thresholds the collector took a seventh of the loop's time at one message a request.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def run(config: BrokerConfig, *, ready_fd: int | None = None) -> int:

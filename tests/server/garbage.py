@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from tests.broker_fixture import RunningBroker
 
@@ -22,7 +23,12 @@ PATIENCE_S = 60.0
 FILE = "KLOG_GARBAGE"
 
 
+_own_rounds = 0
+
+
 def _report(*_: object) -> None:
+    global _own_rounds
+    _own_rounds += 2
     gc.collect()
     found = Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.garbage)
     path = Path(os.environ[FILE])
@@ -31,12 +37,23 @@ def _report(*_: object) -> None:
     gc.set_debug(0)
     gc.collect()
     gc.set_debug(gc.DEBUG_SAVEALL)
-    beside.write_text(json.dumps(found))
+    rounds = gc.get_stats()[2]["collections"] - _own_rounds
+    beside.write_text(json.dumps({"found": found, "rounds": rounds}))
     beside.rename(path)
 
 
 def garbage_of(broker: RunningBroker) -> Counter[str]:
     """What a broker that was started by `counting` has left to the collector since it was asked last, by type."""
+    return Counter(_ask(broker)["found"])
+
+
+def rounds_of(broker: RunningBroker) -> int:
+    """How many times it has looked at all its objects by itself."""
+    rounds: int = _ask(broker)["rounds"]
+    return rounds
+
+
+def _ask(broker: RunningBroker) -> Any:
     path = _file_of(broker)
     path.unlink(missing_ok=True)
     broker.send(signal.SIGUSR1)
@@ -44,7 +61,7 @@ def garbage_of(broker: RunningBroker) -> Counter[str]:
     while not path.exists():
         assert time.monotonic() < deadline, "the broker does not say what it has collected"
         time.sleep(0.01)
-    return Counter(json.loads(path.read_text()))
+    return json.loads(path.read_text())
 
 
 def counting(broker: RunningBroker) -> RunningBroker:
@@ -59,8 +76,10 @@ def _file_of(broker: RunningBroker) -> Path:
 
 if __name__ == "__main__":
     from klog.__main__ import main
+    from klog.server import collector
 
     sys.argv = ["klog", *sys.argv[sys.argv.index("klog") + 1 :]]
+    collector.EVERY_S = 0.1
     gc.set_debug(gc.DEBUG_SAVEALL)
     signal.signal(signal.SIGUSR1, _report)
     sys.exit(main())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 
 from klog.errors import CannotConnect
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create
-from tests.server.garbage import counting, garbage_of
+from tests.server.garbage import counting, garbage_of, rounds_of
 from tests.server.memory_load import KINDS, ask_many, live_and_leave
 from tests.server.wire import RawConnection, framed, head
 
@@ -44,6 +45,15 @@ def test_no_request_leaves_a_cycle(make_broker: MakeBroker, topic: str) -> None:
             assert connection.is_closed_by_broker()
     left["connections: closed on"] = garbage_of(broker)
     assert not {name: found for name, found in left.items() if found.total() > LIBRARIES}
+
+
+def test_a_broker_looks_for_cycles_by_the_clock(make_broker: MakeBroker) -> None:
+    broker = counting(make_broker())
+    before = rounds_of(broker)
+    deadline = time.monotonic() + 60
+    while rounds_of(broker) < before + 5:
+        assert time.monotonic() < deadline, "nobody looks"
+        time.sleep(0.1)
 
 
 def test_a_bare_error_says_the_same_without_frames() -> None:
