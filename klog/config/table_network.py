@@ -217,10 +217,10 @@ NETWORK_SETTINGS = (
     Setting(
         "socket.listen.backlog.size",
         "int",
-        50,
-        "Connections the kernel holds while the broker is busy.",
-        "backlog of the listening socket",
-        at_least(1),
+        -1,
+        "Connections the kernel holds while the broker is busy; -1, unlike Kafka's 50, is all that it can.",
+        "backlog of the listening socket; the kernel allows net.core.somaxconn",
+        at_least_or_off(1),
     ),
     Setting(
         "max.connections", "int", INT_MAX, "Connections a broker takes in all.", "further connections wait", at_least(0)

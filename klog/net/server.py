@@ -1,4 +1,8 @@
-"""The listener: accepts, bounds and sweeps connections. Event loop only."""
+"""The listener: accepts, bounds and sweeps connections. Event loop only.
+
+A fleet that reconnects comes all at once. What waits in the kernel's queue is taken out of it in one go, since whoever
+finds it full tries again a second later; made into connections it is piece by piece, with the others served between.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import errno
 import logging
 import socket
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 
 from klog.errors import PortInUse, SurroundingsError
@@ -15,8 +19,12 @@ from klog.net.connection import STALLED_S, Connection, Limits, OnFrame, Shared
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 1024
-ACCEPTS_A_TURN = 64
+BACKLOG_MAX = 2**31 - 1
+"""The kernel makes of it what it allows (net.core.somaxconn)."""
+ACCEPTS_A_TURN = 4096
+"""What the kernel's queue holds by default, taken out within some 20 ms."""
+WELCOME_S = 0.005
+"""So long connections are made in a turn of the loop; then those that there are have theirs."""
 SWEEP_EVERY_S = 1.0
 PAUSE_S = 1.0
 """Between attempts to accept again; a connection that ends makes it at once."""
@@ -36,9 +44,9 @@ class Server:
         connections_per_ip_overrides: Mapping[str, int] | None = None,
         connections_max: int = sys.maxsize,
         connections_max_from: str = "max.connections",
-        backlog: int = BACKLOG,
+        backlog: int = -1,
     ) -> None:
-        """``connections_max_from`` says, in the log, where the limit comes from."""
+        """``connections_max_from`` names the limit in the log; ``backlog`` -1 is what the kernel allows."""
         self.connections: set[Connection] = set()
         self._connections_max = connections_max
         self._connections_max_from = connections_max_from
@@ -49,7 +57,9 @@ class Server:
         self._idle_max_s = idle_max_s
         self._per_ip_max = connections_per_ip_max
         self._per_ip_overrides = dict(connections_per_ip_overrides or {})
-        self._backlog = backlog
+        self._backlog = BACKLOG_MAX if backlog < 0 else backlog
+        self._accepted: deque[tuple[socket.socket, str, int]] = deque()
+        """Taken out of the kernel's queue, and no connections yet."""
         self._per_ip: Counter[str] = Counter()
         self.shared = Shared()
         self._drained = asyncio.Event()
@@ -96,17 +106,19 @@ class Server:
     def _accept(self, listening: socket.socket) -> None:
         assert self._loop is not None
         for _ in range(ACCEPTS_A_TURN):
-            if len(self.connections) >= self._connections_max:
+            if len(self.connections) + len(self._accepted) >= self._connections_max:
                 self._pause(f"as many as there may be ({self._connections_max_from})")
-                return
+                break
             try:
                 sock, address = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
+            except (BlockingIOError, InterruptedError):
+                break
+            except ConnectionAbortedError:
+                continue
             except OSError as error:
                 if error.errno in _NO_DESCRIPTOR:
                     self._pause(f"{error.strerror} (`ulimit -n` is the limit)")
-                    return
+                    break
                 raise
             ip = str(address[0])
             if self._per_ip[ip] >= self._per_ip_overrides.get(ip, self._per_ip_max):
@@ -119,18 +131,37 @@ class Server:
                 sock.close()
                 continue
             self._per_ip[ip] += 1
-            self.connections.add(
-                Connection(
+            if not self._accepted:
+                self._loop.call_soon(self._welcome)
+            self._accepted.append((sock, ip, address[1]))
+
+    def _welcome(self) -> None:
+        """Make connections of what was accepted, for as long as others can wait."""
+        assert self._loop is not None
+        until_s = self._loop.time() + WELCOME_S
+        while self._accepted:
+            sock, ip, port = self._accepted.popleft()
+            try:
+                connection = Connection(
                     self._loop,
                     sock,
-                    f"{ip}:{address[1]}",
+                    f"{ip}:{port}",
                     shared=self.shared,
                     limits=self._limits,
                     on_frame=self._on_frame,
                     on_sent=self._sent,
                     on_closed=self._closed,
                 )
-            )
+            except OSError as error:  # it has gone already, or the kernel has no room to watch it
+                log.debug("%s:%d: %s", ip, port, error)
+                sock.close()
+                self._forget(ip)
+            else:
+                self.connections.add(connection)
+            if self._loop.time() >= until_s:
+                break
+        if self._accepted:
+            self._loop.call_soon(self._welcome)
 
     def _pause(self, reason: str) -> None:
         """Those who are connected are served on, new ones wait in the kernel's queue."""
@@ -162,14 +193,16 @@ class Server:
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self._sent(connection)
-        ip = connection.peer.rpartition(":")[0]
-        self._per_ip[ip] -= 1
-        if self._per_ip[ip] <= 0:
-            del self._per_ip[ip]
+        self._forget(connection.peer.rpartition(":")[0])
         self._resume()
         if self._pause_is_known and not self._is_paused and 10 * len(self.connections) < 9 * self._connections_max:
             self._pause_is_known = False
             log.info("accepting as before: %d connections", len(self.connections))
+
+    def _forget(self, ip: str) -> None:
+        self._per_ip[ip] -= 1
+        if self._per_ip[ip] <= 0:
+            del self._per_ip[ip]
 
     def _sweep(self) -> None:
         """Drop those who take nothing of what waits for them, and those who have asked nothing for long."""
@@ -209,5 +242,9 @@ class Server:
 
     def close(self) -> None:
         self.stop_accepting()
+        while self._accepted:
+            sock, ip, _ = self._accepted.popleft()
+            sock.close()
+            self._forget(ip)
         for connection in list(self.connections):
             connection.close(None)

@@ -135,6 +135,24 @@ def test_a_thousand_idle_connections(make_broker: MakeBroker) -> None:
         assert open_descriptors(broker.pid) <= before_open, "descriptors of connections that ended are still open"
 
 
+@pytest.mark.timed
+def test_eight_thousand_connect_in_a_row(make_broker: MakeBroker) -> None:
+    """A fleet that reconnects; each stays. Those that were connected before are served meanwhile."""
+    broker = make_broker().start()
+    with bystander(broker) as other:
+        other.go_on()
+        other.slowest_s = 0.0
+        begun_s = time.monotonic()
+        with connections(broker, 8_000) as fleet:
+            took_s = time.monotonic() - begun_s
+            slowest_s = other.slowest_s
+            fleet[-1].send(framed(head(18, 0)))
+            fleet[-1].answer()
+        print(f"8,000 connects took {took_s:.2f} s; the slowest round of another client took {slowest_s:.3f} s")
+        assert took_s < 3
+        assert slowest_s < 0.5
+
+
 @pytest.mark.skipif(shutil.which("prlimit") is None, reason="there is no prlimit (util-linux) on this machine")
 def test_no_descriptors_left(make_broker: MakeBroker, topic: str) -> None:
     """Accepting pauses and the log says why; whoever is connected goes on, through rolls and checkpoints."""
