@@ -35,6 +35,9 @@ TOPIC_SETTINGS: dict[str, str] = {
 
 TOPIC_SOURCE = "topic"
 
+KEEP_EVERYTHING = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""What holds for a topic whose settings cannot be read."""
+
 
 class TopicValue(NamedTuple):
     """One setting as it holds for a topic: ``source`` is ``topic``, a source of the broker's, or ``default``."""
@@ -110,6 +113,25 @@ def effective_min_isr(min_insync_replicas: int, replicas: int) -> int:
 def check_topic_settings(overrides: Mapping[str, str]) -> dict[str, Value]:
     """The typed values of a topic's own settings; InvalidConfig names the setting, the value and what was expected."""
     return {name: _setting_of(name).parse(text, name=name, source=TOPIC_SOURCE) for name, text in overrides.items()}
+
+
+def usable_settings(overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Of settings that another's tool wrote those that klog can go by, and why it cannot go by the others.
+
+    In place of a retention that cannot be read there is none: what was to be kept longer is not deleted for a typing
+    error.
+    """
+    usable: dict[str, str] = {}
+    wrong = []
+    for name, text in overrides.items():
+        try:
+            check_topic_settings({name: text})
+            usable[name] = text
+        except InvalidConfig as error:
+            wrong.append(error.message)
+            if name in KEEP_EVERYTHING:
+                usable[name] = KEEP_EVERYTHING[name]
+    return usable, wrong
 
 
 def _setting_of(name: str) -> Setting:

@@ -15,6 +15,8 @@ from typing import Any
 from klog.errors import ZooKeeperError
 
 SHOWN_CHARS_MAX = 120
+DIGITS_MAX = 10
+"""Of a partition's number."""
 
 
 def encode(fields: Mapping[str, Any]) -> bytes:
@@ -30,7 +32,7 @@ class Entry:
         self._data = data
         try:
             fields = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter: brackets within brackets
             fields = None
         if not isinstance(fields, dict):
             raise ZooKeeperError(f"ZooKeeper node {path} holds {self._shown()}, expected a JSON object")
@@ -67,7 +69,7 @@ class Entry:
     def integer_lists(self, key: str) -> dict[int, tuple[int, ...]]:
         """An object of number -> list of numbers, in the order of the numbers (0.8's assignment)."""
         value = self.fields.get(key)
-        if not isinstance(value, dict) or not all(name.isdigit() for name in value):
+        if not isinstance(value, dict) or not all(_is_number(name) for name in value):
             raise self._wrong(key, "an object of partition numbers")
         return {int(name): self._integers(value[name], key) for name in sorted(value, key=int)}
 
@@ -75,7 +77,7 @@ class Entry:
         """An object of number -> object; empty when the key is missing: all such are klog's own."""
         value = self.fields.get(key, {})
         if not isinstance(value, dict) or not all(
-            name.isdigit() and isinstance(one, dict) for name, one in value.items()
+            _is_number(name) and isinstance(one, dict) for name, one in value.items()
         ):
             raise self._wrong(key, "an object of partition numbers")
         return {int(name): Entry._of(self, value[name]) for name in sorted(value, key=int)}
@@ -105,7 +107,7 @@ class Entry:
         return self.fields.get(key, False) is True
 
     def _integers(self, value: Any, key: str) -> tuple[int, ...]:
-        if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+        if not isinstance(value, list) or not all(type(item) is int for item in value):
             raise self._wrong(key, "a list of numbers")
         return tuple(value)
 
@@ -114,6 +116,10 @@ class Entry:
 
     def _shown(self) -> str:
         return repr(self._data.decode("utf-8", "replace")[:SHOWN_CHARS_MAX]) if self._data else "nothing"
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) <= DIGITS_MAX
 
 
 def number(path: str, data: bytes) -> int:

@@ -61,16 +61,26 @@ def read(zookeeper: ZooKeeper, partition: TopicPartition) -> PartitionState | No
 
 
 def read_many(
-    zookeeper: ZooKeeper, partitions: Iterable[TopicPartition]
+    zookeeper: ZooKeeper,
+    partitions: Iterable[TopicPartition],
+    damage: dict[TopicPartition, str] | None = None,
 ) -> dict[TopicPartition, PartitionState | None]:
-    """All of them in one round: requests are pipelined."""
+    """All of them in one round: requests are pipelined. ZooKeeperError for a node that holds no state.
+
+    With `damage` such a partition is left out, and noted there with what is wrong.
+    """
     wanted = list(partitions)
     where = [paths.partition_state(partition.topic, partition.partition) for partition in wanted]
     nodes = zookeeper.get_many(where)
-    return {
-        partition: None if node is None else _decode(path, node)
-        for partition, path, node in zip(wanted, where, nodes, strict=True)
-    }
+    found: dict[TopicPartition, PartitionState | None] = {}
+    for partition, path, node in zip(wanted, where, nodes, strict=True):
+        try:
+            found[partition] = None if node is None else _decode(path, node)
+        except ZooKeeperError as error:
+            if damage is None:
+                raise
+            damage[partition] = error.message
+    return found
 
 
 def create_many(

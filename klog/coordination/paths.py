@@ -28,6 +28,7 @@ PRODUCER_IDS = "/latest_producer_id_block"  # Kafka 0.11 and later
 
 REGISTRATIONS = "/klog/registrations"
 TOPIC_EPOCHS = "/klog/topic_epochs"
+TOPIC_IDS = "/klog/topic_ids"
 GROUPS = "/klog/groups"
 GROUP_SLOTS = "/klog/group_slots"
 COMMITS = "/klog/commits"
@@ -49,6 +50,7 @@ PERSISTENT = (
     "/cluster",
     REGISTRATIONS,
     TOPIC_EPOCHS,
+    TOPIC_IDS,
     HANDOVERS,
     GROUPS,
     GROUP_SLOTS,
@@ -104,6 +106,11 @@ def topic_config(name: str) -> str:
 def topic_epoch(name: str) -> str:
     """The first leader epoch that nobody has ever used under this name (rule L10); outlives the topic."""
     return f"{TOPIC_EPOCHS}/{name}"
+
+
+def topic_id(name: str) -> str:
+    """The topic's UUID once more: 0.8's tools drop it from the topic's own node when they write that."""
+    return f"{TOPIC_IDS}/{name}"
 
 
 def delete_topic(name: str) -> str:

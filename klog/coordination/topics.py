@@ -13,15 +13,20 @@ this name. Deletion raises it above all that the topic has used before it takes 
 remember the old topic's epochs never take the new one's for older. Every creation of a topic of the name moves its
 version on, so it is also the fence for all that is written about a topic (rule Z1): the versions of the nodes under
 ``/brokers`` and ``/config`` start at 0 again with each topic of the name.
+
+``/klog/topic_ids/<t>`` is the UUID once more. A ZooKeeper-era tool that adds partitions writes the topic's node without
+it, and logs under another UUID than the topic's are never served.
 """
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from klog.config.topic import KEEP_EVERYTHING, usable_settings
 from klog.coordination import committed, entries, partition_states, paths
 from klog.coordination.zookeeper import (
     MULTI_BYTES_MAX,
@@ -43,14 +48,22 @@ from klog.errors import (
     NoNode,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
+    ZooKeeperError,
 )
-from klog.names import TopicPartition
+from klog.names import TopicPartition, is_topic_name
 
 Assignment = Mapping[int, Sequence[int]]
 """Partition -> broker ids, the preferred leader first."""
 
 CONFIG_CHANGE_KEPT_MS = 15 * 60 * 1000
 RACE_TRIES = 10
+NUMBER_MAX = 2**31 - 1
+NOTICES_AT_ONCE = 1000
+"""Of more at a time the rest is left for the next time."""
+DELETED_AT_ONCE = 100
+BEGUN = b'{"version":1,"begun":true}'
+"""What klog writes into the mark of a deletion, which 0.8's tools leave empty."""
+_NOTICE = "config_change_"
 
 ADDING = "adding_replicas"
 REMOVING = "removing_replicas"
@@ -74,6 +87,8 @@ class Topic:
     """Of partitions that are reassigned: the replicas before; unknown where another's tool began it."""
     throttles: dict[int, int] = field(default_factory=dict)
     """Of partitions that are reassigned with a throttle: bytes a second that a broker may take in for them."""
+    created_zxid: int = field(default=-1, compare=False)
+    """Of the topic's node: another one under the same name has another. -1: not known."""
 
     @property
     def fence(self) -> list[Check]:
@@ -112,16 +127,30 @@ def find(zookeeper: ZooKeeper, name: str, watch: Watch | None = None) -> Topic |
     return None if node is None else _decode(name, node, -1 if fence is None else fence.version)
 
 
-def read_all(zookeeper: ZooKeeper) -> list[Topic]:
-    """Every topic, by name."""
-    listed = names(zookeeper)
+Damage = dict[str, str]
+"""Path -> what is wrong with what another wrote there. Where one is given to be filled, nothing is raised for it."""
+
+
+def read_all(zookeeper: ZooKeeper, damage: Damage | None = None) -> list[Topic]:
+    """Every topic, by name; ZooKeeperError for a node that is none, unless there is `damage` to note it in."""
+    return read_many(zookeeper, names(zookeeper), damage)
+
+
+def read_many(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None = None) -> list[Topic]:
+    """As `read_all`, of these; those that are not there are left out."""
     found = zookeeper.get_many([*map(paths.topic_epoch, listed), *map(paths.topic, listed)])
     fences, nodes = found[: len(listed)], found[len(listed) :]
-    return [
-        _decode(name, node, -1 if fence is None else fence.stat.version)
-        for name, node, fence in zip(listed, nodes, fences, strict=True)
-        if node is not None
-    ]
+    decoded = []
+    for name, node, fence in zip(listed, nodes, fences, strict=True):
+        if node is None:
+            continue
+        try:
+            decoded.append(_decode(name, node, -1 if fence is None else fence.stat.version))
+        except ZooKeeperError as error:
+            if damage is None:
+                raise
+            damage[paths.topic(name)] = error.message
+    return decoded
 
 
 def first_leader_epochs(zookeeper: ZooKeeper, listed: Sequence[str]) -> dict[str, int]:
@@ -134,16 +163,30 @@ def first_leader_epochs(zookeeper: ZooKeeper, listed: Sequence[str]) -> dict[str
     }
 
 
-def configs(zookeeper: ZooKeeper, listed: Sequence[str]) -> dict[str, TopicConfig]:
-    """What each topic overrides; nothing for a topic without a node."""
+def configs(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None = None) -> dict[str, TopicConfig]:
+    """What each topic overrides; nothing for a topic without a node. ZooKeeperError for a node that is none.
+
+    With `damage` to note it in, what cannot be gone by is left out instead, and retention with it (`usable_settings`).
+    """
     where = [paths.topic_config(name) for name in listed]
-    nodes = zookeeper.get_many(where)
-    return {
-        name: TopicConfig({})
-        if node is None
-        else TopicConfig(entries.Entry(path, node.data).text_map("config"), node.stat.version)
-        for name, path, node in zip(listed, where, nodes, strict=True)
-    }
+    found = {}
+    for name, path, node in zip(listed, where, zookeeper.get_many(where), strict=True):
+        if node is None:
+            found[name] = TopicConfig({})
+            continue
+        try:
+            settings = entries.Entry(path, node.data).text_map("config")
+            wrong: list[str] = []
+        except ZooKeeperError as error:
+            if damage is None:
+                raise
+            settings, wrong = dict(KEEP_EVERYTHING), [f"{error.message}: nothing is deleted by retention until it is"]
+        if damage is not None and not wrong:
+            settings, wrong = usable_settings(settings)
+        if damage is not None and wrong:
+            damage[path] = "; ".join(wrong)
+        found[name] = TopicConfig(settings, node.stat.version)
+    return found
 
 
 def being_deleted(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
@@ -189,6 +232,67 @@ def _still_held(
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Notices:
+    """Notices of changed settings. `last` is the highest number there is, `is_all` whether all up to it were read."""
+
+    topics: list[str]
+    last: int
+    is_all: bool
+    damage: Damage
+
+
+def config_changes(zookeeper: ZooKeeper, after: int, watch: Watch | None = None) -> Notices:
+    """Which topics' settings were changed by notices with numbers above `after`, NOTICES_AT_ONCE of them at most.
+
+    A notice is 0.8's topic name in quotes, or what Kafka 0.9 and later write. The watch fires at the next one.
+    """
+    try:
+        children = zookeeper.children(paths.CONFIG_CHANGES, watch)
+    except NoNode:
+        if watch is None:
+            return Notices([], -1, True, {})
+        zookeeper.ensure_path(paths.CONFIG_CHANGES)
+        children = zookeeper.children(paths.CONFIG_CHANGES, watch)
+    numbered = sorted(
+        (int(one.removeprefix(_NOTICE)), one) for one in children if one.removeprefix(_NOTICE).isdecimal()
+    )
+    if not numbered or numbered[-1][0] < after:
+        after = -1  # the folder was made anew, and counts from 0 again
+    new = [one for one in numbered if one[0] > after]
+    chosen = new[:NOTICES_AT_ONCE]
+    where = [f"{paths.CONFIG_CHANGES}/{name}" for _, name in chosen]
+    damage: Damage = {}
+    changed: dict[str, None] = {}
+    for path, node in zip(where, zookeeper.get_many(where), strict=True):
+        if node is None:
+            continue
+        try:
+            topic = _noticed(path, node.data)
+        except ZooKeeperError as error:
+            damage[path] = error.message
+        else:
+            if topic is not None:
+                changed[topic] = None
+    return Notices(list(changed), chosen[-1][0] if chosen else after, len(chosen) == len(new), damage)
+
+
+def _noticed(path: str, data: bytes) -> str | None:
+    """The topic that a notice is about; None where it is about something else."""
+    try:
+        plain = json.loads(data)
+    except (ValueError, RecursionError):
+        plain = None
+    if isinstance(plain, str):
+        return plain
+    entry = entries.Entry(path, data)
+    if "entity_path" in entry.fields:
+        kind, _, name = entry.text("entity_path").partition("/")
+    else:
+        kind, name = entry.text("entity_type"), entry.text("entity_name")
+    return name if kind == "topics" else None
+
+
 # --- Writes -----------------------------------------------------------------------------------------------------------
 
 
@@ -202,8 +306,8 @@ def create(
     partitions = {number: tuple(ids) for number, ids in sorted(assignment.items())}
     config, epoch = paths.topic_config(name), paths.topic_epoch(name)
     for _ in range(RACE_TRIES):
-        there, marked, config_node, epoch_node = zookeeper.get_many(
-            [paths.topic(name), paths.delete_topic(name), config, epoch]
+        there, marked, config_node, epoch_node, id_node = zookeeper.get_many(
+            [paths.topic(name), paths.delete_topic(name), config, epoch, paths.topic_id(name)]
         )
         if there is not None or marked is not None:
             raise TopicAlreadyExists(
@@ -217,6 +321,7 @@ def create(
             # Settings may have been left by a ZooKeeper-era tool's deletion.
             SetData(config, config_data, config_node.stat.version) if config_node else Create(config, config_data),
             SetData(epoch, epoch_node.data, epoch_node.stat.version) if epoch_node else Create(epoch, b"0"),
+            _remember(topic, id_node is not None),
             Create(paths.topic(name), _encode(topic)),
         ]
         try:
@@ -240,14 +345,49 @@ def add_partitions(zookeeper: ZooKeeper, topic: Topic, added: Assignment, fence:
 
 
 def give_id(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic:
-    """A UUID, and a fence, for a topic that has none, as a ZooKeeper-era tool makes them."""
+    """A UUID, and a fence, for a topic that has none, as a ZooKeeper-era tool makes them.
+
+    One that has had leaders had a UUID, which a tool has dropped: it gets that again.
+    """
     if topic.fence_version < 0:
         try:
             zookeeper.create(paths.topic_epoch(topic.name), b"0")
         except NodeExists:
             pass
         topic = replace(topic, fence_version=0)
-    return topic if topic.topic_id is not None else _replace(zookeeper, replace(topic, topic_id=uuid.uuid4()), fence)
+    if topic.topic_id is not None:
+        return topic
+    path = paths.topic_id(topic.name)
+    known, led = zookeeper.get_many([path, paths.partitions(topic.name)])
+    topic_id = uuid.uuid4() if known is None or led is None else entries.parse_uuid(path, known.data.decode("latin-1"))
+    named = replace(topic, topic_id=topic_id)
+    return _replace(zookeeper, named, [*fence, _remember(named, known is not None)])
+
+
+def remember_ids(zookeeper: ZooKeeper, listed: Sequence[Topic], fence: Sequence[Check]) -> None:
+    """Note the UUIDs beside the topics, where they are not noted yet. BadVersion when the fence fails."""
+    nodes = zookeeper.get_many([paths.topic_id(topic.name) for topic in listed])
+    missing = [
+        [_remember(topic, node is not None)]
+        for topic, node in zip(listed, nodes, strict=True)
+        if topic.topic_id is not None and (node is None or node.data != entries.uuid_text(topic.topic_id).encode())
+    ]
+    chroot = zookeeper.address.chroot
+    room = MULTI_BYTES_MAX - sum(size_bytes(check, chroot) for check in fence)
+    for batch in batches(missing, lambda operation: size_bytes(operation, chroot), room):
+        last = batch[-1]
+        zookeeper.commit([*fence, *batch], lambda last=last: _holds(zookeeper, last))  # type: ignore[misc]
+
+
+def _remember(topic: Topic, is_known: bool) -> Create | SetData:
+    assert topic.topic_id is not None
+    path, data = paths.topic_id(topic.name), entries.uuid_text(topic.topic_id).encode()
+    return SetData(path, data) if is_known else Create(path, data)
+
+
+def _holds(zookeeper: ZooKeeper, written: Create | SetData) -> bool:
+    node = zookeeper.find(written.path)
+    return node is not None and node.data == written.data
 
 
 def replace_assignment(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic:
@@ -269,7 +409,7 @@ def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: S
         *fence,
         *topic.fence,
         Create(path, data) if config.version < 0 else SetData(path, data, config.version),
-        Create(f"{paths.CONFIG_CHANGES}/config_change_", f'"{topic.name}"'.encode(), sequence=True),
+        Create(f"{paths.CONFIG_CHANGES}/{_NOTICE}", f'"{topic.name}"'.encode(), sequence=True),
     ]
 
     def landed() -> bool:
@@ -281,19 +421,21 @@ def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: S
 
 
 def forget_config_changes(zookeeper: ZooKeeper, now_ms: int | None = None) -> int:
-    """Remove notices older than 15 minutes, as 0.8 does; how many went."""
+    """Remove notices older than 15 minutes, as 0.8 does, NOTICES_AT_ONCE of them at most; how many went."""
     limit_ms = (time.time_ns() // 1_000_000 if now_ms is None else now_ms) - CONFIG_CHANGE_KEPT_MS
-    gone = 0
-    for name in zookeeper.children(paths.CONFIG_CHANGES):
-        path = f"{paths.CONFIG_CHANGES}/{name}"
-        stat = zookeeper.exists(path)
-        if stat is not None and stat.created_ms < limit_ms:
-            try:
-                zookeeper.delete(path)
-                gone += 1
-            except NoNode:
-                pass
-    return gone
+    oldest = [f"{paths.CONFIG_CHANGES}/{name}" for name in zookeeper.children(paths.CONFIG_CHANGES)[:NOTICES_AT_ONCE]]
+    nodes = zookeeper.get_many(oldest)
+    old = [
+        Delete(path)
+        for path, node in zip(oldest, nodes, strict=True)
+        if node is not None and node.stat.created_ms < limit_ms
+    ]
+    for at in range(0, len(old), DELETED_AT_ONCE):
+        try:
+            zookeeper.multi(old[at : at + DELETED_AT_ONCE])
+        except NoNode:  # another does the same; what is left goes with the next change
+            return at
+    return len(old)
 
 
 def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check] = ()) -> None:
@@ -303,9 +445,33 @@ def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check] = 
     if topic_node is None:
         raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
     try:
-        zookeeper.commit([*fence, Create(path)], lambda: zookeeper.exists(path) is not None)
+        zookeeper.commit([*fence, Create(path, BEGUN)], lambda: zookeeper.exists(path) is not None)
     except NodeExists:
         pass
+
+
+def take_on_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
+    """Note in a mark that the deletion is begun; whoever reads it goes on with it, whatever its settings say now.
+
+    BadVersion when the fence fails.
+    """
+    path = paths.delete_topic(name)
+    zookeeper.commit([*fence, SetData(path, BEGUN)], lambda: zookeeper.get(path).data == BEGUN)
+
+
+def unmark(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
+    """Take a mark away whose deletion is not to be. BadVersion when the fence fails."""
+    path = paths.delete_topic(name)
+    try:
+        zookeeper.commit([*fence, Delete(path)], lambda: zookeeper.exists(path) is None)
+    except NoNode:
+        pass
+
+
+def deletions_begun(zookeeper: ZooKeeper, listed: Sequence[str]) -> set[str]:
+    """Of these the ones whose deletion a controller has begun."""
+    nodes = zookeeper.get_many([paths.delete_topic(name) for name in listed])
+    return {name for name, node in zip(listed, nodes, strict=True) if node is not None and node.data == BEGUN}
 
 
 def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
@@ -331,7 +497,8 @@ def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> 
     ]
     for batch in batches(groups, size, MULTI_BYTES_MAX - sum(map(size, fence))):
         zookeeper.commit([*fence, *batch], lambda batch=batch: _gone(zookeeper, batch))  # type: ignore[misc]
-    last = [paths.partitions(name), paths.topic_config(name), paths.topic(name), paths.delete_topic(name)]
+    last = [paths.partitions(name), paths.topic_config(name), paths.topic_id(name)]
+    last += [paths.topic(name), paths.delete_topic(name)]
     present = [Delete(path) for path, node in zip(last, zookeeper.get_many(last), strict=True) if node is not None]
     if present:
         zookeeper.commit([*fence, *present], lambda: _gone(zookeeper, present))
@@ -348,7 +515,7 @@ def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check
     zookeeper.commit([*fence, write], lambda: zookeeper.get(path).data == raised)
 
 
-def _replace(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic:
+def _replace(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Operation]) -> Topic:
     data = _encode(topic)
     written = replace(topic, version=topic.version + 1)
     write = SetData(paths.topic(topic.name), data, topic.version)
@@ -395,20 +562,40 @@ def _encode(topic: Topic) -> bytes:
 
 def _decode(name: str, node: ZNode, fence_version: int) -> Topic:
     path = paths.topic(name)
+    if not is_topic_name(name):
+        raise ZooKeeperError(f"ZooKeeper node {path!r} is under a name that no topic can have")
     entry = entries.Entry(path, node.data)
     text = entry.text("topic_id", "")
     reassigned = entry.entry_map(REASSIGNED)
     return Topic(
         name=name,
         topic_id=entries.parse_uuid(path, text) if text else None,
-        partitions=entry.integer_lists("partitions"),
+        partitions=_assignment(path, entry),
         version=node.stat.version,
         fence_version=fence_version,
         adding=_some(entry, ADDING),
         removing=_some(entry, REMOVING),
         origins={number: one.integers("origin") for number, one in reassigned.items() if "origin" in one.fields},
         throttles={number: one.integer("throttle") for number, one in reassigned.items() if "throttle" in one.fields},
+        created_zxid=node.stat.created_zxid,
     )
+
+
+def _assignment(path: str, entry: entries.Entry) -> dict[int, tuple[int, ...]]:
+    """Each with one broker or several; whether those live is not asked here."""
+    partitions = entry.integer_lists("partitions")
+    if not partitions or max(partitions) > NUMBER_MAX:
+        raise ZooKeeperError(f"ZooKeeper node {path} has partitions {_shown(partitions)}, expected some, from 0 on")
+    for number, ids in partitions.items():
+        if not ids or len(set(ids)) != len(ids) or min(ids) < 0 or max(ids) > NUMBER_MAX:
+            raise ZooKeeperError(
+                f"ZooKeeper node {path} assigns partition {number} to {_shown(ids)}, expected brokers, each once"
+            )
+    return partitions
+
+
+def _shown(values: Iterable[int]) -> str:
+    return str(list(values))[: entries.SHOWN_CHARS_MAX]
 
 
 def _some(entry: entries.Entry, key: str) -> dict[int, tuple[int, ...]]:

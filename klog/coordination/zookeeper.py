@@ -307,6 +307,15 @@ class ZooKeeper:
             found = self._read_many("children", paths, self._client.get_children_async)
         return [[] if names is None else sorted(names) for names in found]
 
+    def exists_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Stat | None]:
+        """As `exists` of each, with a wait for every thousand of them; the one watch fires once for each path."""
+        seen_by = _kazoo_watch(watch)
+        found: list[Any] = []
+        for at in range(0, len(paths), NODES_MAX):
+            part = paths[at : at + NODES_MAX]
+            found += self._read_many("exists", part, lambda path: self._client.exists_async(path, watch=seen_by))
+        return [None if stat is None else _stat(stat) for stat in found]
+
     def _read_many(self, operation: str, paths: Sequence[str], send: Callable[[str], Any]) -> list[Any]:
         """An answer a path, None for NoNode; the whole round again after a lost connection."""
         deadline = time.monotonic() + self.operation_timeout_s

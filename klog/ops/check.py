@@ -219,6 +219,23 @@ def _mend(metadata: Metadata, topic: str, partition: int, broker: int, show: str
     return "wait: it is filled again from the leader (--wait 1m)"
 
 
+def _damaged_nodes(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for path, what in sorted(facts.damage.items()):
+        do = "write it as klog or the tools of Kafka 0.8 do"
+        if path.startswith(paths.TOPIC_CONFIGS):
+            do = f"`klog topic config {path.rpartition('/')[2]} NAME=VALUE` writes it again"
+        elif path.startswith(paths.CONFIG_CHANGES):
+            do = "remove the node, or wait: notices are kept for 15 minutes"
+        yield Finding(CRITICAL, f"zookeeper {path}", what, "an entry that can be read", do, "damaged-registry")
+
+
+def _not_served(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for name in facts.not_served:
+        found = "it is registered in ZooKeeper, and the brokers do not know it"
+        do = "see the controller's log for why"
+        yield Finding(CRITICAL, f"topic {name}", found, "a topic that is served", do, "topic-not-served")
+
+
 def _colliding_names(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     alike: dict[str, list[str]] = {}
     for name in metadata.topics:
@@ -397,6 +414,8 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
         _deletions,
         _set_aside,
         _colliding_names,
+        _damaged_nodes,
+        _not_served,
     ),
     "brokers": (
         _no_controller,

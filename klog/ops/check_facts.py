@@ -82,6 +82,10 @@ class Facts:
     topics: dict[str, Topic] = field(default_factory=dict)
     deletions: dict[str, int] = field(default_factory=dict)
     """Topic -> since when its deletion is asked for, in ms."""
+    damage: dict[str, str] = field(default_factory=dict)
+    """Path in ZooKeeper -> what is wrong with what stands there."""
+    not_served: list[str] = field(default_factory=list)
+    """Topics that ZooKeeper has and no broker knows."""
     groups: list[GroupOffset] = field(default_factory=list)
 
 
@@ -163,11 +167,18 @@ async def _zookeeper_of(cluster: Cluster, facts: Facts) -> str | None:
 
 def _read_registries(facts: Facts, session: ZooKeeper) -> None:
     """In a thread."""
-    from klog.coordination import brokers, controller, paths, topics
+    from klog.coordination import brokers, controller, partition_states, paths, topics
 
     facts.registered = {entry.broker.broker_id for entry in brokers.live(session)}
     facts.has_controller = controller.current(session) is not None
-    facts.topics = {topic.name: topic for topic in topics.read_all(session)}
+    facts.topics = {topic.name: topic for topic in topics.read_all(session, facts.damage)}
+    topics.configs(session, list(facts.topics), facts.damage)
+    facts.damage |= topics.config_changes(session, -1).damage
+    unreadable: dict[TopicPartition, str] = {}
+    partition_states.read_many(
+        session, [name for topic in facts.topics.values() for name in topic.topic_partitions], unreadable
+    )
+    facts.damage |= {paths.partition_state(*name): what for name, what in unreadable.items()}
     marked = topics.being_deleted(session)
     nodes = session.get_many([paths.delete_topic(name) for name in marked])
     facts.deletions = {name: node.stat.created_ms for name, node in zip(marked, nodes, strict=True) if node is not None}
@@ -214,6 +225,7 @@ async def _ask_cluster(facts: Facts, cluster: Cluster, subjects: Collection[str]
 
                 facts.lost = await list_lost(cluster)
             await _watch_reassignments(facts, cluster, metadata)
+            await _watch_new_topics(facts, cluster, metadata)
         except KlogError as error:
             facts.no_brokers = _or_raise(error)
 
@@ -254,6 +266,14 @@ async def _watch_reassignments(facts: Facts, cluster: Cluster, metadata: Metadat
         still = [one for one in brokers if before.get((one, name)) == after.get((one, name))]
         if still:
             facts.standing_still[name] = still
+
+
+async def _watch_new_topics(facts: Facts, cluster: Cluster, metadata: Metadata) -> None:
+    """Find topics that are registered and that brokers do not know: looked at twice, since one may be new."""
+    missing = facts.topics.keys() - metadata.topics.keys() - facts.deletions.keys()
+    if missing:
+        await asyncio.sleep(MOVING_S)
+        facts.not_served = sorted(missing - (await cluster.metadata(fresh=True)).topics.keys())
 
 
 async def _ends(

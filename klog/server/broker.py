@@ -226,7 +226,8 @@ class Broker:
     def _connect(self) -> tuple[str, dict[str, dict[str, str]]]:
         """In a thread: the session, the cluster's id, and every topic's own settings."""
         self.zookeeper.start(self.config.integer("zookeeper.connection.timeout.ms") / 1000, create_chroot=True)
-        configs = topics.configs(self.zookeeper, topics.names(self.zookeeper))
+        damage: topics.Damage = {}  # the controller says what it is
+        configs = topics.configs(self.zookeeper, topics.names(self.zookeeper), damage)
         overrides = {name: config.settings for name, config in configs.items()}
         return cluster.ensure_cluster(self.zookeeper), overrides
 

@@ -39,6 +39,7 @@ from klog.server.controller.elections import Elections
 from klog.server.controller.handovers import Handovers
 from klog.server.controller.links import Link
 from klog.server.controller.reassigner import Reassigner
+from klog.server.controller.registry_watch import RegistryWatch
 from klog.server.controller.slots import Slots
 from klog.server.controller.topic_acts import TopicActs
 from klog.server.dispatch import answer_locally
@@ -77,6 +78,7 @@ class Controller:
         self.slots = Slots(self, broker)
         self._balance = Balance(self, broker)
         self._handovers = Handovers(self, broker)
+        self._registry_watch = RegistryWatch(self, broker)
 
     # --- the term ---------------------------------------------------------------------------------------------------
 
@@ -125,6 +127,7 @@ class Controller:
             self._balance.start()
             self.reassigner.start()
             self._handovers.start()
+            self._registry_watch.start()
             self._broker.tell("controller-elected", controller=term.broker_id, controller_epoch=term.epoch)
         await self.told({self._broker.broker_id}, within_s=None)
         await self.topics.go_on()
@@ -132,13 +135,28 @@ class Controller:
     def _read(self, term: ControllerTerm, context: Context) -> list[Registration]:
         """In a thread: all that the registries say."""
         fence = (term.fence,)
-        found = [topics.give_id(self._zookeeper, topic, fence) for topic in topics.read_all(self._zookeeper)]
-        names = [topic.name for topic in found]
+        damage: topics.Damage = {}
+        found = [topics.give_id(self._zookeeper, topic, fence) for topic in topics.read_all(self._zookeeper, damage)]
+        topics.remember_ids(self._zookeeper, found, fence)
         context.topics = {topic.name: topic for topic in found}
+        unreadable: dict[TopicPartition, str] = {}
+        states = partition_states.read_many(self._zookeeper, list(context.partitions()), unreadable)
+        for partition, what in unreadable.items():
+            context.topics.pop(partition.topic, None)
+            damage[str(partition)] = what
+        context.take_states({name: state for name, state in states.items() if name.topic in context.topics})
+        names = list(context.topics)
         context.first_epochs = topics.first_leader_epochs(self._zookeeper, names)
-        context.overrides = {name: config.settings for name, config in topics.configs(self._zookeeper, names).items()}
-        context.deleting = set(topics.being_deleted(self._zookeeper)) & set(names)
-        context.take_states(partition_states.read_many(self._zookeeper, list(context.partitions())))
+        configs = topics.configs(self._zookeeper, names, damage)
+        context.overrides = {name: config.settings for name, config in configs.items()}
+        marked = set(topics.being_deleted(self._zookeeper)) & set(names)
+        context.deleting = topics.deletions_begun(self._zookeeper, sorted(marked))
+        if self._broker.config["delete.topic.enable"]:
+            for name in marked - context.deleting:
+                topics.take_on_deletion(self._zookeeper, name, fence)
+            context.deleting = marked
+        for what in damage.values():
+            log.error("left out: %s", what)
         context.group_slots = group_slots.read_all(self._zookeeper)
         return brokers.live(self._zookeeper, self._watch_registry)
 
@@ -154,6 +172,7 @@ class Controller:
         self.reassigner.stop()
         self.slots.stop()
         self._handovers.stop()
+        self._registry_watch.stop()
         if self._settling is not None:
             self._settling.cancel()
             self._settling = None
@@ -226,11 +245,14 @@ class Controller:
                 written = await self.writing(self._write, decided, before)
             except (BadVersion, NodeExists, NoNode):
                 await self._broker.executors.run(Purpose.ELECTIONS, self.check_term)
-                context.take_states(
-                    await self._broker.executors.run(
-                        Purpose.ELECTIONS, partition_states.read_many, self._zookeeper, left
-                    )
+                damage: dict[TopicPartition, str] = {}
+                states = await self._broker.executors.run(
+                    Purpose.ELECTIONS, partition_states.read_many, self._zookeeper, left, damage
                 )
+                for name, what in damage.items():
+                    log.error("%s is left as it is: %s", name, what)
+                context.take_states(states)
+                left -= damage.keys()
                 continue
             context.take_states(written)
             if self._announce(before, decided):

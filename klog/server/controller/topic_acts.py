@@ -163,7 +163,7 @@ class TopicActs:
                 raise InvalidPartitions(f"{total} partitions; up to {PARTITIONS_MAX} are allowed")
             added: Mapping[int, Sequence[int]]
             if assignment is None:
-                check_factor(len(topic.partitions[0]), len(context.racks))
+                check_factor(len(next(iter(topic.partitions.values()))), len(context.racks))
                 added = place_more(context.racks, topic.partitions, total - there)
             else:
                 added = {there + number: tuple(ids) for number, ids in enumerate(assignment)}
@@ -207,8 +207,7 @@ class TopicActs:
             controller.require()
             topic = self._topic(name)
             overrides = change(dict(controller.context.overrides.get(name, {})))
-            config = LogConfig.of(self._broker.config, overrides)
-            self._check_flush_rule(config, max(map(len, topic.partitions.values()), default=1))
+            self.check_settings(overrides, max(map(len, topic.partitions.values()), default=1))
             if validate_only:
                 return
             await controller.writing(self._write_overrides, name, overrides)
@@ -218,6 +217,10 @@ class TopicActs:
             controller.unsettle(topic.topic_partitions)  # unclean elections may be allowed now
         await controller.told()
 
+    def check_settings(self, overrides: Mapping[str, str], factor: int) -> None:
+        """InvalidConfig where a topic of this factor cannot have these settings."""
+        self._check_flush_rule(LogConfig.of(self._broker.config, overrides), factor)
+
     def _check_flush_rule(self, config: LogConfig, factor: int) -> None:
         """InvalidConfig where followers could not be told to be late (rule R4)."""
         if factor > 1:
@@ -226,7 +229,7 @@ class TopicActs:
     def _write_overrides(self, name: str, overrides: dict[str, str]) -> None:
         """In a thread."""
         topic = self._registered(name)
-        there = topics.configs(self._zookeeper, [name])[name]
+        there = topics.configs(self._zookeeper, [name], damage={})[name]  # what is damaged is mended by this
         topics.set_config(self._zookeeper, topic, replace(there, settings=overrides), self._controller.fence)
         try:
             topics.forget_config_changes(self._zookeeper)
@@ -262,6 +265,16 @@ class TopicActs:
                 await done.wait()
         except TimeoutError:
             log.warning("the deletion of topic %s goes on", name)
+
+    async def begin_marked(self, name: str) -> None:
+        """Under the controller's lock: begin the deletion of a topic that another has marked in ZooKeeper."""
+        controller = self._controller
+        await controller.writing(topics.take_on_deletion, self._zookeeper, name, controller.fence)
+        controller.context.deleting.add(name)
+        log.info("topic %s is deleted as ZooKeeper asks", name)
+        self._broker.tell("topic-deleted", topic=name)
+        controller.tell_metadata(gone={name: controller.context.topics[name].topic_id})
+        self._begin_deletion(name)
 
     def _begin_deletion(self, name: str) -> asyncio.Event:
         """Tell every replica to go; those of brokers that are away wait."""

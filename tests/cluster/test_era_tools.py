@@ -1,0 +1,249 @@
+"""What the tools of Kafka 0.8 write into ZooKeeper takes effect as it is written, and nonsense there ends nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from kazoo.client import KazooClient
+
+from klog.coordination import controller, topics
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import KlogError, UnknownTopicOrPartition
+from klog.ops.check import check
+from klog.ops.settings import describe_settings
+from tests import era_tools
+from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog
+from tests.cluster_fixture import RunningCluster
+from tests.ops.verbs import make_topic, run, send
+from tests.server.asking import offsets, produce, values
+
+
+@pytest.fixture
+def tools(three: RunningCluster) -> Iterator[KazooClient]:
+    """A session as such a tool has it."""
+    client = KazooClient(three.zookeeper)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def settings_of(bootstrap: str, topic: str) -> dict[str, str | None]:
+    """Those that are the topic's own."""
+    found = run(bootstrap, lambda cluster: describe_settings(cluster, [topic]))[topic]
+    return {one.name: one.value for one in found if one.source == "topic"}
+
+
+def epoch_of(zookeeper: str) -> int:
+    """The controller's."""
+    with ZooKeeper(zookeeper) as session:
+        session.start()
+        found = controller.current(session)
+        assert found is not None
+        return found.epoch
+
+
+def test_a_topic_is_made_grown_configured_and_deleted(three: RunningCluster, tools: KazooClient, topic: str) -> None:
+    epoch = epoch_of(three.zookeeper)
+    era_tools.make_topic(tools, topic, {0: [1, 2, 3], 1: [2, 3, 1]}, {"retention.ms": "86400000"})
+    three.wait_until(lambda: len(three.partitions(topic)) == 2, "both partitions are known")
+    three.wait_in_sync(topic)
+    assert three.leader_of(topic, 0) == 1
+    described = klog("topic", "describe", topic, "-B", three.bootstrap, "-o", "json")
+    assert [row["replicas"] for row in json.loads(described.stdout)["rows"]] == [[1, 2, 3], [2, 3, 1]]
+    assert send(three.bootstrap, topic, b"a\nb\nc\n").is_complete
+    assert settings_of(three.bootstrap, topic) == {"retention.ms": "86400000"}
+    with ZooKeeper(three.zookeeper) as session:
+        session.start()
+        before = topics.find(session, topic)
+    assert before is not None and before.topic_id is not None
+
+    era_tools.grow_topic(tools, topic, {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]})
+    three.wait_until(lambda: len(three.partitions(topic)) == 3, "the new partition is known")
+    three.wait_in_sync(topic)
+    produce(three.brokers[three.leader_of(topic, 2)].bootstrap, topic, [values(1)], 2)
+    with ZooKeeper(three.zookeeper) as session:
+        session.start()
+        after = topics.find(session, topic)
+    assert after is not None and after.topic_id == before.topic_id  # the tool has dropped it, and it is there again
+
+    era_tools.change_settings(tools, topic, {"retention.ms": "5000000", "segment.bytes": "1048576"})
+    wanted = {"retention.ms": "5000000", "segment.bytes": "1048576"}
+    three.wait_until(lambda: settings_of(three.bootstrap, topic) == wanted, "the settings hold")
+    era_tools.change_settings(tools, topic, {})
+    three.wait_until(lambda: settings_of(three.bootstrap, topic) == {}, "they hold no more")
+
+    folders = [broker.folder / "data" / f"{topic}-0" for broker in three.brokers.values()]
+    assert all(folder.is_dir() for folder in folders)
+    era_tools.delete_topic(tools, topic)
+    three.wait_until(lambda: not tools.exists(f"/brokers/topics/{topic}"), "it is deleted")
+    assert not tools.exists(f"/admin/delete_topics/{topic}")
+    assert not any(folder.exists() for folder in folders)
+    assert three.try_create(topic) == 0
+    assert epoch_of(three.zookeeper) == epoch
+
+
+def test_no_settings_in_the_way_of_rule_r4(three: RunningCluster, tools: KazooClient, topic: str) -> None:
+    """Followers of such a topic could not be told to be late: only these settings are left out."""
+    era_tools.make_topic(tools, topic, {0: [1, 2]}, {"flush.messages": "1000000", "flush.ms": "3600000"})
+    three.wait_in_sync(topic)
+    assert settings_of(three.bootstrap, topic) == {}
+    era_tools.change_settings(tools, topic, {"flush.messages": "1000000", "retention.ms": "777777"})
+    three.wait_until(lambda: settings_of(three.bootstrap, topic) == {"retention.ms": "777777"}, "the other one holds")
+
+
+def test_marks_that_are_not_to_be_followed_go(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+    broker = make_broker(delete__topic__enable="false").start()
+    client = KazooClient(broker.zookeeper)
+    client.start()
+    try:
+        era_tools.make_topic(client, topic, {0: [1]})
+        broker.wait_for_log(f"topic {topic}: made in ZooKeeper")
+        era_tools.delete_topic(client, topic)
+        era_tools.delete_topic(client, "no-such-topic")
+        wait(lambda: client.get_children("/admin/delete_topics") == [])
+        assert send(broker.bootstrap, topic, b"a\n").is_complete
+        era_tools.delete_topic(client, topic)
+        wait(lambda: client.get_children("/admin/delete_topics") == [])
+        broker.kill()
+        era_tools.delete_topic(client, topic)
+        broker.start()
+        wait(lambda: client.get_children("/admin/delete_topics") == [])
+        assert send(broker.bootstrap, topic, b"a\n").is_complete
+    finally:
+        client.stop()
+        client.close()
+
+
+BROKEN = [
+    b"",
+    b"{",
+    b"[" * 100_000,
+    b"7",
+    b'{"version":1}',
+    b'{"partitions":{"0":[]}}',
+    b'{"partitions":{"4000000000":[1]}}',
+]
+BROKEN += [b'{"partitions":{"0":[1,1]}}', b'{"partitions":{"0":[-1]}}', b'{"partitions":{"0":[99999999999]}}']
+BROKEN += ['{"partitions":{"²":[1]}}'.encode(), b'{"partitions":{"0":[true]}}', b'{"partitions":{}}', b"\xff\xfe"]
+
+
+def test_nonsense_is_told_and_ends_nothing(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+    broker = make_broker().start()
+    client = KazooClient(broker.zookeeper)
+    client.start()
+    try:
+        era_tools.make_topic(client, topic, {0: [1]}, {"retention.ms": "86400000", "segment.bytes": "1048576"})
+        broker.wait_for_log(f"topic {topic}: made in ZooKeeper")
+        epoch = epoch_of(broker.zookeeper)
+        for number, data in enumerate(BROKEN):
+            client.create(f"/brokers/topics/broken-{number}", data)
+            era_tools.notify(client, data)
+        client.create("/brokers/topics/no topic name", b'{"version":1,"partitions":{"0":[1]}}')
+        client.set(f"/brokers/topics/{topic}", b"nonsense")
+        client.set(f"/config/topics/{topic}", b"nonsense")
+        era_tools.notify(client, json.dumps(topic).encode())
+        era_tools.make_topic(client, f"{topic}-b", {0: [1]}, {"retention.ms": "long", "segment.bytes": "1048576"})
+        broker.wait_for_log(f"topic {topic}-b: made in ZooKeeper")
+        # What was known holds; of what is new what can be read, and retention only as it was meant.
+        assert send(broker.bootstrap, topic, b"a\n").is_complete
+        assert settings_of(broker.bootstrap, topic) == {"retention.ms": "86400000", "segment.bytes": "1048576"}
+        assert settings_of(broker.bootstrap, f"{topic}-b") == {"retention.ms": "-1", "segment.bytes": "1048576"}
+        told = {one.what.removeprefix("zookeeper ") for one in asyncio.run(check(broker.bootstrap, None, ["topics"]))}
+        assert {f"/brokers/topics/{topic}", f"/config/topics/{topic}-b", "/brokers/topics/no topic name"} <= told
+        assert {f"/brokers/topics/broken-{number}" for number in range(len(BROKEN))} <= told
+        assert sum(one.startswith("/config/changes/") for one in told) == len(BROKEN)
+        assert epoch_of(broker.zookeeper) == epoch
+        for number in range(len(BROKEN)):
+            assert f"/brokers/topics/broken-{number} " in broker.log_text
+
+        # The next controller finds it all as it is.
+        client.set(f"/brokers/topics/{topic}-b/partitions/0/state", b"nonsense")
+        broker.kill()
+        broker.start()
+        assert klog("topic", "list", "-B", broker.bootstrap).code == 0
+        assert epoch_of(broker.zookeeper) > epoch
+        with pytest.raises(UnknownTopicOrPartition):
+            settings_of(broker.bootstrap, topic)
+        # Mended, it is served as before, with all that was in it, though the tool knows of no id.
+        era_tools.grow_topic(client, topic, {0: [1]})
+        broker.wait_for_log(f"topic {topic}: made in ZooKeeper by another's hand, 1 partitions")
+        wait(lambda: offsets(broker.bootstrap, topic) == (0, 1))
+        wait(lambda: settings_of(broker.bootstrap, topic) == {"retention.ms": "-1", "retention.bytes": "-1"})
+        assert klog("topic", "config", topic, "retention.ms=5000000", "-B", broker.bootstrap).code == 0
+        assert json.loads(client.get(f"/config/topics/{topic}")[0])["config"]["retention.ms"] == "5000000"
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_a_topic_that_a_tool_grows_between_two_controllers_keeps_its_logs(
+    make_broker: Callable[..., RunningBroker], topic: str
+) -> None:
+    """The tool drops the id, and what lies under another id is never served."""
+    broker = make_broker().start()
+    client = KazooClient(broker.zookeeper)
+    client.start()
+    try:
+        make_topic(broker.bootstrap, topic, 2)
+        assert send(broker.bootstrap, topic, b"a\nb\n").is_complete
+        there = [offsets(broker.bootstrap, topic, one) for one in range(2)]
+        broker.kill()
+        era_tools.grow_topic(client, topic, {number: [1] for number in range(3)})
+        broker.start()
+        wait(lambda: broker_knows(broker, topic) == 3)
+        assert [offsets(broker.bootstrap, topic, one) for one in range(2)] == there
+    finally:
+        client.stop()
+        client.close()
+
+
+def broker_knows(broker: RunningBroker, topic: str) -> int:
+    """How many partitions have a leader."""
+    found = run(broker.bootstrap, lambda cluster: cluster.topic(topic, fresh=True))
+    return sum(one.leader is not None for one in found.partitions.values())
+
+
+def test_a_flood_of_changes_is_worked_off(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+    broker = make_broker().start()
+    client = KazooClient(broker.zookeeper)
+    client.start()
+    try:
+        era_tools.make_topic(client, topic, {0: [1]})
+        pending = []
+        for number in range(1500):
+            pending.append(client.create_async("/config/changes/config_change_", b'"none"', sequence=True))
+            if number % 5 == 0:
+                pending.append(client.create_async(f"/admin/delete_topics/none-{number}", b""))
+        for number in range(60):
+            data = b'{"version":1,"partitions":{"0":[1]}}'
+            pending.append(client.create_async(f"/brokers/topics/{topic}-{number}", data))
+        make_topic(broker.bootstrap, f"{topic}-mine")
+        assert send(broker.bootstrap, f"{topic}-mine", b"a\n").is_complete
+        for one in pending:
+            one.get(timeout=30)
+        era_tools.change_settings(client, topic, {"retention.ms": "424242"})
+        wait(lambda: client.get_children("/admin/delete_topics") == [])
+        wait(lambda: settings_of(broker.bootstrap, topic) == {"retention.ms": "424242"})
+        assert send(broker.bootstrap, f"{topic}-59", b"a\n").is_complete
+    finally:
+        client.stop()
+        client.close()
+
+
+def wait(holds: Callable[[], object], within_s: float = 60.0) -> None:
+    """Until it holds; what is not known to the broker yet does not hold yet."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            if holds():
+                return
+        except (KlogError, AssertionError):
+            pass
+        assert time.monotonic() < deadline, "in vain"
+        time.sleep(0.02)
