@@ -3,8 +3,8 @@
 Rules.
 * An end that was told is never told differently: ends are resolved once, here, and Spark writes them down before it
   reads. What a batch begins with is the end of the one before it, or stands in its own end (partitions that are new).
-* The query's first offsets are kept (`klog.spark.initial_offsets`) before Spark hears of them, or are such as mean the
-  same each time.
+* Where the query begins is asked for again and again, and may be another place each time ("latest"). So the end of the
+  first batch says where that began, and with ``stateLocation`` it is kept even before (`klog.spark.initial_offsets`).
 * Offsets that are gone, topics that are gone and topics that were made anew fail the query, unless failOnDataLoss is
   false: then it goes on with what there is.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -60,17 +61,11 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     """Decides where batches end, plans them, and reads in the tasks."""
 
     def __init__(self, options: SourceOptions) -> None:
-        """UsageError where the query would not know, after a crash, where it has begun."""
         if options.ranges is not None:
             raise UsageError('option "ranges" has no place here: a stream has no end')
-        if options.state_location is None and not options.starting.is_fixed:
-            raise UsageError(
-                'option "stateLocation" is missing: Spark forgets where a query began if its first batch fails, and '
-                '"latest" or a time would mean another place then',
-                hint='.option("stateLocation", "/a/folder/of/its/own"), or startingOffsets "earliest" or JSON',
-            )
         self.options = options
         self._kept = None if options.state_location is None else InitialOffsets(options.state_location)
+        self._initial: StreamOffsets | None = None
         self._cluster: RawCluster | None = None
         self._was_connected = False
         self._target: Ends | None = None
@@ -84,16 +79,21 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     # --- Where batches end ---
 
     def initialOffset(self) -> dict[str, Any]:
-        cluster = self._connected()
+        """The same whenever it is asked for in this process; `latestOffset` makes it last."""
+        if self._initial is None:
+            cluster = self._connected()
 
-        def resolve() -> StreamOffsets:
-            ends = look(cluster, self.options)
-            return StreamOffsets(starting_offsets(cluster, self.options, ends), ends.topic_ids)
+            def resolve() -> StreamOffsets:
+                ends = look(cluster, self.options)
+                return StreamOffsets(starting_offsets(cluster, self.options, ends), ends.topic_ids)
 
-        if self._kept is None:
-            return resolve().to_json()
-        cluster.describe([])  # learns the cluster's id
-        return self._kept.read_or_create(cluster.cluster_id, resolve).to_json()
+            if self._kept is None:
+                found = resolve()
+            else:
+                cluster.describe([])  # learns the cluster's id
+                found = self._kept.read_or_create(cluster.cluster_id, resolve)
+            self._initial = replace(found, initial=True)
+        return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self.options.max_per_trigger is not None:
@@ -125,7 +125,9 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         ]
         stops = self._limited(cluster, pending, limit)
         offsets = {TopicPartition(one.topic, one.partition): stops[one] for one in pending}
-        if offsets == began.offsets and ids == began.topic_ids:
+        if began.initial:
+            added = {TopicPartition(one.topic, one.partition): one.from_offset for one in pending}
+        elif offsets == began.offsets and ids == began.topic_ids:
             return start
         return StreamOffsets(offsets, ids, added).to_json()
 
@@ -199,6 +201,8 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     # --- A batch ---
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[TaskPartition]:
+        if start == end:
+            return []
         began, ended = StreamOffsets.from_json(start), StreamOffsets.from_json(end)
         tasks = self._patiently(lambda cluster, is_gone: self._planned(cluster, began, ended, is_gone))
         return [TaskPartition(number, task) for number, task in enumerate(tasks)]
@@ -210,7 +214,13 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         for one, stop in ended.offsets.items():
             if one not in ends.latest or is_anew(ended.topic_ids.get(one.topic), ends.topic_ids.get(one.topic)):
                 continue  # gone since, and that is no error: the check above would have said so
-            first = ended.added.get(one, began.offsets.get(one))
+            first = ended.added.get(one)
+            if first is None and began.initial and self._kept is None and not self.options.starting.is_fixed:
+                raise Refused(
+                    f"the first batch of this checkpoint does not say where it began ({one})",
+                    hint="start the query with the stateLocation that it was begun with, or with a new checkpoint",
+                )
+            first = began.offsets.get(one) if first is None else first
             first = ends.earliest[one] if first is None else first
             if not self.options.fail_on_data_loss:
                 first = max(first, ends.earliest[one])

@@ -5,6 +5,8 @@
 ``offsets`` reads as the connector's. The ids tell a topic that was deleted and made anew, whose offsets mean nothing in
 it, from the one that was read. ``added`` are partitions that the batch which ends here has met first, with where they
 began at that moment: a batch that is run again after a crash begins there again, whatever retention has taken since.
+A query's first batch meets all of its partitions first. Its beginning is told by ``"initial": true``, and is kept by
+nobody: Spark asks for it again and again, and writes down where batches end, and no more.
 """
 
 from __future__ import annotations
@@ -24,12 +26,16 @@ class StreamOffsets:
     offsets: dict[TopicPartition, int]
     topic_ids: dict[str, str]
     added: dict[TopicPartition, int] = field(default_factory=dict)
+    initial: bool = False
+    """Whether a query begins here, and does not go on."""
 
     def to_json(self) -> dict[str, Any]:
         """In one order always: Spark takes two offsets for the same when their texts are."""
         found: dict[str, Any] = {"offsets": _nested(self.offsets), "topicIds": dict(sorted(self.topic_ids.items()))}
         if self.added:
             found["added"] = _nested(self.added)
+        if self.initial:
+            found["initial"] = True
         return found
 
     @classmethod
@@ -37,7 +43,7 @@ class StreamOffsets:
         """Refused for what `to_json` has not made."""
         try:
             ids = {str(topic): str(topic_id) for topic, topic_id in value["topicIds"].items()}
-            return cls(_flat(value["offsets"]), ids, _flat(value.get("added", {})))
+            return cls(_flat(value["offsets"]), ids, _flat(value.get("added", {})), value.get("initial") is True)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Refused(
                 f"{where} has offsets that are not klog's: {str(value)[:200]} ({error!r})",

@@ -67,7 +67,7 @@ def test_a_copy_in_batches_of_a_limit_goes_on_where_the_last_run_stopped(
 def test_a_first_batch_that_fails_loses_nothing(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     topic.produce(make_messages(5))
-    options = {"startingOffsets": "latest", "stateLocation": str(tmp_path / "state")}
+    options = {"startingOffsets": "latest", "stateLocation": f"file:{tmp_path}/state"}
     given = {"bootstrap.servers": topic.bootstrap, "subscribe": topic.name, **options}
     KlogStreamReader(SourceOptions.parse(given, streaming=True)).initialOffset()  # as Spark asks first of all
     first = topic.produce(make_messages(4))
@@ -102,9 +102,24 @@ def test_what_cannot_be_written_is_refused(spark: Any, new_topic: NewTopic) -> N
         write(spark.range(3).selectExpr("CAST(id AS STRING) AS value"), "overwrite")
 
 
-def test_a_query_that_would_not_know_where_it_began_does_not_start(
-    spark: Any, new_topic: NewTopic, tmp_path: Path
-) -> None:
+def test_a_query_with_default_options_misses_nothing(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+    """It begins at the end; a run that finds nothing, and a batch that fails, are followed by what has come since."""
     topic = new_topic()
-    with pytest.raises(PySparkException, match="stateLocation"):
-        run(stream(spark, topic), tmp_path, lambda batch, number: None)
+    topic.produce(make_messages(5))
+    frame = stream(spark, topic)
+    seen: list[int] = []
+
+    def keep(batch: Any, number: int) -> None:
+        seen.extend(row.offset for row in batch.select("offset").collect())
+
+    def fail(batch: Any, number: int) -> None:
+        raise RuntimeError("as the sink says")
+
+    run(frame, tmp_path, keep)
+    assert seen == []
+    first = topic.produce(make_messages(4))
+    with pytest.raises(PySparkException, match="as the sink says"):
+        run(frame, tmp_path, fail)
+    second = topic.produce(make_messages(3, 100))
+    run(frame, tmp_path, keep)
+    assert seen == first + second

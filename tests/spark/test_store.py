@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import secrets
 import subprocess
 import threading
 import time
@@ -30,7 +31,9 @@ from klog.ops.export.root import ExportRoot
 from klog.ops.export.stores.local import LocalStore
 from klog.ops.export.stores.opening import open_store
 from klog.ops.export.stores.store import Store
+from klog.spark.initial_offsets import FILE, InitialOffsets
 from klog.spark.running import hadoop
+from klog.spark.stream_offsets import StreamOffsets
 from tests.spark.quick_java import JVM_QUICK_START
 
 BUCKET = "exports"
@@ -104,8 +107,9 @@ def open_as(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         request.getfixturevalue("s3")
         return open_store(f"s3://{BUCKET}/{tmp_path.name}")
     if kind == "viewfs":
-        hadoop.use_settings({"spark.hadoop.fs.viewfs.mounttable.klog.link./mounted": f"file://{tmp_path}"})
-        return hadoop.open_hadoop("viewfs://klog/mounted/root")
+        table = f"klog-{secrets.token_hex(4)}"  # Hadoop keeps file systems by their URLs
+        hadoop.use_settings({f"spark.hadoop.fs.viewfs.mounttable.{table}.link./mounted": f"file://{tmp_path}"})
+        return hadoop.open_hadoop(f"viewfs://{table}/mounted/root")
     return hadoop.open_hadoop(f"{request.getfixturevalue('hdfs')}/{tmp_path.name}")
 
 
@@ -210,6 +214,46 @@ def test_of_many_creations_exactly_one_wins_and_nothing_is_replaced(
             thread.join()
         assert [store.read(path)] == won
     assert sorted(store.names("c")) == sorted(["first", *map(str, range(rounds))])  # and no probe, no temporary file
+
+
+@pytest.mark.parametrize("kind", ["local", "s3", "viewfs", "hdfs"])
+def test_where_a_stream_began_is_kept_in_any_of_them(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    store = open_as(kind, request, tmp_path)
+    gate = threading.Barrier(2)
+    found: list[StreamOffsets] = []
+
+    def begin(number: int) -> None:
+        def resolve() -> StreamOffsets:
+            gate.wait(20)
+            return StreamOffsets({PARTITION: number}, {"t": "id"})
+
+        found.append(InitialOffsets(store.url).read_or_create("cluster", resolve))
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2 and found[0] == found[1]
+    assert InitialOffsets(f"{store.url}/").read_or_create("cluster", lambda: StreamOffsets({}, {})) == found[0]
+    assert store.names("") == [FILE]
+    with pytest.raises(Refused, match="another"):
+        InitialOffsets(store.url).read_or_create("another", lambda: StreamOffsets({}, {}))
+
+
+def test_where_a_stream_began_is_not_kept_by_a_store_that_replaces(s3: S3, tmp_path: Path) -> None:
+    s3.heeds = False
+    with pytest.raises(Refused, match="stateLocation") as refused:
+        InitialOffsets(f"s3://{BUCKET}/{tmp_path.name}").read_or_create("c", lambda: StreamOffsets({}, {}))
+    assert "--unsafe" not in str(refused.value.hint)
+
+
+def test_hadoop_is_found_from_spark_s_own_python_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which have pyspark from a zip, above which its jars lie."""
+    home = Path(pyspark.__file__).parent
+    monkeypatch.setattr(pyspark, "__file__", str(home / "python/lib/pyspark.zip/pyspark/__init__.py"))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    assert hadoop._py4j().parent == home / "jars"
 
 
 def test_of_many_renames_of_a_folder_in_hdfs_exactly_one_wins(hdfs: str, tmp_path: Path) -> None:

@@ -303,23 +303,37 @@ def _java() -> tuple[Any, Any]:
 
 def _launch() -> Any:
     """A JVM with Spark's jars, which ends with this process."""
-    import pyspark
     from py4j.java_gateway import JavaGateway
 
     from klog.spark.running.session import JVM_FLAGS
 
-    jars = Path(pyspark.__file__).parent / "jars"
+    py4j = _py4j()
     settings = [folder for folder in (os.environ.get("HADOOP_CONF_DIR"),) if folder]
     try:
         return JavaGateway.launch_gateway(
-            jarpath=str(next(jars.glob("py4j-*.jar"))),
-            classpath=os.pathsep.join([*settings, f"{jars}/*"]),
+            jarpath=str(py4j),
+            classpath=os.pathsep.join([*settings, f"{py4j.parent}/*"]),
             javaopts=[*JVM_FLAGS.split(), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
             die_on_exit=True,
             enable_auth=True,
         )
-    except (OSError, StopIteration, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise JavaMissing(
             f"Java does not start: {error}",
             hint="Hadoop's file systems need Java 17 or later; Debian, Ubuntu: apt install openjdk-17-jre-headless",
         ) from None
+
+
+def _py4j() -> Path:
+    """The JVM's half of py4j, which lies among Spark's jars: beside pyspark, or above the zip that Spark's own Python
+    processes have it from, or in SPARK_HOME."""
+    import pyspark
+
+    places = [*Path(pyspark.__file__).parents, *map(Path, filter(None, [os.environ.get("SPARK_HOME")]))]
+    for place in places:
+        for found in place.glob("jars/py4j-*.jar"):
+            return found
+    raise JavaMissing(
+        f"Spark's jars are neither near {Path(pyspark.__file__).parent} nor in SPARK_HOME",
+        hint="Hadoop's file systems need them: set SPARK_HOME",
+    )
