@@ -66,6 +66,10 @@ class CorruptBatch(PeerError):
     code = "CORRUPT_MESSAGE"
 
 
+class UnpackedTooLarge(CorruptBatch):
+    """The records of a batch take more room when decompressed than its reader has for them."""
+
+
 class InvalidRecord(PeerError):
     wire = 87
     code = "INVALID_RECORD"
@@ -300,6 +304,13 @@ class InvalidRequiredAcks(RequestError):
 class InvalidTimestamp(RequestError):
     wire = 32
     code = "INVALID_TIMESTAMP"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, record_errors: tuple[tuple[int, str], ...] = ()
+    ) -> None:
+        """``record_errors``: the records it is about, by their numbers in the batch, each with a sentence."""
+        super().__init__(message, hint=hint)
+        self.record_errors = record_errors
 
 
 class TopicAlreadyExists(RequestError):

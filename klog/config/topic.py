@@ -19,6 +19,8 @@ TOPIC_SETTINGS: dict[str, str] = {
     "flush.ms": "log.flush.interval.ms",
     "index.interval.bytes": "log.index.interval.bytes",
     "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
     "message.timestamp.type": "log.message.timestamp.type",
     "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
     "min.insync.replicas": "min.insync.replicas",
@@ -63,6 +65,8 @@ class LogConfig:
     min_insync_replicas: int = 1
     unclean_leader_election: bool = False
     producer_expiry_ms: int = 86400000
+    timestamp_before_max_ms: int = 2**63 - 1
+    timestamp_after_max_ms: int = 3_600_000
 
     @classmethod
     def of(cls, config: BrokerConfig, topic_overrides: Mapping[str, str]) -> LogConfig:
@@ -86,6 +90,8 @@ class LogConfig:
             min_insync_replicas=integer("min.insync.replicas"),
             unclean_leader_election=bool(values["unclean.leader.election.enable"]),
             producer_expiry_ms=config.integer("producer.id.expiration.ms"),
+            timestamp_before_max_ms=integer("message.timestamp.before.max.ms"),
+            timestamp_after_max_ms=integer("message.timestamp.after.max.ms"),
         )
 
 

@@ -214,6 +214,7 @@ class Connection:
         self._handling = False
         """Whether requests are being handed on: what they answer at once is sent when all have been."""
         self._reading = True
+        self._paused = False
         self._writing = False
         sock.setblocking(False)
         if limits.send_buffer_bytes is not None:
@@ -321,6 +322,17 @@ class Connection:
         if len(self._replies) >= self._replies_max:
             self._stop_reading()
 
+    def pause_reading(self) -> None:
+        """Hand on no request until `resume_reading`: the one at hand has to be done with before the next is begun."""
+        self._paused = True
+        self._stop_reading()
+
+    def resume_reading(self) -> None:
+        """Go on; what had been received meanwhile is handed on at once."""
+        self._paused = False
+        if not self.closed:
+            self._read_on()
+
     def _stop_reading(self) -> None:
         if self._reading and not self.closed:
             self._reading = False
@@ -376,8 +388,12 @@ class Connection:
             self._writing = False
             self._loop.remove_writer(self._fd)
             self._on_sent(self)
-        few_wait = len(replies) <= self._replies_max // 2 and self._waiting_bytes <= WAITING_BYTES_MAX // 2
-        if not self._reading and few_wait:
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read again, unless somebody has paused that or too much waits for the peer."""
+        few_wait = len(self._replies) <= self._replies_max // 2 and self._waiting_bytes <= WAITING_BYTES_MAX // 2
+        if not self._reading and few_wait and not self._paused:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
             backlog, self._backlog = self._backlog, None

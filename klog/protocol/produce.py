@@ -62,6 +62,8 @@ class PartitionAnswer(NamedTuple):
     base_offset: int
     log_start_offset: int
     message: str | None = None
+    record_errors: tuple[tuple[int, str], ...] = ()
+    """Records that are the reason of a refusal: their numbers in the batch, and a sentence each (from version 8)."""
 
 
 def read_request(frame: memoryview, head: RequestHead) -> ProduceRequest:
@@ -175,7 +177,9 @@ def _partition_answer(part: PartitionAnswer, version: int, flexible: bool) -> by
         return answer
     if flexible and part.message is None:
         return answer + b"\1\0\0"  # no record is refused alone, no message, no tags
-    return answer + array_length(0, flexible) + _nullable(part.message, flexible) + (b"\0" if flexible else b"")
+    end = b"\0" if flexible else b""
+    named = [_I32.pack(number) + _nullable(why, flexible) + end for number, why in part.record_errors]
+    return answer + array_length(len(named), flexible) + b"".join(named) + _nullable(part.message, flexible) + end
 
 
 def uvarint(value: int) -> bytes:

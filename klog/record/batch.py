@@ -83,8 +83,6 @@ _CRC: Final = struct.Struct(">I")
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LEADER_EPOCH: Final = struct.Struct(">i")
 _LEADER_EPOCH_AT: Final = 12
-_MAX_TIMESTAMP: Final = struct.Struct(">q")
-_MAX_TIMESTAMP_AT: Final = 35
 
 _unpack = _HEADER.unpack_from
 _new = tuple.__new__
@@ -255,8 +253,8 @@ def check_produced(buffer: memoryview, max_message_bytes: int) -> list[BatchHead
 
     Raises CorruptBatch (length, CRC, what follows the last batch), UnsupportedFormat (magic 0 or 1), MessageTooLarge
     (a batch above ``max_message_bytes``), UnsupportedCodec, TransactionsNotServed, InvalidTimestamp, and InvalidRecord
-    (counts, control batches, an idempotent batch without a sequence, an empty set). Where a producer left out the
-    largest timestamp, it is filled in, in place; else nothing is written.
+    (counts, control batches, an idempotent batch without a sequence, an empty set). By the headers alone: what only the
+    records can tell is asked by `contents.check_contents`.
     """
     end = len(buffer)
     if not end:
@@ -281,8 +279,10 @@ def check_produced(buffer: memoryview, max_message_bytes: int) -> list[BatchHead
             check_counts(header, position)
         if attributes:
             _check_attributes(header)
-        if base_ms < 0 or max_ms < base_ms:
-            header = _settle_timestamps(buffer, position, header)
+        if base_ms < -1 or max_ms < -1:
+            raise InvalidTimestamp(
+                f"batch with timestamps from {base_ms} to {max_ms} ms; expected 0 or more, or -1 for none"
+            )
         if producer_id >= 0 and sequence < 0:
             raise InvalidRecord(f"batch of producer {producer_id} has base sequence {sequence}; expected 0 or more")
         headers.append(header)
@@ -299,30 +299,6 @@ def _check_attributes(header: BatchHeader) -> None:
     if attributes & LOG_APPEND_TIME:
         raise InvalidTimestamp("a batch was produced with timestamp type LogAppendTime; producers send CreateTime")
     _ = header.codec
-
-
-def _settle_timestamps(buffer: memoryview, position: int, header: BatchHeader) -> BatchHeader:
-    """For a largest timestamp below the first one: fill it in, as Kafka's brokers do (sarama before 1.45.1 sends -1).
-
-    Otherwise -1 stands for no timestamp.
-    """
-    if header.base_timestamp_ms < -1 or header.max_timestamp_ms < -1:
-        raise InvalidTimestamp(
-            f"batch with timestamps from {header.base_timestamp_ms} to {header.max_timestamp_ms} ms;"
-            " expected 0 or more, or -1 for none"
-        )
-    if header.max_timestamp_ms >= header.base_timestamp_ms:
-        return header
-    # Up the hill, and only here: to know the largest timestamp the records themselves must be decoded.
-    from klog.record.records import record_times
-
-    newest_ms = max(timestamp_ms for _, timestamp_ms in record_times(buffer, position))
-    if not -1 <= newest_ms < 1 << 63:
-        raise InvalidTimestamp(f"a batch's latest record has the timestamp {newest_ms} ms; expected 0 or more, or -1")
-    _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, newest_ms)
-    crc = crc32c(buffer[position + CRC_FROM : position + header.size_bytes])
-    _CRC.pack_into(buffer, position + CRC_AT, crc)
-    return header._replace(max_timestamp_ms=newest_ms, crc=crc)
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:

@@ -21,7 +21,7 @@ from typing import Final
 
 import cramjam
 
-from klog.errors import CorruptBatch
+from klog.errors import CorruptBatch, UnpackedTooLarge
 from klog.record.codec import Codec
 
 DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -84,8 +84,8 @@ def decompress(
             return _decompress_growing(cramjam.zstd, codec, view, _zstd_size(view), max_bytes)
 
 
-def _too_large(max_bytes: int) -> CorruptBatch:
-    return CorruptBatch(f"the records of a batch take more than {max_bytes} bytes when decompressed")
+def _too_large(max_bytes: int) -> UnpackedTooLarge:
+    return UnpackedTooLarge(f"the records of a batch take more than {max_bytes} bytes when decompressed")
 
 
 def _wrong(codec: Codec, error: Exception) -> CorruptBatch:

@@ -27,6 +27,7 @@ from klog.errors import (
     UnknownLeaderEpoch,
 )
 from klog.names import TopicPartition
+from klog.record.batch import BatchHeader
 from klog.replication.divergence import Disagreement, disagreement
 from klog.replication.isr import (
     IsrChange,
@@ -121,14 +122,17 @@ class Partition:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview, *, repeats_expected: bool = False) -> AppendResult:
+    def append(
+        self, records: memoryview, *, repeats_expected: bool = False, checked: list[BatchHeader] | None = None
+    ) -> AppendResult:
         """Append a record set as the leader; the flush that will commit it is asked for.
 
+        ``checked`` is what `Log.check` has found.
         Raises what `Log.append` raises for bad batches, sequences and disks; NotLeader after `resign`.
         """
         if self._refusal is not None:
             raise self._refusal.bare()
-        result = self.log.append(records, self.leader_epoch, repeats_expected=repeats_expected)
+        result = self.log.append(records, self.leader_epoch, repeats_expected=repeats_expected, checked=checked)
         self._want_flush(self.log)
         if self.log.flushed_end.address > self.high_watermark.address:  # where the rule is never to flush
             self.flushed(self.log.flushed_end)

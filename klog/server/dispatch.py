@@ -18,7 +18,7 @@ import asyncio
 import logging
 import struct
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klog.errors import PeerError, UnsupportedVersion
@@ -181,7 +181,11 @@ class Dispatcher:
         if isinstance(values_or_awaitable, dict):
             reply.send(_encode(head, values_or_awaitable))
             return
-        task = asyncio.ensure_future(self._finish(head, values_or_awaitable, reply, connection))
+        self.follow(self._finish(head, values_or_awaitable, reply, connection))
+
+    def follow(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run what is left of a request that is being handled; it raises nothing."""
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

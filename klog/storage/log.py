@@ -29,6 +29,7 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.record.batch import BatchHeader, check_crc, check_produced, stamp, walk
+from klog.record.contents import Limits, check_contents, is_plain, unpacked_bytes_max
 from klog.storage.accounting import Rebuilt, measure, summarize, take_in
 from klog.storage.checkpoint import LogSummary
 from klog.storage.durable_log import DurableLog
@@ -113,6 +114,7 @@ class Log(DurableLog):
         self._config = config
         self._segment_bytes = config.segment_bytes
         self._max_message_bytes = config.max_message_bytes
+        self._unpacked_bytes_max = unpacked_bytes_max(config.max_message_bytes)
         self.never_flushes = config.flush_messages >= NEVER and config.flush_ms >= NEVER
 
     @property
@@ -122,9 +124,36 @@ class Log(DurableLog):
 
     # --- Appending (owner thread) ---
 
-    def append(self, records: memoryview, leader_epoch: int, *, repeats_expected: bool = False) -> AppendResult:
+    def is_plain(self, records: memoryview) -> bool:
+        """Whether the records need no `check` before they are appended: their headers say enough."""
+        return is_plain(records, self._limits(self._unpacked_bytes_max))
+
+    def check(self, records: memoryview, *, unpacked_bytes_max: int | None = None) -> list[BatchHeader]:
+        """Everything a leader asks of a record set, its contents included: the headers that `append` takes.
+
+        Any thread. Takes as long as unpacking takes; ``unpacked_bytes_max`` may bound it further. Raises what
+        `contents.check_contents` raises.
+        """
+        most = self._unpacked_bytes_max
+        return check_contents(records, self._limits(most if unpacked_bytes_max is None else unpacked_bytes_max))
+
+    def _limits(self, unpacked_bytes_max: int) -> Limits:
+        now_ms = self._home.clock_ms()
+        before_ms, after_ms = self._config.timestamp_before_max_ms, self._config.timestamp_after_max_ms
+        earliest_ms = None if before_ms >= NEVER else now_ms - before_ms
+        return Limits(self._max_message_bytes, unpacked_bytes_max, earliest_ms, now_ms + after_ms)
+
+    def append(
+        self,
+        records: memoryview,
+        leader_epoch: int,
+        *,
+        repeats_expected: bool = False,
+        checked: list[BatchHeader] | None = None,
+    ) -> AppendResult:
         """Append a record set the leader's way: check, stamp addresses and epoch in place, write once.
 
+        ``checked`` is what `check` has found; without it the headers are checked and the contents believed.
         ``repeats_expected``: what producers sent before may have been refused a moment ago; one that is not known must
         not begin in the middle then, though it may at other times (rule L6).
 
@@ -134,7 +163,7 @@ class Log(DurableLog):
         home = self._home
         if home.failure is not None or home.is_full or self._closed:
             self._check_writable(len(records))
-        headers = check_produced(records, self._max_message_bytes)
+        headers = check_produced(records, self._max_message_bytes) if checked is None else checked
         header = headers[0]
         if leader_epoch != self._epochs.last:
             self._begin_epoch_checked(leader_epoch)

@@ -61,11 +61,16 @@ def nth(segments: tuple[Segment, ...], end: LogEnd, n: int, from_offset: int) ->
 
 
 def offset_for_time(
-    segments: tuple[Segment, ...], start_offset: int, timestamp_ms: int, patience: Patience = ENDLESS
+    segments: tuple[Segment, ...],
+    start_offset: int,
+    timestamp_ms: int,
+    unpacked_bytes_max: int,
+    patience: Patience = ENDLESS,
 ) -> tuple[int, int] | None:
     """The first record at or after ``start_offset`` whose timestamp is at or after ``timestamp_ms``, to the record.
 
-    Headers tell which batches can have it; such a batch is decoded, because its records need not be in order.
+    Headers tell which batches can have it; such a batch is decoded, because its records need not be in order. One that
+    unpacks to more than ``unpacked_bytes_max`` counts as one that cannot be read (see `_times`).
     """
     for segment in segments[segment_at(segments, start_offset) :]:
         if segment.count is not None and segment.max_timestamp_ms < timestamp_ms:
@@ -78,13 +83,15 @@ def offset_for_time(
             patience.spend(min(header.size_bytes, PAGE_BYTES))
             if header.max_timestamp_ms < timestamp_ms or header.last_offset < start_offset:
                 continue
-            for offset, found_ms in _times(segment, anchor.address, patience):
+            for offset, found_ms in _times(segment, anchor.address, unpacked_bytes_max, patience):
                 if found_ms >= timestamp_ms and offset >= start_offset:
                     return offset, found_ms
     return None
 
 
-def time_of(segments: tuple[Segment, ...], offset: int, patience: Patience = ENDLESS) -> int | None:
+def time_of(
+    segments: tuple[Segment, ...], offset: int, unpacked_bytes_max: int, patience: Patience = ENDLESS
+) -> int | None:
     """The timestamp of the first record at or after ``offset``; None where there is none, -1 where it carries none.
 
     A batch is decoded only where its header leaves open which of its records' times is meant.
@@ -100,13 +107,14 @@ def time_of(segments: tuple[Segment, ...], offset: int, patience: Patience = END
         if offset <= start:
             return header.base_timestamp_ms
         return next(
-            (found_ms for at, found_ms in _times(segment, start, patience) if at >= offset), header.max_timestamp_ms
+            (found_ms for at, found_ms in _times(segment, start, unpacked_bytes_max, patience) if at >= offset),
+            header.max_timestamp_ms,
         )
     return None
 
 
 def max_timestamp(
-    segments: tuple[Segment, ...], start_offset: int, patience: Patience = ENDLESS
+    segments: tuple[Segment, ...], start_offset: int, unpacked_bytes_max: int, patience: Patience = ENDLESS
 ) -> tuple[int, int] | None:
     """The first record with the largest timestamp."""
     best: tuple[int, int] | None = None
@@ -115,13 +123,15 @@ def max_timestamp(
             continue
         if segment.count is not None and best is not None and segment.max_timestamp_ms <= best[1]:
             continue
-        found = _max_timestamp_in(segment, start_offset, patience)
+        found = _max_timestamp_in(segment, start_offset, unpacked_bytes_max, patience)
         if found is not None and (best is None or found[1] > best[1]):
             best = found
     return best
 
 
-def _max_timestamp_in(segment: Segment, start_offset: int, patience: Patience) -> tuple[int, int] | None:
+def _max_timestamp_in(
+    segment: Segment, start_offset: int, unpacked_bytes_max: int, patience: Patience
+) -> tuple[int, int] | None:
     if segment.count is not None and segment.max_timestamp_address >= start_offset:
         candidates = [segment.max_timestamp_address]
     else:  # not counted yet, or the largest was deleted by DeleteRecords: the headers tell the next largest
@@ -134,22 +144,23 @@ def _max_timestamp_in(segment: Segment, start_offset: int, patience: Patience) -
         candidates = [-address for _, address in headers]
     best: tuple[int, int] | None = None
     for address in candidates:
-        for offset, found_ms in _times(segment, address, patience):
+        for offset, found_ms in _times(segment, address, unpacked_bytes_max, patience):
             if offset >= start_offset and found_ms >= 0 and (best is None or found_ms > best[1]):
                 best = offset, found_ms
     return best
 
 
-def _times(segment: Segment, address: int, patience: Patience) -> Iterator[tuple[int, int]]:
+def _times(segment: Segment, address: int, unpacked_bytes_max: int, patience: Patience) -> Iterator[tuple[int, int]]:
     """(offset, timestamp) of each record of the batch at ``address``.
 
-    An append checks the CRC and no record, so a batch may lie: one that cannot be read counts, from there on, as its
-    last record with the largest timestamp. Otherwise a single one would fail every lookup that comes by it.
+    Batches that are not compressed, and those of earlier times, were appended without a look at their records, so one
+    may lie: one that cannot be read counts, from there on, as its last record with the largest timestamp. Otherwise a
+    single one would fail every lookup that comes by it.
     """
     header, data = segment.read_batch(address)
     patience.spend(header.size_bytes)
     try:
-        for at, found in enumerate(record_times(data)):
+        for at, found in enumerate(record_times(data, max_bytes=unpacked_bytes_max)):
             if not at % RECORDS_A_LOOK:
                 patience.spend()
             yield found

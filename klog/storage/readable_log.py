@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from klog.errors import CorruptLog, OffsetOutOfRange, StorageError
 from klog.names import TopicPartition
+from klog.record.compression import DECOMPRESSED_BYTES_MAX
 from klog.storage import checksums, lookup
 from klog.storage.checksums import Checksum
 from klog.storage.epochs import Epochs, EpochStart
@@ -41,6 +42,7 @@ class ReadableLog:
         self._end: LogEnd = found.end
         self._start_offset = found.start_offset
         self._epochs: Epochs = found.epochs
+        self._unpacked_bytes_max = DECOMPRESSED_BYTES_MAX
 
     @property
     def start_offset(self) -> int:
@@ -172,15 +174,19 @@ class ReadableLog:
 
     def offset_for_time(self, timestamp_ms: int, patience: Patience = ENDLESS) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record whose timestamp is at or after ``timestamp_ms``; None without one."""
-        return self._ask(lookup.offset_for_time, self._segments, self._start_offset, timestamp_ms, patience)
+        return self._ask(
+            lookup.offset_for_time, self._segments, self._start_offset, timestamp_ms, self._unpacked_bytes_max, patience
+        )
 
     def time_of(self, offset: int, patience: Patience = ENDLESS) -> int | None:
         """The timestamp of the first record at or after ``offset``; None without one, -1 where it carries none."""
-        return self._ask(lookup.time_of, self._segments, max(offset, self._start_offset), patience)
+        return self._ask(
+            lookup.time_of, self._segments, max(offset, self._start_offset), self._unpacked_bytes_max, patience
+        )
 
     def max_timestamp(self, patience: Patience = ENDLESS) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record with the largest timestamp; None without one."""
-        return self._ask(lookup.max_timestamp, self._segments, self._start_offset, patience)
+        return self._ask(lookup.max_timestamp, self._segments, self._start_offset, self._unpacked_bytes_max, patience)
 
     def locate(self, offset: int) -> Location:
         """Where the batch lies that a fetch at ``offset`` begins with. Raises OffsetOutOfRange where there is none."""

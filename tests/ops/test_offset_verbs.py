@@ -76,7 +76,7 @@ def test_every_kind_of_position(broker: RunningBroker, topic: str, sent: list[in
 
 
 def test_a_timestamp_beyond_the_calendar_is_its_number(broker: RunningBroker, topic: str) -> None:
-    make_topic(broker.bootstrap, topic, 1)
+    make_topic(broker.bootstrap, topic, 1, message_timestamp_after_max_ms=str(2**62))
     send(broker.bootstrap, topic, b'{"value": "far", "timestamp": %d}' % 2**60, input="jsonl")
     assert at(broker, topic, "start")[0].timestamp == str(2**60)
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from klog.errors import (
     InvalidRequiredAcks,
+    InvalidTimestamp,
     KlogError,
     NotEnoughReplicas,
     NotLeader,
@@ -30,14 +31,17 @@ from klog.errors import (
     StorageError,
     TransactionsNotServed,
 )
+from klog.names import TopicPartition
 from klog.net.connection import Connection, Reply
 from klog.protocol import produce
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceRequest
+from klog.record.batch import BatchHeader
 from klog.replication.partition import REFUSED_S, Partition
 from klog.server.batch_order import batch_id
 from klog.server.dispatch import handles_frame
+from klog.server.inspection import Found, at_once, look
 from klog.server.purgatory import DelayedProduce
 from klog.storage.log import AppendResult
 
@@ -50,23 +54,68 @@ log = logging.getLogger(__name__)
 @handles_frame(ApiKey.PRODUCE, 3, 9, advertised_min_version=0)
 def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
     request = produce.read_request(frame, head)
+    found: list[Found] | None = None
+    for index, asked in enumerate(request.partitions):
+        partition = broker.partitions.get(TopicPartition(asked.topic, asked.partition))
+        if partition is not None and not partition.log.is_plain(asked.records):
+            found = found or [None] * len(request.partitions)
+            found[index] = at_once(partition.log, asked.records)
+            if found[index] is None:
+                connection.pause_reading()
+                broker.dispatcher.follow(_inspect(broker, head, memoryview(bytearray(frame)), reply, connection))
+                return
+    _append_all(broker, head, request, reply, connection, found)
+
+
+async def _inspect(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
+    """Go on once the contents of all record sets are known. Nothing is appended before, so that what is appended in one
+    request waits for its commit in the epoch in which it was appended.
+    """
+    try:
+        request = produce.read_request(frame, head)
+        found: list[Found] = [None] * len(request.partitions)
+        for index, asked in enumerate(request.partitions):
+            try:
+                found[index] = await look(
+                    broker.executors, broker.leader_of(asked.topic, asked.partition), asked.records
+                )
+            except KlogError as error:  # were it led from now on, nobody would have looked
+                found[index] = error.bare()
+        _append_all(broker, head, request, reply, connection, found)
+    except Exception:
+        log.exception("closing the connection of %s: our fault", connection.peer, extra={"peer": connection.peer})
+        connection.close(None)
+    finally:
+        connection.resume_reading()
+
+
+def _append_all(
+    broker: Broker,
+    head: RequestHead,
+    request: ProduceRequest,
+    reply: Reply,
+    connection: Connection,
+    found: list[Found] | None,
+) -> None:
+    """Append to every partition, or say why not; answered at once or when it is committed."""
     answers: list[PartitionAnswer] = []
     appended: list[tuple[Partition, int, int]] = []
     traffic, order = broker.measures.traffic, broker.batch_order
     batches = [batch_id(asked.records) for asked in request.partitions]  # before the bytes are somebody else's
     for index, asked in enumerate(request.partitions):
+        looked = None if found is None else found[index]
+        if isinstance(looked, KlogError):  # not raised: a frame that holds what it raises is a cycle
+            order.refused(connection, asked.topic, asked.partition, batches[index], looked)
+            answers.append(_refused(broker, asked, looked, connection))
+            continue
         try:
             refusal = order.behind(connection, asked.topic, asked.partition, batches[index])
             if refusal is not None:
                 raise refusal.bare()
-            partition, result = _append(broker, request, asked)
+            partition, result = _append(broker, request, asked, looked)
         except KlogError as error:
             order.refused(connection, asked.topic, asked.partition, batches[index], error)
-            _note(error, asked, connection)
-            traffic.refused(asked.topic).failed_produces += 1
-            if isinstance(error, StorageError):
-                broker.replicas.look_at_disks()
-            answers.append(PartitionAnswer(asked.topic, asked.partition, error.wire, -1, -1, error.message))
+            answers.append(_refused(broker, asked, error, connection))
             continue
         answers.append(PartitionAnswer(asked.topic, asked.partition, 0, result.base_offset, partition.log.start_offset))
         appended.append((partition, result.end.address, index))
@@ -93,7 +142,9 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
             broker.purgatory.add(delayed)
 
 
-def _append(broker: Broker, request: ProduceRequest, asked: ProducedPartition) -> tuple[Partition, AppendResult]:
+def _append(
+    broker: Broker, request: ProduceRequest, asked: ProducedPartition, checked: list[BatchHeader] | None
+) -> tuple[Partition, AppendResult]:
     if request.transactional_id is not None:
         raise TransactionsNotServed
     if request.acks not in (-1, 0, 1):
@@ -106,7 +157,7 @@ def _append(broker: Broker, request: ProduceRequest, asked: ProducedPartition) -
             partition.check_in_sync()
         # A new leader, or one that has just refused something, may be sent what comes after it first.
         repeats_expected = partition.refused_until_s > 0 and broker.loop.time() < partition.refused_until_s
-        return partition, partition.append(asked.records, repeats_expected=repeats_expected)
+        return partition, partition.append(asked.records, repeats_expected=repeats_expected, checked=checked)
     except OutOfOrderSequence as error:
         # Its predecessor was refused, here or by the leader before, while this one was on its way. Were it told that it
         # is out of order, librdkafka would begin anew under another epoch in all partitions, and send twice what is
@@ -119,6 +170,15 @@ def _append(broker: Broker, request: ProduceRequest, asked: ProducedPartition) -
     except (NotEnoughReplicas, StorageError):
         partition.refused_until_s = broker.loop.time() + REFUSED_S
         raise
+
+
+def _refused(broker: Broker, asked: ProducedPartition, error: KlogError, connection: Connection) -> PartitionAnswer:
+    _note(error, asked, connection)
+    broker.measures.traffic.refused(asked.topic).failed_produces += 1
+    if isinstance(error, StorageError):
+        broker.replicas.look_at_disks()
+    named = error.record_errors if isinstance(error, InvalidTimestamp) else ()
+    return PartitionAnswer(asked.topic, asked.partition, error.wire, -1, -1, error.message, named)
 
 
 def _note(error: KlogError, asked: ProducedPartition, connection: Connection) -> None:

@@ -43,6 +43,7 @@ from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.replication.partition import REFUSED_S, Partition
 from klog.server.dispatch import Request, handles
+from klog.server.inspection import Found, look
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -99,8 +100,11 @@ _SOURCES: WeakKeyDictionary[Partition, _Sources] = WeakKeyDictionary()
 @handles(ApiKey.PRODUCE_AT, 0, 0)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     timeout_s = max(request.entity.timeout_ms, 0) / 1000
-    # All appends are made before anything is waited for: one flush serves them.
-    answers = [_append(broker, one) for one in request.entity.partitions]
+    asked = request.entity.partitions
+    records = [memoryview(bytearray(one.records)) for one in asked]
+    looked = [await _look(broker, one, data) for one, data in zip(asked, records, strict=True)]
+    # All appends are made before anything else is waited for: one flush serves them.
+    answers = [_append(broker, *one) for one in zip(asked, records, looked, strict=True)]
     waiting = [answer.committed for answer in answers if answer.committed is not None]
     if waiting:
         await asyncio.wait(waiting, timeout=timeout_s)
@@ -149,7 +153,14 @@ class _Waiter:
             self._future.set_result(error)
 
 
-def _append(broker: Broker, asked: Any) -> _Answer:
+async def _look(broker: Broker, asked: Any, records: memoryview) -> Found:
+    try:
+        return await look(broker.executors, broker.leader_of(asked.topic, asked.partition_index), records)
+    except KlogError as error:
+        return error.bare()
+
+
+def _append(broker: Broker, asked: Any, records: memoryview, looked: Found) -> _Answer:
     """Append, or say why not; nothing else runs in between, so the end that is looked at is the end appended to."""
     answer = _Answer(asked)
     traffic = broker.measures.traffic
@@ -168,9 +179,13 @@ def _append(broker: Broker, asked: Any) -> _Answer:
             sources = _SOURCES[partition] = _Sources(partition.log.end.offset)
         answer.writer = sources.writer(asked.source)
         sources.check(asked, partition.log.end.offset)
+        if isinstance(looked, KlogError):
+            answer.error = looked
+            traffic.refused(asked.topic).failed_produces += 1
+            return answer
         try:
             partition.check_in_sync()
-            result = partition.append(memoryview(bytearray(asked.records)))
+            result = partition.append(records, checked=looked)
         except (NotEnoughReplicas, StorageError):
             partition.refused_until_s = broker.loop.time() + REFUSED_S
             raise

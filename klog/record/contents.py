@@ -1,0 +1,218 @@
+"""What is inside a produced batch, where its header does not say enough to take it.
+
+Looked at: what is compressed (how large it is unpacked, and whether as many records are in it as its header says), and
+what has timestamps that need looking (the largest one left out, or beyond what a topic takes).
+
+Bounds
+    A batch may unpack to `UNPACKED_FACTOR` times what it may have packed, and to no more than every reader of klog
+    takes. It is counted while it is unpacked: the buffer is as large as that and no larger.
+
+Cost: unpacking, and some 50 ns a record, of which the length alone is read. Where times must be compared it is 1 us a
+record. Too much for an event loop beyond some KB; `is_plain` tells what need not be looked into at all.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from klog.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, MessageTooLarge, UnpackedTooLarge
+from klog.record.batch import (
+    CRC_AT,
+    CRC_FROM,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    RECORD_BYTES_MIN,
+    BatchHeader,
+    check_produced,
+)
+from klog.record.codec import CODEC_MASK
+from klog.record.compression import DECOMPRESSED_BYTES_MAX, decompress
+from klog.record.records import VARLONG_BYTES_MAX, read_varint
+
+UNPACKED_FACTOR: Final = 16
+"""Of ``max.message.bytes``. Java's producer cuts what is refused for its size into smaller batches and sends those;
+the others bound a batch before they compress it."""
+FACTOR_OF_AT_LEAST: Final = 1 << 20
+"""A topic of small batches takes as much unpacked as one with the default: its producers count the same way."""
+RECORD_ERRORS_MAX: Final = 100
+"""So many records of a refused batch are named; the others are refused with them all the same."""
+
+_LOOK: Final = struct.Struct(">8xi9xhiqq")
+"""Batch length, attributes, last offset delta, base and max timestamp."""
+_LENGTH: Final = struct.Struct(">i")
+_MAX_TIMESTAMP: Final = struct.Struct(">q")
+_MAX_TIMESTAMP_AT: Final = 35
+_CRC: Final = struct.Struct(">I")
+
+
+class Limits(NamedTuple):
+    """What a log takes. Times in ms since 1970; of records that carry none nothing is asked."""
+
+    batch_bytes_max: int
+    unpacked_bytes_max: int = UNPACKED_FACTOR * FACTOR_OF_AT_LEAST
+    earliest_ms: int | None = None
+    """``message.timestamp.before.max.ms`` before now; None is any."""
+    latest_ms: int = (1 << 63) - 1
+    """``message.timestamp.after.max.ms`` after now."""
+
+
+def unpacked_bytes_max(max_message_bytes: int) -> int:
+    """What a batch may unpack to where it may have ``max_message_bytes`` packed."""
+    return min(UNPACKED_FACTOR * max(max_message_bytes, FACTOR_OF_AT_LEAST), DECOMPRESSED_BYTES_MAX)
+
+
+def is_plain(records: memoryview, limits: Limits) -> bool:
+    """Whether nothing in a record set needs looking into: it can be appended as `check_produced` finds it.
+
+    True of what is no batch at all, too: that is refused by its first bytes.
+    """
+    if len(records) < HEADER_BYTES:
+        return True
+    length, attributes, _, base_ms, max_ms = _LOOK.unpack_from(records)
+    return (
+        not attributes & CODEC_MASK
+        and base_ms <= max_ms <= limits.latest_ms
+        and limits.earliest_ms is None
+        and length + LENGTH_PREFIX_BYTES >= len(records)  # of several batches each would have to be asked
+    )
+
+
+def check_contents(buffer: memoryview, limits: Limits) -> list[BatchHeader]:
+    """`check_produced`, and what is inside. The headers; a largest timestamp that was left out is filled in, in place.
+
+    Raises what that raises, MessageTooLarge where a batch unpacks to more than it may, InvalidRecord where its records
+    are not those that its header says, and InvalidTimestamp with ``record_errors``.
+    """
+    headers = check_produced(buffer, limits.batch_bytes_max)
+    position = 0
+    for number, header in enumerate(headers):
+        headers[number] = _check_one(buffer, position, header, limits)
+        position += header.size_bytes
+    return headers
+
+
+def _check_one(buffer: memoryview, position: int, header: BatchHeader, limits: Limits) -> BatchHeader:
+    is_compressed = header.attributes & CODEC_MASK
+    is_unsettled = header.max_timestamp_ms < header.base_timestamp_ms
+    # The header has the largest time; only where that is too late does it matter which records are.
+    asks_times = is_unsettled or header.max_timestamp_ms > limits.latest_ms or limits.earliest_ms is not None
+    if not is_compressed and not asks_times:
+        return header
+    data = _unpacked(buffer, position, header, limits)
+    if not asks_times:
+        _count(data, position, header)
+        return header
+    newest_ms = _check_times(data, position, header, limits)
+    return _with_newest(buffer, position, header, newest_ms) if is_unsettled else header
+
+
+def _unpacked(buffer: memoryview, position: int, header: BatchHeader, limits: Limits) -> bytes:
+    """The records as bytes, of which a single one is read twice as fast as of a view."""
+    body = buffer[position + HEADER_BYTES : position + header.size_bytes]
+    if not header.attributes & CODEC_MASK:
+        return bytes(body)
+    try:
+        return bytes(decompress(header.codec, body, limits.unpacked_bytes_max))
+    except UnpackedTooLarge:
+        raise MessageTooLarge(
+            f"a batch of {header.size_bytes} bytes unpacks to more than {limits.unpacked_bytes_max}, which is"
+            f" {UNPACKED_FACTOR} times what a batch may have packed (max.message.bytes)",
+            hint="send fewer messages in a batch",
+        ) from None
+    except CorruptBatch as error:
+        raise InvalidRecord(error.message) from None
+
+
+# --- Counting ---
+
+_STEPS: Final = [
+    1 + (byte >> 1) if byte < 0x80 and not byte & 1 and byte >> 1 >= RECORD_BYTES_MIN - 1 else 0 for byte in range(256)
+]
+"""From the first byte of a record to the next record, for lengths of one byte; 0 where there is more to it."""
+
+
+def _count(data: bytes, position: int, header: BatchHeader) -> None:
+    """InvalidRecord unless exactly as many records as the header says fill the data."""
+    at, end, steps = 0, len(data), _STEPS
+    number = 0
+    try:
+        for number in range(header.count):  # noqa: B007  # named where it fails
+            byte = data[at]
+            if step := steps[byte]:
+                at += step
+            elif byte >= 0x80 and 0 < (second := data[at + 1]) < 0x80 and not byte & 1:
+                at += 2 + ((byte & 0x7F | second << 7) >> 1)
+            else:
+                length, at = read_varint(data, at)
+                if length < RECORD_BYTES_MIN - 1:
+                    raise CorruptBatch("")
+                at += length
+    except (IndexError, CorruptBatch):
+        at = -1
+    if at != end:
+        raise InvalidRecord(
+            f"batch at byte {position} says it has {header.count} records; what it unpacks to, {end} bytes, "
+            + (f"ends or is none at record {number}" if at < 0 or at > end else f"goes on for {end - at} behind them")
+        )
+
+
+# --- Times ---
+
+
+def _check_times(data: bytes, position: int, header: BatchHeader, limits: Limits) -> int:
+    """The largest time of the records; InvalidTimestamp where one is too early or too late, InvalidRecord as above."""
+    _count(data, position, header)
+    base_ms, earliest_ms, latest_ms = header.base_timestamp_ms, limits.earliest_ms, limits.latest_ms
+    if earliest_ms is None:
+        earliest_ms = -1
+    newest_ms, at, wrong = -1, 0, 0
+    named: list[tuple[int, str]] = []
+    try:
+        for number in range(header.count):
+            length, start = read_varint(data, at)
+            at = start + length
+            delta_ms, _ = read_varint(data, start + 1, VARLONG_BYTES_MAX)
+            time_ms = base_ms + delta_ms
+            if time_ms > newest_ms:
+                newest_ms = time_ms
+            if time_ms != -1 and not earliest_ms <= time_ms <= latest_ms:
+                wrong += 1
+                if len(named) < RECORD_ERRORS_MAX:
+                    named.append((number, _outside(time_ms, limits)))
+    except CorruptBatch as error:
+        raise InvalidRecord(error.message) from None
+    if named:
+        raise InvalidTimestamp(
+            f"{wrong} of {header.count} records have a timestamp that this topic does not take: {named[0][1]}",
+            record_errors=tuple(named),
+        )
+    if header.max_timestamp_ms > latest_ms:
+        raise InvalidTimestamp(f"a batch says its {_outside(header.max_timestamp_ms, limits)}")
+    if not -1 <= newest_ms < 1 << 63:
+        raise InvalidTimestamp(f"a batch's latest record has the timestamp {newest_ms} ms; expected 0 or more, or -1")
+    return newest_ms
+
+
+def _outside(time_ms: int, limits: Limits) -> str:
+    if time_ms > limits.latest_ms:
+        return (
+            f"timestamp {time_ms} ms is later than {limits.latest_ms}, as far ahead of the broker's clock as"
+            " message.timestamp.after.max.ms allows"
+        )
+    if limits.earliest_ms is None or time_ms < -1:
+        return f"timestamp {time_ms} ms is none; expected 0 or more, or -1"
+    return (
+        f"timestamp {time_ms} ms is earlier than {limits.earliest_ms}, as far behind the broker's clock as"
+        " message.timestamp.before.max.ms allows"
+    )
+
+
+def _with_newest(buffer: memoryview, position: int, header: BatchHeader, newest_ms: int) -> BatchHeader:
+    """Fill in the largest timestamp, as Kafka's brokers do (sarama before 1.45.1 sends -1)."""
+    _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, newest_ms)
+    crc = crc32c(buffer[position + CRC_FROM : position + header.size_bytes])
+    _CRC.pack_into(buffer, position + CRC_AT, crc)
+    return header._replace(max_timestamp_ms=newest_ms, crc=crc)
