@@ -181,7 +181,7 @@ def _write(
             else:
                 waiting.append(some)
             continue
-        writer.landed(sized[0])
+        writer.landed(group, sized[0])
     return lost
 
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from klog.coordination import entries, paths
 from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZNode, ZooKeeper, size_bytes
 from klog.errors import NodeExists, NoNode, UnknownTopicOrPartition, ZooKeeperError
 from klog.names import TopicPartition
 
+NODES_MAX = 200_000
+"""Whose existence is remembered, of all groups together: some 40 MB."""
 LATEST_MS = 10**15
 """A time with more digits than any that is written."""
 
@@ -95,6 +97,20 @@ def offset_in(data: bytes) -> int | None:
     return offset if offset is not None and -(2**63) <= offset < 2**63 else None
 
 
+@dataclass(slots=True)
+class _Nodes:
+    """Of one group: which there are, folders too, and which were looked for in vain, in folders that are there."""
+
+    known: set[str] = field(default_factory=set)
+    absent: set[str] = field(default_factory=set)
+    counted: int = 0
+
+    def grown(self) -> int:
+        """By how many since this was asked last."""
+        before, self.counted = self.counted, len(self.known) + len(self.absent)
+        return self.counted - before
+
+
 class OffsetWriter:
     """Makes the operations of commits; it knows which nodes exist, so that a commit is writes and nothing else.
 
@@ -104,34 +120,51 @@ class OffsetWriter:
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self._zookeeper = zookeeper
-        self._known: set[str] = set()
-        self._absent: set[str] = set()
-        """Looked for in vain, in folders that are there."""
+        self._nodes: dict[str, _Nodes] = {}
+        """Of each group that was written lately, the last one last."""
+        self._count = 0
         self._topic_versions: dict[str, int] = {}
         """Topic -> version of the node beside it, as it was before anybody had marked the topic for deletion."""
 
     def prepare(self, wanted: Iterable[tuple[str, Iterable[TopicPartition]]]) -> None:
         """Find out which nodes of these groups' partitions there are, and make the folders above them, all at once."""
-        unknown = [
-            path
-            for group, partitions in wanted
-            for topic, number in partitions
-            for path in (paths.consumer_offset(group, topic, number), paths.commit_note(group, topic, number))
-            if path not in self._known and path not in self._absent
-        ]
+        unknown: dict[str, _Nodes] = {}
+        touched: set[str] = set()
+        for group, partitions in wanted:
+            nodes = self._of(group)
+            for topic, number in partitions:
+                for path in (paths.consumer_offset(group, topic, number), paths.commit_note(group, topic, number)):
+                    if path not in nodes.known and path not in nodes.absent:
+                        unknown[path] = nodes
+                        touched.add(group)
         if not unknown:
             return
-        nodes = self._zookeeper.get_many(unknown)
-        self._known.update(path for path, node in zip(unknown, nodes, strict=True) if node is not None)
-        missing = [path for path in unknown if path not in self._known]
-        folders = dict.fromkeys(path.rpartition("/")[0] for path in missing)
-        self._zookeeper.ensure_paths([folder for folder in folders if folder not in self._known])
-        self._known.update(folders)
-        self._absent.update(missing)
+        found = self._zookeeper.get_many(list(unknown))
+        missing = [path for path, node in zip(unknown, found, strict=True) if node is None]
+        folders = {path.rpartition("/")[0]: unknown[path] for path in missing}
+        self._zookeeper.ensure_paths([folder for folder, nodes in folders.items() if folder not in nodes.known])
+        for folder, nodes in folders.items():
+            nodes.known.add(folder)
+        for (path, nodes), node in zip(unknown.items(), found, strict=True):
+            (nodes.absent if node is None else nodes.known).add(path)
+        for group in touched:
+            self._count += self._nodes[group].grown()
+        self._forget_some()
+
+    def _of(self, group: str) -> _Nodes:
+        nodes = self._nodes.pop(group, None) or _Nodes()
+        self._nodes[group] = nodes
+        return nodes
+
+    def _forget_some(self) -> None:
+        """Those of the groups that were written longest ago; never the last one's, which are about to be written."""
+        while self._count > NODES_MAX and len(self._nodes) > 1:
+            self._count -= self._nodes.pop(next(iter(self._nodes))).counted
 
     def operations(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Operation]:
         """Two writes a partition; folders that are missing are made first, at once and for good."""
         self.prepare([(group, offsets)])
+        known = self._nodes[group].known
         made: list[Operation] = []
         now_ms = time.time_ns() // 1_000_000
         for partition, committed in offsets.items():
@@ -141,7 +174,7 @@ class OffsetWriter:
                 (paths.consumer_offset(group, *partition), number),
                 (paths.commit_note(group, *partition), note),
             ):
-                made.append(SetData(path, data) if path in self._known else Create(path, data))
+                made.append(SetData(path, data) if path in known else Create(path, data))
         return made
 
     def size_bytes(self, group: str, partition: TopicPartition, committed: CommittedOffset) -> int:
@@ -170,18 +203,20 @@ class OffsetWriter:
         versions = ((topic, self._topic_versions.get(topic)) for topic in wanted)
         return [Check(paths.topic_epoch(topic), version) for topic, version in versions if version is not None]
 
-    def landed(self, operations: Iterable[Operation]) -> None:
-        """These have been carried out: what they made exists now."""
-        for one in operations:
-            if isinstance(one, Create):
-                self._known.add(one.path)
-                self._absent.discard(one.path)
+    def landed(self, group: str, operations: Iterable[Operation]) -> None:
+        """These of the group have been carried out: what they made exists now."""
+        nodes = self._nodes.get(group)
+        if nodes is not None:
+            made = {one.path for one in operations if isinstance(one, Create)}
+            nodes.known |= made
+            nodes.absent -= made
+            self._count += nodes.grown()
 
     def forget(self, group: str) -> None:
         """What is known of a group's nodes may be wrong."""
-        roots = (f"{paths.consumer_offsets(group)}/", f"{paths.COMMITS}/{paths.group_node(group)}/")
-        self._known = {path for path in self._known if not path.startswith(roots)}
-        self._absent = {path for path in self._absent if not path.startswith(roots)}
+        nodes = self._nodes.pop(group, None)
+        if nodes is not None:
+            self._count -= nodes.counted
         self._topic_versions.clear()
 
 

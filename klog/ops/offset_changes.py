@@ -122,7 +122,7 @@ def write(
             if len(todo) == len(wanted):
                 raise
             raise type(error)(f"{error.message}; {_so_far(wanted, todo)}", hint=error.hint) from error
-        writer.landed(operations)
+        writer.landed(group, operations)
         for name in done:
             del todo[name]
     return list(fenced.values())

@@ -29,7 +29,7 @@ def registry(zk: ZooKeeper) -> ZooKeeper:
 def commit(zk: ZooKeeper, group: str, offsets: dict[TopicPartition, CommittedOffset], writer: OffsetWriter) -> None:
     operations = writer.operations(group, offsets)
     zk.multi(operations)
-    writer.landed(operations)
+    writer.landed(group, operations)
 
 
 # --- names ---
@@ -225,11 +225,29 @@ def test_an_offset_writer_looks_for_many_groups_at_once_and_knows_what_it_has_ma
     assert [type(one) for one in made] == [Create, Create]
     registry.multi(made)
     assert [type(one) for one in writer.operations("g", {ONE: CommittedOffset(2)})] == [Create, Create]
-    writer.landed(made)
+    writer.landed("g", made)
     assert [type(one) for one in writer.operations("g", {ONE: CommittedOffset(2)})] == [SetData, SetData]
     committed.delete(registry, "g", [ONE])
     writer.forget("g")
     assert [type(one) for one in writer.operations("g", {ONE: CommittedOffset(2)})] == [Create, Create]
+
+
+def test_an_offset_writer_remembers_the_groups_that_were_written_last(
+    registry: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committed, "NODES_MAX", 30)
+    writer = OffsetWriter(registry)
+    for number in range(20):
+        commit(registry, f"g{number}", {ONE: CommittedOffset(1), TWO: CommittedOffset(1)}, writer)
+        assert [type(one) for one in writer.operations(f"g{number}", {ONE: CommittedOffset(2)})] == [SetData, SetData]
+        remembered = [len(one.known) + len(one.absent) for one in writer._nodes.values()]
+        assert writer._count == sum(remembered) <= 30
+    for number in (0, 19):
+        commit(registry, f"g{number}", {ONE: CommittedOffset(3)}, writer)
+        assert committed.read(registry, f"g{number}")[ONE].offset == 3
+    for number in range(20):
+        writer.forget(f"g{number}")
+    assert writer._count == 0
 
 
 def test_members_of_the_brokers_protocol_are_told_from_consumers(registry: ZooKeeper) -> None:

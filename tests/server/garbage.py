@@ -21,6 +21,7 @@ from tests.broker_fixture import RunningBroker
 
 PATIENCE_S = 60.0
 FILE = "KLOG_GARBAGE"
+CONSTANTS = "KLOG_GROUP_BOUNDS"
 
 
 _own_rounds = 0
@@ -37,14 +38,20 @@ def _report(*_: object) -> None:
     gc.set_debug(0)
     gc.collect()
     gc.set_debug(gc.DEBUG_SAVEALL)
+    alive = Counter(type(one).__qualname__ for one in gc.get_objects() if type(one).__module__.startswith("klog."))
     rounds = gc.get_stats()[2]["collections"] - _own_rounds
-    beside.write_text(json.dumps({"found": found, "rounds": rounds}))
+    beside.write_text(json.dumps({"found": found, "rounds": rounds, "alive": alive}))
     beside.rename(path)
 
 
 def garbage_of(broker: RunningBroker) -> Counter[str]:
     """What a broker that was started by `counting` has left to the collector since it was asked last, by type."""
     return Counter(_ask(broker)["found"])
+
+
+def alive_in(broker: RunningBroker) -> Counter[str]:
+    """How many objects there are of each class of klog's own, by its name; without those put aside at the start."""
+    return Counter(_ask(broker)["alive"])
 
 
 def rounds_of(broker: RunningBroker) -> int:
@@ -64,9 +71,10 @@ def _ask(broker: RunningBroker) -> Any:
     return json.loads(path.read_text())
 
 
-def counting(broker: RunningBroker) -> RunningBroker:
-    """Start it so that `garbage_of` can be asked."""
-    broker.wrapper = ["env", f"{FILE}={_file_of(broker)}", sys.executable, "-m", "tests.server.garbage"]
+def counting(broker: RunningBroker, **constants: int) -> RunningBroker:
+    """Start it so that `garbage_of` can be asked; with other bounds of groups than there are."""
+    environment = [f"{FILE}={_file_of(broker)}", f"{CONSTANTS}={json.dumps(constants)}"]
+    broker.wrapper = ["env", *environment, sys.executable, "-m", "tests.server.garbage"]
     return broker.start()
 
 
@@ -77,9 +85,12 @@ def _file_of(broker: RunningBroker) -> Path:
 if __name__ == "__main__":
     from klog.__main__ import main
     from klog.server import collector
+    from klog.server.groups import bounds
 
     sys.argv = ["klog", *sys.argv[sys.argv.index("klog") + 1 :]]
     collector.EVERY_S = 0.1
+    for name, value in json.loads(os.environ[CONSTANTS]).items():
+        setattr(bounds, name, value)
     gc.set_debug(gc.DEBUG_SAVEALL)
     signal.signal(signal.SIGUSR1, _report)
     sys.exit(main())

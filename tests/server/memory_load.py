@@ -43,7 +43,7 @@ class Kind(NamedTuple):
     expected: int = 0
 
 
-def _join(
+def join(
     group: str, member_id: str = "", session_ms: int = SESSION_MS, version: int = 3, metadata: bytes = b"m"
 ) -> Any:
     return codec.request(
@@ -89,7 +89,7 @@ def _sync(group: str, member_id: str) -> Any:
     )
 
 
-def _heartbeat(group: str, member_id: str) -> Any:
+def heartbeat(group: str, member_id: str) -> Any:
     return codec.request(
         ApiKey.HEARTBEAT, 3, group_id=group, generation_id=1, member_id=member_id, group_instance_id=None
     )
@@ -157,13 +157,13 @@ def _in_topic(answer: Any) -> Any:
 MAGIC_AT, CRC_AT = 16, 17
 UNKNOWN = UnknownTopicOrPartition.wire
 KINDS: dict[str, Kind] = {
-    "join: session": Kind(lambda t, n: _join(f"j-{t}", session_ms=1), _whole, InvalidSessionTimeout.wire),
-    "join: unknown member": Kind(lambda t, n: _join(f"j-{t}", f"nobody-{n}"), _whole, UnknownMemberId.wire),
-    "join: no group": Kind(lambda t, n: _join(""), _whole, InvalidGroupId.wire),
-    "join: no protocol": Kind(lambda t, n: _join(f"j-{t}", metadata=b""), _whole, InconsistentGroupProtocol.wire),
-    "join: asked twice": Kind(lambda t, n: _join(f"j-{t}", version=4), _whole, MEMBER_ID_REQUIRED),
+    "join: session": Kind(lambda t, n: join(f"j-{t}", session_ms=1), _whole, InvalidSessionTimeout.wire),
+    "join: unknown member": Kind(lambda t, n: join(f"j-{t}", f"nobody-{n}"), _whole, UnknownMemberId.wire),
+    "join: no group": Kind(lambda t, n: join(""), _whole, InvalidGroupId.wire),
+    "join: no protocol": Kind(lambda t, n: join(f"j-{t}", metadata=b""), _whole, InconsistentGroupProtocol.wire),
+    "join: asked twice": Kind(lambda t, n: join(f"j-{t}", version=4), _whole, MEMBER_ID_REQUIRED),
     "sync: unknown member": Kind(lambda t, n: _sync(f"j-{t}", f"nobody-{n}"), _whole, UnknownMemberId.wire),
-    "heartbeat: unknown member": Kind(lambda t, n: _heartbeat(f"j-{t}", f"nobody-{n}"), _whole, UnknownMemberId.wire),
+    "heartbeat: unknown member": Kind(lambda t, n: heartbeat(f"j-{t}", f"nobody-{n}"), _whole, UnknownMemberId.wire),
     "leave: unknown member": Kind(lambda t, n: _leave(f"j-{t}", f"nobody-{n}"), _whole, UnknownMemberId.wire),
     "commit": Kind(lambda t, n: _commit(f"c-{t}", t), _in_topic),
     "commit: unknown member": Kind(
@@ -221,7 +221,7 @@ def live_and_leave(connection: RawConnection, topic: str, count: int, groups: in
     """So many times each of ``groups`` groups gets its one member, which syncs, beats, commits and leaves."""
     for _ in range(count):
         names = [f"l-{topic}-{number}" for number in range(groups)]
-        joins = [_join(name, metadata=b"m" * 1000) for name in names]
+        joins = [join(name, metadata=b"m" * 1000) for name in names]
         joined = [decoded(answer, joins[0]) for answer in ask_together(connection, joins)]
         members = [(name, one.member_id, one.generation_id) for name, one in zip(names, joined, strict=True)]
         for make in (_lives_sync, _lives_beat, _lives_commit, _lives_leave):

@@ -6,10 +6,11 @@ import pytest
 
 from klog.coordination.group_states import COORDINATOR, GroupState, MemberState
 from klog.errors import ZooKeeperError
-from klog.server.groups import machine
+from klog.server.groups import bounds, machine, members
 from klog.server.groups.acts import Limits
-from klog.server.groups.group import NEW_MEMBER_S, PENDING_S, Group
+from klog.server.groups.group import NEW_MEMBER_S, Group
 from klog.server.groups.machine import Event, Phase
+from klog.server.groups.members import PENDING_S
 from tests.server.group_world import REBALANCE_MS, SESSION_MS, GroupWorld
 
 ILLEGAL_GENERATION = 22
@@ -167,6 +168,31 @@ def test_a_group_has_no_more_members_than_it_may() -> None:
     world.joined(second)
     assert world.refused(world.join()) == GROUP_MAX_SIZE_REACHED
     assert len(world.names) == 2
+
+
+def test_a_group_takes_no_more_bytes_than_it_may(world: GroupWorld) -> None:
+    half = (("range", b"m" * (bounds.GROUP_BYTES_MAX // 2)),)
+    world.share_out(world.joined(world.join(protocols=half)))
+    assert world.refused(world.join(protocols=half)) == GROUP_MAX_SIZE_REACHED
+    small = world.join()
+    world.join("m1", protocols=half)
+    assert world.joined(small).generation == 2
+    assert world.group.members.size_bytes > bounds.GROUP_BYTES_MAX // 2
+    whole = (("range", b"m" * bounds.GROUP_BYTES_MAX),)
+    assert world.refused(world.join("m1", protocols=whole)) == GROUP_MAX_SIZE_REACHED
+    assert "m1" not in world.group.members, "who asks for more than there is, is out, and the others share its part"
+    assert world.heartbeat("m3", 2) == REBALANCE_IN_PROGRESS
+    assert world.group.members.size_bytes < bounds.GROUP_BYTES_MAX // 2
+
+
+def test_of_too_many_ids_that_were_given_out_the_oldest_is_forgotten(
+    world: GroupWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "PENDING_MAX", 3)
+    asked = [world.join(twice=True) for _ in range(4)]
+    given = [world.answers[one].member_id for one in asked]  # type: ignore[union-attr]
+    assert list(world.group.pending) == given[1:]
+    assert world.refused(world.join(given[0], twice=True)) == UNKNOWN_MEMBER_ID
 
 
 def test_a_lowered_limit_is_kept_at_the_next_rebalance() -> None:

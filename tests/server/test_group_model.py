@@ -157,6 +157,11 @@ class GroupModel(RuleBasedStateMachine):
                         client.member_id = ""
 
     @invariant()
+    def what_members_take_is_counted(self) -> None:
+        members = self.world.group.members
+        assert members.size_bytes == sum(one.size_bytes for one in members)
+
+    @invariant()
     def phase_is_that_of_its_members(self) -> None:
         group = self.world.group
         if group.phase is Phase.EMPTY:

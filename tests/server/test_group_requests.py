@@ -17,15 +17,18 @@ from klog.coordination.consumers import ConsumerEntry
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIsHeld
 from klog.names import TopicPartition
+from klog.net.channel import Channel
 from klog.ops import offset_changes
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.server.groups import bounds
 from klog.server.state_log import FILE_NAME
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import create
+from tests.server.asking import create, with_channel
 from tests.server.group_speaker import Speaker, assignment, code, subscription, with_speakers
 
 UNKNOWN_SERVER_ERROR = -1
+INVALID_REQUEST = 42
 UNKNOWN_TOPIC_OR_PARTITION = 3
 OFFSET_METADATA_TOO_LARGE = 12
 ILLEGAL_GENERATION = 22
@@ -202,6 +205,50 @@ def test_joins_that_are_refused(broker: RunningBroker, group: str) -> None:
         assert code(await member.sync()) == UNKNOWN_MEMBER_ID
 
     with_speakers(broker.bootstrap, group, 2, refused)
+
+
+LONG = "n" * (bounds.NAME_BYTES_MAX + 1)
+
+
+def test_who_says_too_much_is_refused(broker: RunningBroker, group: str) -> None:
+    async def refused(member: Speaker, nobody: Speaker) -> None:
+        nobody.group = LONG
+        assert code(await nobody.join()) == INVALID_GROUP_ID
+        nobody.group = group
+        nobody.member_id = LONG * 2
+        for asked in (nobody.join(), nobody.sync(), nobody.leave()):
+            answer = await asked
+            assert code(answer) == UNKNOWN_MEMBER_ID
+        assert await nobody.heartbeat() == UNKNOWN_MEMBER_ID
+        assert await nobody.commit({TopicPartition("unknown", 0): 1}) == [UNKNOWN_TOPIC_OR_PARTITION]
+        nobody.member_id, nobody.instance = "", LONG
+        assert code(await nobody.join()) == INVALID_REQUEST
+        nobody.instance = None
+        many = [f"protocol-{number}" for number in range(bounds.PROTOCOLS_MAX + 1)]
+        assert code(await nobody.join(protocols=many)) == INVALID_REQUEST
+        assert code(await nobody.join(protocols=[LONG])) == INVALID_REQUEST
+        assert code(await nobody.join(type=LONG)) == INVALID_REQUEST
+        assert code(await nobody.join(metadata=bytes(bounds.MEMBER_BYTES_MAX + 1))) == INVALID_REQUEST
+        assert code(await member.join(metadata=bytes(bounds.MEMBER_BYTES_MAX))) == 0, "so much is taken"
+        shares = {member.member_id: bytes(bounds.GROUP_BYTES_MAX + 1)}
+        assert code(await member.sync(shares)) == INVALID_REQUEST
+        assert code(await member.sync({member.member_id: b"all"})) == 0
+        assert code(await member.leave()) == 0
+
+    with_speakers(broker.bootstrap, group, 2, refused)
+
+
+def test_of_what_a_client_calls_itself_a_part_is_kept(broker: RunningBroker, group: str) -> None:
+    async def join(channel: Channel) -> None:
+        member = Speaker(channel, group, {})
+        channel._client_id = "c" * 20_000
+        assert code(await member.join()) == 0
+        assert len(member.member_id) < 300
+        asked = codec.request(ApiKey.DESCRIBE_GROUPS, 5, groups=[group], include_authorized_operations=False)
+        (shown,) = (await channel.request(asked)).groups[0].members
+        assert shown.client_id == "c" * bounds.CLIENT_ID_CHARS_MAX
+
+    with_channel(broker.bootstrap, join)
 
 
 def test_a_held_heartbeat_is_answered_when_the_group_changes_or_something_else_is_asked(

@@ -6,11 +6,21 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from klog.errors import CannotConnect
+from klog.errors import CannotConnect, CoordinatorNotAvailable, UnknownMemberId
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create
-from tests.server.garbage import counting, garbage_of, rounds_of
-from tests.server.memory_load import KINDS, ask_many, live_and_leave
+from tests.server.garbage import alive_in, counting, garbage_of, rounds_of
+from tests.server.memory_load import (
+    KINDS,
+    ROUND,
+    Kind,
+    ask_many,
+    ask_together,
+    decoded,
+    heartbeat,
+    join,
+    live_and_leave,
+)
 from tests.server.wire import RawConnection, framed, head
 
 MakeBroker = Callable[..., RunningBroker]
@@ -45,6 +55,23 @@ def test_no_request_leaves_a_cycle(make_broker: MakeBroker, topic: str) -> None:
             assert connection.is_closed_by_broker()
     left["connections: closed on"] = garbage_of(broker)
     assert not {name: found for name, found in left.items() if found.total() > LIBRARIES}
+
+
+def test_of_groups_in_which_nobody_lives_few_are_kept(make_broker: MakeBroker, topic: str) -> None:
+    broker = counting(make_broker(), IDLE_GROUPS_MAX=50)
+    beat = Kind(lambda t, n: heartbeat(f"{t}-{n}", "nobody"), lambda answer: answer.error_code, UnknownMemberId.wire)
+    with RawConnection(broker.bootstrap) as connection:
+        ask_many(connection, beat, topic, 500)
+        assert 25 <= alive_in(broker)["KeptGroup"] <= 50 + ROUND
+
+
+def test_members_of_all_groups_say_no_more_than_is_kept(make_broker: MakeBroker, topic: str) -> None:
+    broker = counting(make_broker(), BROKER_BYTES_MAX=300_000)
+    with RawConnection(broker.bootstrap) as connection:
+        requests = [join(f"{topic}-{number}", metadata=b"m" * 50_000) for number in range(10)]
+        codes = [decoded(one, requests[0]).error_code.value for one in ask_together(connection, requests)]
+        assert sorted(codes) == [0] * 5 + [CoordinatorNotAvailable.wire] * 5
+        ask_many(connection, Kind(lambda t, n: join(t), lambda answer: answer.error_code), f"{topic}-small", 1)
 
 
 def test_a_broker_looks_for_cycles_by_the_clock(make_broker: MakeBroker) -> None:

@@ -170,7 +170,7 @@ class InZooKeeper:
                 self._writer.forget(self._group)
                 operations = self._writer.operations(self._group, some)
                 self._session.commit([*fence, *operations], landed)
-            self._writer.landed(operations)
+            self._writer.landed(self._group, operations)
 
 
 class ByCoordinator:

@@ -16,6 +16,7 @@ from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Operation, batches, size_bytes
 from klog.errors import CoordinatorNotAvailable, GroupIsHeld, KlogError, SessionLost, UnknownMemberId
 from klog.names import TopicPartition, is_topic_name
+from klog.server.groups import bounds
 from klog.server.groups.writer import GroupChanged, GroupWrite
 
 if TYPE_CHECKING:
@@ -55,10 +56,13 @@ class Commits:
         """None once they are written, all of them; else why they may not be, all of them or what is left."""
         began_s = self._coordinator.now_s
         try:
+            bounds.check_member(committer.member_id, committer.instance_id)
             async with asyncio.timeout(self._coordinator.wait_s):
                 error = await self._commit(name, committer, offsets)
         except TimeoutError:
             return CoordinatorNotAvailable("ZooKeeper did not take the commit in time")
+        except KlogError as refused:
+            return refused.bare()
         if error is None and offsets:
             measures = self._coordinator.broker.measures
             measures.group_commits.took((self._coordinator.now_s - began_s) * 1000)
@@ -173,7 +177,7 @@ class Commits:
                 state.group,
                 state.version,
                 operations,
-                self._offsets.landed,
+                lambda landed: self._offsets.landed(state.group, landed),
                 lambda: self._offsets.forget(state.group),
                 offsets,
             )

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from klog.coordination import consumers, group_states, paths
@@ -27,12 +29,12 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
     CoordinatorNotAvailable,
     GroupIsHeld,
-    InvalidGroupId,
     KlogError,
     NotCoordinator,
     SessionLost,
     ZooKeeperError,
 )
+from klog.server.groups import bounds
 from klog.server.groups.acts import Act, Answer, Joined, Left, Limits, Made, Refused, Result, Synced
 from klog.server.groups.commits import Commits
 from klog.server.groups.group import Group
@@ -58,6 +60,10 @@ LOOK_EVERY_S = 2.0
 meanwhile."""
 IDLE_S = 600.0
 """A group without members that nobody asks for is forgotten; ZooKeeper has it."""
+ENCODED_AT_ONCE_BYTES = 256 * 1024
+"""On the loop: some milliseconds."""
+LOOKED_AT = 20
+"""Groups, where one is to make room."""
 AGAIN_S = 0.5
 """After a write whose outcome is not known: ZooKeeper has been waited for already, for a session's time-out."""
 
@@ -77,6 +83,8 @@ class KeptGroup:
     """Set while no write of the group's node is under way."""
     told_generation: int = -1
     """The last generation whose sharing out was told."""
+    counted_bytes: int = 0
+    """What its members took when that was counted last."""
 
 
 class Coordinator:
@@ -101,6 +109,10 @@ class Coordinator:
         self.operators = Operators(self)
         self.shown = Shown(self)
         self._groups: dict[str, KeptGroup] = {}
+        """Those that were asked for last stand last."""
+        self._size_bytes = 0
+        """What the members of all of them take."""
+        self._joining_bytes = 0
         self._loading: dict[str, asyncio.Task[KeptGroup | KlogError]] = {}
         self._held: dict[int, SlotHolder] = {}
         """The slots that are ours, as far as we were told."""
@@ -127,8 +139,7 @@ class Coordinator:
 
     def holder(self, group: str) -> SlotHolder:
         """Our hold of the group's slot. Raises NotCoordinator."""
-        if not group:
-            raise InvalidGroupId("a group has a name")
+        bounds.check_group(group)
         found = self._held.get(slot_of(group))
         if found is None or not self._is_ours(found):
             raise NotCoordinator(f"broker {self.broker.broker_id} does not coordinate group {group!r}")
@@ -185,6 +196,7 @@ class Coordinator:
         found = self._groups.get(name)
         if found is not None:
             found.used_s = self.now_s
+            self._groups[name] = self._groups.pop(name)
             return found
         loading = self._loading.get(name)
         if loading is None:
@@ -216,7 +228,37 @@ class Coordinator:
         kept.settled.set()
         self._groups[state.group] = kept
         self._arm(kept)
+        self._count(kept)
+        if len(self._groups) > bounds.IDLE_GROUPS_MAX:
+            self._make_room()
         return kept
+
+    def _make_room(self) -> None:
+        """Let one of the groups go in which nobody lives, of those that nobody has asked for in the longest time."""
+        for name in list(islice(self._groups, LOOKED_AT)):
+            if self._groups[name].group.may_be_forgotten(self.now_s):
+                self._let_go(name)
+                return
+            self._groups[name] = self._groups.pop(name)
+
+    @contextmanager
+    def _taking(self, join: Join) -> Iterator[None]:
+        """While a join is under way it counts beside what its group has of its member. CoordinatorNotAvailable."""
+        taken_bytes = self._size_bytes + self._joining_bytes
+        if taken_bytes + join.size_bytes > bounds.BROKER_BYTES_MAX:
+            raise CoordinatorNotAvailable(
+                f"the members of all groups of this broker say {taken_bytes} bytes; {bounds.BROKER_BYTES_MAX} are kept"
+            )
+        self._joining_bytes += join.size_bytes
+        try:
+            yield
+        finally:
+            self._joining_bytes -= join.size_bytes
+
+    def _count(self, kept: KeptGroup) -> None:
+        now_bytes = kept.group.members.size_bytes
+        self._size_bytes += now_bytes - kept.counted_bytes
+        kept.counted_bytes = now_bytes
 
     def _let_go(self, name: str) -> None:
         """The group is not ours any more."""
@@ -225,6 +267,7 @@ class Coordinator:
             kept.timer.cancel()
         gone = NotCoordinator(f"another broker coordinates group {name!r} now")
         self._answer(kept.group.resign(gone))
+        self._count(kept)
         kept.held.tell_all(gone)
         kept.settled.set()
 
@@ -260,12 +303,15 @@ class Coordinator:
     async def join(self, name: str, join: Join) -> Joined | Refused:
         """A JoinGroup request; the answer comes when the group's next generation begins."""
         try:
-            kept = await self.kept(name)
-            if kept.group.phase is Phase.EMPTY:
-                await self.check_way(kept)
+            bounds.check_member(join.member_id, join.instance_id)
+            bounds.check_protocols(join.protocol_type, ((one, len(metadata)) for one, metadata in join.protocols))
+            with self._taking(join):
+                kept = await self.kept(name)
+                if kept.group.phase is Phase.EMPTY:
+                    await self.check_way(kept)
+                result = await self._wait(kept, lambda to: kept.group.join(join, to, self.now_s))
         except KlogError as error:
             return Refused(error.bare(), join.member_id)
-        result = await self._wait(kept, lambda to: kept.group.join(join, to, self.now_s))
         assert isinstance(result, Joined | Refused)
         return result
 
@@ -280,6 +326,8 @@ class Coordinator:
     ) -> Synced | Refused:
         """A SyncGroup request; the answer comes when the leader's has."""
         try:
+            bounds.check_member(member_id, instance_id)
+            bounds.check_assignments(assignments)
             kept = await self.kept(name)
         except KlogError as error:
             return Refused(error.bare(), member_id)
@@ -293,6 +341,8 @@ class Coordinator:
     async def leave(self, name: str, leaving: Iterable[tuple[str, str | None]]) -> Left | Refused:
         """A LeaveGroup request."""
         try:
+            for member in leaving:
+                bounds.check_member(*member)
             kept = await self.kept(name)
         except KlogError as error:
             return Refused(error.bare())
@@ -306,6 +356,7 @@ class Coordinator:
         """A Heartbeat request: what the member is told, now or, if nothing happens before, some time later."""
         try:
             self.holder(name)
+            bounds.check_member(member_id, instance_id)
         except KlogError as error:
             return error.bare()
         kept = self._groups.get(name)
@@ -405,6 +456,7 @@ class Coordinator:
         if kept.held:
             kept.held.group_has_changed(kept.group)
         self._arm(kept)
+        self._count(kept)
 
     def _answer(self, acts: list[Act]) -> list[GroupState]:
         """Give the answers; what is left is to be written."""
@@ -420,7 +472,10 @@ class Coordinator:
         """Until it stands or cannot."""
         group = kept.group
         try:
-            operation = state.operation
+            if group.members.size_bytes > ENCODED_AT_ONCE_BYTES:
+                operation = await self.broker.loop.run_in_executor(self._readers, lambda: state.operation)
+            else:
+                operation = state.operation
         except ZooKeeperError as error:
             log.error("group %r cannot be written: %s", group.name, error.message)
             self.act(kept, group.write_failed(error.bare(), self.now_s))

@@ -43,9 +43,6 @@ from klog.server.groups.machine import Answers, Event, Phase
 from klog.server.groups.members import NEVER_S, Join, Member, Pending, select_protocol
 from klog.server.groups.roster import Roster
 
-PENDING_S = 3.0
-"""How long a rebalance waits for who has been given an id and was told to come again with it. Clients take
-milliseconds; Kafka waits for its session's time, and one that has died meanwhile holds everybody up."""
 NEW_MEMBER_S = 300.0
 """After that a new member's join is answered, though the rebalance goes on: whoever asked may be long gone, and cannot
 be heard of before it has its id. Kafka's number."""
@@ -107,6 +104,10 @@ class Group:
     def is_idle(self) -> bool:
         """Whether nobody is in it, is about to be, or waits for anything."""
         return self.phase is Phase.EMPTY and self._writing is None and not self.pending
+
+    def may_be_forgotten(self, now_s: float) -> bool:
+        """Whether nothing is lost by reading it anew, but that who was given an id is given another."""
+        return self.phase is Phase.EMPTY and self._writing is None and now_s >= self._fenced_until_s
 
     @property
     def deadline_s(self) -> float:
@@ -258,14 +259,13 @@ class Group:
                 f"(group.min.session.timeout.ms) to {self.limits.session_max_ms} (group.max.session.timeout.ms)"
             )
         replaced = self.members.predecessor(join)
-        self._check_room(join, replaced)
+        self._check_room(join, replaced, now_s)
         self.members.check_protocols(join, replaced, self.protocol_type)
         if not join.member_id:
             if replaced is not None:
                 self._replace_static(replaced, join, to, now_s)
             elif join.instance_id is None and join.must_ask_twice:
-                session_s = join.session_timeout_ms / 1000
-                self.pending[join.new_id] = Pending(now_s + min(session_s, PENDING_S), now_s + session_s)
+                members.give_id(self.pending, join, now_s)
                 raise MemberIdRequired("come again with the id that is given here")
             else:
                 self._enter(join, join.new_id, to, now_s)
@@ -275,16 +275,17 @@ class Group:
         else:
             self._join_again(self.members.find(join.member_id, join.instance_id), join, to, now_s)
 
-    def _check_room(self, join: Join, replaced: Member | None) -> None:
+    def _check_room(self, join: Join, replaced: Member | None, now_s: float) -> None:
         """A group over its size, as after the setting was lowered, loses those that join last."""
         known = self.members.get(join.member_id) or replaced
-        if not self.members.has_room(known, self.limits.members_max, of_joined=self.phase is Phase.PREPARING):
+        try:
+            of_joined = self.phase is Phase.PREPARING
+            self.members.check_room(join, known, self.limits.members_max, of_joined=of_joined)
+        except GroupMaxSizeReached:
             if known is not None:
-                self._drop(known)
+                self._remove(known, now_s)
             self.pending.pop(join.member_id, None)
-            raise GroupMaxSizeReached(
-                f"group {self.name!r} has {len(self.members)} members; group.max.size is {self.limits.members_max}"
-            )
+            raise
 
     def _enter(self, join: Join, member_id: str, to: Any, now_s: float) -> None:
         member = members.member_of(join, member_id)
@@ -301,11 +302,11 @@ class Group:
             self.phase is Phase.STABLE and member.member_id == self.members.leader
         )
         if is_settled and member.wants(join.protocols):  # its answer was lost, or its coordinator
-            member.takes(join)
+            self.members.takes(member, join)
             self._heard(member, now_s)
             self._answer(to, self._joined(member))
             return
-        member.takes(join)
+        self.members.takes(member, join)
         if len(self.members) == 1:
             self.protocol_type = join.protocol_type
         self._await_rebalance(member, to, now_s)
@@ -398,7 +399,8 @@ class Group:
         self._sync_until_s = now_s + self.members.rebalance_timeout_s
         for member in self.members:
             # A static member that has not come back is waited for by its session alone.
-            member.has_synced, member.assignment = member.joining is None, b""
+            member.has_synced = member.joining is None
+            self.members.give(member, b"")
             if member.joining is not None:
                 self._answer(member.joining, self._joined(member))
                 member.joining = None
@@ -456,7 +458,7 @@ class Group:
         self.phase = machine.after(self.phase, Event.ASSIGNED)
         for state in self.state.members:
             member = self.members[state.member_id]
-            member.assignment = state.assignment
+            self.members.give(member, state.assignment)
             self._answer_sync(member, self._synced(member), now_s)
 
     def _answer_sync(self, member: Member, what: Synced | Refused, now_s: float) -> None:

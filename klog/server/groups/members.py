@@ -9,8 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from klog.coordination.group_states import MemberState
+from klog.server.groups.bounds import MEMBER_OVERHEAD_BYTES, PENDING_MAX
 
 NEVER_S = math.inf
+PENDING_S = 3.0
+"""How long a rebalance waits for who has been given an id and was told to come again with it. Clients take
+milliseconds; Kafka waits for its session's time, and one that has died meanwhile holds everybody up."""
 
 
 class Join(NamedTuple):
@@ -30,12 +34,25 @@ class Join(NamedTuple):
     new_id: str
     must_ask_twice: bool = False
 
+    @property
+    def size_bytes(self) -> int:
+        """What a member that says this takes, roughly."""
+        return MEMBER_OVERHEAD_BYTES + sum(len(name) + len(metadata) for name, metadata in self.protocols)
+
 
 class Pending(NamedTuple):
     """An id that was given out. ``awaited_until_s``: how long a rebalance waits for it; NEVER_S once it does not."""
 
     awaited_until_s: float
     until_s: float
+
+
+def give_id(pending: dict[str, Pending], join: Join, now_s: float) -> None:
+    """Note the id that this join is told to come again with; of too many the oldest is forgotten."""
+    session_s = join.session_timeout_ms / 1000
+    pending[join.new_id] = Pending(now_s + min(session_s, PENDING_S), now_s + session_s)
+    if len(pending) > PENDING_MAX:
+        del pending[next(iter(pending))]
 
 
 @dataclass(slots=True)
@@ -63,6 +80,14 @@ class Member:
     """Of its protocols only the one chosen is known, from the registry."""
     has_synced: bool = field(default=False)
     """In this generation."""
+    counted_bytes: int = 0
+    """As its group counts it (`Roster.count`)."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes, roughly: what it says, and what it is given."""
+        said = sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        return MEMBER_OVERHEAD_BYTES + said + len(self.assignment)
 
     def metadata(self, protocol: str) -> bytes:
         """What it says for this protocol; nothing for one that it does not know."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from klog.server.groups.bounds import CLIENT_ID_CHARS_MAX
+
 if TYPE_CHECKING:
     from klog.server.dispatch import Request
 
@@ -17,8 +19,8 @@ def ms(duration: timedelta) -> int:
 
 
 def client_id_of(request: Request) -> str:
-    """What the client calls itself; "" when it does not say."""
-    return request.head.client_id or ""
+    """What the client calls itself, as much of it as is kept; "" when it does not say."""
+    return (request.head.client_id or "")[:CLIENT_ID_CHARS_MAX]
 
 
 def host_of(request: Request) -> str:

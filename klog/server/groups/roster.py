@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from klog.errors import FencedInstanceId, InconsistentGroupProtocol, UnknownMemberId
+from klog.errors import FencedInstanceId, GroupMaxSizeReached, InconsistentGroupProtocol, UnknownMemberId
+from klog.server.groups.bounds import GROUP_BYTES_MAX
 from klog.server.groups.members import NEVER_S, Join, Member, common_protocols
 
 
@@ -16,6 +17,8 @@ class Roster:
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}
         self.leader = ""
+        self.size_bytes = 0
+        """What all of them take."""
 
     def __iter__(self) -> Iterator[Member]:
         return iter(list(self._members.values()))
@@ -57,6 +60,7 @@ class Roster:
     def add(self, member: Member) -> None:
         """The first one leads."""
         self._members[member.member_id] = member
+        self.count(member)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         if not self.leader:
@@ -65,6 +69,7 @@ class Roster:
     def remove(self, member: Member) -> None:
         """Where it led the next one does."""
         del self._members[member.member_id]
+        self.size_bytes -= member.counted_bytes
         if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
             del self._static[member.instance_id]
         if self.leader == member.member_id:
@@ -77,6 +82,8 @@ class Roster:
             (new if one is old else one).member_id: new if one is old else one for one in self._members.values()
         }
         self._static[new.instance_id] = new.member_id
+        self.size_bytes -= old.counted_bytes
+        self.count(new)
         if self.leader == old.member_id:
             self.leader = new.member_id
 
@@ -84,12 +91,38 @@ class Roster:
         self._members.clear()
         self._static.clear()
         self.leader = ""
+        self.size_bytes = 0
 
-    def has_room(self, known: Member | None, members_max: int, *, of_joined: bool) -> bool:
-        """Whether this member, or a new one, may come; ``of_joined``: only those that have joined by now count."""
+    def takes(self, member: Member, join: Join) -> None:
+        """It wants what this join says."""
+        member.takes(join)
+        self.count(member)
+
+    def give(self, member: Member, assignment: bytes) -> None:
+        """What it is to read."""
+        member.assignment = assignment
+        self.count(member)
+
+    def count(self, member: Member) -> None:
+        """It says, or is given, something else than before."""
+        self.size_bytes += member.size_bytes - member.counted_bytes
+        member.counted_bytes = member.size_bytes
+
+    def check_room(self, join: Join, known: Member | None, members_max: int, *, of_joined: bool) -> None:
+        """GroupMaxSizeReached unless this member, or a new one, may come, and say what it says.
+
+        ``of_joined``: only those that have joined by now are counted.
+        """
+        others_bytes = self.size_bytes - (0 if known is None else known.counted_bytes)
+        if others_bytes + join.size_bytes > GROUP_BYTES_MAX:
+            raise GroupMaxSizeReached(
+                f"the members of group {self._group!r} say {others_bytes} bytes, this one {join.size_bytes} more; "
+                f"at most {GROUP_BYTES_MAX} are kept"
+            )
         if known is not None and (known.joining is not None or not of_joined):
-            return True
-        return sum(1 for one in self if one is not known and (one.joining is not None or not of_joined)) < members_max
+            return
+        if sum(1 for one in self if one is not known and (one.joining is not None or not of_joined)) >= members_max:
+            raise GroupMaxSizeReached(f"group {self._group!r} has {len(self)} members; group.max.size is {members_max}")
 
     def check_protocols(self, join: Join, replaced: Member | None, protocol_type: str) -> None:
         """InconsistentGroupProtocol unless all have a protocol in common; where nobody else is, anybody may come."""

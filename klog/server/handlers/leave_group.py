@@ -33,13 +33,13 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
         leaving = [(entity.member_id, None)]
     else:
         leaving = [(one.member_id, one.group_instance_id) for one in entity.members]
-        for one in entity.members:
-            if getattr(one, "reason", None):
-                shown = one.reason[:REASON_CHARS_MAX]
-                log.info("group %r: %s leaves: %s", entity.group_id, one.member_id or one.group_instance_id, shown)
     left = await broker.groups.leave(entity.group_id, leaving)
     if isinstance(left, Refused):
         return {"error_code": left.error.wire, "members": []}
+    for asked, error in zip(entity.members if request.head.version >= 3 else (), left.errors, strict=False):
+        if error is None and getattr(asked, "reason", None):
+            who = asked.member_id or asked.group_instance_id
+            log.info("group %r: %s has left: %s", entity.group_id, who, asked.reason[:REASON_CHARS_MAX])
     codes = [0 if error is None else error.wire for error in left.errors]
     if request.head.version < 3:
         return {"error_code": codes[0]}
