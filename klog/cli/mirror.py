@@ -63,7 +63,7 @@ async def mirror(
 
     Topics are made with as many partitions as they have, and with those of their own settings that say what they hold:
     retention.ms, retention.bytes, max.message.bytes, segment.bytes, segment.ms, compression.type,
-    message.timestamp.type. Topics that are there already are left as they are.
+    message.timestamp.type, and its bounds. Topics that are there already are left as they are.
 
     Keys, headers, times and partitions are kept, and each message says in the header klog where it comes from (6
     bytes for the source, then the offset there). Started again, it goes on behind the last message in the target.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
+from klog.names import TopicPartition
 from klog.ops.check_facts import Facts, gather
 from klog.ops.log_dirs import ROOM_BYTES_MIN
 
@@ -156,6 +157,23 @@ def _uneven_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
                 f"`klog reassign plan --topics {topic.name} --replication-factor {max(factors)}`",
                 "uneven-replication-factor",
             )
+
+
+def _ahead(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    from klog.ops.jsonl import rfc3339
+
+    for topic, bad in _partitions(metadata, lambda topic, one: (topic.name, one.partition) in facts.ahead):
+        partition = bad[0].partition
+        offset, time_ms = facts.ahead[TopicPartition(topic.name, partition)]
+        yield Finding(
+            WARNING,
+            f"topic {topic.name}",
+            f"{_of(bad, topic)} have messages from ahead of the clock: {partition}:{offset} is from {rfc3339(time_ms)}",
+            f"at most {facts.ahead_max_ms[topic.name]} ms ahead (message.timestamp.after.max.ms)",
+            f"mend the producer's clock; `klog tail {topic.name} -p {partition} -o {offset}:{offset + 1}` shows it."
+            " Retention by time goes by the file's time there, look-ups by time find it",
+            "timestamps-ahead",
+        )
 
 
 def _deletions(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
@@ -412,6 +430,7 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
         _uneven_factor,
         _reassignments,
         _deletions,
+        _ahead,
         _set_aside,
         _colliding_names,
         _damaged_nodes,

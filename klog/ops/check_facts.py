@@ -26,6 +26,10 @@ ZOOKEEPER_TIMEOUT_S: Final = 3.0
 MOVING_S: Final = 1.0
 """How long a replica that is being filled may stand still before it counts as stalled. A throttle slows it, but not to
 nothing for so long."""
+MIN_ISR: Final = "min.insync.replicas"
+AFTER_MAX_MS: Final = "message.timestamp.after.max.ms"
+NO_BOUND_MS: Final = 1 << 61
+"""From here on `AFTER_MAX_MS` asks for nothing."""
 SHARED_SETTINGS: Final = (
     "auto.create.topics.enable",
     "auto.leader.rebalance.enable",
@@ -86,6 +90,10 @@ class Facts:
     """Path in ZooKeeper -> what is wrong with what stands there."""
     not_served: list[str] = field(default_factory=list)
     """Topics that ZooKeeper has and no broker knows."""
+    ahead_max_ms: dict[str, int] = field(default_factory=dict)
+    """Topic -> ``message.timestamp.after.max.ms``."""
+    ahead: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    """The first message of each partition that is further ahead of the clock than that: its offset and time in ms."""
     groups: list[GroupOffset] = field(default_factory=list)
 
 
@@ -216,10 +224,15 @@ async def _ask_cluster(facts: Facts, cluster: Cluster, subjects: Collection[str]
     if "brokers" in subjects:
         await asyncio.gather(*(_ask_broker(facts, cluster, broker) for broker in metadata.brokers))
     if "topics" in subjects:
-        from klog.ops.settings import min_isr
+        from klog.ops.settings import describe_settings
 
         try:
-            facts.min_isr = await min_isr(cluster, list(metadata.topics))
+            told = await describe_settings(cluster, list(metadata.topics), names=[MIN_ISR, AFTER_MAX_MS])
+            for topic, settings in told.items():
+                values = {one.name: one.value for one in settings}
+                facts.min_isr[topic] = int(values.get(MIN_ISR) or 1)
+                facts.ahead_max_ms[topic] = int(values.get(AFTER_MAX_MS) or NO_BOUND_MS)
+            await _look_ahead(facts, cluster, metadata)
             if cluster.is_klog:
                 from klog.ops.lost import list_lost
 
@@ -228,6 +241,32 @@ async def _ask_cluster(facts: Facts, cluster: Cluster, subjects: Collection[str]
             await _watch_new_topics(facts, cluster, metadata)
         except KlogError as error:
             facts.no_brokers = _or_raise(error)
+
+
+async def _look_ahead(facts: Facts, cluster: Cluster, metadata: Metadata) -> None:
+    """Find messages from ahead of the clock. Brokers know each segment's largest time, and read nothing without any."""
+    from klog.client import asks
+
+    shares: dict[int, dict[TopicPartition, int]] = {}
+    for topic in metadata.topics.values():
+        ahead_max_ms = facts.ahead_max_ms.get(topic.name, NO_BOUND_MS)
+        for number, one in topic.partitions.items():
+            leader = one.leader
+            if ahead_max_ms < NO_BOUND_MS and leader in metadata.brokers and leader not in facts.silent:
+                assert leader is not None
+                later_ms = facts.now_ms + ahead_max_ms + 1
+                shares.setdefault(leader, {})[TopicPartition(topic.name, number)] = later_ms
+
+    async def ask(broker: int, share: dict[TopicPartition, int]) -> None:
+        try:
+            answers = await asks.list_offsets(await cluster.channel(broker), share)
+        except KlogError:
+            return
+        for name, found in answers.items():
+            if not isinstance(found, KlogError) and found.offset is not None and found.timestamp_ms is not None:
+                facts.ahead[name] = found.offset, found.timestamp_ms
+
+    await asyncio.gather(*(ask(broker, share) for broker, share in shares.items()))
 
 
 async def _ask_broker(facts: Facts, cluster: Cluster, broker: int) -> None:

@@ -37,6 +37,7 @@ from klog.record.batch import (
 )
 from klog.record.codec import CODEC_MASK, Codec
 from klog.record.compression import compress
+from klog.record.contents import unpacked_bytes_max
 from klog.record.records import (
     VARLONG_BYTES_MAX,
     Record,
@@ -166,17 +167,24 @@ class Marker:
         """Batches of these records with their headers, by the ordinary encoder."""
         marked = [one._replace(headers=(*one.headers, self.header(one.offset))) for one in records]
         batch = bytes(encode_batch(marked, codec=codec))
-        if len(batch) <= self._batch_bytes_max:
+        if self._fits(batch, sum(map(_bytes_at_most, marked)) if codec else 0):
             return [batch]
         self._check_divisible(len(records), len(batch), records[0].offset)
         half = len(records) // 2
         return self.encode(records[:half], codec) + self.encode(records[half:], codec)
 
+    def _fits(self, batch: bytes, unpacked_bytes: int) -> bool:
+        """Whether the target takes it: as it is, and unpacked where it is compressed."""
+        if len(batch) > self._batch_bytes_max:
+            return False
+        return len(batch) > unpacked_bytes or unpacked_bytes <= unpacked_bytes_max(self._batch_bytes_max)
+
     def _check_divisible(self, count: int, size: int, offset: int) -> None:
         if count < 2:
+            most = unpacked_bytes_max(self._batch_bytes_max)
             raise MessageTooLarge(
                 f"the message at offset {offset} of {self.source} is a batch of {size} bytes with its header;"
-                f" the target takes {self._batch_bytes_max}",
+                f" the target takes {self._batch_bytes_max}, and {most} when it is unpacked",
                 hint="raise max.message.bytes of the target's topic",
             )
 
@@ -188,8 +196,9 @@ class Marker:
         largest = HEADER_BYTES + len(data) + added * header.count
         try:
             if header.attributes & CODEC_MASK or largest <= self._batch_bytes_max:
-                batch = _batch(b"".join(self._pieces(data, header, header.count)[0]), header, header.count)
-                if len(batch) <= self._batch_bytes_max:
+                body = b"".join(self._pieces(data, header, header.count)[0])
+                batch = _batch(body, header, header.count)
+                if self._fits(batch, len(body)):
                     parts.append(batch)
                     return
                 largest = len(batch)
@@ -200,21 +209,26 @@ class Marker:
     def _mark_in_parts(self, data: bytes, header: BatchHeader, size: int, parts: list[bytes]) -> None:
         """The same records as several batches; ``size`` is that of the one that would be too large."""
         count = header.count
-        wanted = min(count, 1 + (size * 17 // 16) // self._batch_bytes_max)  # some room: records differ in size
+        wanted = 1 + (size * 17 // 16) // self._batch_bytes_max  # some room: records differ in size
+        if header.attributes & CODEC_MASK:
+            wanted = max(wanted, 1 + (len(data) * 17 // 16) // unpacked_bytes_max(self._batch_bytes_max))
+        wanted = min(wanted, count)
         while True:
             each = -(-count // wanted)
             pieces, times = self._pieces(data, header, each)
             made = []
+            fits = True
             for begin in range(0, count, each):
                 end = min(begin + each, count)
                 newest_ms = header.base_timestamp_ms + max(times[begin:end]) if times else header.max_timestamp_ms
                 like = header._replace(max_timestamp_ms=newest_ms)
-                made.append(_batch(b"".join(pieces[3 * begin : 3 * end]), like, end - begin))
-            largest = max(map(len, made))
-            if largest <= self._batch_bytes_max:
+                body = b"".join(pieces[3 * begin : 3 * end])
+                made.append(_batch(body, like, end - begin))
+                fits = fits and self._fits(made[-1], len(body))
+            if fits:
                 parts += made
                 return
-            self._check_divisible(each, largest, header.base_offset)
+            self._check_divisible(each, max(map(len, made)), header.base_offset)
             wanted = min(count, 2 * wanted)
 
     def _pieces(self, data: bytes, header: BatchHeader, each: int) -> tuple[list[bytes], list[int]]:
@@ -305,6 +319,12 @@ class Marker:
 
 class _OffsetsHaveGaps(Exception):
     """A batch that compaction has been through: its records are numbered anew."""
+
+
+def _bytes_at_most(record: Record) -> int:
+    """What a record may take when it is encoded."""
+    headers = sum(4 * len(name) + len(content or b"") + 10 for name, content in record.headers)
+    return 40 + len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _batch(body: bytes, like: BatchHeader, count: int) -> bytes:

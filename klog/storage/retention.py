@@ -23,14 +23,18 @@ class Deletion(NamedTuple):
         return f"{len(self.segments)} segments removed ({self.reason})"
 
 
-def newest_ms(segment: Segment) -> int:
-    """When the newest message of a segment was written: by the messages, or by the file where they do not say."""
-    return segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else segment.modified_ms
+def newest_ms(segment: Segment, now_ms: int) -> int:
+    """When the newest message of a segment was written: by the messages, or by the file where they do not say.
+
+    They do not say it either where one of them lies ahead of the clock: a single message of the year 9999 would keep
+    its segment, and all behind it, until then.
+    """
+    return segment.max_timestamp_ms if 0 <= segment.max_timestamp_ms <= now_ms else segment.modified_ms
 
 
 def is_expired(segment: Segment, now_ms: int, retention_ms: int) -> bool:
     """Whether all of a segment is older than the retention. Empty ones are not."""
-    return segment.size > 0 and now_ms - newest_ms(segment) > retention_ms
+    return segment.size > 0 and now_ms - newest_ms(segment, now_ms) > retention_ms
 
 
 def decide_deletion(

@@ -142,6 +142,11 @@ def cut(facts: Facts) -> None:
     facts.lost = [LostRow("t", 0, 2, 10, 90, 4, "cut", None, 80, "00000000000000000010.lost")]
 
 
+def ahead(facts: Facts) -> None:
+    facts.ahead_max_ms = {"t": 3_600_000}
+    facts.ahead = {TopicPartition("t", 1): (88, 253_402_000_000_000)}
+
+
 def deleting(facts: Facts) -> None:
     facts.deletions = {"t": NOW_MS - 60_000}
 
@@ -196,6 +201,7 @@ def server_down(facts: Facts) -> None:
         (dir_full, ["log-dir-full"]),
         (damaged, ["damage"]),
         (cut, ["lost"]),
+        (ahead, ["timestamps-ahead"]),
         (deleting, ["deletion-stalls"]),
         (stalls, ["reassignment-stalls"]),
         (stands_still, ["reassignment-stalls"]),
@@ -259,6 +265,26 @@ def test_a_deletion_that_waits_for_a_broker_names_it() -> None:
     assert one.do == "start broker 3: it goes on then"
     facts.deletions = {"t": NOW_MS - 1_000}
     assert "deletion-stalls" not in kinds(facts)
+
+
+def test_a_message_from_ahead_of_the_clock_is_named(broker: RunningBroker, topic: str) -> None:
+    """It was taken while the topic allowed it."""
+    make_topic(broker.bootstrap, topic, 3, message_timestamp_after_max_ms=str(2**62))
+    lines = b"".join(b'{"value": "x", "timestamp": %d}\n' % one for one in (NOW_MS, 253_402_000_000_000, NOW_MS))
+    send(broker.bootstrap, topic, lines, input="jsonl", partition=1)
+
+    def findings() -> list[Finding]:
+        found = asyncio.run(check(broker.bootstrap, None, ["topics"]))
+        return [one for one in found if one.what == f"topic {topic}"]
+
+    assert findings() == []  # as the topic's owner wants it
+    assert klog("topic", "config", topic, "message.timestamp.after.max.ms=3600000", "-B", broker.bootstrap).code == 0
+    (one,) = findings()
+    assert (one.severity, one.kind) == ("warning", "timestamps-ahead")
+    assert "partitions 1 (1 of 3) have messages from ahead of the clock" in one.found
+    assert "is from 9999-" in one.found
+    shown = klog(*one.do.split("`")[1].split()[1:], "-B", broker.bootstrap)
+    assert (shown.code, shown.stdout) == (0, "x\n")
 
 
 def test_zookeeper_without_quorum_is_critical() -> None:

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from klog.errors import InvalidPartitions, KlogError, MessageTooLarge, Refused, UnknownTopicOrPartition, UsageError
+from klog.errors import (
+    InvalidPartitions,
+    InvalidTimestamp,
+    KlogError,
+    MessageTooLarge,
+    Refused,
+    UnknownTopicOrPartition,
+    UsageError,
+)
 from klog.names import TopicPartition
 from klog.ops.copying.copy import Copier, PartitionCopy, Target
 from klog.ops.copying.plain import PlainTarget
@@ -205,6 +213,23 @@ def test_batches_that_the_target_does_not_take_are_cut(broker: RunningBroker, to
     (row,) = replayed(broker.bootstrap, topic, into)
     assert (row.error, row.messages) == (MessageTooLarge.code, 0), row
     assert "the target takes 2000" in str(row.message)
+
+
+def test_times_that_the_target_does_not_take(broker: RunningBroker, topic: str) -> None:
+    into = f"{topic}-copy"
+    for name, ahead_ms in ((topic, str(2**62)), (into, "3600000")):
+        create(broker.bootstrap, name, message_timestamp_after_max_ms=ahead_ms)
+    old, far = Record(0, 1_000, None, b"of 1970"), Record(0, 253_402_000_000_000, None, b"of 9999")
+    offsets = produce(broker.bootstrap, topic, [[old], [far], [old]])
+    assert klog("topic", "config", into, "retention.ms=-1", "-B", broker.bootstrap).code == 0
+    (row,) = replayed(broker.bootstrap, topic, into)
+    assert row.error == InvalidTimestamp.code
+    assert f"does not take what lies between offsets 0 and {offsets[-1]} of" in str(row.message)
+    assert "1 of 1 records" in str(row.message)
+    allowed = f"message.timestamp.after.max.ms={2**62}"
+    assert klog("topic", "config", into, allowed, "-B", broker.bootstrap).code == 0
+    assert replayed(broker.bootstrap, topic, into)[0].messages == 3
+    assert values(everything(broker.bootstrap, into)[0]) == [b"of 1970", b"of 9999", b"of 1970"]
 
 
 def test_the_command(broker: RunningBroker, topic: str) -> None:

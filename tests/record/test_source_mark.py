@@ -10,6 +10,7 @@ from klog.errors import CorruptBatch, MessageTooLarge
 from klog.record.batch import CONTROL, LOG_APPEND_TIME, check_produced, read_header, walk, write_header
 from klog.record.codec import Codec
 from klog.record.compression import compress
+from klog.record.contents import Limits, check_contents, unpacked_bytes_max
 from klog.record.records import Record, decode_batch, encode_batch, encode_record
 from klog.record.source_mark import (
     HEADER_NAME,
@@ -224,3 +225,17 @@ def test_older_copies_count_as_well() -> None:
     marks.read(memoryview(old + bytes(newer)), 0)
     assert marks.last == {SOURCE.key: (12, 1000)}
     assert list(copies_of(SOURCE, memoryview(bytes(newer)), 0)) == [(1000, 12)]
+
+
+@pytest.mark.parametrize("begin", [0, 1], ids=["whole", "a part"])
+def test_batches_that_unpack_to_more_than_the_target_takes_are_cut(begin: int) -> None:
+    rows = [Record(at, 1_700_000_000_000 + at, None, bytes(1 << 20)) for at in range(20)]
+    run = encode_batch(rows, codec=Codec.ZSTD)
+    bytes_max = 100_000
+    marked = Marker(SOURCE, batch_bytes_max=bytes_max).mark(memoryview(run), begin)
+    assert marked.messages == 20 - begin
+    headers = check_contents(memoryview(bytearray(marked.records)), Limits(bytes_max, unpacked_bytes_max(bytes_max)))
+    assert len(headers) == 2
+    huge = encode_batch([Record(0, 5, None, bytes(17 << 20))], codec=Codec.ZSTD)
+    with pytest.raises(MessageTooLarge, match="16777216 when it is unpacked"):
+        Marker(SOURCE, batch_bytes_max=bytes_max).mark(memoryview(huge), 0)

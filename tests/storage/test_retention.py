@@ -80,6 +80,17 @@ def test_messages_without_time_go_by_the_files() -> None:
     assert is_expired(segment, NOW, 9)
 
 
+def test_messages_ahead_of_the_clock_go_by_the_files() -> None:
+    """A single one of the year 9999 kept its segment, and all behind it, until then."""
+    log = log_with(5_000, 100 - 8_000 * 365 * DAY, 4_000, 100)  # written NOW
+    assert decide(log, retention_ms=1_000) == 1
+    assert decide(log, retention_ms=1_000, now_ms=NOW + 1_000) == 1
+    assert decide(log, retention_ms=1_000, now_ms=NOW + 1_001) == 3
+    log = log_with(-8_000 * 365 * DAY, retention_ms=1_000)
+    assert log.delete_old_segments(NOW + 1_000) == 0
+    assert log.delete_old_segments(NOW + 1_001) == 1
+
+
 def test_both_limits_in_one_log() -> None:
     log = log_with(5_000, 100, 100, 100, retention_ms=1_000, retention_bytes=170)
     found = log.plan_deletion(NOW)

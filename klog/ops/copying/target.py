@@ -38,6 +38,7 @@ from klog.errors import (
     EndMoved,
     InconsistentTopicId,
     InvalidProducerEpoch,
+    InvalidTimestamp,
     KlogError,
     LeaderNotAvailable,
     OffsetOutOfRange,
@@ -286,6 +287,13 @@ class ExactTarget:
                 continue
             if error.wire == InconsistentTopicId.wire:
                 raise _made_again(log)
+            if error.wire == InvalidTimestamp.wire:
+                raise InvalidTimestamp(
+                    f"{log.partition} of the target does not take what lies between offsets {marked.first_offset} and"
+                    f" {marked.last_offset} of {source}: {error.message}",
+                    hint=f"`klog topic config {log.partition.topic} message.timestamp.after.max.ms=...` of the target"
+                    " (before.max.ms for old ones), then go on",
+                )
             if not error.retriable:
                 raise error
             in_doubt = True

@@ -23,6 +23,8 @@ BATCH_BYTES_MAX = 1_048_588
 TAKEN_OVER = (
     "compression.type",
     "max.message.bytes",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
     "message.timestamp.type",
     "retention.bytes",
     "retention.ms",
