@@ -56,6 +56,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--consumers", action="store_true", help="groups, streams, commits, lag, tail, replay, mirror")
     parser.add_argument("--pipeline", action="store_true", help="Spark's reads and exports, beside its Kafka connector")
     parser.add_argument("--fault-rounds", type=int, default=3, help="of each fault, with --cluster")
+    parser.add_argument("--kills", type=int, default=20, help="of each kind that stock clients meet, with --cluster")
     parser.add_argument("--dry-run", action="store_true", help="write the page to stdout and no file")
     return parser.parse_args(arguments)
 
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ["KLOG_BENCH_CACHE"] = str(given.cache)
     if given.smoke:
         given.systems, given.rounds, given.command_rounds, given.start_rounds, given.restart_rounds = "klog", 1, 1, 1, 1
-        given.fault_rounds = 1
+        given.fault_rounds = given.kills = 1
         sizes = Sizes.smoke()
         consumer_sizes = ConsumerSizes.smoke()
         pipeline_sizes = PipelineSizes.smoke()
@@ -100,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.cluster:
             names = [name for name in CLUSTERS if name in given.systems.split(",")]
             parts = [one for one in cluster_run.PARTS if not given.only or one in given.only]
-            cluster_run.run(record, Path(folder), sizes, given.rounds, given.fault_rounds, names, parts)
+            cluster_run.run(record, Path(folder), sizes, given.rounds, given.fault_rounds, names, parts, given.kills)
             return finish(record, given, began)
         bench = Bench(record, Path(folder), sizes, given.rounds)
         try:

@@ -28,6 +28,9 @@ CONTROLLER_KILLED = "controller killed with -9, longest wait for an ack"
 ALL_KILLED = "all three killed with -9, processes started to first ack"
 LED_AGAIN = "many partitions, factor 3: a broker killed, all led again"
 ROLLING = "many partitions, factor 3: rolling restart of three"
+STOCK_KILLS = ("leader", "controller", "leader and controller", "coordinator")
+STOCK_PRODUCERS = ("librdkafka", "kafka-python", "java")
+STOCK_COMMITTERS = ("librdkafka-commits", "kafka-python-commits")
 MOVING = "producers while another topic is moved with a throttle"
 SCRAPE = "many partitions, factor 3: one broker's /metrics"
 UP = "klog up --brokers 3, process start to first ack"
@@ -103,6 +106,11 @@ class Bar:
         return value >= limit if self.at_least else value <= limit
 
 
+def stock(what: str, client: str) -> str:
+    """The row of a kill that stock clients with their default settings met."""
+    return f"{what} killed with -9, longest wait of a stock client: {client}"
+
+
 RATE, CPU, CPU_PER_GB = "messages_per_s", "broker_cpu_us", "broker_cpu_s_per_gb"
 
 BARS = (
@@ -147,6 +155,11 @@ BARS = (
     Bar(LED_AGAIN, "seconds", None, 3.0, 1.0, at_least=False, of=KLOG_3),
     Bar(ROLLING, "seconds", None, 30.0, 10.0, at_least=False, of=KLOG_3),
     Bar(ROLLING, "failed_requests", None, 0, 0, at_least=False, of=KLOG_3),
+    *(
+        Bar(stock(what, client), "seconds", None, 0.6, 0.3, at_least=False, of=KLOG_3)
+        for what in STOCK_KILLS
+        for client in (STOCK_COMMITTERS if what == "coordinator" else STOCK_PRODUCERS)
+    ),
     Bar(MOVING, "slowed_of_throttle", None, 1.0, 0.0, at_least=False, of=KLOG_3),
     Bar(FIRST_RECORD, "seconds", None, 0.3, 0.1, at_least=False),
     Bar(JOINED, "seconds", None, 1.0, 0.3, at_least=False),

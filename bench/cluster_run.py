@@ -13,7 +13,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench import cluster_klog, wire
+from bench import cluster_klog, stock_failover, wire
 from bench import workloads as w
 from bench.bars import (
     ALL_KILLED,
@@ -279,6 +279,12 @@ class ClusterBench:
                 except Exception as error:
                     self._note(f"{what}: {KLOG_3}: {error!r}")
 
+    def stock(self, kills: int) -> None:
+        try:
+            stock_failover.measure(self.record, self._folder, kills)
+        except Exception as error:
+            self._note(f"stock clients: {KLOG_3}: {error!r}")
+
     # --- Topics ---
 
     @contextlib.contextmanager
@@ -355,8 +361,8 @@ def at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-PARTS = ("produce", "faults", "many", "moving", "scrape", "up")
-"""By name, for a run of some of them; the last three are klog's alone, each on a cluster of its own."""
+PARTS = ("produce", "faults", "many", "moving", "scrape", "up", "stock")
+"""By name, for a run of some of them; the last four are klog's alone, each on a cluster of its own."""
 
 
 def run(
@@ -367,6 +373,7 @@ def run(
     fault_rounds: int,
     names: Sequence[str],
     parts: Sequence[str] = PARTS,
+    kills: int = 20,
 ) -> None:
     """These parts of it, into the record."""
     bench = ClusterBench(record, folder, sizes, rounds)
@@ -382,6 +389,8 @@ def run(
         bench.close()
         if "klog" in names:
             bench.alone(fault_rounds, parts)
+            if "stock" in parts:
+                bench.stock(kills)
     except KeyboardInterrupt:
         record.notes.append("the run was interrupted: what is missing was not measured")
     finally:

@@ -62,6 +62,7 @@ from klog.server.executors import Executors, Purpose
 from klog.server.forward import CLIENT_ID_PREFIX
 from klog.server.groups.coordinator import Coordinator
 from klog.server.image import ClusterImage, apply
+from klog.server.knocks import Knocks
 from klog.server.listening import Listening, server_of
 from klog.server.log_care import LogCare
 from klog.server.look_ups import LookUps
@@ -120,6 +121,8 @@ class Broker:
         self.look_ups = LookUps(self.executors)
         self.deletions = Deletions(self.executors)
         self.measures = Measures()
+        self.doubts = 0
+        """Metadata requests that wait for another leader in place of one that refuses connections."""
         self.client_id = f"{CLIENT_ID_PREFIX}{self.broker_id}"
         """What it calls itself where it is a client of other brokers."""
         self.registration: brokers.Registration | None = None
@@ -146,6 +149,7 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self.purgatory = Purgatory(self.loop)
         self.batch_order = BatchOrder(self.loop.time)
+        self.knocks = Knocks(self.broker_id, self.config.integer("zookeeper.session.timeout.ms") / 1000)
         self.zookeeper = ZooKeeper(
             self.zookeeper_connect,
             self.config.integer("zookeeper.session.timeout.ms"),

@@ -204,6 +204,10 @@ class Fetchers:
             return Target(broker.inter_host, broker.inter_port, broker.incarnation, own)
         return Target(broker.host, broker.port, broker.incarnation, own)
 
+    def ended(self, leader: int) -> None:
+        """The connection to a leader has ended."""
+        self._broker.knocks.doubt(leader)
+
     def open_request(self, leader: int, target: Target) -> bytes:
         broker = self._broker
         return replica_fetch.open_request(broker.image.cluster_id, broker.broker_id, target.own_incarnation, leader)

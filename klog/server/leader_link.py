@@ -251,6 +251,7 @@ class LeaderLink:
     def _broken(self, reason: str) -> None:
         """The connection is of no use: another one, after a rest."""
         log.warning("the connection to the leader, broker %d, is closed: %s", self.leader, reason)
+        self._fetchers.ended(self.leader)
         self._lost(reason)
         if self._target is not None:
             self._connect_later()

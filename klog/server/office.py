@@ -174,6 +174,7 @@ class Office:
         try:
             await channel.wait_closed()
         finally:
+            self._broker.knocks.doubt(found.broker.broker_id)
             if self._channel is channel:  # else another is the controller by now, and that is the way to it
                 self._channel = None
                 self._reachable.clear()

@@ -31,17 +31,17 @@ async def probe(there: Broker, *, timeout_s: float, client_id: str) -> None:
     await (await _open(*there.probe_address, timeout_s, client_id)).close()
 
 
-async def refuses(host: str, port: int) -> bool:
-    """Whether nobody listens there: a process that ended says so at once. One that hangs does not refuse."""
+async def knock(host: str, port: int) -> bool | None:
+    """Whether somebody listens there: a process that ended refuses at once. None for one that hangs: nobody knows."""
     try:
         async with asyncio.timeout(KNOCK_WITHIN_S):
             _, writer = await asyncio.open_connection(host, port)
     except ConnectionRefusedError:
-        return True
-    except OSError:  # TimeoutError is one: nobody knows
         return False
+    except OSError:  # TimeoutError is one
+        return None
     writer.close()
-    return False
+    return True
 
 
 async def _open(host: str, port: int, timeout_s: float, client_id: str) -> Channel:

@@ -152,6 +152,7 @@ class ReplicaSession:
 
     def ended(self) -> None:
         """The connection is closed."""
+        self._broker.knocks.doubt(self.broker_id)
         self._unpark()
         for slot in self._slots.values():
             slot.forget()

@@ -28,6 +28,7 @@ from klog.server.executors import Executors
 from klog.server.fetchers import Fetchers
 from klog.server.follower import Follower
 from klog.server.image import BrokerImage, ClusterImage
+from klog.server.knocks import Knocks
 from klog.server.purgatory import Purgatory
 from klog.storage.filesystem import FileSystem, OsFileSystem
 from klog.storage.flusher import Flusher
@@ -98,6 +99,7 @@ class Side:
         self.fetch_bytes_max = 1 << 26
         self.server = self._new_server()
         self.flusher = Flusher(self._post, self._flushed, self._file_system)
+        self.knocks = Knocks(broker_id, 60.0)
         self.fetchers = Fetchers(self)  # type: ignore[arg-type]
         self.port = -1
 

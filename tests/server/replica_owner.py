@@ -27,6 +27,7 @@ from klog.server.authority import Authority
 from klog.server.deletions import Deletions
 from klog.server.executors import Executors
 from klog.server.image import BrokerImage, ClusterImage
+from klog.server.knocks import Knocks
 from klog.server.replicas import Replicas
 from klog.storage.filesystem import FileSystem, OsFileSystem
 from klog.storage.flusher import Flusher
@@ -72,6 +73,7 @@ class Owner:
         self.times_told = 0
         self.is_killed = False
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.knocks = Knocks(ME, 60.0)
         self.replicas = Replicas(cast(Any, self))
 
     def _flushed(self, log: Log, outcome: Any) -> None:

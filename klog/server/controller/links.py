@@ -187,6 +187,7 @@ class Link:
                     log.info("broker %d: %s", self.broker_id, error.message)
                 await asyncio.sleep(AGAIN_S)
             finally:
+                self._broker.knocks.doubt(self.broker_id)
                 self._owner.silent(self.registration)
                 await speak.close()
 

@@ -24,7 +24,6 @@ from klog.errors import CoordinatorNotAvailable, KlogError, TransactionsNotServe
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.image import BrokerImage
-from klog.server.reach import refuses
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -62,17 +61,14 @@ async def _find(broker: Broker, groups: Sequence[str]) -> list[BrokerImage | Non
     while True:
         news = broker.image.news
         found = [broker.image.coordinator(group) for group in groups]
-        if all([one is not None and await _listens(broker, one) for one in dict.fromkeys(found)]):
+        holders = {one.broker_id: one for one in found if one is not None}
+        if all(found) and not await broker.knocks.refusing(holders, holders):
             return found
         try:
             async with asyncio.timeout_at(until_s):
                 await news.wait()
         except TimeoutError:
             return found
-
-
-async def _listens(broker: Broker, one: BrokerImage) -> bool:
-    return one.broker_id == broker.broker_id or not await refuses(one.inter_host, one.inter_port)
 
 
 def _named(one: BrokerImage) -> dict[str, Any]:

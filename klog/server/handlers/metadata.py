@@ -7,6 +7,11 @@ Behaviour
     is not a consumer that asks: stock consumers say so since v4; before that everybody is taken for a producer. The
     answer waits a second at most until it is there, and is LEADER_NOT_AVAILABLE where that takes longer. A broker that
     starts waits until the controller has told it what there is: it would call every topic unknown.
+    A leader that refuses connections is not named: clients ask when their leader has just died, sooner than the
+    controller has elected another, and one that is sent to the dead waits a second and more. The answer waits for the
+    outcome, `DOUBT_PATIENCE_S` at most; where there is none by then, or more than `DOUBTS_MAX` wait already, such a
+    partition is LEADER_NOT_AVAILABLE, upon which clients ask again soon. Requests that wait hold no thread; what was
+    asked after them over the same connection is handled, and answered in its turn.
 
 Version notes
     v10 and on carry topic ids. Stock clients would take them for Fetch and the like, where klog has none yet; an export
@@ -16,9 +21,11 @@ Version notes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import contextlib
+from collections.abc import Awaitable, Collection
 from typing import TYPE_CHECKING, Any
 
+from klog.coordination.partition_states import NO_LEADER
 from klog.errors import InvalidTopic, KlogError, LeaderNotAvailable, MalformedRequest, UnknownTopicOrPartition
 from klog.names import check_topic_name
 from klog.protocol.apis import ApiKey
@@ -26,6 +33,12 @@ from klog.server.dispatch import Request, handles
 
 IMAGE_PATIENCE_S = 5.0
 """How long an answer waits for the controller's first word to a broker that starts."""
+DOUBT_PATIENCE_S = 0.5
+"""How long an answer waits for another leader in place of one that refuses connections."""
+DOUBTS_MAX = 1_000
+"""Answers that may wait for that at a time."""
+LOOK_AGAIN_S = 0.1
+"""What refused may have begun to listen again, without the controller's saying anything."""
 CREATION_PATIENCE_S = 1.0
 """How long an answer waits for a topic that is being made: a client told LEADER_NOT_AVAILABLE waits longer itself."""
 
@@ -47,7 +60,7 @@ def handle(broker: Broker, request: Request) -> dict[str, Any] | Awaitable[dict[
         being_made = [made for name in names if name not in broker.image.topics if (made := _make(broker, name))]
         if being_made:
             return _answer_when_made(broker, names, being_made)
-    return _answer(broker, names)
+    return _answer_when_led(broker, names)
 
 
 async def _answer_when_told(broker: Broker, request: Request) -> dict[str, Any]:
@@ -71,15 +84,54 @@ def _make(broker: Broker, name: str) -> asyncio.Task[None] | None:
 
 async def _answer_when_made(broker: Broker, names: list[str], being_made: list[asyncio.Task[None]]) -> dict[str, Any]:
     await asyncio.wait(being_made, timeout=CREATION_PATIENCE_S)
-    return _answer(broker, names)
+    answer = _answer_when_led(broker, names)
+    return answer if isinstance(answer, dict) else await answer
 
 
-def _answer(broker: Broker, names: list[str] | None) -> dict[str, Any]:
+def _answer_when_led(broker: Broker, names: list[str] | None) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    """The answer, once it names no leader that refuses connections; at once where that is known."""
+    leaders = _leaders(broker, names)
+    refusing = broker.knocks.known(broker.image.brokers, leaders)
+    if refusing is not None and (not refusing or broker.doubts >= DOUBTS_MAX):
+        return _answer(broker, names, refusing)
+    return _wait_for_leaders(broker, names)
+
+
+async def _wait_for_leaders(broker: Broker, names: list[str] | None) -> dict[str, Any]:
+    until_s = broker.loop.time() + DOUBT_PATIENCE_S
+    broker.doubts += 1
+    try:
+        while True:
+            news = broker.image.news
+            refusing = await broker.knocks.refusing(broker.image.brokers, _leaders(broker, names))
+            now_s = broker.loop.time()
+            if news.is_set() and now_s < until_s:
+                continue
+            if not refusing or now_s >= until_s or broker.doubts > DOUBTS_MAX:
+                return _answer(broker, names, refusing)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(min(until_s, now_s + LOOK_AGAIN_S)):
+                    await news.wait()
+    finally:
+        broker.doubts -= 1
+
+
+def _leaders(broker: Broker, names: list[str] | None) -> set[int]:
+    """Everybody that the answer would name as a leader."""
+    topics = broker.image.topics
+    asked = topics.values() if names is None else [topics[name] for name in names if name in topics]
+    leaders = {one.leader for topic in asked for one in topic.partitions.values()}
+    leaders.discard(NO_LEADER)
+    return leaders
+
+
+def _answer(broker: Broker, names: list[str] | None, refusing: Collection[int] = ()) -> dict[str, Any]:
+    """As the controller has said last, but for leaders that refuse connections."""
     image = broker.image
     if names is None:
-        topics = [_topic(topic) for _, topic in sorted(image.topics.items())]
+        topics = [_topic(topic, refusing) for _, topic in sorted(image.topics.items())]
     else:
-        topics = [_named(broker, name) for name in names]
+        topics = [_named(broker, name, refusing) for name in names]
     return {
         "brokers": [
             {"node_id": one.broker_id, "host": one.host, "port": one.port, "rack": one.rack}
@@ -91,10 +143,10 @@ def _answer(broker: Broker, names: list[str] | None) -> dict[str, Any]:
     }
 
 
-def _named(broker: Broker, name: str) -> dict[str, Any]:
+def _named(broker: Broker, name: str, refusing: Collection[int]) -> dict[str, Any]:
     topic = broker.image.topics.get(name)
     if topic is not None:
-        return _topic(topic)
+        return _topic(topic, refusing)
     error: KlogError = UnknownTopicOrPartition(f"there is no topic {name!r}")
     try:
         check_topic_name(name)
@@ -107,7 +159,7 @@ def _named(broker: Broker, name: str) -> dict[str, Any]:
     return {"error_code": error.wire, "name": name, "topic_id": None, "is_internal": False, "partitions": []}
 
 
-def _topic(topic: TopicImage) -> dict[str, Any]:
+def _topic(topic: TopicImage, refusing: Collection[int]) -> dict[str, Any]:
     return {
         "error_code": 0,
         "name": topic.name,
@@ -115,9 +167,9 @@ def _topic(topic: TopicImage) -> dict[str, Any]:
         "is_internal": False,
         "partitions": [
             {
-                "error_code": 0 if one.leader >= 0 else LeaderNotAvailable.wire,
+                "error_code": 0 if one.leader >= 0 and one.leader not in refusing else LeaderNotAvailable.wire,
                 "partition_index": index,
-                "leader_id": one.leader,
+                "leader_id": one.leader if one.leader not in refusing else NO_LEADER,
                 "leader_epoch": one.leader_epoch,
                 "replica_nodes": one.replicas,
                 "isr_nodes": one.isr,

@@ -1,0 +1,180 @@
+"""Who is about to name a broker finds out whether it listens, once for all who ask at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from klog.server import knocks as module
+from klog.server.handlers import metadata
+from klog.server.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from klog.server.knocks import DOORS_MAX, SILENCE_FRESH_S, Knocks
+
+LIES_AFTER_S = 60.0
+
+
+class Doors:
+    """Listeners that count who comes, and places where nobody listens."""
+
+    def __init__(self) -> None:
+        self.visits = 0
+        self.visited = asyncio.Event()
+        self.brokers: dict[int, BrokerImage] = {}
+        self._open: list[asyncio.Server] = []
+
+    async def open(self, broker_id: int) -> None:
+        server = await asyncio.start_server(self._visited, "127.0.0.1", 0)
+        self._open.append(server)
+        self._at(broker_id, server.sockets[0].getsockname()[1])
+
+    def refuse(self, broker_id: int) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            self._at(broker_id, taken.getsockname()[1])
+
+    def _at(self, broker_id: int, port: int) -> None:
+        self.brokers[broker_id] = BrokerImage(broker_id, "clients", 1, None, 100 + broker_id, "127.0.0.1", port)
+
+    def _visited(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.visits += 1
+        self.visited.set()
+        writer.close()
+
+    def close(self) -> None:
+        for one in self._open:
+            one.close()
+
+
+def test_who_refuses_and_who_does_not() -> None:
+    async def work() -> None:
+        doors, knocks = Doors(), Knocks(1, LIES_AFTER_S)
+        await doors.open(2)
+        doors.refuse(3)
+        assert knocks.known(doors.brokers, [2, 3]) is None
+        assert await knocks.refusing(doors.brokers, [1, 2, 3, 4]) == {3, 4}  # 1 is this broker; 4 is not alive
+        assert knocks.known(doors.brokers, [1]) == set() and knocks.known(doors.brokers, [4]) == {4}
+        doors.close()
+
+    asyncio.run(work())
+
+
+def test_a_crowd_costs_a_broker_one_connection() -> None:
+    async def work() -> None:
+        doors, knocks = Doors(), Knocks(1, LIES_AFTER_S)
+        await doors.open(2)
+        found = await asyncio.gather(*(knocks.refusing(doors.brokers, [2]) for _ in range(500)))
+        assert found == [set()] * 500
+        await doors.visited.wait()
+        assert doors.visits == 1
+        doors.close()
+
+    asyncio.run(work())
+
+
+def test_when_a_connection_ends_what_was_known_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while a knock is under way, that began before."""
+    answers = [True, True, False]
+    under_way = asyncio.Event()
+
+    async def knock(host: str, port: int) -> bool:
+        under_way.set()
+        await asyncio.sleep(0)
+        return answers.pop(0)
+
+    async def work() -> None:
+        monkeypatch.setattr(module, "knock", knock)
+        brokers = {2: BrokerImage(2, "c", 1, None, 5, "dies", 1)}
+        knocks = Knocks(1, LIES_AFTER_S)
+        assert await knocks.refusing(brokers, [2]) == set()
+        knocks.doubt(2)
+        assert knocks.known(brokers, [2]) is None
+        under_way.clear()
+        asking = asyncio.ensure_future(knocks.refusing(brokers, [2]))
+        await under_way.wait()
+        knocks.doubt(2)
+        knocks.doubt(7)
+        assert await asking == {2} and answers == []
+
+    asyncio.run(work())
+
+
+def test_silence_refuses_nothing_and_is_waited_for_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    async def knock(host: str, port: int) -> None:
+        asked.append(host)
+
+    async def work() -> None:
+        monkeypatch.setattr(module, "knock", knock)
+        brokers = {2: BrokerImage(2, "c", 1, None, 5, "silent", 1)}
+        knocks = Knocks(1, LIES_AFTER_S)
+        for _ in range(3):
+            assert await knocks.refusing(brokers, [2]) == set()
+            await asyncio.sleep(2 * module.FRESH_S)
+        assert len(asked) == 1 and SILENCE_FRESH_S > 1
+
+    asyncio.run(work())
+
+
+def test_r6_who_refuses_for_as_long_as_a_session_lasts_and_is_registered_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def knock(host: str, port: int) -> bool:
+        return False
+
+    async def work() -> None:
+        monkeypatch.setattr(module, "knock", knock)
+        one = BrokerImage(2, "c", 1, None, 5, "balancer", 1)
+        knocks = Knocks(1, 0.2)
+        assert await knocks.refusing({2: one}, [2]) == {2}
+        await asyncio.sleep(0.25)
+        assert await knocks.refusing({2: one}, [2]) == set()
+        again = BrokerImage(2, "c", 1, None, 6, "balancer", 1)  # another incarnation is doubted anew
+        assert await knocks.refusing({2: again}, [2]) == {2}
+        for incarnation in range(7, 7 + DOORS_MAX):
+            await knocks.refusing({2: BrokerImage(2, "c", 1, None, incarnation, "balancer", 1)}, [2])
+        assert len(knocks._doors) == DOORS_MAX
+
+    asyncio.run(work())
+
+
+def test_no_more_than_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With too many who wait already the answer comes at once, and names nobody who refuses."""
+
+    async def knock(host: str, port: int) -> bool:
+        return False
+
+    async def work() -> None:
+        monkeypatch.setattr(module, "knock", knock)
+        image = ClusterImage(brokers={2: BrokerImage(2, "c", 1, None, 5, "dead", 1)})
+        image.topics["t"] = TopicImage("t", cast(Any, None), {0: PartitionImage(2, 7, (2,), (2,))}, {})
+        has_image = asyncio.Event()
+        has_image.set()
+        broker: Any = SimpleNamespace(
+            image=image,
+            has_image=has_image,
+            knocks=Knocks(1, LIES_AFTER_S),
+            loop=asyncio.get_running_loop(),
+            doubts=metadata.DOUBTS_MAX,
+        )
+        began_s = broker.loop.time()
+        answer = await cast(Any, metadata._answer_when_led(broker, None))
+        assert broker.loop.time() - began_s < metadata.DOUBT_PATIENCE_S
+        partition = answer["topics"][0]["partitions"][0]
+        assert (partition["error_code"], partition["leader_id"], partition["leader_epoch"]) == (5, -1, 7)
+        assert broker.doubts == metadata.DOUBTS_MAX
+        broker.doubts = 0
+        waiting = asyncio.ensure_future(cast(Any, metadata._answer_when_led(broker, ["t"])))
+        await asyncio.sleep(0)
+        assert broker.doubts == 1
+        image.topics["t"] = TopicImage("t", cast(Any, None), {0: PartitionImage(1, 8, (1, 2), (1,))}, {})
+        image.news.set()
+        image.news = asyncio.Event()
+        assert (await waiting)["topics"][0]["partitions"][0]["leader_id"] == 1
+        assert broker.doubts == 0
+
+    asyncio.run(work())
