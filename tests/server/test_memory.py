@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
-from klog.errors import CannotConnect, CoordinatorNotAvailable, UnknownMemberId
+import pytest
+
+from klog.errors import CannotConnect, CoordinatorNotAvailable, InvalidRequest, UnknownMemberId
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create
 from tests.server.garbage import alive_in, counting, garbage_of, rounds_of
@@ -21,7 +24,7 @@ from tests.server.memory_load import (
     join,
     live_and_leave,
 )
-from tests.server.wire import RawConnection, framed, head
+from tests.server.wire import RawConnection, framed, head, resident_bytes
 
 MakeBroker = Callable[..., RunningBroker]
 COUNT = 200
@@ -55,6 +58,54 @@ def test_no_request_leaves_a_cycle(make_broker: MakeBroker, topic: str) -> None:
             assert connection.is_closed_by_broker()
     left["connections: closed on"] = garbage_of(broker)
     assert not {name: found for name, found in left.items() if found.total() > LIBRARIES}
+
+
+FLAT_BYTES = 10_000_000
+
+
+def grown(broker: RunningBroker, topic: str, count: int, large: int = 0) -> dict[str, int]:
+    """By how many bytes the broker has grown with ``count`` requests of each kind; and with all of them."""
+    sizes: dict[str, int] = {}
+    with RawConnection(broker.bootstrap) as connection:
+
+        def measured(name: str, load: Callable[[int], None], times: int) -> None:
+            load(max(times // 10, 1))  # what the first of its kind makes, pools and caches, is made
+            before = resident_bytes(broker.pid)
+            load(times)
+            sizes[name] = resident_bytes(broker.pid) - before
+
+        loads: dict[str, tuple[Callable[[int], None], int]] = {
+            name: (partial(ask_many, connection, kind, topic), count) for name, kind in KINDS.items()
+        }
+        loads["members' lives"] = (partial(live_and_leave, connection, topic), max(count // ROUND, 1))
+        wide = Kind(lambda t, n: join(t, metadata=bytes(20 << 20)), KINDS["join: session"].code, InvalidRequest.wire)
+        loads["joins of 20 MB"] = (lambda times: ask_many(connection, wide, topic, times, 1), large)
+        for name, (load, times) in loads.items():
+            measured(name, load, times)
+        began = resident_bytes(broker.pid)
+        for load, times in loads.values():
+            load(max(times // 4, 1))
+        sizes["all together, once more"] = resident_bytes(broker.pid) - began
+    return sizes
+
+
+def test_memory_stays_flat(make_broker: MakeBroker, topic: str) -> None:
+    broker = make_broker(auto__create__topics__enable="false").start()
+    create(broker.bootstrap, topic)
+    sizes = grown(broker, topic, 200, large=15)
+    assert not {name: size for name, size in sizes.items() if size > FLAT_BYTES}
+
+
+@pytest.mark.timed
+@pytest.mark.timeout(7200)
+def test_memory_stays_flat_after_a_hundred_thousand_of_each(make_broker: MakeBroker, topic: str) -> None:
+    """Half an hour. `pytest -s -m timed` shows the figures."""
+    broker = make_broker(auto__create__topics__enable="false").start()
+    create(broker.bootstrap, topic, retention_bytes="100000000")
+    sizes = grown(broker, topic, 100_000, large=150)
+    for name, size in sizes.items():
+        print(f"{size / 1e6:+8.2f} MB  {name}")
+    assert not {name: size for name, size in sizes.items() if size > FLAT_BYTES}
 
 
 def test_of_groups_in_which_nobody_lives_few_are_kept(make_broker: MakeBroker, topic: str) -> None:
