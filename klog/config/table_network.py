@@ -188,6 +188,14 @@ NETWORK_SETTINGS = (
         at_least(1),
     ),
     Setting(
+        "queued.max.request.bytes",
+        "bytes",
+        268435456,
+        "What requests that have come in part may take up together; -1 is no limit, which is Kafka's default.",
+        "beyond it connections wait to be read from; requests that come too slowly are given up, sooner then",
+        at_least_or_off(1),
+    ),
+    Setting(
         "socket.send.buffer.bytes",
         "bytes",
         102400,

@@ -21,12 +21,14 @@ Limits
     * `Limits.replies_max` requests of one connection may wait for their answers or for the peer to take them, and
       `WAITING_BYTES_MAX` of answers for the peer; beyond that nothing more is read from it.
     * a peer that takes nothing for `STALLED_S` while answers wait for it is dropped (see `Server`).
+    * unfinished requests of all connections together are bounded, and each must get on: see `room` and `overdue`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 import struct
@@ -35,11 +37,27 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from klog.errors import MalformedRequest, PeerError
+from klog.net.room import TINY_BYTES, Room
 
 log = logging.getLogger(__name__)
 
+
+class Pace(NamedTuple):
+    """How much of an unfinished request must come in how long."""
+
+    seconds: float
+    bytes: int
+
+
 STALLED_S = 30.0
 """How long a peer may take nothing of what waits for it: Kafka's clients give up on a request after the same time."""
+
+PACE = Pace(30.0, 64 * 1024)
+"""What must come of an unfinished request. A slow line brings more; a client gives up on an answer after as long."""
+HURRY = Pace(5.0, 1024 * 1024)
+"""The same while others wait for the room that it takes."""
+ROOM_S = 30.0
+"""How long a request waits for room: then its client has given up on it."""
 
 SCRATCH_BYTES = 1024 * 1024
 SPARE_BYTES_MIN = 64 * 1024
@@ -98,21 +116,20 @@ class Limits(NamedTuple):
 class Shared:
     """What all connections of a loop share: buffers to receive into, and who has something to send."""
 
-    def __init__(self) -> None:
+    def __init__(self, unfinished_bytes_max: float = math.inf) -> None:
+        """``unfinished_bytes_max``: queued.max.request.bytes."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.room = Room(unfinished_bytes_max, lambda act: asyncio.get_running_loop().call_soon(act))
         self._spare: list[memoryview] = []
         self._together = False
         self._ready: list[Connection] = []
 
-    def take(self, frame_bytes: int, have_bytes: int) -> memoryview:
-        """A buffer for an unfinished frame of which so much is there: a spare one for all of it, or a new one.
-
-        A new one grows with what has come, doubling, so that a length that lies costs its sender as much as us.
-        """
+    def take(self, frame_bytes: int, size: int) -> memoryview:
+        """A buffer for an unfinished frame: a spare one for all of it, or a new one of ``size`` bytes."""
         for index, spare in enumerate(self._spare):
             if len(spare) >= frame_bytes:
                 return self._spare.pop(index)
-        return memoryview(bytearray(min(frame_bytes, max(2 * have_bytes, SPARE_BYTES_MIN))))
+        return memoryview(bytearray(size))
 
     def give_back(self, buffer: memoryview) -> None:
         """Keep a buffer for the next large frame: a new one would be zeroed and its pages faulted in each time."""
@@ -193,6 +210,7 @@ class Connection:
         self._sock = sock
         self._fd = sock.fileno()
         self._shared = shared
+        self._room = shared.room
         self._frame_bytes_max = limits.frame_bytes_max
         self._replies_max = limits.replies_max
         self._on_frame = on_frame
@@ -202,6 +220,10 @@ class Connection:
         self._partial: memoryview | None = None
         """An unfinished frame, its length in front: the part of `_buffer` that it will fill."""
         self._partial_bytes = 0
+        self._marks = [(0.0, 0), (0.0, 0)]
+        """For `PACE` and `HURRY`: when how much of the unfinished frame was there."""
+        self._waits_since_s: float | None = None
+        """For room for more of the unfinished frame; nothing is read meanwhile."""
         self._backlog: memoryview | None = None
         """What had been received when one request too many was among it."""
         self._replies: deque[Reply] = deque()
@@ -230,7 +252,12 @@ class Connection:
 
     def _on_readable(self) -> None:
         partial = self._partial
-        target = self._shared.scratch if partial is None else partial[self._partial_bytes :]
+        if partial is not None:
+            target = partial[self._partial_bytes :]
+        else:
+            target = self._shared.scratch
+            if self._room.is_short:
+                target = target[:TINY_BYTES]
         try:
             received = self._sock.recv_into(target)
         except (BlockingIOError, InterruptedError):
@@ -271,6 +298,7 @@ class Connection:
         while end - at >= 4:
             if not self._reading:
                 self._backlog = memoryview(bytearray(data[at:]))
+                self._room.add(self, end - at)
                 return
             size = self._frame_size(data, at)
             frame_end = at + 4 + size
@@ -290,19 +318,76 @@ class Connection:
         if len(partial) < wanted:
             self._keep(partial, wanted)
             return
-        buffer, self._partial, self._partial_bytes = self._buffer, None, 0
+        buffer, self._buffer, self._partial, self._partial_bytes = self._buffer, None, None, 0
         self._hand_on(partial[4:])
+        if not self._paused:  # else whoever paused has a copy of it
+            self._room.leave(self)
         assert buffer is not None
         self._shared.give_back(buffer)
 
     def _keep(self, start: memoryview, frame_bytes: int) -> None:
-        """Begin the buffer of an unfinished frame, or go on in a larger one."""
+        """Begin the buffer of an unfinished frame, or go on in a larger one; wait where there is no room for that.
+
+        It grows with what has come, doubling, so that a length that lies costs its sender as much as us.
+        """
         have = len(start)
-        buffer = self._shared.take(frame_bytes, have) if frame_bytes > 4 else memoryview(bytearray(4))
+        if self._partial is None:
+            self._marks = [(self.last_active_s, 0)] * 2
+        if frame_bytes > 4:
+            size = min(frame_bytes, max(2 * have, SPARE_BYTES_MIN if have > TINY_BYTES else TINY_BYTES))
+            if not self._room.ask(self, size, frame_bytes):
+                self._wait_for_room(start)
+                return
+            buffer = self._shared.take(frame_bytes, size)
+        else:
+            buffer = memoryview(bytearray(4))
         buffer[:have] = start
-        if self._buffer is not None and self._partial is not None:
+        if self._buffer is not None:
             self._shared.give_back(self._buffer)
         self._buffer, self._partial, self._partial_bytes = buffer, buffer[:frame_bytes], have
+
+    def _wait_for_room(self, start: memoryview) -> None:
+        if self._partial is None:
+            self._buffer = self._partial = memoryview(bytearray(start))
+            self._partial_bytes = len(start)
+            self._room.add(self, len(start))
+        self._waits_since_s = self._loop.time()
+        self._stop_reading()
+
+    def room_found(self) -> None:
+        """From `Room`: ask again."""
+        since_s, partial = self._waits_since_s, self._partial
+        if self.closed or since_s is None or partial is None:
+            return
+        self._waits_since_s = None
+        self._guarded(self._continue, partial)
+        if self._waits_for_room():  # in vain
+            self._waits_since_s = since_s
+        elif not self.closed:
+            self._read_on()
+
+    def _waits_for_room(self) -> bool:
+        return self._waits_since_s is not None
+
+    def overdue(self, now_s: float) -> str | None:
+        """Why the connection is to be closed, where an unfinished request comes too slowly. Asked every second."""
+        if self._waits_since_s is not None:
+            waited_s = now_s - self._waits_since_s
+            if waited_s > ROOM_S:
+                return f"for {waited_s:.0f} s there was no room for the rest of a request (queued.max.request.bytes)"
+        if self._partial is None:
+            return None
+        for index, pace in enumerate((PACE, HURRY)):
+            since_s, had = self._marks[index]
+            if not self._reading or (pace is HURRY and not self._room.is_waited_for):
+                self._marks[index] = now_s, self._partial_bytes
+            elif now_s - since_s >= pace.seconds:
+                came = self._partial_bytes - had
+                if came < pace.bytes:
+                    hurry = ", and others wait for room" if pace is HURRY else ""
+                    return f"{came} bytes of an unfinished request came in {now_s - since_s:.0f} s{hurry}"
+                self._marks[index] = now_s, self._partial_bytes
+        return None
 
     def _frame_size(self, data: memoryview, at: int) -> int:
         size: int = _SIZE.unpack_from(data, at)[0]
@@ -322,14 +407,20 @@ class Connection:
         if len(self._replies) >= self._replies_max:
             self._stop_reading()
 
-    def pause_reading(self) -> None:
-        """Hand on no request until `resume_reading`: the one at hand has to be done with before the next is begun."""
+    def pause_reading(self, frame_bytes: int) -> None:
+        """Hand on no request until `resume_reading`: the one at hand has to be done with before the next is begun.
+
+        A copy of it, of so many bytes, is kept until then.
+        """
         self._paused = True
+        self._room.add(self, max(frame_bytes - self._room.held(self), 0))
         self._stop_reading()
 
     def resume_reading(self) -> None:
         """Go on; what had been received meanwhile is handed on at once."""
         self._paused = False
+        if self._backlog is None:
+            self._room.leave(self)
         if not self.closed:
             self._read_on()
 
@@ -393,11 +484,12 @@ class Connection:
     def _read_on(self) -> None:
         """Read again, unless somebody has paused that or too much waits for the peer."""
         few_wait = len(self._replies) <= self._replies_max // 2 and self._waiting_bytes <= WAITING_BYTES_MAX // 2
-        if not self._reading and few_wait and not self._paused:
+        if not self._reading and few_wait and not self._paused and self._waits_since_s is None:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
             backlog, self._backlog = self._backlog, None
             if backlog is not None:
+                self._room.leave(self)
                 self._guarded(self._take, backlog)
 
     def _send_bytes(self) -> int:
@@ -462,6 +554,7 @@ class Connection:
         self._out.clear()
         self._replies.clear()
         self._buffer = self._partial = self._backlog = None
+        self._room.leave(self)
         if self.session is not None:
             self.session.ended()
         at_end, self.at_end = self.at_end, set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import socket
 import sys
 from collections import Counter, deque
@@ -45,6 +46,7 @@ class Server:
         connections_max: int = sys.maxsize,
         connections_max_from: str = "max.connections",
         backlog: int = -1,
+        unfinished_bytes_max: float = math.inf,
     ) -> None:
         """``connections_max_from`` names the limit in the log; ``backlog`` -1 is what the kernel allows."""
         self.connections: set[Connection] = set()
@@ -61,7 +63,7 @@ class Server:
         self._accepted: deque[tuple[socket.socket, str, int]] = deque()
         """Taken out of the kernel's queue, and no connections yet."""
         self._per_ip: Counter[str] = Counter()
-        self.shared = Shared()
+        self.shared = Shared(unfinished_bytes_max)
         self._drained = asyncio.Event()
         self._drained.set()
         self._sockets: list[socket.socket] = []
@@ -205,11 +207,15 @@ class Server:
             del self._per_ip[ip]
 
     def _sweep(self) -> None:
-        """Drop those who take nothing of what waits for them, and those who have asked nothing for long."""
+        """Drop those who take nothing of what waits for them, who do not go on with what they send, who are idle."""
         assert self._loop is not None
         now = self._loop.time()
         for connection in list(self.connections):
             silent_s = now - connection.last_active_s
+            overdue = connection.overdue(now)
+            if overdue is not None:
+                connection.close(overdue)
+                continue
             if connection.waits_to_send and silent_s > STALLED_S:
                 connection.close(f"it has taken nothing for {silent_s:.0f} s while answers wait for it")
             elif connection.idle and silent_s > self._idle_max_s:

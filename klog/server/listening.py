@@ -52,6 +52,7 @@ class Listening:
 def server_of(config: BrokerConfig, on_frame: OnFrame, descriptors: Descriptors) -> Server:
     """A server with the limits that the settings and the machine give."""
     idle_max_ms = config.integer("connections.max.idle.ms")
+    unfinished_max = config.integer("queued.max.request.bytes")
     told_max, possible_max = config.integer("max.connections"), descriptors.connections
     return Server(
         on_frame,
@@ -65,6 +66,7 @@ def server_of(config: BrokerConfig, on_frame: OnFrame, descriptors: Descriptors)
         connections_per_ip_max=config.integer("max.connections.per.ip"),
         connections_per_ip_overrides=_overrides(config["max.connections.per.ip.overrides"]),
         backlog=config.integer("socket.listen.backlog.size"),
+        unfinished_bytes_max=unfinished_max if unfinished_max >= 0 else math.inf,
         connections_max=min(told_max, possible_max),
         connections_max_from="max.connections"
         if told_max < possible_max

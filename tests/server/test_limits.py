@@ -6,6 +6,7 @@ import contextlib
 import resource
 import shutil
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 
@@ -116,6 +117,28 @@ def test_a_client_that_does_not_read_large_answers(make_broker: MakeBroker) -> N
             other.go_on(5)
             assert answer_bytes * 300 > 80 * MEGABYTE
             assert resident_bytes(broker.pid) - before < 60 * MEGABYTE
+
+
+def test_eighty_half_requests(make_broker: MakeBroker, topic: str) -> None:
+    """Each claims 90 MB and sends 4: what is held is bounded, others are served, and the halves are given up."""
+    broker = make_broker(queued__max__request__bytes=str(32 * MEGABYTE)).start()
+    create(broker.bootstrap, topic)
+    half = struct.pack(">i", 90 * MEGABYTE) + head(0, 8) + bytes(4 * MEGABYTE)
+    with bystander(broker) as other:
+        other.go_on()
+        before = resident_bytes(broker.pid)
+        with connections(broker, 80) as strangers:
+            for one in strangers:
+                one.socket.settimeout(0.05)
+                with contextlib.suppress(TimeoutError):
+                    one.send(half)
+            other.go_on(5)
+            produce(broker.bootstrap, topic, [values(10, size=90_000)])  # more than comes in one piece
+            held = resident_bytes(broker.pid) - before
+            assert held < 80 * MEGABYTE, f"{held} bytes for halves of 320 MB"
+            broker.wait_for_log("of an unfinished request came in")
+            other.go_on(5)
+    assert offsets(broker.bootstrap, topic)[1] > 0
 
 
 def test_a_thousand_idle_connections(make_broker: MakeBroker) -> None:

@@ -61,7 +61,7 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
             found = found or [None] * len(request.partitions)
             found[index] = at_once(partition.log, asked.records)
             if found[index] is None:
-                connection.pause_reading()
+                connection.pause_reading(len(frame))
                 broker.dispatcher.follow(_inspect(broker, head, memoryview(bytearray(frame)), reply, connection))
                 return
     _append_all(broker, head, request, reply, connection, found)

@@ -1,0 +1,121 @@
+"""Memory for requests that have come in part: bounded for all connections together, whoever they are.
+
+Strategy
+    A request that fits into one receive is handed on where it lies and costs nothing here. Of a larger one the
+    connection holds what has come, in a buffer that grows with it, and asks here before each growth. Where there is no
+    room it is not read from until there is: the kernel's buffers fill up, and the peer waits. A quarter of the room is
+    for requests of `LITTLE_BYTES` at most, so that a few large ones do not keep the many small ones waiting.
+
+Rules
+    * Somebody always goes on: one connection at a time may grow beyond the bound, so that a room of halves empties.
+    * What is tiny (`TINY_BYTES`) always has room: an unfinished head, a small request in two pieces.
+    * Whoever is read from must get on, and whoever waits for room waits for a while only (`Connection.overdue`): a
+      request that comes too slowly is given up with its connection, sooner while others wait for room.
+
+Bound
+    ``bytes_max``, one request of the largest size, and `TINY_BYTES` (or one receive) for each connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+TINY_BYTES: Final = 16 * 1024
+LITTLE_BYTES: Final = 1024 * 1024
+"""Kafka's clients send produce requests of a megabyte at most unless told otherwise."""
+
+
+class Tenant(Protocol):
+    """A connection, as this module needs it."""
+
+    def room_found(self) -> None:
+        """Ask again."""
+        ...
+
+
+class Room:
+    """See the module. Event loop only."""
+
+    def __init__(self, bytes_max: float, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self.bytes = 0
+        """Held just now."""
+        self.is_short = False
+        """Somebody waits, or little is left: no more is received at once than what always has room."""
+        self._bytes_max = bytes_max
+        self._large_bytes_max = bytes_max - bytes_max / 4
+        self._held: dict[Tenant, int] = {}
+        self._waiting: tuple[dict[Tenant, None], dict[Tenant, None]] = {}, {}
+        """Those with little requests and the others, in the order they came."""
+        self._beyond: Tenant | None = None
+        """Who may grow beyond the bound, and takes nothing of what is within."""
+        self._call_soon = call_soon
+        self._is_looking = False
+
+    @property
+    def is_waited_for(self) -> bool:
+        return bool(self._waiting[0] or self._waiting[1])
+
+    def ask(self, tenant: Tenant, size: int, request_bytes: int) -> bool:
+        """Whether ``tenant`` may hold ``size`` bytes of a request of ``request_bytes``, in place of what it holds.
+
+        Where not, it is told when to ask again.
+        """
+        before = self._held.get(tenant, 0)
+        is_little = request_bytes <= LITTLE_BYTES
+        bound = self._bytes_max if is_little else self._large_bytes_max
+        beyond = self._beyond
+        others = self.bytes - before - (0 if beyond is None or beyond is tenant else self._held.get(beyond, 0))
+        if size > max(before, TINY_BYTES) and others + size > bound:
+            if beyond not in (None, tenant):
+                self._waiting[not is_little][tenant] = None
+                self.is_short = True
+                return False
+            self._beyond = tenant
+        self._holds(tenant, size, before)
+        return True
+
+    def held(self, tenant: Tenant) -> int:
+        return self._held.get(tenant, 0)
+
+    def add(self, tenant: Tenant, size: int) -> None:
+        """``tenant`` holds so much more, since it has been received already."""
+        before = self._held.get(tenant, 0)
+        self._holds(tenant, before + size, before)
+
+    def _holds(self, tenant: Tenant, size: int, before: int) -> None:
+        self.bytes += size - before
+        self._held[tenant] = size
+        if self.bytes > self._large_bytes_max:
+            self.is_short = True
+
+    def leave(self, tenant: Tenant) -> None:
+        """It holds nothing any more, and waits for nothing."""
+        held = self._held.pop(tenant, None)
+        if held is not None:
+            self.bytes -= held
+        if self._beyond is tenant:
+            self._beyond = None
+        if self.is_short:
+            for waiting in self._waiting:
+                waiting.pop(tenant, None)
+            if self.is_waited_for:
+                if not self._is_looking:
+                    self._is_looking = True
+                    self._call_soon(self._look)
+            elif self.bytes <= self._large_bytes_max:
+                self.is_short = False
+
+    def _look(self) -> None:
+        """Have those ask again who may find room: in their order, until one does not."""
+        self._is_looking = False
+        for waiting in self._waiting:
+            asking = list(waiting)
+            waiting.clear()
+            for index, tenant in enumerate(asking):
+                tenant.room_found()
+                if tenant in waiting:
+                    waiting.update(dict.fromkeys(asking[index + 1 :]))
+                    break
+        if not self.is_waited_for and self.bytes <= self._large_bytes_max:
+            self.is_short = False

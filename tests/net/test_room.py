@@ -1,0 +1,260 @@
+"""Requests that have come in part: bounded together, nobody waits for ever, and somebody always goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from klog.net import connection as connection_module
+from klog.net import server as server_module
+from klog.net.connection import Connection, Limits, Pace, Reply
+from klog.net.room import LITTLE_BYTES, TINY_BYTES, Room
+from klog.net.server import Server
+from tests.chance import seed_of
+
+WITHIN_S = 30.0
+BOUND = 8 << 20
+REQUEST = 4 << 20
+
+
+class Tenant:
+    """A connection whose peer sends a request piece by piece, whenever it is read from."""
+
+    def __init__(self, room: Room, request_bytes: int) -> None:
+        self.room = room
+        self.request_bytes = request_bytes
+        self.came = 0
+        self.buffer = 0
+        self.waits = False
+
+    @property
+    def is_done(self) -> bool:
+        return self.came == self.request_bytes
+
+    def comes(self, size: int) -> None:
+        """So much more of it has been received, at most what the buffer has room for."""
+        self.came = min(self.came + size, max(self.buffer, TINY_BYTES), self.request_bytes)
+        if self.is_done:
+            self.room.leave(self)
+        elif self.came >= self.buffer:
+            self.room_found()
+
+    def room_found(self) -> None:
+        wanted = min(self.request_bytes, max(2 * self.came, TINY_BYTES))
+        self.waits = not self.room.ask(self, wanted, self.request_bytes)
+        if not self.waits:
+            self.buffer = wanted
+
+
+def test_a_room_full_of_halves_empties() -> None:
+    draw = random.Random(seed_of("a room full of halves"))
+    for bound in (0, 100_000, BOUND):
+        soon: list[Callable[[], None]] = []
+        room = Room(bound, soon.append)
+        tenants = [Tenant(room, draw.choice((30_000, 900_000, 3_000_000))) for _ in range(60)]
+        largest = max(one.request_bytes for one in tenants)
+        for _ in range(1_000_000):
+            reading = [one for one in tenants if not one.is_done and not one.waits]
+            if not reading:
+                break
+            draw.choice(reading).comes(draw.randrange(1, 400_000))
+            while soon:
+                soon.pop(0)()
+            assert room.bytes <= bound + largest + TINY_BYTES * len(tenants)
+        assert all(one.is_done for one in tenants), "nobody is read from, and some have not ended"
+        assert room.bytes == 0
+        assert not room.is_short
+
+
+def test_large_requests_leave_room_for_little_ones() -> None:
+    room = Room(BOUND, lambda act: None)
+    for _ in range(20):
+        large = Tenant(room, 100 << 20)
+        large.came = 1 << 20
+        large.room_found()
+    assert room.is_waited_for
+    little = Tenant(room, LITTLE_BYTES)
+    little.came = LITTLE_BYTES // 2
+    little.room_found()
+    assert not little.waits
+
+
+def test_without_a_bound_nobody_waits() -> None:
+    room = Room(float("inf"), lambda act: None)
+    one = Tenant(room, 1 << 40)
+    one.came = 1 << 39
+    one.room_found()
+    assert not one.waits
+    assert not room.is_short
+    room.leave(one)
+    assert not room.is_short
+
+
+def echo_length(connection: Connection, view: memoryview, reply: Reply) -> None:
+    reply.send(struct.pack(">ii", 4, len(view)))
+
+
+@contextlib.contextmanager
+def serving(unfinished_bytes_max: float = BOUND) -> Iterator[tuple[int, Server, Callable[..., object]]]:
+    """A server in a thread of its own; its port, itself, and a way to ask something of its loop."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def begin() -> tuple[int, Server]:
+        server = Server(
+            echo_length,
+            limits=Limits(100 << 20),
+            idle_max_s=600,
+            connections_per_ip_max=1 << 30,
+            unfinished_bytes_max=unfinished_bytes_max,
+        )
+        return server.listen("127.0.0.1", 0), server
+
+    async def call(what: Callable[[], object]) -> object:
+        return what()
+
+    def ask(what: Callable[[], object]) -> object:
+        return asyncio.run_coroutine_threadsafe(call(what), loop).result(WITHIN_S)
+
+    port, server = asyncio.run_coroutine_threadsafe(begin(), loop).result(WITHIN_S)
+    try:
+        yield port, server, ask
+    finally:
+        ask(server.close)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(WITHIN_S)
+        loop.close()
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
+
+
+def answer(sock: socket.socket) -> int:
+    """How long the request was, says the server; EOFError where it has ended the connection."""
+    data = b""
+    while len(data) < 8:
+        try:
+            piece = sock.recv(8 - len(data))
+        except ConnectionResetError:
+            piece = b""
+        if not piece:
+            raise EOFError
+        data += piece
+    found: int = struct.unpack(">ii", data)[1]
+    return found
+
+
+def stuffed(sock: socket.socket, data: bytes) -> int:
+    """Send until nobody takes any more for a moment; how much went."""
+    sent = 0
+    sock.settimeout(0.2)
+    with contextlib.suppress(TimeoutError):
+        while sent < len(data):
+            sent += sock.send(data[sent : sent + 65536])
+    sock.settimeout(WITHIN_S)
+    return sent
+
+
+def test_twenty_half_requests_are_held_within_the_bound_and_all_come_through() -> None:
+    request = struct.pack(">i", REQUEST) + bytes(REQUEST)
+    with serving() as (port, server, ask), contextlib.ExitStack() as closing:
+        peers = [closing.enter_context(connect(port)) for _ in range(20)]
+        sent = [stuffed(one, request[: REQUEST * 3 // 4]) for one in peers]
+        held = ask(lambda: server.shared.room.bytes)
+        assert isinstance(held, int)
+        assert BOUND // 2 < held <= BOUND + REQUEST + TINY_BYTES * len(peers) + connection_module.SCRATCH_BYTES
+        with connect(port) as other:  # meanwhile others are served, in two pieces too
+            for size in (10, 5_000, LITTLE_BYTES // 2):
+                other.sendall(struct.pack(">i", size) + bytes(size // 2))
+                other.sendall(bytes(size - size // 2))
+                assert answer(other) == size
+        sending = [
+            threading.Thread(target=one.sendall, args=(request[at:],)) for one, at in zip(peers, sent, strict=True)
+        ]
+        for thread in sending:
+            thread.start()
+        for one, thread in zip(peers, sending, strict=True):
+            assert answer(one) == REQUEST
+            thread.join(WITHIN_S)
+        assert ask(lambda: (server.shared.room.bytes, server.shared.room.is_short)) == (0, False)
+
+
+def test_who_holds_room_and_goes_leaves_it() -> None:
+    with serving() as (port, _, _):
+        for _ in range(3):
+            peers = [connect(port) for _ in range(20)]
+            for one in peers:
+                stuffed(one, struct.pack(">i", REQUEST) + bytes(REQUEST // 2))
+            for one in peers:
+                one.close()
+        with connect(port) as other:
+            other.sendall(struct.pack(">i", REQUEST) + bytes(REQUEST))
+            assert answer(other) == REQUEST
+
+
+def test_a_frame_that_does_not_get_on_ends_its_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server_module, "SWEEP_EVERY_S", 0.02)
+    monkeypatch.setattr(connection_module, "PACE", Pace(0.3, 1000))
+    caplog.set_level(logging.INFO, logger="klog.net.connection")
+    with serving() as (port, _, _), connect(port) as head, connect(port) as half, connect(port) as drip:
+        half.sendall(struct.pack(">i", 500_000) + bytes(100_000))
+        drip.sendall(struct.pack(">i", 500_000) + bytes(100_000))
+        head.sendall(struct.pack(">i", 100_000))
+        with pytest.raises(EOFError):
+            answer(half)
+        with contextlib.suppress(ConnectionError):  # a byte now and then is no progress
+            for _ in range(1000):
+                drip.sendall(b"x")
+                drip.settimeout(0.03)
+                with contextlib.suppress(TimeoutError):
+                    if not drip.recv(1):
+                        break
+            else:
+                pytest.fail("a byte now and then kept it open")
+        with pytest.raises(EOFError):  # its length alone had come
+            answer(head)
+    assert "bytes of an unfinished request came in" in caplog.text
+
+
+def test_while_others_wait_for_room_a_frame_has_to_hurry_and_who_waits_waits_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server_module, "SWEEP_EVERY_S", 0.02)
+    monkeypatch.setattr(connection_module, "HURRY", Pace(0.2, 1 << 20))
+    monkeypatch.setattr(connection_module, "ROOM_S", 0.4)
+    caplog.set_level(logging.INFO, logger="klog.net.connection")
+    half = struct.pack(">i", REQUEST) + bytes(REQUEST // 2)
+    with serving(REQUEST) as (port, _, _), contextlib.ExitStack() as closing:
+        alone = closing.enter_context(connect(port))
+        stuffed(alone, half)
+        alone.settimeout(0.6)
+        with pytest.raises(TimeoutError):  # nobody waits: it has its time
+            alone.recv(1)
+        peers = [closing.enter_context(connect(port)) for _ in range(10)]
+        for one in peers:
+            with contextlib.suppress(ConnectionError):
+                stuffed(one, half)
+        alone.settimeout(WITHIN_S)
+        with pytest.raises(EOFError):  # it has come first, and is in everybody's way
+            answer(alone)
+        deadline_s = time.monotonic() + WITHIN_S
+        while "there was no room" not in caplog.text:
+            assert time.monotonic() < deadline_s, caplog.text
+            time.sleep(0.01)
+        with connect(port) as other:
+            other.sendall(struct.pack(">i", REQUEST) + bytes(REQUEST))
+            assert answer(other) == REQUEST
+    assert "others wait for room" in caplog.text
