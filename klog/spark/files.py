@@ -120,6 +120,7 @@ def write(
         "files": files,
         "checksums": [[*one, value] for one, value in sums.items()] if checksum else None,
         "schema_ids": [*schema_ids],
+        "left_out": [] if decoder is None else [[id_, decoder.left_out.get(id_, [])] for id_ in schema_ids],
     }
 
 
@@ -132,4 +133,5 @@ def together(done: list[dict[str, Any]]) -> tuple[set[str], Written]:
         if one["checksums"] is not None:
             add(sums, {TopicPartition(topic, partition): value for topic, partition, value in one["checksums"]})
     files = {path for one in done for path, _ in one["files"]}
-    return files, Written(sums or None, frozenset(id_ for one in done for id_ in one["schema_ids"]))
+    left_out = {id_: tuple(paths) for one in done for id_, paths in one["left_out"] if paths}
+    return files, Written(sums or None, frozenset(id_ for one in done for id_ in one["schema_ids"]), left_out)

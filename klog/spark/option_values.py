@@ -10,6 +10,7 @@ from typing import Any
 from klog.client.raw_fetch import Range
 from klog.errors import UsageError
 from klog.names import TopicPartition
+from klog.spark import java_pattern
 
 _DURATION = re.compile(r"(\d+)\s*([a-z]*)")
 _UNIT_MS = {
@@ -122,8 +123,9 @@ def as_json(name: str, text: str) -> Any:
 
 
 def pattern(name: str, text: str) -> re.Pattern[str]:
+    """For whole names of topics, as Java writes it."""
     try:
-        return re.compile(text)
+        return java_pattern.compiled(text)
     except re.error as error:
         raise UsageError(f'option "{name}": {text!r} is no regular expression ({error})') from None
 

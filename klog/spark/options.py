@@ -244,7 +244,16 @@ def _starting(given: Mapping[str, str], streaming: bool) -> Bound:
             raise UsageError('option "startingOffsets": latest would read nothing')
         return Bound(LATEST, {})
     found = values.offsets("startingOffsets", text)
-    _check_offsets("startingOffsets", found, EARLIEST, "-1 for the end, -2 for the start")
+    if not streaming:
+        for one, offset in found.items():
+            if offset == LATEST:
+                raise UsageError(
+                    f'option "startingOffsets": -1 for {one} is its end, and a batch would read nothing of it',
+                    hint="leave the partition out by assign, or read it from -2, its start",
+                )
+    _check_offsets(
+        "startingOffsets", found, EARLIEST, "-1 for the end, -2 for the start" if streaming else "-2 for the start"
+    )
     return Bound(EARLIEST, found)
 
 

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 from klog.client.raw_fetch import RawCluster
+from klog.errors import KlogError
 from klog.spark import options as source_options
 from klog.spark.options import SourceOptions, columns_of
 from klog.spark.planning import plan
 from klog.spark.sink import KlogStreamWriter, KlogWriter
 from klog.spark.sink_options import SINK_NAMES, SinkOptions
 from klog.spark.stream import KlogStreamReader
-from klog.spark.tasks import TaskPartition, TaskReader, as_rows, check_pyarrow
+from klog.spark.tasks import TaskPartition, TaskReader, as_rows, check_pyarrow, until_left
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,8 +61,11 @@ class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed 
     def reader(self, schema: Any) -> KlogReader:
         return KlogReader(SourceOptions.parse(self.options))
 
-    def streamReader(self, schema: Any) -> KlogStreamReader:
-        return KlogStreamReader(SourceOptions.parse(self.options, streaming=True))
+    def streamReader(self, schema: Any) -> KlogStreamReader | RefusedStream:
+        try:
+            return KlogStreamReader(SourceOptions.parse(self.options, streaming=True))
+        except KlogError as error:  # raised here, it is lost: Spark's runner then fails over a reader that it has not
+            return RefusedStream(error)
 
     def writer(self, schema: Any, overwrite: bool) -> KlogWriter:
         found = KlogWriter(self._sink(schema), overwrite)
@@ -79,6 +83,28 @@ class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed 
         return SinkOptions.parse(self.options, schema)
 
 
+class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
+    """In place of a reader whose options are wrong: says so as soon as the query asks it anything."""
+
+    def __init__(self, error: KlogError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        raise self._error
+
+    def getDefaultReadLimit(self) -> Any:
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Any]:
+        raise self._error
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        raise self._error
+
+
 class KlogReader(DataSourceReader):  # type: ignore[misc]
     """Plans on the driver, reads in the tasks."""
 
@@ -89,4 +115,4 @@ class KlogReader(DataSourceReader):  # type: ignore[misc]
         return [TaskPartition(number, task) for number, task in enumerate(plan(self.options))]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return as_rows(TaskReader(self.options).read(partition))
+        return until_left(as_rows(TaskReader(self.options).read(partition)))

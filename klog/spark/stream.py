@@ -44,7 +44,7 @@ from klog.spark.options import SourceOptions
 from klog.spark.planning import Ends, Task, look, plan_ranges, starting_offsets
 from klog.spark.shares import shares
 from klog.spark.stream_offsets import StreamOffsets, is_anew
-from klog.spark.tasks import TaskPartition, TaskReader, as_rows
+from klog.spark.tasks import TaskPartition, TaskReader, as_rows, until_left
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -229,7 +229,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return plan_ranges(cluster, self.options, ranges)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return as_rows(TaskReader(self.options).read(partition))
+        return until_left(as_rows(TaskReader(self.options).read(partition)))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: Spark's checkpoint is what counts, and this comes with the next batch only."""

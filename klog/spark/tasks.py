@@ -5,12 +5,14 @@ A task's memory is bounded by its batches, not by its ranges: one fetch that is 
 
 from __future__ import annotations
 
+import os
 import platform
 import socket
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
@@ -101,6 +103,23 @@ def as_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             shown = pc.if_else(pc.equal(pc.list_value_length(headers), 0), None, headers)
             batch = batch.set_column(at, batch.schema.field(at), shown)
         yield batch
+
+
+def until_left(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches; and no last words where Spark has read what it wants (``show``, ``limit``) and hung up.
+
+    Its worker process ends by that, which is its way, and would print a BrokenPipeError with a traceback to the screen
+    of whoever has asked for ten rows.
+    """
+    try:
+        yield from batches
+    except GeneratorExit as leaving:
+        told: BaseException | None = leaving
+        while told is not None and not isinstance(told, BrokenPipeError | ConnectionResetError):
+            told = told.__context__
+        if told is not None:
+            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+        raise
 
 
 @dataclass(frozen=True)

@@ -61,10 +61,14 @@ def register(registry: SchemaRegistry, topic: str, schema: dict[str, Any]) -> in
     return registry.register(f"{topic}-value", AVRO, json.dumps(schema), lambda settings, subject: None).schema_id
 
 
-def export(topic: TopicOnBroker, root: Path, format_: str | None = None, reader: str | None = None) -> int:
+def export(
+    topic: TopicOnBroker, root: Path, format_: str | None = None, reader: str | None = None, **options: Any
+) -> int:
     """How many messages a run took."""
     plan = Decode("avro", reader).plan
-    rows = export_run.run(topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=plan, format=format_)
+    rows = export_run.run(
+        topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=plan, format=format_, **options
+    )
     return sum(row.messages or 0 for row in rows)
 
 
@@ -144,9 +148,16 @@ def test_a_later_run_goes_on_with_the_same_columns(
     second = register(registry, topic.name, SECOND)
     value = {"id": 2, "page": "b", "tags": ["x"], "took": None, "at": 0, "counts": {}}
     topic.produce([Message(None, frame(second, datum(SECOND, value)))])
-    assert export(topic, root) == 1
+    notes: list[str] = []
+    assert export(topic, root, on_note=notes.append) == 1
+    (said,) = notes
+    assert said.startswith(f"messages of schema {second} have fields that {root} has no columns for: tags, took, at")
+    topic.produce([Message(None, frame(second, datum(SECOND, value)))])
+    assert export(topic, root, on_note=notes.append) == 1
+    assert len(notes) == 1  # once, and not at each run
     assert [row["record"] for row in files_of(root, "parquet", undecodable=False)] == [
         {"id": 1, "page": "a"},
+        {"id": 2, "page": "b"},
         {"id": 2, "page": "b"},
     ]
     with pytest.raises(Refused, match="decoding"):

@@ -61,6 +61,7 @@ def test_each_run_takes_what_is_new_and_nothing_else(new_topic: NewTopic, tmp_pa
         (1, 0, other[-1] + 1, 40),
     ]
     assert sum(row.bytes or 0 for row in rows) <= sum(p.stat().st_size for p in root.rglob("*.parquet"))
+    assert sum(row.files or 0 for row in rows) == len(list(root.rglob("*.parquet"))) == 1  # which both share
     assert export(topic, root) == []
     second = topic.produce(make_messages(50, 100), 0)
     (row,) = export(topic, root)

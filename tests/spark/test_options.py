@@ -138,6 +138,7 @@ def test_ranges_say_everything() -> None:
         ({**BASE, "endingOffsets": "earliest"}, "endingOffsets"),
         ({**BASE, "endingOffsets": '{"a": {"0": -2}}'}, "endingOffsets"),
         ({**BASE, "startingOffsets": '{"a": {"0": -3}}'}, "startingOffsets"),
+        ({**BASE, "startingOffsets": '{"a": {"0": 7, "1": -1}}'}, "startingOffsets.*-1 for a-1"),
         ({**BASE, "startingOffsets": '{"a": 3}'}, "startingOffsets"),
         ({**BASE, "startingOffsets": "now"}, "startingOffsets"),
         ({**BASE, "startingOffsetsByTimestampStrategy": "none"}, "startingOffsetsByTimestampStrategy"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def test_a_view(plain: Any, new_topic: NewTopic) -> None:
     plain.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW clicks USING klog OPTIONS ("
         f"`kafka.bootstrap.servers` '{topic.bootstrap}', SUBSCRIBE '{topic.name}', includeheaders 'true', "
-        f'STARTINGOFFSETS \'{{"{topic.name}": {{"1": -1}}}}\')'
+        f'ENDINGOFFSETS \'{{"{topic.name}": {{"1": 0}}}}\')'
     )
     asked = "SELECT partition, count(*), sum(CAST(CAST(value AS STRING) AS INT)), first(headers[0].key) FROM clicks"
     assert [tuple(row) for row in plain.sql(f"{asked} GROUP BY partition").collect()] == [(0, 10, 45, "h")]
@@ -83,3 +84,23 @@ def test_options_that_are_wrong_are_named(plain: Any, new_topic: NewTopic, optio
     with pytest.raises(PySparkException, match=said):
         plain.sql(f"CREATE OR REPLACE TEMPORARY VIEW wrong USING klog OPTIONS (bootstrap.servers 'h:1', {options})")
         plain.sql("SELECT * FROM wrong").collect()
+
+
+def test_a_stream_s_options_that_are_wrong_are_named(plain: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+    rows = plain.readStream.format("klog").options(**{"bootstrap.servers": new_topic().bootstrap, "subscribe": "t"})
+    query = rows.option("startingOffsets", "noon").load().writeStream.format("noop")
+    with pytest.raises(PySparkException, match=r"startingOffsets.*noon") as refused:
+        query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+    assert "UnboundLocalError" not in str(refused.value)
+
+
+def test_who_has_seen_enough_sees_no_traceback(plain: Any, new_topic: NewTopic) -> None:
+    """The JVM hangs up on a worker that has more rows; its last words would stand on the screen."""
+    topic = new_topic()
+    topic.produce([Message(None, b"x" * 1000)] * 30_000)
+    rows = plain.read.format("klog").options(**{"bootstrap.servers": topic.bootstrap, "subscribe": topic.name}).load()
+    log = Path(plain.conf.get("spark.sql.warehouse.dir").removeprefix("file:")).parent / "spark.log"
+    said = len(log.read_bytes())
+    for _ in range(4):
+        assert len(rows.limit(3).collect()) == 3
+    assert b"BrokenPipeError" not in log.read_bytes()[said:]

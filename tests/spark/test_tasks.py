@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from klog.errors import CorruptLog, Refused, SurroundingsError, UnknownTopicOrPartition
 from klog.spark.options import SourceOptions
 from klog.spark.planning import Task, plan
-from klog.spark.tasks import TaskPartition, TaskReader, Versions, check_pyarrow, check_worker
+from klog.spark.tasks import TaskPartition, TaskReader, Versions, check_pyarrow, check_worker, until_left
 from tests.broker_fixture import ROOT
 from tests.spark.conftest import Message, TopicOnBroker, make_messages
 
@@ -105,3 +106,26 @@ def test_memory_does_not_grow_with_the_range(new_topic: NewTopic) -> None:
     value_bytes, early_kb, end_kb = json.loads(found.stdout)
     assert value_bytes >= 100_000_000
     assert end_kb - early_kb < 30_000, "68 MB more were read"
+
+
+def test_a_worker_that_is_hung_up_on_has_no_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Spark's worker does it: a generator around ours, closed while the broken pipe is on its way up."""
+
+    def around() -> Iterator[int]:
+        yield from until_left(iter([1, 2]))  # type: ignore[arg-type, misc]
+
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    rows = around()
+    next(rows)
+    rows.close()
+    assert sys.stderr is screen  # left, and nothing is broken
+    rows = around()
+    next(rows)
+    with pytest.raises(BrokenPipeError):
+        try:
+            raise BrokenPipeError
+        finally:
+            rows.close()
+    print("last words", file=sys.stderr)
+    assert screen.getvalue() == ""

@@ -306,6 +306,32 @@ def test_fields_come_and_go_and_are_renamed() -> None:
     assert decoded(writer, datum, reader=reader) == [{"new": None, "old": "y", "b": 2, "more": "x"}]
 
 
+def test_fields_that_have_no_column_are_known_by_their_paths() -> None:
+    inner = record(("kept", "int"), ("more", "int"), name="Inner")
+    smaller = record(("kept", "int"), name="Inner")
+    writer = record(
+        ("a", "int"),
+        ("old", "int"),
+        ("one", inner),
+        ("some", {"type": "array", "items": ["null", "Inner"]}),
+        ("other", {"type": "map", "values": "int"}),
+    )
+    reader = record(
+        ("a", "long"),
+        ("new", "int"),
+        ("one", ["null", smaller]),
+        ("some", ["null", {"type": "array", "items": "Inner"}]),
+    )
+    reader["fields"][1]["aliases"] = ["old"]
+    decoder = decoder_of(reader, {1: writer, 2: reader})
+    one = number(1) + number(2)
+    datum = number(3) + number(4) + one + number(1) + number(1) + one + number(0) + number(0)
+    typed, undecodable = decoder.split(batch_of([frame(1, datum), frame(2, number(1) * 2 + number(0) * 2)]))
+    assert undecodable is None
+    assert typed["record"].to_pylist()[0] == {"a": 3, "new": 4, "one": {"kept": 1}, "some": [{"kept": 1}]}
+    assert decoder.left_out == {1: ["one.more", "some[].more", "other"]}
+
+
 def test_a_field_without_default_that_was_not_written() -> None:
     reader = record(("a", "int"), ("b", "int"))
     reason = "the datum: the field b was not written, and the reader's schema has no default for it"

@@ -130,8 +130,11 @@ async def run(
     if group is not None and not dry_run:
         await _commit(invocation, group, rows)
     messages = sum(row.messages or 0 for row in rows)
-    done = "would be exported" if dry_run else "exported"
-    return invocation.report(rows, footer=f"{messages:,} messages {done} to {root}")
+    if dry_run:
+        return invocation.report(rows, footer=f"{messages:,} messages would be exported to {root}")
+    files = sum(row.files or 0 for row in rows)
+    footer = f"{messages:,} messages exported to {root}, in {files:,} {'file' if files == 1 else 'files'}"
+    return invocation.report(rows, footer=footer)
 
 
 def _first_from(

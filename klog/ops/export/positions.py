@@ -101,7 +101,7 @@ def _check_begin(
             _refuse_beyond(log, position, [one for one in log.partitions if position.value > log.latest[one]])
             before = [f"{one} starts at {log.earliest[one]}" for one in log.partitions if _is_before(log, one, found)]
             if before:
-                on_note(f"--from {position}: {_listed(before)}; what was before is not in the log, nor in the export")
+                on_note(f"--from {position}: {listed(before)}; what was before is not in the log, nor in the export")
         case Anchor.TIME:
             none = [one for one in log.partitions if found[one] is None]
             if position.value > time.time_ns() // 1_000_000:
@@ -109,7 +109,7 @@ def _check_begin(
             none = [one for one in none if log.earliest[one] < log.latest[one]]
             if none:
                 on_note(
-                    f"--from {position}: no message of {_listed(map(str, none))} is as late; "
+                    f"--from {position}: no message of {listed(map(str, none))} is as late; "
                     "what is there now is not exported, what comes is"
                 )
         case Anchor.FORWARD | Anchor.BACK:
@@ -118,7 +118,7 @@ def _check_begin(
             if position.anchor is Anchor.FORWARD:
                 _refuse_beyond(log, position, fewer)
             elif fewer:
-                on_note(f"--from {position}: {_listed(f'{one} has {has[one]:,} messages' for one in fewer)}; all go")
+                on_note(f"--from {position}: {listed(f'{one} has {has[one]:,} messages' for one in fewer)}; all go")
 
 
 def _is_before(log: _Log, one: TopicPartition, found: dict[TopicPartition, int | None]) -> bool:
@@ -133,12 +133,13 @@ def _refuse_beyond(log: _Log, position: Position, beyond: Sequence[TopicPartitio
         some = some or list(beyond)
     if some:
         raise UsageError(
-            f"--from {position} is beyond the end: {_listed(f'{one} ends at {log.latest[one]}' for one in some)}",
+            f"--from {position} is beyond the end: {listed(f'{one} ends at {log.latest[one]}' for one in some)}",
             hint="where an export begins is fixed by its first run; --from end begins with what comes next",
         )
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """In a sentence; of more than NAMED_MAX how many more there are."""
     all_of_them = list(names)
     more = len(all_of_them) - NAMED_MAX
     return ", ".join(all_of_them[:NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")

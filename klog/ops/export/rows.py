@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 class ExportedRange:
     """What one run took of one partition: ``[from_, to)``.
 
-    ``files`` hold its messages (a file may hold several partitions'); ``bytes`` is its share of them, by messages. Both
-    are None in a dry run, and ``messages`` is where the broker cannot count.
+    ``files`` hold its messages; one that holds several partitions' is counted with the first of these alone, so that
+    the sum is that of the files. ``bytes`` is its share of them, by messages. Both are None in a dry run, and
+    ``messages`` is where the broker cannot count.
     """
 
     topic: str

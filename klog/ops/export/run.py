@@ -16,7 +16,7 @@ from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
 from klog.names import TopicPartition
 from klog.ops.export.files import check_format, check_known
 from klog.ops.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest
-from klog.ops.export.positions import Limits, resolve
+from klog.ops.export.positions import Limits, listed, resolve
 from klog.ops.export.root import STAGING_TTL_S, ExportRoot
 from klog.ops.export.rows import ExportedRange
 from klog.ops.export.stores.store import Store
@@ -98,7 +98,7 @@ def run(
                 return []
             if dry_run:
                 return _rows(plan, None)
-            rows = _export(place, bootstrap, plan, writer, max_file_bytes, checksum, on_step)
+            rows = _export(place, bootstrap, plan, writer, max_file_bytes, checksum, on_step, on_note)
             if rows is not None:
                 return rows
 
@@ -136,6 +136,8 @@ class _Plan(NamedTuple):
     counts: dict[Range, int | None]
     leader_epochs: dict[TopicPartition, int]
     gaps: tuple[Gap, ...]
+    known_schema_ids: frozenset[int]
+    """Of the batch before."""
 
     @property
     def moves(self) -> list[Range]:
@@ -213,6 +215,7 @@ def _plan(
         cluster.counts(moves),
         epochs,
         tuple(gaps),
+        frozenset() if last is None else frozenset(last[0].schema_ids),
     )
 
 
@@ -224,6 +227,7 @@ def _export(
     max_file_bytes: int | None,
     checksum: bool,
     on_step: Callable[[str], None],
+    on_note: Callable[[str], None],
 ) -> list[ExportedRange] | None:
     """Write, count, flush, commit. None where another run has committed this batch first."""
     started_at = _now()
@@ -250,6 +254,11 @@ def _export(
     on_step("committed")
     place.checkpoint(plan.batch, digest)
     on_step("checkpointed")
+    for schema_id in sorted(written.left_out.keys() - plan.known_schema_ids):
+        on_note(
+            f"messages of schema {schema_id} have fields that {place} has no columns for: "
+            f"{listed(written.left_out[schema_id])}; an export to another root takes the newest schema's"
+        )
     return _rows(plan, found)
 
 

@@ -25,7 +25,8 @@ _SUMMED = ("key", "value")
 
 @dataclass
 class SurveyedPartition:
-    """Of one partition: offsets inclusive, times in ms; ``files`` that hold any of its messages."""
+    """Of one partition: offsets inclusive, times in ms; ``files`` that hold its messages, of which one that several
+    partitions share counts with the first of these alone."""
 
     messages: int = 0
     first_offset: int = 2**63 - 1
@@ -86,8 +87,9 @@ def survey(store: Store, folder: str, *, thorough: bool = False, checksum: bool 
             in_file |= _count(batch, found, pieces, path.startswith(f"{UNDECODABLE}/"))
             if checksum:
                 _sum_up(batch, found)
+        if in_file:
+            found.partitions[min(in_file)].files += 1
         for one in in_file:
-            found.partitions[one].files += 1
             pieces[one].paths[stored.path] = kind
         found.files.append(ExportedFile(path, stored.bytes, messages))
     for one, about in pieces.items():

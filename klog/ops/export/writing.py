@@ -63,6 +63,8 @@ class Written:
     """Of the messages as they came from the log; None: whoever wrote has computed none."""
     schema_ids: frozenset[int] = frozenset()
     """Of the decoded values."""
+    left_out: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """By those of them whose values have fields that the export has no columns for: the paths of these."""
 
 
 def checksum_text(value: int) -> str:

@@ -222,6 +222,30 @@ def _fields_by_name(writer: AvroType, reader: AvroType) -> dict[str, int]:
     return chosen
 
 
+def left_out(writer: AvroType, reader: AvroType, where: str = "") -> list[str]:
+    """The writer's fields, by their paths, for which the reader has no column: `plan` skips them."""
+    if writer.kind == "union":
+        found = [path for branch in writer.parts for path in left_out(branch, reader, where)]
+        return list(dict.fromkeys(found))
+    if reader.kind == "union":
+        for matches in (_is_same, _is_like):
+            for branch in reader.parts:
+                if matches(writer, branch):
+                    return left_out(writer, branch, where)
+        return []
+    if writer.kind != reader.kind:
+        return []
+    if writer.kind in ("array", "map"):
+        return left_out(writer.parts[0], reader.parts[0], f"{where}[]")
+    chosen = _fields_by_name(writer, reader)
+    found = []
+    for field in writer.fields:
+        path = f"{where}.{field.name}" if where else field.name
+        place = chosen.get(field.name)
+        found += [path] if place is None else left_out(field.type, reader.fields[place].type, path)
+    return found
+
+
 # --- Defaults ---
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
 from klog.record.avro_framing import MAGIC, MAGIC_WITH_UUID, PREFIX_BYTES
 from klog.spark.avro.columns import Datums, Front, Ints, put_together
-from klog.spark.avro.plan import check_defaults, plan
+from klog.spark.avro.plan import check_defaults, left_out, plan
 from klog.spark.avro.steps import Step
 from klog.spark.avro.types import arrow_type, parse
 
@@ -78,6 +78,8 @@ class Decoder:
         self._reader = parse(decoding.reader)
         self._type = arrow_type(self._reader)
         self._steps: dict[int, Step | str] = {}
+        self.left_out: dict[int, list[str]] = {}
+        """By the ids of schemas that were met: the fields of theirs for which there are no columns."""
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """The typed rows, and the undecodable ones if there are any; each in the batch's order, together all."""
@@ -134,13 +136,17 @@ class Decoder:
             return known
         found: Step | str
         try:
-            found = plan(parse(self._schema_of(schema_id)), self._reader)
+            writer = parse(self._schema_of(schema_id))
+            found = plan(writer, self._reader)
+            if paths := left_out(writer, self._reader):
+                self.left_out[schema_id] = paths
         except SchemaNotFound:
             found = f"nobody knows a schema with the id {schema_id}"
         except InvalidSchema as error:
             found = f"the schema {schema_id} cannot be used: {error}"
         if len(self._steps) >= STEPS_MAX:
             self._steps.clear()
+            self.left_out.clear()
         self._steps[schema_id] = found
         return found
 

@@ -1,0 +1,75 @@
+"""``subscribePattern`` means what Java's `Pattern.matches` does: what is expected here was asked of a JVM."""
+
+from __future__ import annotations
+
+import re
+import string
+
+import pytest
+
+from klog.errors import UsageError
+from klog.spark.java_pattern import TOPIC_CHARS, compiled
+from klog.spark.options import SourceOptions
+
+NAMES = (
+    "clicks",
+    "clicks-2",
+    "Clicks",
+    "CLICKS",
+    "orders.eu",
+    "orders.us",
+    "a_b",
+    "a.b",
+    "7",
+    "x",
+    "aaa",
+    "Q",
+    "E",
+    "-",
+)
+
+MATCHES = {
+    r"\p{Lower}+": {"clicks", "x", "aaa"},
+    r"\p{javaLowerCase}+": {"clicks", "x", "aaa"},
+    r"\p{IsAlphabetic}+": {"clicks", "Clicks", "CLICKS", "x", "aaa", "Q", "E"},
+    r"\p{Lu}\p{L}*": {"Clicks", "CLICKS", "Q", "E"},
+    r"\pL+": {"clicks", "Clicks", "CLICKS", "x", "aaa", "Q", "E"},
+    r"\P{Lower}+": {"CLICKS", "7", "Q", "E", "-"},
+    r"\p{Alpha}+[\p{Punct}\d]+": {"clicks-2"},
+    r"[\p{Lower}&&[^aeiou]]": {"x"},
+    r"[a-z&&[^a-w]]|[[A-F][0-9]]": {"x", "7", "E"},
+    r"[^\p{Lower}]+": {"CLICKS", "7", "Q", "E", "-"},
+    r"\p{IsLatin}\p{Pc}\p{script=Latin}": {"a_b"},
+    r"\Qa.b\E|\Qorders.\E.*": {"a.b", "orders.eu", "orders.us"},
+    r"[\Q.-\E\w]{3}": {"aaa", "a_b", "a.b"},
+    r"(?<same>a)\k<same>+": {"aaa"},
+    r"(?i)clicks": {"clicks", "Clicks", "CLICKS"},
+    r"(?i)[^c]": {"7", "x", "Q", "E", "-"},
+    r"orders\.(?!us)\p{Alnum}++\z": {"orders.eu"},
+    r"\x{61}[\x{5f}.]\x62": {"a_b", "a.b"},
+    r"\p{Space}*x\h*": {"x"},
+    r"[.-]": {"-"},
+    r"[]x-]": {"x", "-"},
+    r"orders[.](?<=s[.])[eu]{2}": {"orders.eu"},
+}
+
+
+@pytest.mark.parametrize("text", MATCHES)
+def test_it_matches_what_java_does(text: str) -> None:
+    pattern = compiled(text)
+    assert {name for name in NAMES if pattern.fullmatch(name)} == MATCHES[text]
+
+
+def test_a_class_is_written_out_of_what_names_may_have() -> None:
+    assert frozenset(string.ascii_lowercase) == {one for one in TOPIC_CHARS if compiled(r"\p{Ll}").fullmatch(one)}
+    assert compiled(r"\P{ASCII}|[a&&b]").fullmatch("a") is None
+
+
+@pytest.mark.parametrize(
+    "text", [r"\p{Lowest}", r"\p{", r"\p", "[a", "[a&&]", r"[\y]", r"[z-a]", "(", "\\", r"[\x{110000}]"]
+)
+def test_what_is_none_is_refused(text: str) -> None:
+    with pytest.raises(re.error):
+        compiled(text)
+    with pytest.raises(UsageError, match="subscribePattern"):
+        SourceOptions.parse({"bootstrap.servers": "h:1", "subscribePattern": text})
