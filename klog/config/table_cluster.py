@@ -29,6 +29,14 @@ CLUSTER_SETTINGS = (
         "topics are made for producers that ask",
     ),
     Setting(
+        "klog.auto.create.topics.per.second",
+        "int",
+        10,
+        "How many topics a second a broker has made for clients that ask for them; 0: no limit. klog's own.",
+        "ten seconds' worth at once; more are LEADER_NOT_AVAILABLE, and made when asked for again",
+        at_least(0),
+    ),
+    Setting(
         "delete.topic.enable", "bool", True, "Whether topics may be deleted.", "deletion is refused where it is false"
     ),
     Setting("create.topic.policy.class.name", "string", None, "A Java class that judges new topics; klog has no Java."),

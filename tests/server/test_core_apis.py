@@ -126,6 +126,25 @@ def test_no_topic_is_made_where_that_is_switched_off(make_broker: Any, topic: st
         assert error(found) == UNKNOWN_TOPIC
 
 
+def test_topics_that_clients_ask_for_are_made_at_a_rate(make_broker: Any, topic: str) -> None:
+    """At a topic a second ten at once; the others when they are asked for again, and all in the end."""
+    broker = make_broker(klog__auto__create__topics__per__second="1").start()
+    names = [f"{topic}-{number}" for number in range(12)]
+    asked = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": True}
+    deadline = time.monotonic() + 60
+    codes: set[int] = set()
+    at_first = None
+    while at_first is None or codes != {0}:
+        assert time.monotonic() < deadline, "they are never made"
+        codes = {error(one) for one in ask(broker.bootstrap, ApiKey.METADATA, 4, **asked).topics}
+        assert codes <= {0, NO_LEADER}, "who is put off asks again"
+        there = len(ask(broker.bootstrap, ApiKey.METADATA, 4, topics=None, allow_auto_topic_creation=False).topics)
+        at_first = there if at_first is None else at_first
+        time.sleep(0.1)
+    assert at_first < len(names)
+    assert "klog.auto.create.topics.per.second" in broker.log_text
+
+
 # --- Produce, Fetch ---
 
 

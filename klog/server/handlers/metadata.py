@@ -75,7 +75,7 @@ async def _answer_when_told(broker: Broker, request: Request) -> dict[str, Any]:
 
 
 def _make(broker: Broker, name: str) -> asyncio.Task[None] | None:
-    """Begin to make a topic; None for a name that none can have."""
+    """Begin to make a topic; None for a name that none can have, and where too many are asked for just now."""
     try:
         return broker.auto_creation.begin(check_topic_name(name))
     except InvalidTopic:
