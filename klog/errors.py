@@ -276,6 +276,11 @@ class NotEnoughReplicas(RequestError):
     retriable = True
 
 
+class ClusterAuthorizationFailed(RequestError):
+    wire = 31
+    code = "CLUSTER_AUTHORIZATION_FAILED"
+
+
 class StaleControllerEpoch(RequestError):
     wire = 11
     code = "STALE_CONTROLLER_EPOCH"
@@ -421,8 +426,6 @@ class PreferredLeaderNotAvailable(RequestError):
 
 
 class EligibleLeadersNotAvailable(RequestError):
-    """No replica that is alive may be elected."""
-
     wire = 83
     code = "ELIGIBLE_LEADERS_NOT_AVAILABLE"
 
@@ -454,8 +457,6 @@ class EndMoved(RequestError):
 
 
 class InconsistentClusterId(RequestError):
-    """A broker of another cluster asks."""
-
     wire = 104
     code = "INCONSISTENT_CLUSTER_ID"
 
@@ -603,9 +604,7 @@ class DiskFull(StorageError):
 
 
 class NoDescriptors(StorageError):
-    """EMFILE, ENFILE: the process, or the machine, has no file descriptor left. No disk is at fault: what was tried was
-    not done, and may succeed later.
-    """
+    """EMFILE, ENFILE: no file descriptor is left. No disk is at fault; what was tried may succeed later."""
 
     code = "NO_DESCRIPTORS"
 

@@ -22,11 +22,13 @@ import pytest
 
 from klog.client.blocking import BlockingChannel
 from klog.coordination import brokers as registrations
+from klog.coordination import cluster as registry
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import CannotConnect, PeerError, TimedOut
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.protocol.introduction import NONCE_BYTES, Introduction
 from tests.broker_fixture import RunningBroker
 
 LOOK_EVERY_S = 0.02
@@ -128,6 +130,21 @@ class RunningCluster:
         host, _, port = self.brokers[broker_id].bootstrap.rpartition(":")
         channel = BlockingChannel.connect(host, int(port), connect_timeout_s=ANSWER_S, timeout_s=ANSWER_S)
         try:
+            return channel.request(codec.request(api, version, **fields))
+        finally:
+            channel.close()
+
+    def ask_as_broker(self, broker_id: int, api: ApiKey, version: int, /, *, as_id: int = 9, **fields: Any) -> Any:
+        """The same on a connection that has shown the cluster's secret, as broker ``as_id``."""
+        with ZooKeeper(self.zookeeper) as session:
+            session.start()
+            secret = registry.secret(session)
+        assert secret is not None
+        host, _, port = self.brokers[broker_id].bootstrap.rpartition(":")
+        channel = BlockingChannel.connect(host, int(port), connect_timeout_s=ANSWER_S, timeout_s=ANSWER_S)
+        try:
+            introduction = Introduction(secret, as_id, broker_id, secrets.token_bytes(NONCE_BYTES))
+            introduction.check(channel.request(introduction.proof(channel.request(introduction.greeting()))))
             return channel.request(codec.request(api, version, **fields))
         finally:
             channel.close()

@@ -281,7 +281,7 @@ class FaultyFileSystem:
         inode = self.names.get(path)
         return None if inode is None else bytes(inode.data)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
         temporary = path + TEMPORARY_SUFFIX
         self.names.pop(temporary, None)
         file = self.open(temporary, create=True)

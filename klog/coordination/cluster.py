@@ -2,17 +2,49 @@
 
 ``/cluster/id`` holds ``{"version":"1","id":"<22 characters>"}`` as Kafka's (KIP-78). It is made with the folders, so
 whoever finds it finds them too. Only brokers call `ensure_cluster`; clients read.
+
+``/klog/secret`` holds ``{"version":1,"secret":"<43 characters>"}``: what brokers know one another by (rule R10).
+Whoever reads ZooKeeper reads it: it keeps out who reaches brokers and nothing else.
 """
 
 from __future__ import annotations
 
+import json
 import uuid
 
 from klog.coordination import entries, paths
 from klog.coordination.zookeeper import Create, ZooKeeper
-from klog.errors import NodeExists, SessionLost
+from klog.errors import NodeExists, SessionLost, ZooKeeperError
+from klog.secret import Secret
 
 RACE_TRIES = 10
+
+
+def secret(zookeeper: ZooKeeper) -> Secret | None:
+    """None where no broker has made one yet. ZooKeeperError, which does not show it, where it does not parse."""
+    node = zookeeper.find(paths.SECRET)
+    if node is None:
+        return None
+    try:
+        return Secret.parse(json.loads(node.data)["secret"])
+    except (ValueError, KeyError, TypeError):
+        raise ZooKeeperError(
+            f"ZooKeeper node {paths.SECRET} holds no cluster's secret",
+            hint="stop all brokers and delete it: the first one that starts puts its own copy there",
+        ) from None
+
+
+def ensure_secret(zookeeper: ZooKeeper, candidate: Secret) -> Secret:
+    """The cluster's secret: the candidate where there was none. Brokers may race; all get the same."""
+    for _ in range(RACE_TRIES):
+        found = secret(zookeeper)
+        if found is not None:
+            return found
+        try:
+            zookeeper.create(paths.SECRET, entries.encode({"version": 1, "secret": candidate.text}), parents=True)
+        except (NodeExists, SessionLost):
+            pass  # what is there is read, another's or our own whose answer was lost
+    raise SessionLost(f"no secret could be made at ZooKeeper {zookeeper.address} in {RACE_TRIES} tries")
 
 
 def cluster_id(zookeeper: ZooKeeper) -> str | None:

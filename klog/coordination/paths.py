@@ -38,6 +38,8 @@ SCHEMAS = "/klog/schemas"
 SCHEMA_IDS = "/klog/schemas/ids"
 SCHEMA_TEXTS = "/klog/schemas/texts"
 SUBJECTS = "/klog/schemas/subjects"
+SECRET = "/klog/secret"
+"""What the cluster's brokers know one another by (rule R10)."""
 
 
 PERSISTENT = (

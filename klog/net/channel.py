@@ -16,6 +16,7 @@ from typing import Any
 from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut, UnsupportedVersion
 from klog.protocol import codec, own
 from klog.protocol.apis import ApiKey, api_name
+from klog.protocol.introduction import Introduction
 
 FRAME_BYTES_MAX = 256 * 1024 * 1024
 """An answer above this is taken for bytes that are no answer; Kafka's own clients stop at 100 to 2,000 MB."""
@@ -59,10 +60,13 @@ class Channel:
         timeout_s: float = 10.0,
         client_id: str = "klog",
         trace: Trace | None = None,
+        introduction: Introduction | None = None,
     ) -> Channel:
         """A channel whose broker has said what it speaks.
 
-        Raises CannotConnect (refused, unreachable, no answer in time) with host and port in it.
+        ``introduction``: of a broker to a broker; both have then shown that they know the cluster's secret, with one
+        round trip more. Raises CannotConnect (refused, unreachable, no answer in time) with host and port in it, and
+        ClusterAuthorizationFailed for who does not know the secret, or does not believe that we do.
         """
         address = f"{host}:{port}"
         try:
@@ -75,8 +79,11 @@ class Channel:
                 f"{address}: {_reason(error)}", is_refused=set(_numbers(error)) == {errno.ECONNREFUSED}
             ) from None
         channel = cls(reader, writer, address=address, client_id=client_id, timeout_s=timeout_s, trace=trace)
+        introducing = None if introduction is None else asyncio.create_task(channel._introduce(introduction))
         try:
             await channel._ask_versions(min(connect_timeout_s, timeout_s))
+            if introducing is not None:
+                await introducing
         except (TimedOut, MalformedRequest, UnsupportedVersion, CannotConnect) as error:
             await channel.close()
             raise CannotConnect(
@@ -85,7 +92,15 @@ class Channel:
         except BaseException:
             await channel.close()
             raise
+        finally:
+            if introducing is not None:
+                introducing.cancel()
         return channel
+
+    async def _introduce(self, introduction: Introduction) -> None:
+        """Written behind the first request, before its answer has come."""
+        greeted = await self.request(introduction.greeting())
+        introduction.check(await self.request(introduction.proof(greeted)))
 
     async def _ask_versions(self, timeout_s: float) -> None:
         """KIP-511's ApiVersions v3; a broker too old for it answers 35 in v0's form, and is asked again in v0."""

@@ -198,6 +198,10 @@ class Connection:
         self.client_id: str | None = None
         self.software: tuple[str, str] | None = None
         """What the client calls itself (KIP-511), once it has said so."""
+        self.challenge: object = None
+        """What a peer that says it is a broker has been asked to prove itself with, until it has tried."""
+        self.is_broker = False
+        """Whether the peer has shown the cluster's secret (rule R10)."""
         self.session: Session | None = None
         """What a handler keeps for as long as the connection lasts (ReplicaFetch)."""
         self.at_end: set[Callable[[], object]] = set()

@@ -365,6 +365,9 @@ async def tree(zookeeper: ZooKeeper, path: str, *, depth: int | None = None) -> 
     return await asyncio.to_thread(_tree, zookeeper, check_path(path), depth)
 
 
+NOT_SHOWN = b"(the cluster's secret is not shown)"
+
+
 async def get_node(zookeeper: ZooKeeper, path: str) -> NodeData:
     """What a node holds."""
     path = check_path(path)
@@ -372,7 +375,8 @@ async def get_node(zookeeper: ZooKeeper, path: str) -> NodeData:
         node = await asyncio.to_thread(zookeeper.get, path)
     except NoNode as error:
         raise await asyncio.to_thread(_no_node, zookeeper, path) from error
-    return NodeData(path, node.stat.version, _session(node.stat.owner_session), node.data)
+    data = NOT_SHOWN if path == paths.SECRET else node.data
+    return NodeData(path, node.stat.version, _session(node.stat.owner_session), data)
 
 
 async def stat_node(zookeeper: ZooKeeper, path: str) -> NodeStat:

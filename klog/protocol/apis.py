@@ -13,7 +13,7 @@ from typing import Any
 import kio.index
 
 from klog.errors import UnsupportedVersion
-from klog.protocol import interbroker, own, reassignment, schemas
+from klog.protocol import interbroker, introduction, own, reassignment, schemas
 
 OWN_KEYS_FROM = 10000
 """klog's own requests have keys from here on; Kafka's stay far below (the highest is under 100)."""
@@ -69,6 +69,8 @@ class ApiKey(IntEnum):
     REPORT_ISR = 10015
     REPORT_OFFLINE = 10016
     REPLICA_FETCH = 10017
+    GREET = 10018
+    PROVE = 10019
     ALTER_REASSIGNMENTS = 10020
     DESCRIBE_REASSIGNMENTS = 10021
     PRODUCE_AT = 10030
@@ -82,8 +84,9 @@ class ApiKey(IntEnum):
 WRITTEN_BY_HAND = frozenset({ApiKey.REPLICA_FETCH})
 """Of our own: what has no schema, and a head without tags."""
 
-_OWN_REQUESTS = {**own.REQUESTS, **interbroker.REQUESTS, **reassignment.REQUESTS, **schemas.REQUESTS}
-_OWN_RESPONSES = {**own.RESPONSES, **interbroker.RESPONSES, **reassignment.RESPONSES, **schemas.RESPONSES}
+_OWN = (own, interbroker, introduction, reassignment, schemas)
+_OWN_REQUESTS: dict[int, Any] = {key: one for part in _OWN for key, one in part.REQUESTS.items()}
+_OWN_RESPONSES: dict[int, Any] = {key: one for part in _OWN for key, one in part.RESPONSES.items()}
 
 
 @cache

@@ -48,6 +48,7 @@ from klog.errors import (
 from klog.metrics import Measures
 from klog.names import TopicPartition
 from klog.replication.partition import Partition
+from klog.secret import Secret
 from klog.server import handlers
 from klog.server.authority import Authority
 from klog.server.auto_create import AutoCreation
@@ -171,9 +172,10 @@ class Broker:
             self.executors.close()
             raise
         try:
-            cluster_id, overrides = await connecting
+            cluster_id, secret, overrides = await connecting
             self.image.cluster_id = cluster_id
             self.log_dirs.claim(cluster_id, self.broker_id)
+            self.secret = await self.executors.run(Purpose.OTHER, self._know_secret, secret)
             self.flusher = Flusher(self._post_outcomes, self._flushed, file_system)
             await self.executors.run(
                 Purpose.OTHER,
@@ -227,13 +229,24 @@ class Broker:
         )
         return self.address
 
-    def _connect(self) -> tuple[str, dict[str, dict[str, str]]]:
-        """In a thread: the session, the cluster's id, and every topic's own settings."""
+    def _connect(self) -> tuple[str, Secret | None, dict[str, dict[str, str]]]:
+        """In a thread: the session, the cluster's id, its secret, and every topic's own settings."""
         self.zookeeper.start(self.config.integer("zookeeper.connection.timeout.ms") / 1000, create_chroot=True)
         damage: topics.Damage = {}  # the controller says what it is
         configs = topics.configs(self.zookeeper, topics.names(self.zookeeper), damage)
         overrides = {name: config.settings for name, config in configs.items()}
-        return cluster.ensure_cluster(self.zookeeper), overrides
+        cluster_id = cluster.ensure_cluster(self.zookeeper)
+        return cluster_id, cluster.secret(self.zookeeper), overrides
+
+    def _know_secret(self, found: Secret | None) -> Secret:
+        """In a thread: what the cluster's brokers know one another by (rule R10), kept in each log dir.
+
+        Where ZooKeeper has lost it, or the cluster is new, a log dir's, or a new one, is put there.
+        """
+        if found is None:
+            found = cluster.ensure_secret(self.zookeeper, self.log_dirs.secret or Secret.random())
+        self.log_dirs.keep_secret(found)
+        return found
 
     def _listen(self) -> None:
         """Open the ports. Requests are answered from now on, with no partition led yet."""

@@ -21,7 +21,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from klog.errors import PeerError, UnsupportedVersion
+from klog.errors import ClusterAuthorizationFailed, PeerError, UnsupportedVersion
 from klog.metrics import RequestMeter
 from klog.net.connection import Connection, Part, Reply
 from klog.protocol import codec
@@ -65,6 +65,8 @@ class Route(NamedTuple):
     """Below ``max_version`` where the later ones are for klog's own tools and would change what stock clients do."""
     of_controller: bool
     """Only the controller can grant it: another broker passes it on."""
+    refusal: Answer | None
+    """Of a request among brokers: what else stands in the answer to who has not shown the cluster's secret."""
 
 
 ROUTES: dict[int, Route] = {}
@@ -78,12 +80,19 @@ def handles(
     *,
     advertised_max_version: int | None = None,
     of_controller: bool = False,
+    refusal: Answer | None = None,
 ) -> Callable[[Handler], Handler]:
-    """Register a handler of decoded requests for versions ``min_version`` to ``max_version``."""
+    """Register a handler of decoded requests for versions ``min_version`` to ``max_version``.
+
+    ``refusal`` makes it a request among brokers (rule R10): other connections are answered with it and
+    CLUSTER_AUTHORIZATION_FAILED, and what they sent is not looked at.
+    """
     advertised = max_version if advertised_max_version is None else advertised_max_version
 
     def register(handle: Handler) -> Handler:
-        ROUTES[key] = Route(key, min_version, max_version, handle, None, min_version, advertised, of_controller)
+        ROUTES[key] = Route(
+            key, min_version, max_version, handle, None, min_version, advertised, of_controller, refusal
+        )
         return handle
 
     return register
@@ -96,7 +105,9 @@ def handles_frame(
     advertised = min_version if advertised_min_version is None else advertised_min_version
 
     def register(handle: FrameHandler) -> FrameHandler:
-        ROUTES[key] = Route(key, min_version, max_version, None, handle, advertised, max_version, of_controller=False)
+        ROUTES[key] = Route(
+            key, min_version, max_version, None, handle, advertised, max_version, of_controller=False, refusal=None
+        )
         return handle
 
     return register
@@ -173,6 +184,15 @@ class Dispatcher:
     ) -> None:
         """To a handler of decoded requests."""
         assert route.handle is not None
+        if route.refusal is not None and not connection.is_broker:
+            log.warning(
+                "%s of %s is refused: it has not shown the cluster's secret",
+                api_name(head.key),
+                connection.peer,
+                extra={"peer": connection.peer},
+            )
+            reply.send(_encode(head, {"error_code": ClusterAuthorizationFailed.wire, **route.refusal}))
+            return
         request = Request(head, codec.decode_body(frame, head), connection)
         if route.of_controller and is_for_controller(self._broker, route, head.client_id):
             values_or_awaitable: Any = forward(self._broker, request, route)

@@ -20,10 +20,12 @@ from zlib import crc32
 from klog.errors import CorruptLog, KlogError, StorageError
 from klog.names import TopicPartition
 from klog.protocol import replica_fetch
+from klog.protocol.introduction import Introduction
 from klog.replication.divergence import Diverged, cut_address
 from klog.server.executors import Purpose
 from klog.server.follower import Follower, FollowerState
 from klog.server.leader_link import FetchSettings, LeaderLink, Target
+from klog.server.reach import introduction
 from klog.server.refills import Refills
 from klog.server.throttle import Throttle
 from klog.storage.log import Log, LogEnd
@@ -41,6 +43,7 @@ class Fetchers:
     def __init__(self, broker: Broker) -> None:
         self.followed: dict[TopicPartition, Follower] = {}
         self.loop = broker.loop
+        self.client_id = broker.client_id
         self._broker = broker
         self._settings = FetchSettings.of(broker.config)
         self._links: dict[tuple[int, int], LeaderLink] = {}
@@ -211,6 +214,10 @@ class Fetchers:
     def open_request(self, leader: int, target: Target) -> bytes:
         broker = self._broker
         return replica_fetch.open_request(broker.image.cluster_id, broker.broker_id, target.own_incarnation, leader)
+
+    def introduction(self, leader: int) -> Introduction:
+        """What shows the leader that we are a broker of its cluster (rule R10)."""
+        return introduction(self._broker, leader)
 
     def bytes_max(self, follower: Follower, bytes_max: int) -> int:
         """How much to ask for a partition."""

@@ -19,10 +19,20 @@ import itertools
 import logging
 import socket
 import struct
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from klog.errors import CorruptLog, DiskFull, KlogError, MalformedRequest, PeerError, StorageError
-from klog.protocol import replica_fetch
+from klog.errors import (
+    ClusterAuthorizationFailed,
+    CorruptLog,
+    DiskFull,
+    KlogError,
+    MalformedRequest,
+    PeerError,
+    StorageError,
+)
+from klog.protocol import codec, replica_fetch
+from klog.protocol.introduction import GREET, PROVE, Introduction
 from klog.protocol.replica_fetch import Diverged, Failed, Records
 from klog.server.follower import Follower, FollowerState
 from klog.storage.log import LogEnd
@@ -80,6 +90,15 @@ class Target(NamedTuple):
     own_incarnation: int
 
 
+class _Stage(Enum):
+    """How far a connection is: what the next answer is one to."""
+
+    GREETING = "greeting"
+    PROVING = "proving"
+    OPENING = "opening"
+    OPEN = "open"
+
+
 class LeaderLink:
     """See the module. ``followers`` are all that fetch by this link; connected as long as there are any."""
 
@@ -92,10 +111,10 @@ class LeaderLink:
         self._target: Target | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
-        self._is_open = False
-        """Whether the leader has said yes to OPEN."""
+        self._introduction: Introduction | None = None
+        self._stage = _Stage.GREETING
         self._refusal = ""
-        """Why the leader has said no to OPEN, the last time; said once."""
+        """Why the leader could not be followed, the last time; said once."""
         self._retry_s = 0.0
         self._retry: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -237,7 +256,9 @@ class LeaderLink:
         if transport.is_closing():
             self._broken("it has closed it at once")
             return
-        transport.write(self._fetchers.open_request(self.leader, target))
+        self._stage = _Stage.GREETING
+        self._introduction = self._fetchers.introduction(self.leader)
+        transport.write(codec.encode_request(self._introduction.greeting(), 0, self._fetchers.client_id))
 
     def _look(self) -> None:
         """Cut a connection over which nothing comes: an answer is always due."""
@@ -269,7 +290,7 @@ class LeaderLink:
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
-        self._is_open = False
+        self._stage = _Stage.GREETING
         self._outstanding = None
         self._filled = 0
         self._slots.clear()
@@ -344,8 +365,8 @@ class LeaderLink:
         self._filled = left
 
     def _answered(self, frame: memoryview) -> None:
-        if not self._is_open:
-            self._opened(frame)
+        if self._stage is not _Stage.OPEN:
+            self._get_open(frame)
             return
         if replica_fetch.read_correlation_id(frame) != self._outstanding:
             raise MalformedRequest("an answer to what was not asked")
@@ -357,18 +378,39 @@ class LeaderLink:
         self._retry_s = 0.0
         self._send()
 
-    def _opened(self, frame: memoryview) -> None:
-        answer = replica_fetch.read_opened(frame)
-        if answer.error_code:
-            if answer.message != self._refusal:
-                log.error("broker %d refuses to be followed: %s", self.leader, answer.message)
-            self._refusal = answer.message
-            self._lost(answer.message)
-            self._connect_later()
-            return
-        self._is_open = True
-        self._refusal = ""
-        self._send()
+    def _get_open(self, frame: memoryview) -> None:
+        """One step further on the way to where batches come."""
+        introduction, transport, target = self._introduction, self._transport, self._target
+        assert introduction is not None and transport is not None and target is not None
+        try:
+            if self._stage is _Stage.GREETING:
+                proof = introduction.proof(codec.decode_response(bytes(frame), GREET, 0)[1])
+                # OPEN does not wait for what the leader says to the proof: it judges by it.
+                transport.write(
+                    codec.encode_request(proof, 1, self._fetchers.client_id)
+                    + self._fetchers.open_request(self.leader, target)
+                )
+                self._stage = _Stage.PROVING
+            elif self._stage is _Stage.PROVING:
+                introduction.check(codec.decode_response(bytes(frame), PROVE, 0)[1])
+                self._stage = _Stage.OPENING
+            else:
+                answer = replica_fetch.read_opened(frame)
+                if answer.error_code:
+                    self._refused(f"it refuses to be followed: {answer.message}")
+                    return
+                self._stage = _Stage.OPEN
+                self._refusal = ""
+                self._send()
+        except ClusterAuthorizationFailed as error:
+            self._refused(error.message)
+
+    def _refused(self, why: str) -> None:
+        if why != self._refusal:
+            log.error("broker %d cannot be followed: %s", self.leader, why)
+        self._refusal = why
+        self._lost(why)
+        self._connect_later()
 
     def _answered_one(self, follower: Follower, entry: replica_fetch.Answer) -> None:
         if follower.state is FollowerState.CUTTING:
@@ -428,13 +470,13 @@ class LeaderLink:
 
     def schedule(self) -> None:
         """Say what has changed, once this turn of the loop is over."""
-        if not self._scheduled and self._is_open:
+        if not self._scheduled and self._stage is _Stage.OPEN:
             self._scheduled = True
             self._loop.call_soon(self._say)
 
     def _say(self) -> None:
         self._scheduled = False
-        if self._is_open:
+        if self._stage is _Stage.OPEN:
             self._send()
 
     def _send(self) -> None:

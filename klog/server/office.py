@@ -168,7 +168,7 @@ class Office:
 
     async def _converse(self, found: brokers.Registration) -> None:
         """Be connected for as long as the connection lasts. CannotConnect, refused where its own address refuses."""
-        channel = await reach(found.broker, timeout_s=ASK_WITHIN_S, client_id=self._broker.client_id)
+        channel = await reach(self._broker, found.broker, timeout_s=ASK_WITHIN_S)
         self._channel = channel
         self._reachable.set()
         try:

@@ -15,7 +15,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from klog.errors import CannotConnect, CorruptLog, KlogError, MalformedRequest, OffsetOutOfRange
-from klog.protocol import replica_fetch
+from klog.protocol import codec, replica_fetch
+from klog.protocol.introduction import GREET, PROVE
 from klog.protocol.replica_fetch import Failed, Range, Records
 from klog.server.executors import Purpose
 from klog.server.follower import Follower, FollowerState, Missing
@@ -102,6 +103,11 @@ class Refills:
         async with asyncio.timeout(ANSWER_S):
             reader, writer = await asyncio.open_connection(target.host, target.port)
             connection = _Connection(reader, writer)
+            try:
+                await self._introduce(connection, follower.leader)
+            except BaseException:
+                writer.close()
+                raise
             opened = replica_fetch.read_opened(
                 await connection.ask(self._fetchers.open_request(follower.leader, target))
             )
@@ -109,6 +115,14 @@ class Refills:
             writer.close()
             raise CannotConnect(f"broker {follower.leader} refuses: {opened.message}")
         return connection
+
+    async def _introduce(self, connection: _Connection, leader: int) -> None:
+        """Raises ClusterAuthorizationFailed."""
+        introduction, client_id = self._fetchers.introduction(leader), self._fetchers.client_id
+        greeted = await connection.ask(codec.encode_request(introduction.greeting(), 0, client_id))
+        proof = introduction.proof(codec.decode_response(greeted, GREET, 0)[1])
+        proven = await connection.ask(codec.encode_request(proof, 1, client_id))
+        introduction.check(codec.decode_response(proven, PROVE, 0)[1])
 
     async def _fill(self, follower: Follower, missing: Missing, connection: _Connection) -> bool:
         """Whether that stretch is done with, filled or not."""

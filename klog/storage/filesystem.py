@@ -124,8 +124,8 @@ class FileSystem(Protocol):
         """A small file whole; None where there is none."""
         ...
 
-    def replace(self, path: str, data: bytes) -> None:
-        """``path`` holds ``data``, durably, or what it held before."""
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
+        """``path`` holds ``data``, durably, or what it held before. ``private``: nobody but its owner reads it."""
         ...
 
     def make_folder(self, path: str) -> None:
@@ -330,10 +330,12 @@ class OsFileSystem:
         except OSError as error:
             raise translated(error, "read", path) from error
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
         temporary = path + TEMPORARY_SUFFIX
         try:
-            self._write_file(temporary, data, sync=True)
+            if private and os.path.lexists(temporary):
+                os.unlink(temporary)  # noqa: PTH108  # a crash has left it, and whoever reads it may hold it open
+            self._write_file(temporary, data, sync=True, mode=0o600 if private else 0o644)
             os.rename(temporary, path)  # noqa: PTH104
         except OSError as error:
             raise translated(error, "replace", path) from error
@@ -376,8 +378,8 @@ class OsFileSystem:
                 raise translated(error, f"rename {source} to", target) from error
         self.sync_folder(parent)
 
-    def _write_file(self, path: str, data: bytes, *, sync: bool) -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    def _write_file(self, path: str, data: bytes, *, sync: bool, mode: int = 0o644) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         try:
             rest = memoryview(data)
             while rest:

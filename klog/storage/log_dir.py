@@ -4,7 +4,7 @@
 
     .lock                              held by flock as long as the broker lives
     .reserve                           room that retention needs on a full disk
-    meta.properties                    cluster.id, broker.id, directory.id (a UUID of the dir's own)
+    meta.properties                    whose the dir is                            see meta_properties.py
     recovery-point-offset-checkpoint   what is flushed and needs no check          see checkpoint.py
     log-start-offset-checkpoint        the start shown, where it is not the first file's (rule L4)
     log-summary-checkpoint             counts, times, epochs, producers at the recovery point
@@ -22,10 +22,11 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
-from klog.errors import CorruptLog, DiskFull, InvalidConfig, StorageError, WrongCluster
+from klog.errors import DiskFull, InvalidConfig, StorageError, WrongCluster
 from klog.names import TopicPartition
+from klog.secret import Secret
 from klog.storage import partition_folder
 from klog.storage.checkpoint import LogSummary
 from klog.storage.checkpoints import Checkpoints
@@ -33,6 +34,7 @@ from klog.storage.file_pool import FilePool, open_files_by_limit
 from klog.storage.filesystem import FileSystem
 from klog.storage.home import Health, boot_clock_ms, wall_clock_ms
 from klog.storage.log import Log
+from klog.storage.meta_properties import BROKER_ID, CLUSTER_ID, CLUSTER_SECRET, DIRECTORY_ID, MetaProperties
 from klog.storage.retention import Deletion, RetentionClock
 
 if TYPE_CHECKING:
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LOCK: Final = ".lock"
-META: Final = "meta.properties"
 CLEAN_STOP: Final = ".kafka_cleanshutdown"
 
 
@@ -60,9 +61,7 @@ class LogDir(Health):
         file_system.make_folder(path)
         self._held = file_system.lock(f"{path}/{LOCK}")
         try:
-            self._meta = self._read_meta()
-            if "directory.id" not in self._meta:
-                self._write_meta({"directory.id": partition_folder.uuid_text(uuid4())})
+            self.meta = MetaProperties(file_system, path)
         except BaseException:
             self._held.release()
             raise
@@ -72,51 +71,43 @@ class LogDir(Health):
 
     @property
     def uuid(self) -> UUID:
-        found = partition_folder.parse_uuid(self._meta["directory.id"])
-        if found is None:
-            raise CorruptLog(f"{self.path}/{META}: directory.id {self._meta['directory.id']!r} is no UUID")
-        return found
-
-    @property
-    def cluster_id(self) -> str | None:
-        return self._meta.get("cluster.id")
-
-    @property
-    def broker_id(self) -> int | None:
-        text = self._meta.get("broker.id", "")
-        return int(text) if text.isdecimal() else None
+        return self.meta.directory_id
 
     def claim(self, cluster_id: str, broker_id: int) -> None:
         """Say whose the dir is from now on. WrongCluster where it is somebody else's."""
-        if self.cluster_id not in (None, cluster_id):
+        meta = self.meta
+        if meta.cluster_id not in (None, cluster_id):
             raise WrongCluster(
-                f"log dir {self.path} belongs to cluster {self.cluster_id}, ZooKeeper is that of cluster {cluster_id}",
+                f"log dir {self.path} belongs to cluster {meta.cluster_id}, ZooKeeper is that of cluster {cluster_id}",
                 hint="start with the right ZooKeeper, or with another log dir",
             )
-        if self.broker_id not in (None, broker_id):
+        if meta.broker_id not in (None, broker_id):
             raise WrongCluster(
-                f"log dir {self.path} belongs to broker {self.broker_id}, this is broker {broker_id}",
-                hint=f"start with broker.id={self.broker_id}, or with another log dir",
+                f"log dir {self.path} belongs to broker {meta.broker_id}, this is broker {broker_id}",
+                hint=f"start with broker.id={meta.broker_id}, or with another log dir",
             )
-        if (self.cluster_id, self.broker_id) != (cluster_id, broker_id):
-            self._was_nobodys = self.cluster_id is None and self.broker_id is None
-            self._write_meta({"cluster.id": cluster_id, "broker.id": str(broker_id)})
+        if (meta.cluster_id, meta.broker_id) != (cluster_id, broker_id):
+            self._was_nobodys = meta.cluster_id is None and meta.broker_id is None
+            meta.write({CLUSTER_ID: cluster_id, BROKER_ID: str(broker_id)})
+
+    def keep_secret(self, secret: Secret) -> None:
+        """Have the cluster's secret; WrongCluster where the dir has another one."""
+        there = self.meta.secret
+        if there is None:
+            self.meta.write({CLUSTER_SECRET: secret.text})
+        elif there != secret:
+            raise WrongCluster(
+                f"{self.meta.path} has another cluster.secret than ZooKeeper has in /klog/secret, and one of them is "
+                "wrong",
+                hint="where the other brokers run by ZooKeeper's, remove the line from meta.properties: the broker "
+                "takes ZooKeeper's over; where ZooKeeper's is wrong, stop all brokers and delete /klog/secret: the "
+                "first one that starts puts its own there",
+            )
 
     def disclaim(self) -> None:
         """Nobody's again, where it was before it was claimed just now and holds nothing."""
         if self._was_nobodys and not self.logs:
-            self._meta = {"directory.id": self._meta["directory.id"]}
-            self._write_meta({})
-
-    def _read_meta(self) -> dict[str, str]:
-        data = self.file_system.read(f"{self.path}/{META}") or b""
-        pairs = (line.partition("=") for line in data.decode("utf-8", "replace").splitlines() if line[:1] != "#")
-        return {key.strip(): value.strip() for key, _, value in pairs if key.strip()}
-
-    def _write_meta(self, more: Mapping[str, str]) -> None:
-        self._meta = {"version": "0", **self._meta, **more}
-        text = "".join(f"{key}={value}\n" for key, value in self._meta.items())
-        self.file_system.replace(f"{self.path}/{META}", text.encode())
+            self.meta.keep_only(DIRECTORY_ID)
 
     # --- Its logs ---
 
@@ -393,6 +384,16 @@ class LogDirs:
         """WrongCluster where a dir belongs to another cluster or broker."""
         for one in self.dirs:
             one.claim(cluster_id, broker_id)
+
+    @property
+    def secret(self) -> Secret | None:
+        """The cluster's, as the first dir that has one has it."""
+        return next((found for one in self.dirs if (found := one.meta.secret) is not None), None)
+
+    def keep_secret(self, secret: Secret) -> None:
+        """Every dir has it; WrongCluster where one has another."""
+        for one in self.dirs:
+            one.keep_secret(secret)
 
     def disclaim(self) -> None:
         """After a start that was refused before anything was stored. What cannot be written stays claimed."""

@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from klog.errors import CorruptLog, LogDirLocked, Refused
+from klog.storage import meta_properties
 from klog.storage.damage import DAMAGED_SUFFIX
 from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem, OsFileSystem
 from klog.storage.home import wall_clock_ms
-from klog.storage.log_dir import LOCK, META
+from klog.storage.log_dir import LOCK
 from klog.storage.partition_folder import parse_folder_name
 from klog.storage.recovery import Recovery
 from klog.storage.segment import base_address_of
@@ -208,7 +209,7 @@ def _move_to_record(file_system: FileSystem, cut: Cut) -> None:
 def _locked(folder: str) -> Iterator[None]:
     """The lock of the log dir that the folder lies in, where that is one: then a broker may have it."""
     log_dir = Path(folder).parent
-    if not any((log_dir / name).exists() for name in (LOCK, META)):
+    if not any((log_dir / name).exists() for name in (LOCK, meta_properties.NAME)):
         yield
         return
     try:

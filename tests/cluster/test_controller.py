@@ -90,9 +90,9 @@ def test_an_earlier_controllers_word_and_words_for_another_incarnation_count_not
         ApiKey.DESCRIBE_REPLICAS: {},
     }
     for api, fields in nonsense.items():
-        answer = three.ask(leader, api, 0, controller_epoch=0, incarnation=incarnation, **fields)
+        answer = three.ask_as_broker(leader, api, 0, controller_epoch=0, incarnation=incarnation, **fields)
         assert int(answer.error_code) == StaleControllerEpoch.wire, api
-        answer = three.ask(leader, api, 0, controller_epoch=1 << 30, incarnation=incarnation - 1, **fields)
+        answer = three.ask_as_broker(leader, api, 0, controller_epoch=1 << 30, incarnation=incarnation - 1, **fields)
         assert int(answer.error_code) == StaleBrokerEpoch.wire, api
     assert three.partitions(topic, leader)[0] == before
     with load(three.bootstrap, topic) as running:

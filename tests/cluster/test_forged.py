@@ -27,8 +27,7 @@ def test_nine_forged_requests_change_nothing(three: RunningCluster) -> None:
         topic_id = _topic_id(three, topic)
         for broker_id in three.brokers:
             error, message, incarnation = _open(three, broker_id)
-            assert error != 0 and incarnation == -1
-            assert str(before[broker_id]) not in message and _cluster_id(three) not in message
+            assert (error, message, incarnation) == (31, "CLUSTER_AUTHORIZATION_FAILED", -1)
             head = {"controller_id": 9, "controller_epoch": EPOCH, "incarnation": before[broker_id]}
             stop = [{"partition_index": 0, "leader_epoch": -2, "delete": True}]
             stops = [
@@ -36,11 +35,11 @@ def test_nine_forged_requests_change_nothing(three: RunningCluster) -> None:
                 {"name": topic, "topic_id": topic_id, "partitions": stop},
             ]
             answer = three.ask(broker_id, ApiKey.STOP_REPLICA, 0, **head, topics=stops)
-            assert int(answer.error_code) != 0
+            assert int(answer.error_code) == 31
             answer = three.ask(
                 broker_id, ApiKey.UPDATE_METADATA, 0, **head, is_full=True, brokers=[], topics=[], slots=[]
             )
-            assert int(answer.error_code) != 0
+            assert int(answer.error_code) == 31
         running.wait_for_more(100)
         for broker in three.brokers.values():
             assert (broker.folder / "data" / f"{topic}-0").is_dir()

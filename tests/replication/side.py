@@ -20,6 +20,7 @@ from klog.net.server import Server
 from klog.record.records import Record, encode_batch
 from klog.replication.isr import Membership
 from klog.replication.partition import Partition
+from klog.secret import Secret
 from klog.server import handlers
 from klog.server.batch_order import BatchOrder
 from klog.server.deletions import Deletions
@@ -40,6 +41,7 @@ assert handlers  # imported for what it registers
 TOPIC_ID = uuid.UUID(int=7)
 NAME = TopicPartition("t", 0)
 CLUSTER = "c-1"
+SECRET = Secret(bytes(range(32)))
 
 
 def batch(count: int = 1, size: int = 20, mark: int = 0) -> memoryview:
@@ -69,6 +71,7 @@ class Side:
         *,
         incarnation: int | None = None,
         cluster_id: str = CLUSTER,
+        secret: Secret = SECRET,
         **settings: str,
     ) -> None:
         properties = {name.replace("_", "."): value for name, value in settings.items()}
@@ -79,6 +82,8 @@ class Side:
         } | properties
         self.config = BrokerConfig.parse(properties)
         self.broker_id = broker_id
+        self.client_id = f"side-{broker_id}"
+        self.secret = secret
         self.incarnation = broker_id * 100 if incarnation is None else incarnation
         self.loop = asyncio.get_running_loop()
         self.image = ClusterImage(cluster_id=cluster_id)

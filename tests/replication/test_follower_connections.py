@@ -10,15 +10,18 @@ import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from klog.names import TopicPartition
-from klog.protocol import replica_fetch
+from klog.protocol import codec, replica_fetch
+from klog.protocol.apis import ApiKey
 from klog.protocol.replica_fetch import Entry
+from klog.secret import Challenge, Secret
 from klog.server.follower import FollowerState
 from klog.storage.log import Log
-from tests.replication.side import NAME, Side, append, batch, content, run, until
+from tests.replication.side import NAME, SECRET, Side, append, batch, content, run, until
 
 
 def test_a_leader_that_comes_back_elsewhere_is_found(tmp_path: Path) -> None:
@@ -106,6 +109,8 @@ def test_a_leader_that_talks_nonsense_is_left_and_tried_again(tmp_path: Path, no
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             nonlocal visits
             visits += 1
+            if nonsense.startswith(OPENED):
+                await greet(reader, writer, as_id=1)
             await reader.read(10)
             writer.write(nonsense)
             await reader.read()
@@ -121,6 +126,82 @@ def test_a_leader_that_talks_nonsense_is_left_and_tried_again(tmp_path: Path, no
         assert await append(led, batch()) is None
         assert content(follower.log) == content(led.log)
         liar.close()
+
+    run(tmp_path, scene)
+
+
+async def greet(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, as_id: int, secret: Secret = SECRET
+) -> None:
+    """What a leader does first: show that it knows the secret, and believe that the follower does."""
+
+    async def request() -> tuple[codec.RequestHead, Any]:
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        frame = memoryview(bytearray(await reader.readexactly(size)))
+        head = codec.read_head(frame)
+        return head, codec.decode_body(frame, head)
+
+    head, asked = await request()
+    nonce = bytes(32)
+    proof = Challenge(int(asked.broker_id), as_id, bytes(asked.nonce), nonce).answerer_proof(secret)
+    answer = codec.response(ApiKey.GREET, 0, error_code=0, nonce=nonce, proof=proof)
+    writer.write(codec.encode_response(head, answer))
+    head, _ = await request()
+    writer.write(codec.encode_response(head, codec.response(ApiKey.PROVE, 0, error_code=0)))
+
+
+@pytest.mark.parametrize(("who", "secret"), [(1, Secret(bytes(32))), (3, SECRET)], ids=["guessed", "passed on"])
+def test_a_leader_without_the_clusters_secret_is_not_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, who: int, secret: Secret
+) -> None:
+    """Nor one that passes another's proof on: a proof says for whom it is."""
+
+    async def scene(one: Side, two: Side) -> None:
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                await greet(reader, writer, as_id=who, secret=secret)
+            except asyncio.IncompleteReadError:
+                pass
+            writer.close()
+
+        liar = await asyncio.start_server(talk, "127.0.0.1", 0)
+        port = liar.sockets[0].getsockname()[1]
+        two.image.brokers = {1: dataclasses.replace(one.entry, port=port, inter_port=port)}
+        follower = two.follow(1, 5)
+        await until(lambda: "does not know this cluster's secret" in caplog.text)
+        assert follower.log.end.address == 0
+        led = one.lead(9, isr=(1, 2))
+        two.knows(one, two)
+        follower = two.follow(1, 9)
+        assert await append(led, batch()) is None
+        assert content(follower.log) == content(led.log)
+        liar.close()
+
+    run(tmp_path, scene)
+
+
+def test_a_follower_without_the_clusters_secret_gets_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(one: Side, two: Side) -> None:
+        led = one.lead(5, isr=(1,))
+        await append(led, batch())
+        two.secret = Secret(bytes(32))
+        follower = two.follow(1, 5)
+        await until(lambda: "does not know this cluster's secret" in caplog.text)
+        # One who does not ask for the leader's proof, and one who has heard another's.
+        for proof in (b"", bytes(32), Challenge(3, 2, bytes(32), bytes(32)).asker_proof(SECRET)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", one.port)
+            greeting = codec.request(ApiKey.GREET, 0, broker_id=2, answerer_id=1, nonce=bytes(32))
+            writer.write(codec.encode_request(greeting, 1, "x"))
+            writer.write(codec.encode_request(codec.request(ApiKey.PROVE, 0, proof=proof), 2, "x"))
+            writer.write(replica_fetch.open_request(one.image.cluster_id, 2, two.incarnation, 1))
+            answers = []
+            for _ in range(3):
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                answers.append(await reader.readexactly(size))
+            assert codec.decode_response(answers[1], ApiKey.PROVE, 0)[1].error_code.value == 31
+            assert replica_fetch.read_opened(memoryview(answers[2])) == (31, "CLUSTER_AUTHORIZATION_FAILED", -1)
+            writer.close()
+        assert follower.log.end.address == 0
 
     run(tmp_path, scene)
 

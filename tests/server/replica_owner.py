@@ -58,6 +58,7 @@ class Owner:
             {"broker.id": "1", "log.dirs": str(folder), "zookeeper.connect": str(zookeeper.address), **settings}
         )
         self.broker_id = ME
+        self.client_id = "owner"
         self.image = ClusterImage()
         self.executors = Executors()
         self.deletions = Deletions(self.executors)

@@ -10,9 +10,11 @@ from uuid import UUID
 import pytest
 
 from klog.config.topic import LogConfig
-from klog.errors import InvalidConfig, LogDirLocked, StorageError, WrongCluster
+from klog.errors import CorruptLog, InvalidConfig, LogDirLocked, StorageError, WrongCluster
 from klog.names import TOPIC_NAME_CHARS_MAX, TopicPartition
+from klog.secret import Secret
 from klog.storage import checkpoints
+from klog.storage.filesystem import OsFileSystem
 from klog.storage.log import LogEnd
 from klog.storage.log_dir import LogDir, LogDirs
 from klog.storage.partition_folder import FILE_NAME_CHARS_MAX, parse_folder_name
@@ -36,17 +38,54 @@ def open_dirs(disk: FaultyFileSystem, *paths: str) -> LogDirs:
 def test_a_dir_keeps_its_uuid_and_its_owner(disk: FaultyFileSystem) -> None:
     log_dir = open_dir(disk)
     uuid = log_dir.uuid
-    assert (log_dir.cluster_id, log_dir.broker_id) == (None, None)
+    assert (log_dir.meta.cluster_id, log_dir.meta.broker_id) == (None, None)
     log_dir.claim("right", 3)
     log_dir.close()
     disk = disk.crash()
     log_dir = open_dir(disk)
-    assert (log_dir.uuid, log_dir.cluster_id, log_dir.broker_id) == (uuid, "right", 3)
+    assert (log_dir.uuid, log_dir.meta.cluster_id, log_dir.meta.broker_id) == (uuid, "right", 3)
     log_dir.claim("right", 3)
     with pytest.raises(WrongCluster, match="belongs to cluster right"):
         log_dir.claim("wrong", 3)
     with pytest.raises(WrongCluster, match="belongs to broker 3"):
         log_dir.claim("right", 4)
+
+
+def test_r10_a_dir_keeps_the_clusters_secret_and_takes_no_other(disk: FaultyFileSystem) -> None:
+    secret = Secret.random()
+    dirs = open_dirs(disk)
+    assert dirs.secret is None
+    dirs.keep_secret(secret)
+    dirs.close()
+    disk = disk.crash()
+    dirs = open_dirs(disk)
+    assert dirs.secret == secret
+    dirs.keep_secret(secret)
+    with pytest.raises(WrongCluster, match=r"another cluster\.secret") as refusal:
+        dirs.keep_secret(Secret.random())
+    assert secret.text not in str(refusal.value) and secret.text not in repr(dirs.secret)
+
+
+def test_a_secret_that_does_not_parse_is_not_repeated(disk: FaultyFileSystem) -> None:
+    disk.make_folder("/a")
+    disk.replace("/a/meta.properties", b"cluster.secret=hunter2\nother=kept\n")
+    log_dir = open_dir(disk, path="/a")
+    with pytest.raises(CorruptLog, match=r"cluster\.secret") as refusal:
+        _ = log_dir.meta.secret
+    assert "hunter2" not in str(refusal.value)
+    assert b"other=kept" in (disk.read("/a/meta.properties") or b"")
+
+
+def test_meta_properties_is_its_owners_alone(tmp_path: Path) -> None:
+    """Also where one that others could read was there before, or was left half written."""
+    file = tmp_path / "meta.properties"
+    for name in ("meta.properties", "meta.properties.tmp"):
+        (tmp_path / name).write_text("version=0\n")
+        (tmp_path / name).chmod(0o644)
+    dirs = LogDirs(OsFileSystem(), (str(tmp_path),))
+    dirs.keep_secret(Secret.random())
+    assert file.stat().st_mode & 0o777 == 0o600
+    dirs.close()
 
 
 def test_two_dirs_have_two_uuids(disk: FaultyFileSystem) -> None:

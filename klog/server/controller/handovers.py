@@ -131,7 +131,7 @@ class Handovers:
         within_s = self._lag_s / ANSWER_SHARE
         try:
             async with asyncio.timeout(within_s):
-                channel = await reach(there.broker, timeout_s=within_s, client_id=self._broker.client_id)
+                channel = await reach(self._broker, there.broker, timeout_s=within_s)
                 try:
                     await channel.request(codec.request(ApiKey.DESCRIBE_SELF, 0))
                 finally:

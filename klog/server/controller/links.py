@@ -177,26 +177,32 @@ class Link:
                     log.warning("broker %d refuses connections: %s", self.broker_id, error.message)
                     self._is_refused = True
                     self._owner.refused(self.registration)
+                elif not isinstance(error, CannotConnect):
+                    self._say_trouble(error)
                 await asyncio.sleep(PROBE_EVERY_S)
                 continue
             try:
                 await self._serve(speak)
             except KlogError as error:
-                if error.message != self._trouble:  # once, not ten times a second for as long as it lasts
-                    self._trouble = error.message
-                    log.info("broker %d: %s", self.broker_id, error.message)
+                self._say_trouble(error)
                 await asyncio.sleep(AGAIN_S)
             finally:
                 self._broker.knocks.doubt(self.broker_id)
                 self._owner.silent(self.registration)
                 await speak.close()
 
+    def _say_trouble(self, error: KlogError) -> None:
+        """Once, not ten times a second for as long as it lasts."""
+        if error.message != self._trouble:
+            self._trouble = error.message
+            log.info("broker %d: %s", self.broker_id, error.message)
+
     async def _connect(self) -> _Speaker:
         """To this very incarnation; CannotConnect, refused where its own address refuses."""
         if self.broker_id == self._broker.broker_id:
             return _Locally(self._broker)
         timeout_s = self._broker.config.integer("controller.socket.timeout.ms") / 1000
-        channel = await reach(self.registration.broker, timeout_s=timeout_s, client_id=self._broker.client_id)
+        channel = await reach(self._broker, self.registration.broker, timeout_s=timeout_s)
         try:
             await self._recognize(channel)
         except BaseException:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from klog.server.broker import Broker
 
 
-@handles(ApiKey.CONTROLLED_SHUTDOWN, 0, 0)
+@handles(ApiKey.CONTROLLED_SHUTDOWN, 0, 0, refusal={"remaining": -1})
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     try:
         remaining = await broker.controller.leave(request.entity.broker_id, request.entity.incarnation)

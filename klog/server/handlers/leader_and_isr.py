@@ -16,6 +16,6 @@ if TYPE_CHECKING:
     from klog.server.broker import Broker
 
 
-@handles(ApiKey.LEADER_AND_ISR, 0, 0)
+@handles(ApiKey.LEADER_AND_ISR, 0, 0, refusal={"failed": []})
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     return await broker.replicas.obey(request.entity)

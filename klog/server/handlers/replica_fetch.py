@@ -2,8 +2,8 @@
 
 Behaviour
     The first request of a connection says who asks: a broker of another cluster, one that is not registered, and an
-    earlier incarnation of one that is are refused, and so is everybody who meant another broker; the reason is in this
-    broker's log. From then on `klog.server.replica_session` answers.
+    earlier incarnation of one that is are refused, and so is everybody who meant another broker, or has not shown the
+    cluster's secret (`prove`); the reason is in this broker's log. From then on `klog.server.replica_session` answers.
 
 Not implemented
     Compression between brokers: what travels are the producer's own batches.
@@ -14,7 +14,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from klog.errors import BrokerNotAvailable, InconsistentClusterId, KlogError, MalformedRequest, StaleBrokerEpoch
+from klog.errors import (
+    BrokerNotAvailable,
+    ClusterAuthorizationFailed,
+    InconsistentClusterId,
+    KlogError,
+    MalformedRequest,
+    StaleBrokerEpoch,
+)
 from klog.net.connection import Connection, Reply
 from klog.protocol import replica_fetch
 from klog.protocol.apis import ApiKey
@@ -37,12 +44,16 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
         if session is not None:
             raise MalformedRequest("a connection was opened for replication twice")
         try:
+            if not connection.is_broker:
+                raise ClusterAuthorizationFailed("it has not shown the cluster's secret")
             _check(broker, request)
         except KlogError as error:
             log.warning(
                 "%s may not fetch as a replica: %s", connection.peer, error.message, extra={"peer": connection.peer}
             )
-            reply.send(replica_fetch.opened(head, error.wire, error.code, -1))  # rule R10: no numbers
+            # Rule R10: a stranger is told nothing of clusters and incarnations.
+            words = error.message if connection.is_broker else error.code
+            reply.send(replica_fetch.opened(head, error.wire, words, -1))
             return
         connection.session = ReplicaSession(broker, request.broker_id, request.incarnation)
         reply.send(replica_fetch.opened(head, 0, "", broker.incarnation))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from klog.server.broker import Broker
 
 
-@handles(ApiKey.REPORT_ISR, 0, 0)
+@handles(ApiKey.REPORT_ISR, 0, 0, refusal={})
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     names = [TopicPartition(topic.name, number) for topic in request.entity.topics for number in topic.partitions]
     try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from klog.server.broker import Broker
 
 
-@handles(ApiKey.REPORT_OFFLINE, 0, 0)
+@handles(ApiKey.REPORT_OFFLINE, 0, 0, refusal={})
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     asked, controller = request.entity, broker.controller
     names = [TopicPartition(topic.name, number) for topic in asked.topics for number in topic.partitions]

@@ -16,6 +16,6 @@ if TYPE_CHECKING:
     from klog.server.broker import Broker
 
 
-@handles(ApiKey.STOP_REPLICA, 0, 0)
+@handles(ApiKey.STOP_REPLICA, 0, 0, refusal={"failed": []})
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     return await broker.replicas.stop(request.entity)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from klog.server.broker import Broker
 
 
-@handles(ApiKey.UPDATE_METADATA, 0, 0)
+@handles(ApiKey.UPDATE_METADATA, 0, 0, refusal={})
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     try:
         await broker.authority.check(request.entity.controller_epoch, request.entity.incarnation)

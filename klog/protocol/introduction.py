@@ -1,0 +1,95 @@
+"""How a broker shows another one that both know the cluster's secret (rule R10): klog's own keys 10018 and 10019.
+
+    Greet   who I am, whom I want, a nonce       answered: a nonce, and proof that the answerer knows the secret
+    Prove   proof that the asker knows it        answered: yes, or CLUSTER_AUTHORIZATION_FAILED
+
+Prove needs no waiting for: requests are answered in order, so what is sent behind it comes to a connection that has, or
+has not, been proven. Annotations are evaluated here on purpose: kio reads the types of the fields.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i16, i32
+
+from klog.errors import ClusterAuthorizationFailed, MalformedRequest
+from klog.protocol.own import _of, _Request, _Response
+from klog.secret import Challenge, Secret
+
+GREET = 10018
+PROVE = 10019
+
+NONCE_BYTES: Final = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class GreetRequest(_Request):
+    """``answerer_id`` is the broker that is meant to be listening."""
+
+    __api_key__: ClassVar[i16] = i16(GREET)
+    broker_id: i32 = _of("int32")
+    answerer_id: i32 = _of("int32")
+    nonce: bytes = _of("bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GreetResponse(_Response):
+    """Empty ``nonce`` and ``proof`` with an error."""
+
+    __api_key__: ClassVar[i16] = i16(GREET)
+    error_code: ErrorCode = _of("error_code")
+    nonce: bytes = _of("bytes")
+    proof: bytes = _of("bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProveRequest(_Request):
+    __api_key__: ClassVar[i16] = i16(PROVE)
+    proof: bytes = _of("bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProveResponse(_Response):
+    __api_key__: ClassVar[i16] = i16(PROVE)
+    error_code: ErrorCode = _of("error_code")
+
+
+REQUESTS: dict[int, Any] = {GREET: GreetRequest, PROVE: ProveRequest}
+RESPONSES: dict[int, Any] = {GREET: GreetResponse, PROVE: ProveResponse}
+
+
+class Introduction:
+    """The asker's side of one connection: `greeting`, then `proof` of what it was answered, then `check`."""
+
+    def __init__(self, secret: Secret, asker_id: int, answerer_id: int, nonce: bytes) -> None:
+        """``nonce``: `NONCE_BYTES` drawn for this connection."""
+        self._secret = secret
+        self._asker_id = asker_id
+        self._answerer_id = answerer_id
+        self._nonce = nonce
+
+    def greeting(self) -> GreetRequest:
+        return GreetRequest(broker_id=i32(self._asker_id), answerer_id=i32(self._answerer_id), nonce=self._nonce)
+
+    def proof(self, answer: GreetResponse) -> ProveRequest:
+        """Raises ClusterAuthorizationFailed where whoever answered is another broker, or none of this cluster."""
+        if answer.error_code.value:
+            raise ClusterAuthorizationFailed(
+                f"broker {self._answerer_id} was looked for, and whoever listens there says {answer.error_code.name}"
+            )
+        if len(answer.nonce) != NONCE_BYTES:
+            raise MalformedRequest(f"a nonce of {len(answer.nonce)} bytes")
+        challenge = Challenge(self._asker_id, self._answerer_id, self._nonce, bytes(answer.nonce))
+        if not challenge.is_answered(self._secret, bytes(answer.proof)):
+            raise ClusterAuthorizationFailed(
+                f"whoever listens where broker {self._answerer_id} should does not know this cluster's secret"
+            )
+        return ProveRequest(proof=challenge.asker_proof(self._secret))
+
+    def check(self, answer: ProveResponse) -> None:
+        """Raises ClusterAuthorizationFailed."""
+        if answer.error_code.value:
+            raise ClusterAuthorizationFailed(
+                f"broker {self._answerer_id} does not take our proof of the cluster's secret"
+            )

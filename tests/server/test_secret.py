@@ -1,0 +1,128 @@
+"""The cluster's secret (rule R10): where it is kept, where it is not shown, and who is refused without it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from klog.coordination import cluster, paths
+from klog.coordination.zookeeper import ZooKeeper
+from klog.ops import registries
+from klog.protocol.apis import ApiKey
+from klog.secret import Secret
+from klog.server import handlers
+from klog.server.dispatch import ROUTES
+from tests.broker_fixture import RunningBroker
+from tests.server.asking import ask
+from tests.server.test_start import start_refused
+
+assert handlers  # imported for the table of what is served
+
+MakeBroker = Callable[..., RunningBroker]
+
+AMONG_BROKERS: dict[ApiKey, dict[str, Any]] = {
+    ApiKey.LEADER_AND_ISR: {
+        "controller_id": 9,
+        "controller_epoch": 1,
+        "incarnation": 1,
+        "is_full": True,
+        "topics": [],
+    },
+    ApiKey.STOP_REPLICA: {"controller_id": 9, "controller_epoch": 1, "incarnation": 1, "topics": []},
+    ApiKey.UPDATE_METADATA: {
+        "controller_id": 9,
+        "controller_epoch": 1,
+        "incarnation": 1,
+        "is_full": True,
+        "brokers": [],
+        "topics": [],
+        "slots": [],
+    },
+    ApiKey.DESCRIBE_REPLICAS: {"controller_epoch": 1, "incarnation": 1},
+    ApiKey.CONTROLLED_SHUTDOWN: {"broker_id": 1, "incarnation": 1},
+    ApiKey.REPORT_ISR: {"broker_id": 1, "incarnation": 1, "topics": []},
+    ApiKey.REPORT_OFFLINE: {"broker_id": 1, "incarnation": 1, "may_follow": False, "topics": []},
+}
+
+
+def secret_lines(broker: RunningBroker) -> list[str]:
+    text = (broker.folder / "data" / "meta.properties").read_text()
+    return [line.partition("=")[2] for line in text.splitlines() if line.startswith("cluster.secret=")]
+
+
+def in_zookeeper(broker: RunningBroker) -> Secret | None:
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        return cluster.secret(session)
+
+
+def test_brokers_that_start_together_have_one_secret_and_show_it_nowhere(make_broker: MakeBroker) -> None:
+    both = [make_broker(1), make_broker(2)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(RunningBroker.start, both))
+    secret = in_zookeeper(both[0])
+    assert secret is not None
+    for broker in both:
+        meta = broker.folder / "data" / "meta.properties"
+        assert secret_lines(broker) == [secret.text]
+        assert meta.stat().st_mode & 0o777 == 0o600
+        assert secret.text not in broker.log_text
+        resource = {"resource_type": 4, "resource_name": str(broker.broker_id), "configuration_keys": None}
+        settings = ask(
+            broker.bootstrap,
+            ApiKey.DESCRIBE_CONFIGS,
+            2,
+            resources=[resource],
+            include_synonyms=True,
+        )
+        assert secret.text not in str(settings)
+
+    async def shown() -> bytes:
+        return (await registries.get_node(session, paths.SECRET)).data
+
+    with ZooKeeper(both[0].zookeeper) as session:
+        session.start()
+        assert secret.text.encode() not in asyncio.run(shown())
+
+
+def test_zookeepers_copy_that_is_lost_is_put_back_and_one_that_differs_is_refused(make_broker: MakeBroker) -> None:
+    broker = make_broker().start()
+    secret = in_zookeeper(broker)
+    assert secret is not None and broker.stop() == 0
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        session.delete(paths.SECRET)
+    assert broker.start().stop() == 0
+    assert in_zookeeper(broker) == secret
+    other = Secret.random()
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        session.set(paths.SECRET, json.dumps({"version": 1, "secret": other.text}).encode())
+    start_refused(broker, "cluster.secret", "/klog/secret", "remove the line")
+    assert not any(one.text in broker.log_text for one in (secret, other))
+    meta = broker.folder / "data" / "meta.properties"
+    meta.write_text("".join(line for line in meta.read_text().splitlines(True) if not line.startswith("cluster.secr")))
+    broker.start()
+    assert secret_lines(broker) == [other.text]
+
+
+def test_every_request_among_brokers_is_refused_to_strangers_on_every_listener(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    assert {key for key, route in ROUTES.items() if route.refusal is not None} == set(AMONG_BROKERS)
+    broker = make_broker(inter__broker__listener__name="REPLICATION")
+    broker.listen = "127.0.0.1:0,REPLICATION://127.0.0.1:0"
+    broker.start()
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        entry = json.loads(session.get(paths.broker(1)).data)
+    assert entry["inter_broker"] != broker.bootstrap
+    for address in (broker.bootstrap, entry["inter_broker"]):
+        for api, fields in AMONG_BROKERS.items():
+            answer = ask(address, api, 0, **fields)
+            assert int(answer.error_code) == 31, (address, api)
+    broker.wait_for_log("has not shown the cluster's secret")
