@@ -178,24 +178,24 @@ class Link:
                     self._is_refused = True
                     self._owner.refused(self.registration)
                 elif not isinstance(error, CannotConnect):
-                    self._say_trouble(error)
+                    self._say_trouble(error.message)
                 await asyncio.sleep(PROBE_EVERY_S)
                 continue
             try:
                 await self._serve(speak)
             except KlogError as error:
-                self._say_trouble(error)
+                self._say_trouble(error.message)
                 await asyncio.sleep(AGAIN_S)
             finally:
                 self._broker.knocks.doubt(self.broker_id)
                 self._owner.silent(self.registration)
                 await speak.close()
 
-    def _say_trouble(self, error: KlogError) -> None:
+    def _say_trouble(self, what: str) -> None:
         """Once, not ten times a second for as long as it lasts."""
-        if error.message != self._trouble:
-            self._trouble = error.message
-            log.info("broker %d: %s", self.broker_id, error.message)
+        if what != self._trouble:
+            self._trouble = what
+            log.info("broker %d: %s", self.broker_id, what)
 
     async def _connect(self) -> _Speaker:
         """To this very incarnation; CannotConnect, refused where its own address refuses."""
