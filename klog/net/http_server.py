@@ -5,16 +5,22 @@ Strategy
     serves in threads of its own, one a connection, so that no request holds up the event loop.
 
 Limits
-    A peer that is silent for `SILENT_S` is hung up on; HTTP/1.0, one request a connection. It speaks plain text and
-    knows no users: it belongs where a broker's port may be.
+    `CONNECTIONS_MAX` connections, so as many threads; who comes then waits in the kernel's queue. One of them gives way
+    where its request has not come within `GRACE_S`: whoever says nothing, or a byte now and then, keeps nobody out.
+    A request has `REQUEST_S` to come, whole, and `ANSWER_S` to be taken, however often a byte comes or goes, and is of
+    `REQUEST_BYTES_MAX` at most. HTTP/1.0, one request a connection. It speaks plain text and knows no users: it belongs
+    where a broker's port may be.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,9 +31,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SILENT_S: Final = 5.0
+CONNECTIONS_MAX: Final = 32
+QUEUE_MAX: Final = 128
+"""Connections that the kernel holds meanwhile."""
+REQUEST_S: Final = 10.0
+GRACE_S: Final = 1.0
+ANSWER_S: Final = 30.0
+REQUEST_BYTES_MAX: Final = 5 * 1024 * 1024
+"""The largest body that is served, and its head."""
+LOOK_EVERY_S: Final = 0.05
+"""Whether a connection has ended or can give way, where one waits for that."""
 RAW_TARGET: Final = "klog.raw_target"
 """Where an application finds the request's target as it was sent: WSGI's own PATH_INFO has ``%2F`` decoded already."""
+
+_VISIT: Final = "klog.visit"
 
 Application = Callable[..., Iterable[bytes]]
 """WSGI's (PEP 3333)."""
@@ -58,6 +75,113 @@ class HttpServer:
         self._server.server_close()
 
 
+class _Visit:
+    """One connection, as far as it may be ended for another's sake. Under the lock of `_Visits`, but for `has_come`."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.since_s = time.monotonic()
+        self.has_come = False
+        """Its request is whole: it is being answered."""
+
+
+class _Visits:
+    """Those that are connected. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._there: dict[socket.socket, _Visit] = {}
+
+    def begin(self, sock: socket.socket) -> bool:
+        """Count one more; False where there is no room, and then the oldest whose request does not come is ended."""
+        now_s = time.monotonic()
+        with self._lock:
+            if len(self._there) < CONNECTIONS_MAX:
+                self._there[sock] = _Visit(sock)
+                return True
+            oldest = next((one for one in self._there.values() if not one.has_come), None)
+            if oldest is not None and now_s - oldest.since_s > GRACE_S:
+                with contextlib.suppress(OSError):
+                    oldest.socket.shutdown(socket.SHUT_RDWR)  # its thread finds the end, and ends
+                oldest.has_come = True
+            return False
+
+    def of(self, sock: socket.socket) -> _Visit:
+        with self._lock:
+            return self._there[sock]
+
+    def end(self, sock: socket.socket) -> None:
+        with self._lock:
+            self._there.pop(sock, None)
+
+
+class _Incoming(io.RawIOBase):
+    """What a peer sends, until its time or its bytes are used up: TimeoutError, or the end."""
+
+    def __init__(self, sock: socket.socket, until_s: float) -> None:
+        self._socket = sock
+        self._until_s = until_s
+        self._bytes_left = REQUEST_BYTES_MAX
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the request took too long to come")
+        self._socket.settimeout(left_s)
+        size = self._socket.recv_into(memoryview(buffer)[: self._bytes_left])
+        self._bytes_left -= size
+        return size
+
+
+class _Outgoing(io.BufferedIOBase):
+    """What a peer is sent; TimeoutError where it has not taken it in time."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._until_s: float | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        now_s = time.monotonic()
+        self._until_s = self._until_s or now_s + ANSWER_S
+        if now_s >= self._until_s:
+            raise TimeoutError("the answer took too long to be taken")
+        self._socket.settimeout(self._until_s - now_s)
+        self._socket.sendall(data)  # for so long in all, says Python
+        return len(data)
+
+
+class _Body:
+    """WSGI's input: notes when all of it has come."""
+
+    def __init__(self, incoming: Any, visit: _Visit, size: int) -> None:
+        self._incoming = incoming
+        self._visit = visit
+        self._left = size
+        visit.has_come = size <= 0
+
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = self._incoming.read(self._left if size < 0 else min(size, self._left))
+        self._left -= len(data)
+        self._visit.has_come = self._left <= 0
+        return data
+
+
+def _with_body(application: Application) -> Application:
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        length = environ.get("CONTENT_LENGTH") or "0"
+        size = int(length) if length.isdecimal() else 0
+        environ["wsgi.input"] = _Body(environ["wsgi.input"], environ[_VISIT], size)
+        return application(environ, start_response)
+
+    return answer
+
+
 def _server(application: Application, host: str, port: int, what: str, flag: str) -> WSGIServer:
     from socketserver import TCPServer, ThreadingMixIn
     from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -66,6 +190,35 @@ def _server(application: Application, host: str, port: int, what: str, flag: str
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         daemon_threads = True
         block_on_close = False
+        request_queue_size = QUEUE_MAX
+
+        def __init__(self, *arguments: Any) -> None:
+            self.visits = _Visits()
+            self.is_closed = False
+            super().__init__(*arguments)
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            """In the thread that accepts: where there are enough it waits, and others do in the kernel's queue."""
+            while not self.visits.begin(request):
+                if self.is_closed:
+                    self.shutdown_request(request)
+                    return
+                time.sleep(LOOK_EVERY_S)
+            try:
+                super().process_request(request, client_address)
+            except BaseException:  # no thread is to be had
+                self.visits.end(request)
+                raise
+
+        def process_request_thread(self, request: Any, client_address: Any) -> None:
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                self.visits.end(request)
+
+        def server_close(self) -> None:
+            self.is_closed = True
+            super().server_close()
 
         def server_bind(self) -> None:
             """As WSGIServer's, without asking a name server who we are."""
@@ -77,10 +230,15 @@ def _server(application: Application, host: str, port: int, what: str, flag: str
             log.debug("a request of %s failed", client_address, exc_info=True)
 
     class Handler(WSGIRequestHandler):
-        timeout = SILENT_S
+        server: Server
+
+        def setup(self) -> None:
+            super().setup()
+            self.rfile = io.BufferedReader(_Incoming(self.connection, time.monotonic() + REQUEST_S))
+            self.wfile = _Outgoing(self.connection)
 
         def get_environ(self) -> dict[str, Any]:
-            return {**super().get_environ(), RAW_TARGET: self.path}
+            return {**super().get_environ(), RAW_TARGET: self.path, _VISIT: self.server.visits.of(self.connection)}
 
         def log_message(self, format: str, *arguments: Any) -> None:
             log.debug("%s: %s", self.client_address[0], format % arguments)
@@ -94,5 +252,5 @@ def _server(application: Application, host: str, port: int, what: str, flag: str
                 hint=f"`ss -ltnp 'sport = :{port}'` shows by whom; choose another with {flag}",
             ) from None
         raise SurroundingsError(f"cannot serve {what} at {host}:{port}: {error.strerror}") from None
-    server.set_app(application)
+    server.set_app(_with_body(application))
     return server

@@ -1,0 +1,157 @@
+"""Few threads, and nobody who says nothing, or a byte now and then, keeps others out."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from klog.net import http_server
+from klog.net.http_server import HttpServer
+
+WITHIN_S = 30.0
+MOST = 4
+
+
+def echo(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    data = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)) or b"nothing"
+    start_response("200 OK", [("Content-Length", str(len(data)))])
+    return [data]
+
+
+def large(_: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    start_response("200 OK", [])
+    return (bytes(1 << 20) for _ in range(100))
+
+
+@contextlib.contextmanager
+def serving(application: http_server.Application) -> Iterator[int]:
+    server = HttpServer.open(application, "127.0.0.1", 0, what="an echo", flag="--port")
+    try:
+        yield int(server.address.rpartition(":")[2])
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Of a server with few connections, and little patience."""
+    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", MOST)
+    monkeypatch.setattr(http_server, "GRACE_S", 0.1)
+    with serving(echo) as found:
+        yield found
+
+
+def ask(port: int, body: bytes | None = None) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", data=body, timeout=WITHIN_S) as answer:
+        data: bytes = answer.read()
+        return data
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
+
+
+def is_ended(sock: socket.socket) -> bool:
+    with contextlib.suppress(ConnectionResetError):
+        while sock.recv(65536):
+            pass
+    return True
+
+
+def http_threads() -> int:
+    return sum("process_request_thread" in one.name for one in threading.enumerate())
+
+
+def test_those_that_say_nothing_keep_nobody_out_and_take_few_threads(port: int) -> None:
+    with contextlib.ExitStack() as closing:
+        silent = [closing.enter_context(connect(port)) for _ in range(5 * MOST)]
+        for one in silent[::2]:
+            one.sendall(b"GET / HTTP/1.1\r\nHost: x")
+        for one in silent[1::2]:
+            one.sendall(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf")
+        assert ask(port) == b"nothing"
+        assert ask(port, b"body") == b"body"
+        assert http_threads() <= MOST
+        assert is_ended(silent[0]), "who came first, and said nothing, has given way"
+
+
+def test_who_is_being_answered_does_not_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(http_server, "GRACE_S", WITHIN_S)
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        environ["wsgi.input"].read()
+        begun.release()
+        assert go_on.wait(WITHIN_S)
+        return echo(environ, start_response)
+
+    answers: list[bytes] = []
+    with serving(slow) as port:
+        asking = [threading.Thread(target=lambda: answers.append(ask(port, b"x"))) for _ in range(6)]
+        for one in asking:
+            one.start()
+        for _ in range(2):
+            assert begun.acquire(timeout=WITHIN_S)
+        monkeypatch.setattr(http_server, "GRACE_S", 0.0)
+        time.sleep(3 * http_server.LOOK_EVERY_S)  # those that wait have looked for one to give way
+        assert not begun.acquire(blocking=False)
+        monkeypatch.setattr(http_server, "GRACE_S", WITHIN_S)
+        go_on.set()
+        for one in asking:
+            one.join(WITHIN_S)
+    assert answers == [b"nothing"] * 6
+
+
+@pytest.mark.parametrize("start", [b"GET / HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nContent-Length: 100000\r\n\r\n"])
+def test_a_byte_now_and_then_is_no_request(monkeypatch: pytest.MonkeyPatch, start: bytes) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_S", 0.3)
+    with serving(echo) as port, connect(port) as drip:
+        drip.sendall(start)
+        drip.settimeout(0.02)
+        begun_s = time.monotonic()
+        while time.monotonic() - begun_s < WITHIN_S:
+            try:
+                drip.sendall(b"x")
+                if not drip.recv(1):
+                    break
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        else:
+            pytest.fail("a byte now and then kept it open")
+        assert time.monotonic() - begun_s >= 0.2
+
+
+def test_an_answer_is_to_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "ANSWER_S", 0.3)
+    with serving(large) as port, connect(port) as deaf:
+        deaf.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        begun_s = time.monotonic()
+        while http_threads() == 0 and time.monotonic() - begun_s < WITHIN_S:
+            time.sleep(0.005)
+        while http_threads() and time.monotonic() - begun_s < WITHIN_S:
+            time.sleep(0.01)
+            deaf.settimeout(0.01)
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                deaf.recv(1)  # a byte now and then is not enough
+        assert http_threads() == 0
+
+
+def test_a_head_without_end_is_cut_off(port: int) -> None:
+    with connect(port) as one:
+        one.sendall(b"GET / HTTP/1.1\r\n")
+        with contextlib.suppress(ConnectionError):
+            for number in range(100):
+                one.sendall(b"X-%d: " % number + b"y" * 65_000 + b"\r\n")
+            one.sendall(b"Y: z" * 100_000)
+        assert is_ended(one)
+    assert ask(port) == b"nothing"
