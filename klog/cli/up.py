@@ -16,6 +16,7 @@ from klog.cli.invocation import Invocation
 from klog.cli.target import klog_home
 from klog.cli.words import Properties, settings
 from klog.errors import NoSuchThing
+from klog.ops import units
 from klog.render import Report
 from klog.signals import Asked
 
@@ -44,6 +45,15 @@ def up(
     zookeeper_port: Annotated[
         int | None,
         typer.Option("--zookeeper-port", metavar="PORT", min=1, max=65535, help="ZooKeeper's port; else a free one."),
+    ] = None,
+    zookeeper_heap: Annotated[
+        int | None,
+        typer.Option(
+            "--zookeeper-heap",
+            metavar="SIZE",
+            parser=units.parse_size,
+            help="ZooKeeper's largest heap; see `klog zookeeper start --help`.",
+        ),
     ] = None,
     detach: Annotated[bool, typer.Option("-d", "--detach", help="Come back when it is ready.")] = False,
     properties: Properties = None,
@@ -87,6 +97,7 @@ def up(
             brokers=brokers,
             port=port,
             zookeeper_port=zookeeper_port,
+            zookeeper_heap_bytes=zookeeper_heap,
             properties=given or None,
         )
         ms = (time.monotonic() - begun) * 1000

@@ -10,6 +10,7 @@ import typer
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
 from klog.cli.target import klog_home
+from klog.ops import units
 from klog.render import Report
 
 zookeeper = Noun("zookeeper", "The embedded ZooKeeper server.")
@@ -20,6 +21,16 @@ Directory = Annotated[
     Path | None, typer.Option("--dir", metavar="DIR", help="Where its data is; `zookeeper` in ~/.klog if not given.")
 ]
 
+Heap = Annotated[
+    int | None,
+    typer.Option(
+        "--heap",
+        metavar="SIZE",
+        parser=units.parse_size,
+        help="Largest heap [a quarter of the memory up to 1 GiB, or an eighth; 256 MiB to 4 GiB].",
+    ),
+]
+
 
 @zookeeper.command("start", rows=ROWS, connects=False)
 def start(
@@ -28,11 +39,38 @@ def start(
     port: Annotated[
         int | None, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Its port; else a free one.")
     ] = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="HOST", help="Address for clients [127.0.0.1]; 0.0.0.0: all.")
+    ] = None,
+    heap: Heap = None,
+    server_id: Annotated[
+        int | None, typer.Option("--id", metavar="N", min=1, max=255, help="Id of this server in the ensemble.")
+    ] = None,
+    ensemble: Annotated[
+        str | None,
+        typer.Option("--ensemble", metavar="1=HOST:PORT:PORT,...", help="All servers, each with its two ports."),
+    ] = None,
 ) -> list[Any]:
-    """Start it in the background, and come back when it serves. One that runs there stays as it is."""
+    """Start it in the background, and come back when it serves. One that runs there stays as it is.
+
+    What is not given is as at the last start on the same folder. A server of an ensemble (`--id 1 --ensemble
+    1=a:2888:3888,2=b:2888:3888,3=c:2888:3888`, with other ids on the other hosts) answers at once and serves when a
+    majority runs; its client port is 2181 unless --port says otherwise. ZooKeeper asks nobody who they are: --listen
+    opens it to all who reach that address.
+    """
     from klog.ops import zookeeper as servers
 
-    return [servers.start(directory, klog_home(), port=port)]
+    return [
+        servers.start(
+            directory,
+            klog_home(),
+            port=port,
+            host=listen,
+            heap_bytes=heap,
+            server_id=server_id,
+            ensemble=ensemble,
+        )
+    ]
 
 
 @zookeeper.command("stop", rows=ROWS, connects=False)

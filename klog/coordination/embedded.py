@@ -1,6 +1,6 @@
 """A real ZooKeeper server from the jars that the pyspark wheel carries, as a process of its own.
 
-    DIR/zoo.cfg          its configuration, written anew at each start
+    DIR/zoo.cfg          its configuration (`klog.coordination.server_settings`), written anew at each start
     DIR/data/            snapshots and transaction logs
     DIR/zookeeper.log    what the Java process prints
     DIR/zookeeper.pid    whom to signal
@@ -28,18 +28,26 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from klog.coordination import process
 from klog.coordination.connect_string import four_letter_word, mode_in
 from klog.coordination.java import Java, find_java
 from klog.coordination.process import ProcessId
-from klog.errors import PortInUse, SurroundingsError, TimedOut
+from klog.coordination.server_settings import (
+    LOOPBACK,
+    Member,
+    ServerSettings,
+    default_heap_bytes,
+    jvm_heap_flags,
+    settings_of,
+)
+from klog.errors import PortInUse, Refused, SurroundingsError, TimedOut
 
-HOST = "127.0.0.1"
-MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
+ALONE = "org.apache.zookeeper.server.ZooKeeperServerMain"
+IN_ENSEMBLE = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 JARS = (
     "zookeeper",
     "zookeeper-jute",
@@ -57,43 +65,29 @@ JARS = (
     "netty-codec-base",
 )
 LOGGER_JARS = ("log4j-slf4j2-impl", "log4j-api", "log4j-core")
+MARK = "-Djava.awt.headless=true"
+"""Among the arguments of each server of ours."""
 JVM_FLAGS = (
-    "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-XX:-UsePerfData",
     "-XX:+ExitOnOutOfMemoryError",
-    "-Xmx128m",
     "-Xshare:auto",
     "-XX:+VerifySharedSpaces",
-    "-Djava.awt.headless=true",
+    MARK,
+    "-Dzookeeper.cnxTimeout=1000",  # of the tries to reach others for an election, one after the other
 )
-TICK_MS = 500
-"""Sessions end at the first tick after their time-out: half a second keeps a 6 s session close to 6 s."""
-SESSION_TIMEOUT_MS = (1000, 60_000)
 PORTS = (20_000, 32_000)
 """Below the range that Linux gives to outgoing connections: a port of ours is not taken by one while we are down."""
 PORT_TRIES = 50
-START_TIMEOUT_S = 20.0
+CLIENT_PORT = 2181
+START_TIMEOUT_S = 120.0
+"""While it lives: a million nodes take a quarter of a minute to read."""
+LOCK_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 10.0
 REASON_TIMEOUT_S = 10.0
 PROBE_PAUSE_S = 0.004
 """A probe costs 0.2 ms on either side; a boot takes 200 ms."""
 LOG_TAIL_BYTES = 2000
-
-_CONFIGURATION = """\
-tickTime={tick}
-minSessionTimeout={low}
-maxSessionTimeout={high}
-dataDir={data}
-clientPort={port}
-clientPortAddress={host}
-maxClientCnxns=0
-admin.enableServer=false
-4lw.commands.whitelist=srvr,ruok,conf,stat,mntr,cons,wchs,dump
-autopurge.snapRetainCount=3
-autopurge.purgeInterval=1
-"""
-# forceSync stays at its default, yes: a write that ZooKeeper has acknowledged is on disk.
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +97,21 @@ class ZooKeeperServer:
     directory: Path
     port: int
     identity: ProcessId
+    host: str = LOOPBACK
+    """Where it listens for clients."""
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        """At which this machine's own processes find it."""
+        return f"{self._reached_at}:{self.port}"
+
+    @property
+    def listens_at(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def _reached_at(self) -> str:
+        return ServerSettings(self.port, self.host).reached_at
 
     @property
     def log_file(self) -> Path:
@@ -115,16 +120,35 @@ class ZooKeeperServer:
     def is_serving(self) -> bool:
         """It answers, and it is the server of this very directory."""
         try:
-            if mode_in(four_letter_word(HOST, self.port, b"srvr", 1.0)) is None:
+            if self.mode() is None:
                 return False
-            return f"dataDir={_data(self.directory)}" in four_letter_word(HOST, self.port, b"conf", 1.0)
+            return f"dataDir={_data(self.directory)}" in four_letter_word(self._reached_at, self.port, b"conf", 1.0)
         except OSError:
             return False
 
+    def mode(self, timeout_s: float = 1.0) -> str | None:
+        """`standalone`, `leader`, `follower`; None while it answers and does not serve. OSError: it does not answer."""
+        return mode_in(four_letter_word(self._reached_at, self.port, b"srvr", timeout_s))
+
+    def is_answering(self) -> bool:
+        """It listens: one of an ensemble does so before it serves, which takes a majority of them."""
+        try:
+            self.mode()
+        except OSError:
+            return False
+        return True
+
     def await_serving(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Return when the first request would succeed. SurroundingsError when it ended instead, TimedOut."""
+        self._await(self.is_serving, timeout_s)
+
+    def await_answering(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """As `await_serving`, of one of an ensemble, which may have to wait for the others."""
+        self._await(self.is_answering, timeout_s)
+
+    def _await(self, holds: Callable[[], bool], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        while not self.is_serving():
+        while not holds():
             if not self.identity.is_alive():
                 printed = _reason(self.directory) or tail(self.log_file) or "it printed nothing"
                 raise SurroundingsError(
@@ -156,14 +180,18 @@ def start(
     *,
     port: int | None = None,
     taken: Collection[int] = (),
+    host: str | None = None,
+    heap_bytes: int | None = None,
+    server_id: int | None = None,
+    ensemble: Mapping[int, Member] | None = None,
     cache: Path | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> ZooKeeperServer:
     """The server on `directory`: the one that runs there, or a new one, which may not serve yet.
 
-    `port` None is the port of the last start if it is free, else any free one. Ports in `taken` are for others that are
-    about to listen there. JavaMissing, PortInUse,
-    SurroundingsError (no jars; a server runs there that cannot be found).
+    What is None is as at the last start, else: any free port (also where the last one is taken), the loopback, the
+    default heap, no ensemble. Ports in `taken` are for others that are about to listen there. JavaMissing, PortInUse,
+    Refused (one with other options runs there), SurroundingsError (no jars; a server runs there that cannot be found).
     """
     directory = directory.resolve()
     _data(directory).mkdir(parents=True, exist_ok=True)
@@ -173,26 +201,25 @@ def start(
         if running is not None:
             if port is not None and running.port != port:
                 raise PortInUse(f"ZooKeeper on {directory} runs already, on port {running.port}, not {port}")
+            _check_unchanged(directory, host, heap_bytes, server_id, ensemble)
             return running
         java = find_java(environment)
         jars = class_path()
-        port = _choose_port(directory, port, taken)
-        archive_flag, archive = _archive(cache, java, jars)
-        configuration = directory / "zoo.cfg"
-        configuration.write_text(
-            _CONFIGURATION.format(
-                tick=TICK_MS,
-                low=SESSION_TIMEOUT_MS[0],
-                high=SESSION_TIMEOUT_MS[1],
-                data=_property(str(_data(directory))),
-                port=port,
-                host=HOST,
-            ),
-            encoding="ascii",
+        last = settings(directory) or ServerSettings(0)
+        now = ServerSettings(
+            0,
+            last.host if host is None else host,
+            last.heap_bytes if heap_bytes is None else heap_bytes,
+            last.server_id if ensemble is None else server_id,
+            last.ensemble if ensemble is None else ensemble,
         )
+        now = replace(now, port=_choose_port(directory, port, taken, now))
+        now.write(directory, _data(directory))
+        heap_flags = jvm_heap_flags(default_heap_bytes() if now.heap_bytes is None else now.heap_bytes)
+        archive_flag, archive = _archive(cache, java, jars, [*heap_flags[:1], _main_class(now)])
         with log_file(directory).open("wb") as log:
             child = subprocess.Popen(
-                _command(java, archive_flag, jars, directory),
+                _command(java, [*heap_flags, *archive_flag], jars, directory),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -210,22 +237,49 @@ def start(
     identity = ProcessId.of(child.pid) or ProcessId(child.pid, "ended")
     process.record(_pid_file(directory), identity)
     _archive_note(directory).write_text(str(archive or ""))
-    return ZooKeeperServer(directory, port, identity)
+    return ZooKeeperServer(directory, now.port, identity, now.host)
+
+
+def _check_unchanged(
+    directory: Path,
+    host: str | None,
+    heap_bytes: int | None,
+    server_id: int | None,
+    ensemble: Mapping[int, Member] | None,
+) -> None:
+    """Refused where the server that runs was started with other options than these."""
+    runs = settings(directory) or ServerSettings(0)
+    wanted = ServerSettings(
+        runs.port,
+        runs.host if host is None else host,
+        runs.heap_bytes if heap_bytes is None else heap_bytes,
+        runs.server_id if ensemble is None else server_id,
+        runs.ensemble if ensemble is None else ensemble,
+    )
+    if wanted != runs:
+        raise Refused(
+            f"ZooKeeper on {directory} runs already, with other options", hint="`klog zookeeper stop` first, then start"
+        )
 
 
 def find(directory: Path) -> ZooKeeperServer | None:
     """The server that runs on `directory`, whoever started it; None when none does."""
     directory = directory.resolve()
-    port = configured_port(directory)
-    if port is None:
+    found = settings(directory)
+    if found is None:
         return None
-    identity = process.recorded(_pid_file(directory), MAIN_CLASS, str(directory / "zoo.cfg"))
-    return None if identity is None else ZooKeeperServer(directory, port, identity)
+    identity = process.recorded(_pid_file(directory), MARK, str(directory / "zoo.cfg"))
+    return None if identity is None else ZooKeeperServer(directory, found.port, identity, found.host)
 
 
 def _command(java: Java, flags: list[str], jars: list[Path], directory: Path) -> list[str]:
     cp = os.pathsep.join(map(str, jars))
-    return [str(java.executable), *JVM_FLAGS, *flags, "-cp", cp, MAIN_CLASS, str(directory / "zoo.cfg")]
+    main_class = _main_class(settings(directory) or ServerSettings(0))
+    return [str(java.executable), *JVM_FLAGS, *flags, "-cp", cp, main_class, str(directory / "zoo.cfg")]
+
+
+def _main_class(of: ServerSettings) -> str:
+    return ALONE if of.server_id is None else IN_ENSEMBLE
 
 
 def _reason(directory: Path) -> str:
@@ -294,7 +348,7 @@ def _lock_or_find(lock: int, directory: Path) -> ZooKeeperServer | None:
 
     Someone who is just starting one holds it for a moment, and a killed one for as long as the kernel takes to end it.
     """
-    deadline = time.monotonic() + START_TIMEOUT_S
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -312,13 +366,6 @@ def _lock_or_find(lock: int, directory: Path) -> ZooKeeperServer | None:
         time.sleep(PROBE_PAUSE_S)
 
 
-def _property(text: str) -> str:
-    """A value in a Java properties file, which is read as Latin-1 with escapes."""
-    units = text.replace("\\", "\\\\").encode("utf-16-be", "surrogatepass")
-    codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
-    return "".join(chr(code) if 32 <= code < 127 else f"\\u{code:04x}" for code in codes)
-
-
 def _data(directory: Path) -> Path:
     return directory / "data"
 
@@ -331,22 +378,24 @@ def _archive_note(directory: Path) -> Path:
     return directory / "archive"
 
 
+def settings(directory: Path) -> ServerSettings | None:
+    """Those of the last start on this directory, whether it lives or not; None when there was none."""
+    return settings_of(directory, _data(directory))
+
+
 def configured_port(directory: Path) -> int | None:
-    """The port of the last start on this directory, whether it lives or not; None when there was none."""
-    try:
-        for line in (directory / "zoo.cfg").read_text("utf-8").splitlines():
-            if line.startswith("clientPort="):
-                return int(line.partition("=")[2])
-    except (OSError, ValueError):
-        pass
-    return None
+    """The port of the last start on this directory."""
+    found = settings(directory)
+    return None if found is None else found.port
 
 
-def _choose_port(directory: Path, wanted: int | None, taken: Collection[int]) -> int:
+def _choose_port(directory: Path, wanted: int | None, taken: Collection[int], now: ServerSettings) -> int:
+    if wanted is None and now.server_id is not None:  # the others' clients and ours have it in their settings
+        wanted = configured_port(directory) or CLIENT_PORT
     if wanted is not None:
         if wanted in taken:
             raise PortInUse(f"ZooKeeper's port {wanted} is a broker's", hint="choose another with --zookeeper-port")
-        if not is_free(wanted):
+        if not is_free(wanted, now.host):
             raise PortInUse(f"ZooKeeper's port {wanted} is in use", hint="choose another with --zookeeper-port")
         return wanted
     last = configured_port(directory)
@@ -359,18 +408,19 @@ def _choose_port(directory: Path, wanted: int | None, taken: Collection[int]) ->
     raise PortInUse(f"no free port for ZooKeeper found in {PORT_TRIES} tries between {PORTS[0]} and {PORTS[1]}")
 
 
-def is_free(port: int) -> bool:
+def is_free(port: int, host: str = LOOPBACK) -> bool:
     """Nobody listens on the port of this machine."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: TIME_WAIT is no listener
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except OSError:
             return False
     return True
 
 
-def _archive(cache: Path | None, java: Java, jars: list[Path]) -> tuple[list[str], Path | None]:
+def _archive(cache: Path | None, java: Java, jars: list[Path], also: list[str]) -> tuple[list[str], Path | None]:
     """JVM flags that use the class archive or have one written, and the file that one is being written to.
 
     The name holds what the archive depends on, and its size: the JVM checks what is in an archive and ignores what
@@ -378,7 +428,7 @@ def _archive(cache: Path | None, java: Java, jars: list[Path]) -> tuple[list[str
     """
     if cache is None:
         return [], None
-    key = hashlib.sha256(f"{java.version} {java.executable.resolve()} {JVM_FLAGS}".encode())
+    key = hashlib.sha256(f"{java.version} {java.executable.resolve()} {JVM_FLAGS} {also}".encode())
     for jar in jars:
         status = jar.stat()
         key.update(f"{jar} {status.st_size} {status.st_mtime_ns}".encode())

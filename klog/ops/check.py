@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
+from klog.coordination.server_settings import heap_needed_bytes
 from klog.names import TopicPartition
 from klog.ops.check_facts import Facts, gather
 from klog.ops.log_dirs import ROOM_BYTES_MIN
@@ -28,6 +29,9 @@ SUBJECTS: Final = ("topics", "groups", "brokers", "zookeeper")
 LOOK_AGAIN_S: Final = 0.5
 DELETION_PATIENCE_MS: Final = 30_000
 """A deletion takes seconds; one that takes this long waits for somebody."""
+HEAP_SHARE_MAX: Final = 0.6
+HEAP_SHARE_CRITICAL: Final = 0.8
+"""Of ZooKeeper's heap, taken by what it keeps: what is left is for requests, and for collecting."""
 SHOWN_MAX: Final = 12
 """Partitions named in a row; more are counted."""
 
@@ -393,6 +397,16 @@ def _zookeeper(facts: Facts) -> Iterator[Finding]:
         do = f"start it again at {one.address}: `klog up`, or `klog zookeeper start --dir DIR --port PORT`"
         severity = WARNING if has_quorum else CRITICAL
         yield Finding(severity, f"zookeeper {one.address}", found, "serving", do, "zookeeper-down")
+    for one in facts.servers:
+        if one.nodes is None or one.data_bytes is None or not one.heap_bytes:
+            continue
+        share = heap_needed_bytes(one.nodes, one.data_bytes) / one.heap_bytes
+        if share >= HEAP_SHARE_MAX:
+            found = f"{one.nodes:,} nodes take some {share:.0%} of its heap of {one.heap_bytes >> 20:,} MiB"
+            do = "a larger heap (`klog zookeeper start --heap SIZE`, `klog up --zookeeper-heap SIZE`), or fewer groups"
+            severity = CRITICAL if share >= HEAP_SHARE_CRITICAL else WARNING
+            expected = f"less than {HEAP_SHARE_MAX:.0%}"
+            yield Finding(severity, f"zookeeper {one.address}", found, expected, do, "zookeeper-heap")
 
 
 # --- Groups -----------------------------------------------------------------------------------------------------------

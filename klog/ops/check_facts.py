@@ -6,6 +6,7 @@ Whatever cannot be asked is a reason in words where the answer would stand, neve
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,6 +64,11 @@ class ServerFact:
     address: str
     mode: str | None
     reason: str | None
+    nodes: int | None = None
+    data_bytes: int | None = None
+    """What it keeps; None where it does not say."""
+    heap_bytes: int | None = None
+    """The most that its JVM may take."""
 
 
 @dataclass(slots=True)
@@ -212,7 +218,27 @@ def _server(host: str, port: int) -> ServerFact:
     mode = mode_in(answer)
     if mode is None and "whitelist" in answer:
         mode = "unknown"  # it serves, and keeps to itself how
-    return ServerFact(address, mode, None if mode else answer.strip()[:120] or "closed the connection")
+    if mode is None:
+        return ServerFact(address, None, answer.strip()[:120] or "closed the connection")
+    try:
+        kept = four_letter_word(host, port, b"mntr", ZOOKEEPER_TIMEOUT_S)
+        runs_in = four_letter_word(host, port, b"envi", ZOOKEEPER_TIMEOUT_S)
+    except OSError:
+        kept = runs_in = ""  # another's, perhaps: what it does not say is not judged
+    heap_mb = _number(r"^os\.memory\.max=(\d{1,15})MB$", runs_in)
+    return ServerFact(
+        address,
+        mode,
+        None,
+        _number(r"^zk_znode_count\t(\d{1,15})$", kept),
+        _number(r"^zk_approximate_data_size\t(\d{1,15})$", kept),
+        None if heap_mb is None else heap_mb << 20,
+    )
+
+
+def _number(pattern: str, answer: str) -> int | None:
+    found = re.search(pattern, answer, re.MULTILINE)
+    return None if found is None else int(found[1])
 
 
 # --- Brokers ----------------------------------------------------------------------------------------------------------

@@ -77,6 +77,7 @@ def up(
     brokers: int | None = None,
     port: int | None = None,
     zookeeper_port: int | None = None,
+    zookeeper_heap_bytes: int | None = None,
     properties: Mapping[str, str] | None = None,
     timeout_s: float = START_TIMEOUT_S,
 ) -> tuple[LocalCluster, list[Started]]:
@@ -95,7 +96,8 @@ def up(
         plan = _plan(last, before, brokers, port, properties)
         _check_ports(directory, home, plan, before)
         save_plan(directory, plan)
-        cluster, rows = _start(directory, home, plan, before, zookeeper_port, time.monotonic() + timeout_s)
+        deadline = time.monotonic() + timeout_s
+        cluster, rows = _start(directory, home, plan, before, zookeeper_port, zookeeper_heap_bytes, deadline)
     return replace(cluster, notes=tuple(_notes(plan, last, rows))), rows
 
 
@@ -174,6 +176,7 @@ def _start(
     plan: Plan,
     before: LocalCluster | None,
     zookeeper_port: int | None,
+    zookeeper_heap_bytes: int | None,
     deadline: float,
 ) -> tuple[LocalCluster, list[Started]]:
     running = {(part.kind, part.id): part for part in before.live} if before is not None else {}
@@ -182,7 +185,13 @@ def _start(
     if zookeeper_port is None and brokers_run and before is not None and before.zookeeper:
         zookeeper_port = int(before.zookeeper.rpartition(":")[2])  # they look for it there and nowhere else
     ports = [int(address.rpartition(":")[2]) for _, address in plan.addresses()]
-    server = embedded.start(directory / "zookeeper", port=zookeeper_port, taken=ports, cache=home / "cache")
+    server = embedded.start(
+        directory / "zookeeper",
+        port=zookeeper_port,
+        heap_bytes=zookeeper_heap_bytes,
+        taken=ports,
+        cache=home / "cache",
+    )
     bootstrap = ",".join(address for _, address in plan.addresses())
     note_cluster(home, directory, bootstrap, server.address)
     starting: list[StartingBroker] = []

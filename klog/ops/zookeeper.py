@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from klog.coordination import embedded
-from klog.coordination.connect_string import four_letter_word, mode_in
 from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.server_settings import HEAP_ALLOWED_MIN_BYTES, parse_ensemble
+from klog.errors import UsageError
 from klog.ops.local_notes import running_clusters
 
 PROBE_TIMEOUT_S = 1.0
@@ -30,16 +31,44 @@ def default_directory(home: Path) -> Path:
     return home / "zookeeper"
 
 
-def start(directory: Path | None, home: Path, *, port: int | None = None) -> ZooKeeperRow:
-    """A server on the directory that serves; the one that runs there stays as it is.
+def start(
+    directory: Path | None,
+    home: Path,
+    *,
+    port: int | None = None,
+    host: str | None = None,
+    heap_bytes: int | None = None,
+    server_id: int | None = None,
+    ensemble: str | None = None,
+) -> ZooKeeperRow:
+    """A server on the directory that serves, or, of an ensemble, answers; the one that runs there stays as it is.
 
-    JavaMissing, PortInUse, SurroundingsError, TimedOut.
+    JavaMissing, PortInUse, Refused, SurroundingsError, TimedOut, UsageError.
     """
     directory = directory or default_directory(home)
+    members = None if ensemble is None else parse_ensemble(ensemble)
+    if (server_id is None) != (members is None):
+        raise UsageError("--id and --ensemble go together: which one of the ensemble is this server?")
+    if members is not None and server_id not in members:
+        raise UsageError(f"--id {server_id} is not among those of --ensemble: {', '.join(map(str, sorted(members)))}")
+    if heap_bytes is not None and heap_bytes < HEAP_ALLOWED_MIN_BYTES:
+        raise UsageError(f"--heap must be at least {HEAP_ALLOWED_MIN_BYTES >> 20} MiB, got {heap_bytes} bytes")
     before = embedded.find(directory)
-    server = embedded.start(directory, port=port, cache=home / "cache")
+    server = embedded.start(
+        directory,
+        port=port,
+        host=host,
+        heap_bytes=heap_bytes,
+        server_id=server_id,
+        ensemble=members,
+        cache=home / "cache",
+    )
+    settings = embedded.settings(directory)
     try:
-        server.await_serving()
+        if settings is not None and settings.server_id is not None:
+            server.await_answering()
+        else:
+            server.await_serving()
     except BaseException:
         if before is None:
             server.stop()
@@ -53,7 +82,7 @@ def stop(directory: Path | None, home: Path) -> list[ZooKeeperRow]:
     if server is None:
         return []
     state = "stopped" if server.stop() else "killed"
-    return [ZooKeeperRow(server.address, state, None, None, str(server.directory), str(server.log_file))]
+    return [ZooKeeperRow(server.listens_at, state, None, None, str(server.directory), str(server.log_file))]
 
 
 def status(directory: Path | None, home: Path) -> list[ZooKeeperRow]:
@@ -67,18 +96,20 @@ def status(directory: Path | None, home: Path) -> list[ZooKeeperRow]:
         directories = [default_directory(home), *(one.directory / "zookeeper" for one in running_clusters(home))]
     rows = []
     for one in directories:
-        server, port = embedded.find(one), embedded.configured_port(one)
+        server, last = embedded.find(one), embedded.settings(one)
         if server is not None:
             rows.append(_row(server, "running" if server.is_serving() else "starting"))
-        elif port is not None:
-            address = f"{embedded.HOST}:{port}"
+        elif last is not None:
+            address = f"{last.host}:{last.port}"
             rows.append(ZooKeeperRow(address, "down", None, None, str(one), str(embedded.log_file(one))))
     return rows
 
 
 def _row(server: ZooKeeperServer, state: str) -> ZooKeeperRow:
     try:
-        mode = mode_in(four_letter_word(embedded.HOST, server.port, b"srvr", PROBE_TIMEOUT_S))
+        mode = server.mode(PROBE_TIMEOUT_S)
     except OSError:
         mode = None
-    return ZooKeeperRow(server.address, state, mode, server.identity.pid, str(server.directory), str(server.log_file))
+    return ZooKeeperRow(
+        server.listens_at, state, mode, server.identity.pid, str(server.directory), str(server.log_file)
+    )

@@ -184,6 +184,10 @@ def server_down(facts: Facts) -> None:
     facts.servers[1] = ServerFact("z1:2181", None, "Connection refused")
 
 
+def zookeeper_fills_up(facts: Facts) -> None:
+    facts.servers[2] = ServerFact("z2:2181", "follower", None, 1_300_000, 152 << 20, 742 << 20)
+
+
 @pytest.mark.parametrize(
     ("trouble", "expected"),
     [
@@ -210,6 +214,7 @@ def server_down(facts: Facts) -> None:
         (auto_minimum, ["auto-create"]),
         (differ, ["differing-settings"]),
         (server_down, ["zookeeper-down"]),
+        (zookeeper_fills_up, ["zookeeper-heap"]),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
@@ -285,6 +290,16 @@ def test_a_message_from_ahead_of_the_clock_is_named(broker: RunningBroker, topic
     assert "is from 9999-" in one.found
     shown = klog(*one.do.split("`")[1].split()[1:], "-B", broker.bootstrap)
     assert (shown.code, shown.stdout) == (0, "x\n")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "heap_mib", "expected"),
+    [(1_300_000, 3072, []), (1_300_000, 742, ["warning"]), (1_300_000, 640, ["critical"]), (0, 0, [])],
+)
+def test_what_zookeeper_keeps_is_held_against_its_heap(nodes: int, heap_mib: int, expected: list[str]) -> None:
+    facts = well()
+    facts.servers[0] = ServerFact("z0:2181", "standalone", None, nodes, 152 << 20, heap_mib << 20)
+    assert [one.severity for one in judge(facts, ["zookeeper"])] == expected
 
 
 def test_zookeeper_without_quorum_is_critical() -> None:

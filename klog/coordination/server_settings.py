@@ -1,0 +1,192 @@
+"""What an embedded ZooKeeper server goes by: its ``zoo.cfg``, which is also the memory of how it was started last.
+
+A server that is started again without options is started as before: with the same port, heap, address and ensemble. One
+of an ensemble must not come up alone on the ensemble's data because somebody left an option out.
+
+The heap is a bound, and taken as it is needed. By default it is a quarter of the machine's memory, but not more than
+1 GiB, or an eighth of it where that is more; at least 256 MiB, at most 4 GiB. A node takes some 300 bytes beside its
+data: 100,000 groups with three partitions each and 30,000 partitions, 1.26 million nodes, take 0.5 GiB.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from klog.errors import UsageError
+
+LOOPBACK = "127.0.0.1"
+EVERYWHERE = ("0.0.0.0", "::")
+MIB = 1 << 20
+HEAP_MIN_BYTES = 256 * MIB
+HEAP_SMALL_BYTES = 1024 * MIB
+HEAP_MAX_BYTES = 4096 * MIB
+HEAP_ALLOWED_MIN_BYTES = 32 * MIB
+SERVER_ID_MAX = 255
+NODE_BYTES = 300
+"""Of the heap for a node, beside its path and its data."""
+
+TICK_MS = 500
+"""Sessions end at the first tick after their time-out: half a second keeps a 6 s session close to 6 s."""
+SESSION_TIMEOUT_MS = (1000, 60_000)
+INIT_TICKS = 120
+"""A minute for a server to take the state of the ensemble's leader: half a gigabyte, where there are many groups."""
+SYNC_TICKS = 4
+"""After two seconds without the others a server of an ensemble serves no more: well within a session's time-out."""
+
+_HEAP = "# heap.bytes="
+_COMMON = """\
+tickTime={tick}
+minSessionTimeout={low}
+maxSessionTimeout={high}
+dataDir={data}
+clientPort={port}
+clientPortAddress={host}
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=srvr,ruok,conf,stat,mntr,cons,wchs,dump,envi
+autopurge.snapRetainCount=3
+autopurge.purgeInterval=1
+"""
+# forceSync stays at its default, yes: a write that ZooKeeper has acknowledged is on disk.
+_QUORUM = """\
+initLimit={init}
+syncLimit={sync}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One server of an ensemble: where the others reach it."""
+
+    host: str
+    peer_port: int
+    election_port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.peer_port}:{self.election_port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """`heap_bytes` None: the default. `server_id` is this one's in `ensemble` (id -> member); None: it is alone."""
+
+    port: int
+    host: str = LOOPBACK
+    heap_bytes: int | None = None
+    server_id: int | None = None
+    ensemble: Mapping[int, Member] = field(default_factory=dict)
+
+    @property
+    def reached_at(self) -> str:
+        """The host at which this machine's own processes find it."""
+        return LOOPBACK if self.host in EVERYWHERE else self.host
+
+    def write(self, directory: Path, data: Path) -> None:
+        text = _COMMON.format(
+            tick=TICK_MS,
+            low=SESSION_TIMEOUT_MS[0],
+            high=SESSION_TIMEOUT_MS[1],
+            data=_property(str(data)),
+            port=self.port,
+            host=self.host,
+        )
+        if self.server_id is not None:
+            text += _QUORUM.format(init=INIT_TICKS, sync=SYNC_TICKS)
+            text += "".join(f"server.{number}={member}\n" for number, member in sorted(self.ensemble.items()))
+            (data / "myid").write_text(f"{self.server_id}\n", encoding="ascii")
+        if self.heap_bytes is not None:
+            text += f"{_HEAP}{self.heap_bytes}\n"
+        part = directory / "zoo.cfg.part"
+        part.write_text(text, encoding="ascii")
+        part.replace(directory / "zoo.cfg")
+
+
+def settings_of(directory: Path, data: Path) -> ServerSettings | None:
+    """Those of the last start on the directory, whether it lives or not; None when there was none."""
+    port, host, heap_bytes, ensemble = None, LOOPBACK, None, {}
+    try:
+        for line in (directory / "zoo.cfg").read_text("utf-8").splitlines():
+            name, _, value = line.partition("=")
+            if name == "clientPort":
+                port = int(value)
+            elif name == "clientPortAddress":
+                host = value
+            elif line.startswith(_HEAP):
+                heap_bytes = int(value)
+            elif name.startswith("server."):
+                ensemble[int(name.removeprefix("server."))] = parse_member(value)
+        server_id = int((data / "myid").read_text("ascii")) if ensemble else None
+    except (OSError, ValueError, UsageError):
+        return None
+    return None if port is None else ServerSettings(port, host, heap_bytes, server_id, ensemble)
+
+
+def parse_ensemble(text: str) -> dict[int, Member]:
+    """``1=a:2888:3888,2=b:2888:3888,3=c:2888:3888``; UsageError where it is none."""
+    found: dict[int, Member] = {}
+    for part in text.split(","):
+        number, _, member = part.strip().partition("=")
+        if not number.isdecimal() or not 0 < int(number) <= SERVER_ID_MAX or int(number) in found:
+            raise _no_ensemble(text, f"{part!r} does not begin with an id of its own, 1 to {SERVER_ID_MAX}")
+        found[int(number)] = parse_member(member)
+    if len(found) < 2:
+        raise _no_ensemble(text, "it names one server: leave it out for a server alone")
+    return found
+
+
+def parse_member(text: str) -> Member:
+    """``host:2888:3888``; UsageError where it is none."""
+    host, peer, election = [*text.rsplit(":", 2), "", ""][:3]
+    host = host.strip("[]")
+    if not host or any(not port.isdecimal() or not 0 < int(port) < 65536 for port in (peer, election)):
+        raise _no_ensemble(text, "expected HOST:PORT:PORT")
+    if any(char.isspace() or char in ",=|;" for char in host):
+        raise _no_ensemble(text, f"{host!r} is no host")
+    return Member(host, int(peer), int(election))
+
+
+def _no_ensemble(text: str, why: str) -> UsageError:
+    return UsageError(f"--ensemble {text!r}: {why}", hint="1=a:2888:3888,2=b:2888:3888,3=c:2888:3888")
+
+
+def default_heap_bytes(memory_bytes: int | None = None) -> int:
+    """For a machine with so much memory (this one's); whole MiB."""
+    memory = machine_memory_bytes() if memory_bytes is None else memory_bytes
+    wanted = max(min(memory // 4, HEAP_SMALL_BYTES), memory // 8)
+    return min(max(wanted, HEAP_MIN_BYTES), HEAP_MAX_BYTES) // MIB * MIB
+
+
+def heap_needed_bytes(nodes: int, data_bytes: int) -> int:
+    """What a server with so many nodes takes of its heap, as was measured; `data_bytes` has the paths in it."""
+    return nodes * NODE_BYTES + data_bytes
+
+
+def machine_memory_bytes() -> int:
+    """What this process may use: the machine's memory, or less by its control group."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        memory = HEAP_MIN_BYTES * 8
+    for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+        try:
+            memory = min(memory, int(limit.read_text("ascii")))
+        except (OSError, ValueError):  # none, or "max"
+            continue
+    return memory
+
+
+def jvm_heap_flags(heap_bytes: int) -> list[str]:
+    """G1 from a gigabyte on: it stops the server for tenths of a second where the serial collector takes seconds."""
+    collector = "-XX:+UseG1GC" if heap_bytes >= HEAP_SMALL_BYTES else "-XX:+UseSerialGC"
+    return [collector, f"-Xmx{heap_bytes // MIB}m"]
+
+
+def _property(text: str) -> str:
+    """A value in a Java properties file, which is read as Latin-1 with escapes."""
+    units = text.replace("\\", "\\\\").encode("utf-16-be", "surrogatepass")
+    codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(chr(code) if 32 <= code < 127 else f"\\u{code:04x}" for code in codes)
