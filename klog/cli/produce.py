@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
@@ -11,15 +13,27 @@ import typer
 
 from klog.cli.command import top_command
 from klog.cli.failure import EXIT_FAILED
+from klog.cli.flags import limit
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.words import Properties, Topic, pairs, settings
-from klog.errors import UsageError
+from klog.errors import KlogError, UsageError
 from klog.ops import units
 
 if TYPE_CHECKING:
+    from klog.ops.fates import LineRange
     from klog.ops.produce import Receipt
+    from klog.ops.rejects import Rejects
 
 STDIN = Path("-")
+
+LINES_NAMED_MAX = 100
+"""Runs of lines named in one error."""
+
+
+class GivenUp(KlogError):
+    """Messages that are not in the log, as far as anybody knows."""
+
+    code = "GIVEN_UP"
 
 
 @top_command("produce", rows="klog.ops.produce:PartitionReceipt")
@@ -64,6 +78,23 @@ async def produce(
         units.Rate | None,
         typer.Option("--rate", metavar="RATE", parser=units.parse_rate, help="At most 500/s (messages) or 20MB/s."),
     ] = None,
+    give_up_after: Annotated[
+        float | None,
+        typer.Option(
+            "--give-up-after",
+            metavar="DURATION",
+            parser=limit,
+            help="Give a message up that is not acknowledged so long after it was read; never if not given.",
+        ),
+    ] = None,
+    rejects: Annotated[
+        Path | None,
+        typer.Option(
+            "--rejects",
+            metavar="FILE",
+            help="Append what is given up to FILE, for `klog produce -i jsonl`; its lines are named if not given.",
+        ),
+    ] = None,
     create: Annotated[bool, typer.Option("--create", help="Make the topic if it is missing.")] = False,
     audit: Annotated[
         bool,
@@ -75,9 +106,14 @@ async def produce(
 
     Keys go where Java's clients put them; each message is in the log once, on all replicas in sync. The receipt, with
     the offsets and the `klog tail` that shows them, goes to stderr.
+
+    While the topic takes no messages, because brokers are away or a disk is full, what was read is tried on, no more is
+    read, and stderr says what is waited for. What is given up after all (--give-up-after, a message that is too large)
+    goes to --rejects, or its lines are named; the exit code is 1 then.
     """
     from klog.ops import produce as producing
     from klog.ops.produce_options import ProduceOptions
+    from klog.ops.rejects import Rejects
 
     if key is not None and key_delimiter is not None:
         raise UsageError("-k gives all messages one key, and -K one to each: choose")
@@ -93,6 +129,7 @@ async def produce(
         batch_messages=batch_messages,
         rate=rate,
         create=create,
+        give_up_after_s=give_up_after,
         audit=audit,
         librdkafka=settings(properties),
     )
@@ -101,6 +138,10 @@ async def produce(
         sources = [_open(path, opened) for path in files or [STDIN]]
         if sys.stdin.buffer in sources and is_terminal(sys.stdin):
             invocation.say(f"reading messages for {topic} from the terminal, one a line; Ctrl-D ends")
+        given_up = None
+        if rejects is not None:
+            given_up = Rejects(rejects, sources)
+            opened.callback(given_up.close)
         receipt = await producing.produce(
             cluster,
             topic,
@@ -108,26 +149,51 @@ async def produce(
             options,
             interrupted=lambda receipt: _show(invocation, receipt),
             note=invocation.say,
+            rejects=given_up,
         )
     _show(invocation, receipt)
+    if receipt.failed:
+        raise _failure(receipt, given_up)
     return 0 if receipt.is_complete else EXIT_FAILED
+
+
+def _failure(receipt: Receipt, rejects: Rejects | None) -> GivenUp:
+    """What was not sent, and where it is now."""
+    were = "1 message was" if receipt.failed == 1 else f"{receipt.failed:,} messages were"
+    message = f"{were} given up: {receipt.first_error}"
+    if receipt.given_up:
+        message += f"; not sent: {_named(receipt.given_up)}"
+    if rejects is None or not rejects.count:
+        return GivenUp(message, hint="--rejects FILE keeps what is given up")
+    path = shlex.quote(str(rejects.path))
+    return GivenUp(message, hint=f"kept, ready to be sent again: klog produce {receipt.topic} -i jsonl {path}")
+
+
+def _named(lines: Sequence[LineRange]) -> str:
+    text = ", ".join(map(str, lines[:LINES_NAMED_MAX]))
+    left = sum(one.last - one.first + 1 for one in lines[LINES_NAMED_MAX:])
+    return f"{text} and {left:,} more" if left else text
 
 
 def _show(invocation: Invocation, receipt: Receipt) -> None:
     """The receipt on stderr, for stdout is for data: a row a partition, then the sum and the line that shows it."""
-    if invocation.shared.quiet and not receipt.failed:
+    if invocation.shared.quiet:
         return
     summary = (
         f"{receipt.messages:,} messages, {receipt.bytes:,} bytes to {receipt.topic} "
         f"in {receipt.ms / 1000:.3f} s ({receipt.rate:,.0f} messages/s)"
     )
     notes = [summary]
-    if receipt.failed:
-        notes.append(f"{receipt.failed:,} messages failed: {receipt.first_error}")
     if receipt.unanswered:
-        notes.append(f"{receipt.unanswered:,} messages were under way: they may be in the log")
+        notes.append(
+            f"{receipt.unanswered:,} messages were under way: they may be in the log ({_named(receipt.under_way)})"
+        )
+    if receipt.interrupted and receipt.given_up:
+        notes.append(f"not sent: {_named(receipt.given_up)}")
     if receipt.interrupted:
-        notes.append("interrupted: the rest of the input was not sent")
+        at = receipt.stopped_at
+        begin = f"from line {at.number} of {at.source} on " if at is not None else ""
+        notes.append(f"interrupted: {begin}the rest of the input was not sent")
     invocation.show(invocation.report(receipt.partitions, notes=tuple(notes), footer=receipt.tail_line), out=sys.stderr)
 
 

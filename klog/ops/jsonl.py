@@ -47,8 +47,8 @@ def rfc3339(timestamp_ms: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03d}Z"
 
 
-def to_line(topic: str, partition: int, offset: int, content: Content) -> str:
-    """The line, without its end."""
+def to_line(topic: str, partition: int | None, offset: int | None, content: Content) -> str:
+    """The line, without its end; partition and offset are None of what is in no log."""
     key, key_encoding = text_of(content.key)
     value, value_encoding = text_of(content.value)
     headers = []

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from klog.record.records import Record
 
 READ_BYTES: Final = 1 << 20
+GIVE_UP_AFTER_S: Final = 60.0
+"""What is sent again is still there if it cannot be."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -206,7 +208,9 @@ async def replay(cluster: Cluster, rows: Sequence[LostRow], target: str) -> list
                     content = Content(one.key, one.value, list(one.headers), timestamp_ms)
                     lines.write(to_line(row.topic, row.partition, one.offset, content).encode() + b"\n")
             lines.seek(0)
-            receipt = await produce(cluster, target, [lines], ProduceOptions(input="jsonl"))
+            receipt = await produce(
+                cluster, target, [lines], ProduceOptions(input="jsonl", give_up_after_s=GIVE_UP_AFTER_S)
+            )
         result = replace(result, messages=receipt.messages)
         if not receipt.is_complete:
             result = replace(result, error="FAILED", message=receipt.first_error or "not all of it was acknowledged")

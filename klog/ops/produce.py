@@ -21,6 +21,8 @@ from klog.ops.produce_options import ProduceOptions
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.client.metadata import TopicNode
+    from klog.ops.fates import Line, LineRange
+    from klog.ops.rejects import Rejects
     from klog.ops.sender import Sender
 
 GRACE_S = 0.5
@@ -65,6 +67,12 @@ class Receipt:
     partitions: tuple[PartitionReceipt, ...]
     interrupted: bool
     first_error: str | None
+    given_up: tuple[LineRange, ...] = ()
+    """Lines of which no message is in the log, and none among the rejects; those that were not read are not named."""
+    under_way: tuple[LineRange, ...] = ()
+    """Lines of which some may be in the log."""
+    stopped_at: Line | None = None
+    """Where it was interrupted: the first line that was read and not handed over, if any was."""
 
     @property
     def rate(self) -> float:
@@ -100,14 +108,19 @@ async def produce(
     *,
     interrupted: Callable[[Receipt], None] | None = None,
     note: Callable[[str], None] = lambda text: None,
+    rejects: Rejects | None = None,
 ) -> Receipt:
     """Send everything that ``sources`` hold, one after the other; the receipt when all of it was answered.
+
+    While the topic takes nothing no more is read, and ``note`` is told what is waited for, and when that is over. What
+    is given up (``options.give_up_after_s``, what no broker would ever take) goes to ``rejects``.
 
     Cancelling the task stops it: what is under way gets half a second, ``interrupted`` gets the receipt, and the
     cancellation goes on. A missing topic is NoSuchTopic, which names those that are called nearly so; with
     ``options.create`` it is made, which ``note`` is told. Messages that fail do not raise: the receipt counts them.
     """
     from klog.ops.sender import Sender
+    from klog.ops.waiting import tell_waiting
 
     node = await _existing_or_made(cluster, topic, options.create, note)
     if options.partition is not None and options.partition not in node.partitions:
@@ -115,10 +128,14 @@ async def produce(
         raise UnknownTopicOrPartition(
             f"topic {topic!r} on {cluster} has {count} partitions (0 to {count - 1}), no partition {options.partition}"
         )
-    sender = Sender(cluster.bootstrap, topic, options, timeout_s=cluster.timeout_s)
+    sender = Sender(cluster.bootstrap, topic, options, timeout_s=cluster.timeout_s, rejects=rejects)
+    chosen = list(node.partitions) if options.partition is None else [options.partition]
     began = time.monotonic()
     stop = threading.Event()
     work = asyncio.ensure_future(asyncio.to_thread(sender.send_all, sources, stop))
+    telling = asyncio.ensure_future(
+        tell_waiting(cluster, topic, chosen, options.acks, lambda: sender.stalled_since, note)
+    )
     try:
         await asyncio.shield(work)
     except asyncio.CancelledError:
@@ -127,10 +144,28 @@ async def produce(
         if interrupted is not None:
             interrupted(_receipt(sender, topic, began, True, {}))
         raise
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
     flushed_by = await _flushed_by(cluster, topic, options) if sender.acknowledged else {}
     receipt = _receipt(sender, topic, began, False, flushed_by)
-    why = await _why_timed_out(cluster, topic, sender.timed_out, options) if sender.timed_out else None
+    if not sender.timed_out:
+        return receipt
+    partitions = sender.timed_out if None not in sender.timed_out else chosen
+    why = await _why_timed_out(cluster, topic, [one for one in partitions if one is not None], options)
     return replace(receipt, first_error=f"{receipt.first_error}: {why}") if why else receipt
+
+
+async def _why_timed_out(
+    cluster: Cluster, topic: str, partitions: Iterable[int], options: ProduceOptions
+) -> str | None:
+    """What has kept partitions from taking messages, as far as it can be seen."""
+    from klog.ops.waiting import why_not_taken
+
+    try:
+        return await why_not_taken(cluster, topic, partitions, options.acks)
+    except KlogError as error:
+        return error.message
 
 
 def _receipt(
@@ -151,6 +186,9 @@ def _receipt(
         tuple(rows),
         was_interrupted,
         sender.first_error,
+        tuple(sender.given_up),
+        tuple(sender.under_way),
+        sender.stopped_at,
     )
 
 
@@ -174,45 +212,17 @@ async def _existing_or_made(cluster: Cluster, topic: str, create: bool, note: Ca
     return await cluster.topic(topic, fresh=True)
 
 
-async def _why_timed_out(
-    cluster: Cluster, topic: str, partitions: Iterable[int], options: ProduceOptions
-) -> str | None:
-    """What keeps partitions from taking messages, as far as it can be seen; librdkafka tries on and says nothing."""
-    from klog.config.topic import effective_min_isr
-    from klog.names import TopicPartition
-    from klog.ops.log_dirs import full_dir
-    from klog.ops.settings import min_isr
-
-    try:
-        node = await cluster.topic(topic, fresh=True)
-        minimum = (await min_isr(cluster, [topic])).get(topic, 1) if options.acks == "all" else 1
-        for one in sorted(partitions):
-            known = node.partitions.get(one)
-            if known is None:
-                continue
-            if known.leader is None:
-                return f"{topic}-{one} has no leader; `klog check topics` says who is missing"
-            needed = effective_min_isr(minimum, len(known.replicas))
-            if len(known.isr) < needed:
-                return f"{len(known.isr)} of {topic}-{one} in sync, and min.insync.replicas is {needed}"
-            full = await full_dir(cluster, known.leader, TopicPartition(topic, one))
-            if full is not None:
-                return (
-                    f"broker {known.leader} leads {topic}-{one}, and its log dir {full[0]} has {full[1]:,} bytes free"
-                )
-    except KlogError as error:
-        return error.message
-    return None
-
-
 async def _flushed_by(cluster: Cluster, topic: str, options: ProduceOptions) -> dict[int, tuple[int, ...]]:
     """The brokers that must have flushed what was acknowledged, by partition; empty where no rule says so."""
     from klog.ops.settings import describe_settings
 
     if options.acks != "all" or not cluster.is_klog:
         return {}
-    settings = {one.name: one.value for one in (await describe_settings(cluster, [topic]))[topic]}
-    if settings.get("flush.messages") != "1":
-        return {}
-    node = await cluster.topic(topic, fresh=True)
+    try:
+        settings = {one.name: one.value for one in (await describe_settings(cluster, [topic]))[topic]}
+        if settings.get("flush.messages") != "1":
+            return {}
+        node = await cluster.topic(topic, fresh=True)
+    except KlogError:
+        return {}  # everything is acknowledged, whoever is away now
     return {one.partition: one.isr for one in node.partitions.values()}

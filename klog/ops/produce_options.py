@@ -15,6 +15,7 @@ class ProduceOptions:
     ``key_delimiter`` (-K) splits each line into key and value; ``key`` (-k) is the key of all; ``empty_is_null`` is -Z.
     ``create``: make the topic where it is missing. ``audit``: stamp every message and publish how many were sent, for
     `klog audit`.
+    ``give_up_after_s``: so long after it was read a message is given up that nobody has acknowledged; None: never.
     ``librdkafka`` are further settings of the client by its own names (-X).
     """
 
@@ -29,5 +30,6 @@ class ProduceOptions:
     batch_messages: int | None = None
     rate: Rate | None = None
     create: bool = False
+    give_up_after_s: float | None = None
     audit: bool = False
     librdkafka: dict[str, str] = field(default_factory=dict)
