@@ -12,7 +12,7 @@ from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.batch import walk
-from klog.record.records import Record, decode_batch
+from klog.record.records import Record, each_record
 
 
 async def first_timestamp(
@@ -58,7 +58,7 @@ async def _one(channel: Channel, partition: TopicPartition, offset: int) -> Reco
     try:
         for position, header in walk(records):
             if header.last_offset >= offset and not header.is_control:
-                return next((record for record in decode_batch(records, position) if record.offset >= offset), None)
+                return next((record for record in each_record(records, position) if record.offset >= offset), None)
     except KlogError as error:
         return error
     return None

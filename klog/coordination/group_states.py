@@ -30,6 +30,8 @@ COORDINATOR: Way = "coordinator"
 ZOOKEEPER: Way = "zookeeper"
 
 COMPRESSED_FROM_BYTES = 32 * 1024
+UNPACKED_BYTES_MAX = 64 * 1024 * 1024
+"""What members say and are assigned has half of it at most; it is counted while it is unpacked."""
 NODE_BYTES_MAX = 400 * 1024
 """Below the limit of a multi (rule Z3), with room for its checks."""
 
@@ -161,9 +163,13 @@ def _decode(group: str, path: str, node: ZNode) -> GroupState:
     data = node.data
     if data[:1] == b"z":
         try:
-            data = zlib.decompress(data[1:])
+            inflater = zlib.decompressobj()
+            data = inflater.decompress(data[1:], UNPACKED_BYTES_MAX)
         except zlib.error as error:
             raise ZooKeeperError(f"ZooKeeper node {path} cannot be decompressed: {error}") from None
+        if not inflater.eof:
+            what = f"more than {UNPACKED_BYTES_MAX} bytes" if inflater.unconsumed_tail else "a part of what was written"
+            raise ZooKeeperError(f"ZooKeeper node {path} is {what} when it is decompressed")
     entry = entries.Entry(path, data)
     way = entry.text("way", FREE)
     if way not in (FREE, COORDINATOR, ZOOKEEPER):

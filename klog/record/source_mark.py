@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import islice
 from typing import Final, NamedTuple
 
 from klog.errors import CorruptBatch, MessageTooLarge
@@ -41,7 +42,7 @@ from klog.record.contents import unpacked_bytes_max
 from klog.record.records import (
     VARLONG_BYTES_MAX,
     Record,
-    decode_batch,
+    each_record,
     encode_batch,
     read_varint,
     records_bytes,
@@ -152,7 +153,8 @@ class Marker:
                     last = end - 1
                     messages += header.count
                     continue
-            wanted = [one for one in decode_batch(run, position) if from_offset <= one.offset < to_offset]
+            inside = (one for one in each_record(run, position) if from_offset <= one.offset < to_offset)
+            wanted = list(islice(inside, min(left + 1, header.count)))
             if len(wanted) > left:
                 wanted = wanted[:left]
                 after = wanted[-1].offset + 1
@@ -400,7 +402,7 @@ def copies_of(source: Source, run: memoryview, from_offset: int) -> Iterator[tup
         data = bytes(records_bytes(run, position, header))
         if key not in data and old not in data:
             continue
-        for record in decode_batch(run, position):
+        for record in each_record(run, position):
             found = mark_of(record)
             if found is not None and found[0] == key and record.offset >= from_offset:
                 yield record.offset, found[1]
@@ -428,7 +430,7 @@ class SourceMarks:
             data = bytes(records_bytes(run, position, header))
             if _NAME not in data and _OLD_NAME not in data:
                 continue
-            for record in decode_batch(run, position):
+            for record in each_record(run, position):
                 found = mark_of(record)
                 if found is not None and record.offset >= from_offset:
                     key, offset = found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,6 +94,14 @@ def test_a_group_comes_back_as_it_was(registry: ZooKeeper, members: int) -> None
     assert (found.version, found.members, found.generation) == (written.version, state.members, 7)
     assert (found.way, found.protocol_type, found.protocol, found.leader) == (COORDINATOR, "consumer", "range", "m-1")
     assert found.is_assigned
+
+
+def test_a_state_that_unpacks_to_too_much_is_refused(registry: ZooKeeper) -> None:
+    group_states.write(registry, GroupState("g"))
+    for zeros, words in ((group_states.UNPACKED_BYTES_MAX + 1, "more than 67108864 bytes"), (100_000, "a part of")):
+        registry.set(paths.group("g"), b"z" + zlib.compress(bytes(zeros))[: -5 if zeros == 100_000 else None])
+        with pytest.raises(ZooKeeperError, match=words):
+            group_states.read(registry, "g")
 
 
 def test_of_two_that_write_a_group_one_fails(registry: ZooKeeper) -> None:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klog.errors import CorruptLog, Refused
-from klog.ops.export.files import FORMATS, format_named, format_of
+from klog.ops.export.files import FORMATS, avro, format_named, format_of
 from klog.ops.export.files.avro_encoding import encode_rows, varint
 from klog.ops.jsonl import from_line
 from klog.spark.columns import SCHEMA
@@ -142,6 +142,20 @@ def test_avro_of_others_is_read(codec: str, columns: list[str] | None) -> None:
     assert [{name: row[name] for name in columns or SCHEMA.names} for row in found] == plain(
         rows, columns or SCHEMA.names
     )
+
+
+@pytest.mark.parametrize("codec", ["deflate", "snappy"])
+def test_an_avro_block_that_unpacks_to_too_much_is_refused(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = io.BytesIO()
+    schema = {"type": "record", "name": "theirs", "fields": [{"name": "value", "type": "bytes"}]}
+    fastavro.writer(sink, schema, [{"value": bytes(1000)}] * 50, codec=codec)
+    for bound, ends in ((100_000, True), (10_000, False)):
+        monkeypatch.setattr(avro, "UNPACKED_BYTES_MAX", bound)
+        if ends:
+            assert len(read("avro", sink.getvalue())) == 50
+        else:
+            with pytest.raises(CorruptLog, match="a block of more than 10000 bytes"):
+                read("avro", sink.getvalue())
 
 
 def _union(name: str, type_: Any) -> dict[str, Any]:

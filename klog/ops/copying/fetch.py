@@ -13,7 +13,7 @@ from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.batch import walk
-from klog.record.records import Record, decode_batch
+from klog.record.records import Record, each_record
 
 PARTITION_BYTES = 1024 * 1024
 ANSWER_BYTES = 16 * 1024 * 1024
@@ -74,7 +74,7 @@ async def record_at(cluster: Cluster, partition: TopicPartition, offset: int) ->
         return None
     for position, header in walk(found.run):
         if header.base_offset <= offset <= header.last_offset:
-            return next((one for one in decode_batch(found.run, position) if one.offset == offset), None)
+            return next((one for one in each_record(found.run, position) if one.offset == offset), None)
     return None
 
 

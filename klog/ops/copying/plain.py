@@ -24,7 +24,7 @@ from klog.ops.copying.side import PAUSE_S, Side
 from klog.ops.copying.target import AT_END, Mark, TargetLog
 from klog.ops.sender import silent_logger
 from klog.record.batch import walk
-from klog.record.records import decode_batch
+from klog.record.records import each_record
 from klog.record.source_mark import Marked, Source, SourceMarks
 
 SCAN_MESSAGES = 20_000
@@ -120,7 +120,7 @@ class PlainTarget:
         done: asyncio.Future[None] = loop.create_future()
         receipt = _Receipt(loop, done, marked.messages)
         for position, _ in walk(marked.records):
-            for record in decode_batch(marked.records, position):
+            for record in each_record(marked.records, position):
                 await self._send(partition, record, receipt)
         await done
         if receipt.error is not None:

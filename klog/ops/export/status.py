@@ -10,7 +10,7 @@ from klog.ops.export.root import ExportRoot
 from klog.ops.export.rows import ExportStatus
 from klog.ops.export.topics import check_same, describe, exported_to, partitions_of
 from klog.record.batch import walk
-from klog.record.records import decode_batch
+from klog.record.records import each_record
 
 
 def status(bootstrap: str, root: str) -> list[ExportStatus]:
@@ -68,6 +68,6 @@ def _age_ms(cluster: RawCluster, wanted: Range) -> int:
     for records in cluster.fetch(wanted, max_bytes=1):  # one batch: the least that a broker sends
         for position, header in walk(records):
             if not header.is_control and header.last_offset >= wanted.from_offset:
-                first = next(r for r in decode_batch(records, position) if r.offset >= wanted.from_offset)
+                first = next(r for r in each_record(records, position) if r.offset >= wanted.from_offset)
                 return max(0, time.time_ns() // 1_000_000 - first.timestamp_ms)
     return 0

@@ -35,6 +35,9 @@ BLOCK_BYTES: Final = 64_000
 WINDOW_BYTES: Final = 32 * 1024 * 1024
 """Of records that are scanned at once: the more blocks, the less each of numpy's calls weighs."""
 BLOCK_BYTES_MAX: Final = 2**31 - 1
+UNPACKED_BYTES_MAX: Final = 2**30
+"""Of a block; a writer makes them of some MB, and one message has 100 MB at most."""
+PIECE_BYTES: Final = 16 * 1024 * 1024
 ROWS_A_BATCH: Final = 20_000
 
 
@@ -128,11 +131,19 @@ def _unpack(codec: str, packed: bytes) -> bytes:
         case "null":
             return packed
         case "deflate":
-            return zlib.decompress(packed, -zlib.MAX_WBITS)
+            inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+            data = inflater.decompress(packed, UNPACKED_BYTES_MAX)
+            if inflater.unconsumed_tail:
+                raise _too_large()
+            if not inflater.eof:
+                raise ValueError("a block's data ends too early")
+            return data
         case "snappy":
             import cramjam
 
             try:
+                if cramjam.snappy.decompress_raw_len(packed[:-4]) > UNPACKED_BYTES_MAX:
+                    raise _too_large()
                 data = bytes(cramjam.snappy.decompress_raw(packed[:-4]))
             except cramjam.DecompressionError as error:
                 raise ValueError(str(error)) from None
@@ -141,8 +152,18 @@ def _unpack(codec: str, packed: bytes) -> bytes:
             return data
         case "zstandard":
             with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
-                return bytes(stream.read())
+                pieces, size = [], 0
+                while piece := bytes(stream.read(PIECE_BYTES)):
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > UNPACKED_BYTES_MAX:
+                        raise _too_large()
+                return b"".join(pieces)
     raise ValueError(f"its codec is {codec!r}")
+
+
+def _too_large() -> ValueError:
+    return ValueError(f"a block of more than {UNPACKED_BYTES_MAX} bytes when it is unpacked")
 
 
 def _windows(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
