@@ -55,6 +55,16 @@ class RunningBroker:
 
     def start(self, *, expect_ready: bool = True) -> RunningBroker:
         """Start it and wait until the first request would succeed; AssertionError with its log if it does not."""
+        with os.fdopen(self.start_in_background()) as ready:
+            line = ready.readline()  # the end of the pipe comes with the end of the process at the latest
+        if line.startswith("ready "):
+            self.bootstrap = self.listen = line.split()[1]
+        elif expect_ready:
+            raise AssertionError(f"the broker did not start; its log:\n{self.log_text}")
+        return self
+
+    def start_in_background(self) -> int:
+        """Start it, and wait for nothing; the file descriptor on which it will say that it is ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
         read_end, write_end = os.pipe()
         command = [
@@ -70,13 +80,7 @@ class RunningBroker:
                 command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,)
             )
         os.close(write_end)
-        with os.fdopen(read_end) as ready:
-            line = ready.readline()  # the end of the pipe comes with the end of the process at the latest
-        if line.startswith("ready "):
-            self.bootstrap = self.listen = line.split()[1]
-        elif expect_ready:
-            raise AssertionError(f"the broker did not start; its log:\n{self.log_text}")
-        return self
+        return read_end
 
     def send(self, number: int) -> None:
         assert self.process is not None

@@ -12,6 +12,7 @@ broker can tell at any time whether it is still the one registered, by a check t
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from klog.coordination import entries, paths
@@ -71,12 +72,17 @@ class Registration:
         return Check(paths.registration(self.broker.broker_id), self.fence_version)
 
 
-def register(zookeeper: ZooKeeper, broker: Broker) -> Registration:
+def register(
+    zookeeper: ZooKeeper, broker: Broker, ask_holder: Callable[[Registration], None] | None = None
+) -> Registration:
     """Enter the broker; the caller holds `broker.log_dirs` locked.
 
     BrokerIdInUse, naming the holder, unless the entry found is one that our own earlier process left: all its log dirs
     are among those that we hold locked now, so that process is dead or has let go (rule R7). It is then replaced, and
     with it a `/controller` of the same dead session. An entry without log dirs (another's broker) is never replaced.
+
+    A copied log dir has the same UUIDs and a lock of its own: ``ask_holder`` gets an entry that may be replaced by that
+    rule, of another session, before it is. It returns where the holder is dead, and raises where it lives.
     """
     stamped = broker.timestamp_ms or time.time_ns() // 1_000_000
     broker = Broker(
@@ -111,6 +117,8 @@ def register(zookeeper: ZooKeeper, broker: Broker) -> Registration:
             holder = _decode(path, node.data)
             if not holder.log_dirs or not set(holder.log_dirs) <= set(broker.log_dirs):
                 raise _in_use(path, holder, node)
+            if ask_holder is not None and node.stat.owner_session != session:
+                ask_holder(_registration(path, node, fence))
             operations += _controller_of(zookeeper, node.stat.owner_session)
             operations.append(Delete(path, node.stat.version))
         operations.append(Create(path, data, ephemeral=True))
@@ -133,9 +141,12 @@ def unregister(zookeeper: ZooKeeper, registration: Registration) -> None:
         pass
 
 
-def is_current(zookeeper: ZooKeeper, registration: Registration) -> bool:
-    """Whether nobody has registered the id again; a broker that finds its entry replaced stops (rule R7)."""
-    beside = zookeeper.exists(paths.registration(registration.broker.broker_id))
+def is_current(zookeeper: ZooKeeper, registration: Registration, watch: Watch | None = None) -> bool:
+    """Whether nobody has registered the id again; a broker that finds its entry replaced stops (rule R7).
+
+    The watch fires when somebody does.
+    """
+    beside = zookeeper.exists(paths.registration(registration.broker.broker_id), watch)
     return beside is not None and beside.version == registration.fence_version
 
 

@@ -58,6 +58,7 @@ from klog.server.controller import Controller
 from klog.server.deletions import Deletions
 from klog.server.descriptors import share_out
 from klog.server.dispatch import Dispatcher
+from klog.server.entry import Entry
 from klog.server.events import Events
 from klog.server.executors import Executors, Purpose
 from klog.server.forward import CLIENT_ID_PREFIX
@@ -157,6 +158,7 @@ class Broker:
             lambda state: self.from_thread(self._session_changed, state),
         )
         self.registry = BrokerRegistry(self.zookeeper)
+        self.entry = Entry(self)
         self.authority = Authority(self.zookeeper, self.executors, lambda: self.incarnation)
         connecting = asyncio.create_task(self.executors.run(Purpose.OTHER, self._connect))
         try:
@@ -261,8 +263,10 @@ class Broker:
 
     async def _enter(self) -> None:
         """Register, find the controller or be elected, and obey it: at the start, and after the session expired."""
-        await self.executors.run(Purpose.ELECTIONS, self._register)
+        is_current = await self.executors.run(Purpose.ELECTIONS, self._register)
         self.fenced = None
+        if not is_current:
+            self.entry.look()
         self._knows_cluster.clear()
         await self.office.enter()
         while not await self._told_by_controller():
@@ -277,11 +281,11 @@ class Broker:
             return False
         return True
 
-    def _register(self) -> None:
+    def _register(self) -> bool:
+        """In a thread: whether nobody has done so since."""
         host, port = self.address
         rack = self.config["broker.rack"]
-        self.registration = brokers.register(
-            self.zookeeper,
+        self.registration, is_current = self.entry.register(
             brokers.Broker(
                 self.broker_id,
                 host,
@@ -291,8 +295,9 @@ class Broker:
                 rack=rack if isinstance(rack, str) else "",
                 inter_broker=self.listening.inter_broker,
                 timestamp_ms=self.started_at_ms,
-            ),
+            )
         )
+        return is_current
 
     async def _stop_telling(self) -> None:
         if hasattr(self, "events"):
@@ -440,6 +445,13 @@ class Broker:
             self.spawn(self._enter_again())
         elif self.registration is not None:
             log.info("connected to ZooKeeper again, the session is the same")
+
+    def displaced(self, failure: KlogError, fenced: KlogError) -> None:
+        """Another process has this broker's entry (rule R7): append nothing more, and stop."""
+        self._failure, self.fenced = failure, fenced
+        self.office.leave()
+        self.replicas.suspend(fenced)
+        self.stop_soon("its id is another's now")
 
     async def _enter_again(self) -> None:
         """Register under the new session, and lead under new epochs."""
