@@ -1,12 +1,14 @@
 /* Preloaded into a broker: file calls below HUNG_FOLDER wait for as long as the file HUNG_SWITCH names them.
  *
- *   r  reads that the page cache does not answer      s  syncs, of files, folders and the whole
- *   w  writes and truncations                         n  names: open, make, rename, remove, look at the room
+ *   r  reads that the page cache does not answer; R  all reads
+ *   w  writes and truncations                     s  syncs, of files, folders and the whole
+ *   n  names: open, make, rename, remove, look at the room
  *
  * What a disk that answers no more does to a process: the call never returns, and no signal ends it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -52,9 +54,16 @@ static void wait_for(char act, int descriptor) {
 
 #define REAL(type, name, ...) ((type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, name))
 
+static void wait_to_read(int fd, const struct iovec *parts, int count, off64_t at) {
+    wait_for('R', fd);
+    /* The page cache alone is asked first; what it says is thrown away, and read again. */
+    if (syscall(SYS_preadv2, fd, parts, count, (long)at, 0L, RWF_NOWAIT) < 0 && errno == EAGAIN) wait_for('r', fd);
+}
+
 #define READS(name, offset) \
     ssize_t name(int fd, void *data, size_t size, offset at) { \
-        wait_for('r', fd); \
+        struct iovec part = {data, size}; \
+        wait_to_read(fd, &part, 1, at); \
         return REAL(ssize_t, #name, int, void *, size_t, offset)(fd, data, size, at); \
     }
 READS(pread, off_t)
@@ -62,7 +71,7 @@ READS(pread64, off64_t)
 
 #define READS_PARTS(name, offset) \
     ssize_t name(int fd, const struct iovec *parts, int count, offset at) { \
-        wait_for('r', fd); \
+        wait_to_read(fd, parts, count, at); \
         return REAL(ssize_t, #name, int, const struct iovec *, int, offset)(fd, parts, count, at); \
     }
 READS_PARTS(preadv, off_t)
@@ -70,7 +79,7 @@ READS_PARTS(preadv64, off64_t)
 
 #define READS_UNLESS_TOLD(name, offset) \
     ssize_t name(int fd, const struct iovec *parts, int count, offset at, int flags) { \
-        if (!flags) wait_for('r', fd); /* RWF_NOWAIT asks the page cache alone */ \
+        if (!flags) wait_to_read(fd, parts, count, at); \
         return REAL(ssize_t, #name, int, const struct iovec *, int, offset, int)(fd, parts, count, at, flags); \
     }
 READS_UNLESS_TOLD(preadv2, off_t)

@@ -35,7 +35,8 @@ class HungDisk:
         ]
 
     def hang(self, acts: str) -> None:
-        """From now on these wait: ``r`` reads, ``w`` writes, ``s`` syncs, ``n`` names."""
+        """From now on these wait: ``r`` reads of what is not cached, ``R`` all, ``w`` writes, ``s``
+        syncs, ``n`` names."""
         temporary = self._switch.with_suffix(".new")
         temporary.write_text(acts)
         temporary.replace(self._switch)

@@ -146,6 +146,14 @@ LOG_SETTINGS = (
         ("log.default.flush.scheduler.interval.ms",),
     ),
     Setting(
+        "log.dir.hung.ms",
+        "ms",
+        30000,
+        "How long a log dir may not answer before it is taken offline, as one that has failed is. klog's own.",
+        "its partitions are led by others; after 2 s without an answer nothing is appended there",
+        at_least(1),
+    ),
+    Setting(
         "log.flush.offset.checkpoint.interval.ms",
         "ms",
         60000,

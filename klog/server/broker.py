@@ -57,6 +57,7 @@ from klog.server.collector import Collector
 from klog.server.controller import Controller
 from klog.server.deletions import Deletions
 from klog.server.descriptors import share_out
+from klog.server.disk_watch import DiskWatch
 from klog.server.dispatch import Dispatcher
 from klog.server.entry import Entry
 from klog.server.events import Events
@@ -214,6 +215,8 @@ class Broker:
             raise
         self.care = LogCare(self)
         self.care.start()
+        self._disk_watch = DiskWatch(self)
+        self._disk_watch.start()
         self.events.start()
         self.producer_ids.stock_up()
         self._watchdog = Watchdog(self.zookeeper.session_timeout_ms / 1000)

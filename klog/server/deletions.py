@@ -2,7 +2,7 @@
 
 A deletion is planned, its new start is kept durably, the removed segments are served no more, and their files go. The
 first and third step belong to the event loop, which owns the logs; the others wait for the disk, in a thread. One
-deletion of the broker runs at a time, whoever asks for it: between two steps of one, no other may move the same start.
+deletion of a log dir runs at a time, whoever asks for it: between two steps of one, no other may move the same start.
 """
 
 from __future__ import annotations
@@ -20,31 +20,44 @@ class Deletions:
 
     def __init__(self, executors: Executors) -> None:
         self._executors = executors
-        self._running = asyncio.Lock()
-        self._cuts = 0
-        self._no_cuts = asyncio.Event()
-        self._no_cuts.set()
+        self._disks: dict[str, _Disk] = {}
 
-    async def run(self, plan: Callable[[], RetentionRun]) -> None:
-        """Delete what ``plan`` says once it is our turn; done and durable when it returns."""
-        async with self._running:
-            await self._no_cuts.wait()
+    async def run(self, disk: str, plan: Callable[[], RetentionRun]) -> None:
+        """Delete what ``plan`` says of logs in that log dir (its path) once it is our turn; done and durable when it
+        returns."""
+        at = self._at(disk)
+        async with at.running:
+            await at.no_cuts.wait()
             deletion = plan()
             if not deletion.plans:
                 return
-            await self._executors.run(Purpose.UPKEEP, deletion.persist)
+            await self._executors.run_at(disk, Purpose.UPKEEP, deletion.persist)
             deletion.apply()
-            await self._executors.run(Purpose.UPKEEP, deletion.unlink)
+            await self._executors.run_at(disk, Purpose.UPKEEP, deletion.unlink)
 
     @contextlib.asynccontextmanager
-    async def none_running(self) -> AsyncIterator[None]:
-        """No deletion runs meanwhile: for a thread that cuts a log at its other end. Many may cut theirs at a time."""
-        async with self._running:
-            self._cuts += 1
-            self._no_cuts.clear()
+    async def none_running(self, disk: str) -> AsyncIterator[None]:
+        """No deletion runs there meanwhile: for a thread that cuts a log at its other end. Many may at a time."""
+        at = self._at(disk)
+        async with at.running:
+            at.cuts += 1
+            at.no_cuts.clear()
         try:
             yield
         finally:
-            self._cuts -= 1
-            if not self._cuts:
-                self._no_cuts.set()
+            at.cuts -= 1
+            if not at.cuts:
+                at.no_cuts.set()
+
+    def _at(self, disk: str) -> _Disk:
+        return self._disks.setdefault(disk, _Disk())
+
+
+class _Disk:
+    """What runs at one log dir."""
+
+    def __init__(self) -> None:
+        self.running = asyncio.Lock()
+        self.cuts = 0
+        self.no_cuts = asyncio.Event()
+        self.no_cuts.set()

@@ -271,7 +271,7 @@ class Fetchers:
     async def _job(self, follower: Follower, work: Callable[[], None]) -> None:
         error: KlogError | None = None
         try:
-            async with follower.alone, self._broker.deletions.none_running():
+            async with follower.alone, self._broker.deletions.none_running(follower.log.home.path):
                 await self._broker.executors.run_at(follower.log.home.path, Purpose.REPLICAS, work)
         except KlogError as problem:
             error = problem.bare()
@@ -394,7 +394,7 @@ class Fetchers:
             return RetentionRun([] if deletion is None else [(one, deletion)])
 
         try:
-            await self._broker.deletions.run(plan)
+            await self._broker.deletions.run(follower.log.home.path, plan)
         finally:
             follower.raising_start = False
 

@@ -197,7 +197,7 @@ class IsrKeeper:
         long = {path for path, since_s in self._full_since.items() if self._clock_s - since_s >= self._lag_s}
         stuck = [one for one in replicated if one.isr_size > 1 and one.log.home.path in long]
         if stuck:
-            self._give_up(stuck, "the disk is full")
+            self._give_up(stuck, "the disk is full, or does not answer")
 
     def look_at_damaged(self) -> None:
         """A leader whose log is damaged gives way where another is in sync, and is mended by following it (rule L2)."""

@@ -6,6 +6,7 @@ Event loop only. What may wait for the disk runs in threads; what changes a log,
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import threading
 import time
@@ -18,6 +19,7 @@ from klog.server.executors import Purpose
 from klog.server.follower import FollowerState
 from klog.storage.damage import Damage
 from klog.storage.log import Log
+from klog.storage.log_dir import LogDir
 from klog.storage.scrubber import Scrubber
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ROLL_EVERY_S = 1.0
+SCRUBBER_S = 5.0
+"""It looks whether it is to end between small reads."""
 REBUILD_PAUSE_S = 0.005
 """Counting old segments again gives way to requests this long after every few milliseconds of work."""
 
@@ -37,6 +41,7 @@ class LogCare:
         self._broker = broker
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = threading.Event()
+        self._busy: set[tuple[Callable[[LogDir], Awaitable[None]], str]] = set()
         self._kept: dict[str, dict[TopicPartition, int]] = {}
         config = broker.config
         self._scrubber = Scrubber(
@@ -65,11 +70,17 @@ class LogCare:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._broker.executors.run(Purpose.OTHER, self._scrubber.stop)
         try:
-            await self._keep_high_watermarks()
-        except KlogError as error:
-            log.warning("the last high watermarks were not written down: %s", error.message)
+            async with asyncio.timeout(SCRUBBER_S):
+                await self._broker.executors.run(Purpose.OTHER, self._scrubber.stop)
+        except TimeoutError:
+            log.warning("the scrubber waits for a disk that does not answer")
+        for one in self._broker.log_dirs.dirs:
+            if one.failure is None and not one.is_stalled:
+                try:
+                    await self._keep_high_watermarks_in(one)
+                except KlogError as error:
+                    log.warning("the last high watermarks were not written down: %s", error.message)
 
     async def _every(self, interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -93,7 +104,26 @@ class LogCare:
 
     async def _retain(self) -> None:
         self._broker.measures.traffic.keep_only(self._broker.image.topics)
-        await self._broker.deletions.run(lambda: self._broker.log_dirs.plan_retention(self._high_watermark))
+        await self._at_each(self._retain_in)
+
+    async def _retain_in(self, one: LogDir) -> None:
+        plan = functools.partial(self._broker.log_dirs.plan_retention, self._high_watermark, one.path)
+        await self._broker.deletions.run(one.path, plan)
+
+    async def _at_each(self, act: Callable[[LogDir], Awaitable[None]]) -> None:
+        """Do it for each log dir that serves, side by side: one that hangs is left to itself, and not begun again."""
+        for one in self._broker.log_dirs.dirs:
+            if one.failure is None and not one.is_stalled and (act, one.path) not in self._busy:
+                self._busy.add((act, one.path))
+                self._broker.spawn(self._at_one(act, one))
+
+    async def _at_one(self, act: Callable[[LogDir], Awaitable[None]], one: LogDir) -> None:
+        try:
+            await act(one)
+        except KlogError as error:
+            log.error("%s", error.message)
+        finally:
+            self._busy.discard((act, one.path))
 
     def _high_watermark(self, one: Log) -> int:
         """The address below which retention may delete, and which the checkpoint names."""
@@ -103,17 +133,20 @@ class LogCare:
         self._broker.log_dirs.checkpoint_soon()
 
     async def _keep_high_watermarks(self) -> None:
-        for one in self._broker.log_dirs.dirs:
-            if one.failure is not None:
-                continue
-            now = {name: self._high_watermark(there) for name, there in one.logs.items()}
-            if now != self._kept.get(one.path):
-                await self._broker.executors.run_at(one.path, Purpose.UPKEEP, one.checkpoints.keep_high_watermarks, now)
-                self._kept[one.path] = now
+        await self._at_each(self._keep_high_watermarks_in)
+
+    async def _keep_high_watermarks_in(self, one: LogDir) -> None:
+        now = {name: self._high_watermark(there) for name, there in one.logs.items()}
+        if now != self._kept.get(one.path):
+            await self._broker.executors.run_at(one.path, Purpose.UPKEEP, one.checkpoints.keep_high_watermarks, now)
+            self._kept[one.path] = now
 
     async def _count_again(self) -> None:
         """Count the segments that the checkpoint did not know; until then their counts are unknown."""
-        for one in self._broker.log_dirs.logs():
+        await asyncio.gather(*(self._count_again_in(one) for one in self._broker.log_dirs.dirs))
+
+    async def _count_again_in(self, log_dir: LogDir) -> None:
+        for one in list(log_dir.logs.values()):
             if one.needs_rebuild:
                 log.info("%s: counting the messages of old segments again", one.topic_partition)
                 try:

@@ -172,7 +172,7 @@ class Refills:
     async def _finish(self, follower: Follower, refill: Refill) -> bool:
         """Take it in, unless the log has changed there meanwhile. No deletion and no cut may run beside it."""
         one, executors = follower.log, self._broker.executors
-        async with follower.alone, self._broker.deletions.none_running():
+        async with follower.alone, self._broker.deletions.none_running(one.home.path):
             is_there = refill.into is not None or (refill.first, refill.end) in one.holes
             if not is_there or not self._is_followed(follower) or one.is_closed:
                 await executors.run_at(one.home.path, Purpose.REPLICAS, refill.give_up)

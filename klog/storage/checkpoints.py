@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +45,10 @@ class Checkpoints:
         self._changed_bytes = 0
         self._noted: dict[Log, tuple[int, checkpoint.LogSummary]] = {}
         """With the log's generation: a truncation makes what was noted untrue."""
+        self._noting = threading.Lock()
+        """For ``_noted`` alone: the owner thread must not wait for a write."""
+        self.busy_since_s: float | None = None
+        """Since when (`time.monotonic`) a file has been being written; None where none is."""
         self._thread: _Thread | None = None
 
     # --- What is kept ---
@@ -92,7 +97,8 @@ class Checkpoints:
     def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
         """No checkpoint says more than ``address`` of this log when it returns."""
         with self._lock:
-            self._noted = {log: one for log, one in self._noted.items() if log.topic_partition != name}
+            with self._noting:
+                self._noted = {log: one for log, one in self._noted.items() if log.topic_partition != name}
             known = self._summaries.get(name)
             if (known is None or known.recovery_point <= address) and self._points.get(name, 0) <= address:
                 return
@@ -107,7 +113,8 @@ class Checkpoints:
         with self._lock:
             self._changed.discard(log)
             self._rolled.discard(log)
-            self._noted.pop(log, None)
+            with self._noting:
+                self._noted.pop(log, None)
             if name in self._lines or name in self._points:
                 self._keep(name, None)
                 self._points.pop(name, None)
@@ -144,7 +151,7 @@ class Checkpoints:
         self._rolled.clear()
         self._changed_batches = self._changed_bytes = 0
         noted = {log: (log.generation, summary) for log in changed if (summary := log.summary()) is not None}
-        with self._lock:
+        with self._noting:
             self._noted.update(noted)
 
     def soon(self) -> None:
@@ -155,7 +162,7 @@ class Checkpoints:
 
     def write(self) -> None:
         """Flush up to the noted states and write them. Blocks."""
-        with self._lock:
+        with self._noting:
             noted, self._noted = self._noted, {}
         durable: list[tuple[Log, int, checkpoint.LogSummary]] = []
         for log, (generation, summary) in noted.items():
@@ -182,8 +189,10 @@ class Checkpoints:
         """End the thread; ``write``: when it has written what is noted."""
         thread, self._thread = self._thread, None
         if thread is not None:
+            if self._health.is_stalled and self._health.failure is not None:
+                return  # it may wait for a disk that never answers; it is a daemon
             if not write:
-                with self._lock:
+                with self._noting:
                     self._noted.clear()
             thread.stop()
 
@@ -211,6 +220,7 @@ class Checkpoints:
         health = self._health
         if health.failure is not None:
             raise health.failure.bare()
+        self.busy_since_s = self.busy_since_s or time.monotonic()
         try:
             try:
                 health.file_system.replace(self._path(file_name), data)
@@ -223,6 +233,8 @@ class Checkpoints:
             raise
         except StorageError as error:
             raise health.fail(error) from error
+        finally:
+            self.busy_since_s = None
 
 
 class _Thread(threading.Thread):

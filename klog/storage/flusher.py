@@ -29,6 +29,9 @@ _log = logging.getLogger(__name__)
 SYNCFS_FILES_MIN: Final = 12
 """From this many dirty files on one syncfs is cheaper: 300 fdatasync took 47 ms, one syncfs 2 ms."""
 
+LOOK_EVERY_S: Final = 0.1
+"""Whether a thread that is to end ever will."""
+
 NO_DESCRIPTORS_RETRY_S: Final = 0.1
 """Connections come and go: soon enough for those who wait, rare enough not to be in their way."""
 
@@ -49,6 +52,7 @@ class Flusher:
         self._on_flushed = on_flushed
         self._file_system = file_system
         self._threads: dict[str, _DirThread] = {}
+        self._given_up: set[str] = set()
 
     def want(self, log: Log) -> None:
         """The log was appended to: flush it when its rule says so."""
@@ -73,8 +77,22 @@ class Flusher:
         for thread in self._threads.values():
             thread.queue.put(None)
         for thread in self._threads.values():
-            thread.join()
+            while thread.is_alive() and not self._is_lost(thread):
+                thread.join(LOOK_EVERY_S)
         self._threads.clear()
+
+    def _is_lost(self, thread: _DirThread) -> bool:
+        """Whether it is in a flush of a dir that has been given up: that may never end."""
+        return thread.busy_since_s is not None and thread.path in self._given_up
+
+    def give_up(self, path: str) -> None:
+        """The dir does not answer: nobody waits for its flushes any more."""
+        self._given_up.add(path)
+
+    def busy_since_s(self, path: str) -> float | None:
+        """Since when (`time.monotonic`) that dir's thread has been in the flush that it is in; None where in none."""
+        thread = self._threads.get(path)
+        return None if thread is None else thread.busy_since_s
 
     def times(self) -> list[Timing]:
         """How long the flushes took, of each dir. Any thread."""
@@ -109,7 +127,8 @@ class _DirThread(threading.Thread):
         super().__init__(name=f"flusher {path}", daemon=True)
         self.queue: SimpleQueue[_Item] = SimpleQueue()
         self.timing = Timing()
-        self._path = path
+        self.path = path
+        self.busy_since_s: float | None = None
         self._file_system = file_system
         self._post = post
         self._deliver = deliver
@@ -121,7 +140,9 @@ class _DirThread(threading.Thread):
         while True:
             logs = self._next()
             if logs:
+                self.busy_since_s = time.monotonic()
                 self._flush(logs)
+                self.busy_since_s = None
             elif self._stopping:
                 return
 
@@ -185,7 +206,7 @@ class _DirThread(threading.Thread):
 
     def _sync_everything(self) -> bool:
         try:
-            self._file_system.sync_everything(self._path)
+            self._file_system.sync_everything(self.path)
         except StorageError as error:
             _log.warning("%s: asking each file", error)
             return False

@@ -31,6 +31,8 @@ class Home(Protocol):
     failure: StorageError | None
     """Why the dir is offline; None while it serves. Never goes back to None."""
     is_full: bool
+    is_stalled: bool
+    """The disk has not answered for a while: nothing that may wait for it belongs on the owner thread."""
 
     def fail(self, error: StorageError) -> StorageError:
         """An I/O error: the dir goes offline, unless only descriptors are wanting. Returns what is to be raised."""
@@ -82,6 +84,15 @@ class Health:
         self.clock_ms = clock_ms
         self.failure: StorageError | None = None
         self.is_full = False
+        self.is_stalled = False
+
+    def stall(self) -> None:
+        """Refuse appends until `resume`, as a full disk does: the write itself might wait."""
+        self.is_stalled = self.is_full = True
+
+    def resume(self) -> None:
+        """It has answered; the next append looks whether there is room."""
+        self.is_stalled = False
 
     def fail(self, error: StorageError) -> StorageError:
         if isinstance(error, NoDescriptors):
@@ -97,6 +108,11 @@ class Health:
         self.is_full = True
 
     def check_room(self, size: int) -> None:
+        if self.is_stalled:
+            raise DiskFull(
+                f"log dir {self.path} does not answer",
+                hint="appends resume by themselves when it does; look at the disk",
+            )
         free = self.file_system.free_bytes(self.path)
         if free < size + ROOM_BYTES_MIN:
             raise DiskFull(

@@ -279,6 +279,8 @@ class LogDir(Health):
     def close(self) -> None:
         """Flush, write the checkpoints, close the logs and let go of the lock."""
         self.checkpoints.stop_thread()
+        if self.is_stalled and self.failure is not None:
+            return  # whatever is done here might never end; the process ends, and the lock with it
         try:
             if self.failure is None:
                 for log in self.logs.values():
@@ -443,6 +445,7 @@ class LogDirs:
                 found[name] = there.logs[name]
                 found[name].reconfigure(config)
         online = [one for one in self.dirs if one.failure is None]
+        online = [one for one in online if not one.is_stalled] or online
         if missing and not online:
             raise StorageError(f"no log dir is online for {next(iter(missing))}")
         placed: list[dict[TopicPartition, tuple[UUID, LogConfig]]] = [{} for _ in online]
@@ -473,15 +476,16 @@ class LogDirs:
         for one in self.dirs:
             one.start()
 
-    def plan_retention(self, limit_of: Callable[[Log], int]) -> RetentionRun:
-        """What retention removes now. ``limit_of`` tells a log's high watermark (its address). Owner thread."""
+    def plan_retention(self, limit_of: Callable[[Log], int], path: str | None = None) -> RetentionRun:
+        """What retention removes now, in that log dir or in all. ``limit_of`` tells a log's high watermark (its
+        address). Owner thread."""
         now_ms = self._clock_ms()
         doubt = self._retention_clock.doubt(now_ms, self._monotonic_ms())
         if doubt is not None:
             _log.warning("%s", doubt)
         plans = []
         for log in self.logs():
-            if log.is_closed or log.home.failure is not None:
+            if log.is_closed or log.home.failure is not None or (path is not None and log.home.path != path):
                 continue
             if doubt is None:
                 log.forget_idle_producers(now_ms)
@@ -493,7 +497,7 @@ class LogDirs:
     def checkpoint_soon(self) -> None:
         """For a timer at ``log.flush.offset.checkpoint.interval.ms``. Owner thread."""
         for one in self.dirs:
-            if one.failure is None:
+            if one.failure is None and not one.is_stalled:
                 one.checkpoints.soon()
 
     def close(self) -> None:

@@ -128,6 +128,8 @@ class ReadableLog:
 
     def is_known(self, offset: int, walk_bytes: int = 1 << 20) -> bool:
         """Whether ``read`` finds its batch without a long walk through a file; where not, read in a thread."""
+        if self._home.is_stalled:
+            return False
         if offset >= self._end.offset:
             return True
         segments = self._segments

@@ -35,7 +35,7 @@ def test_full_of_look_ups_a_broker_still_takes_over(
     produce(survivor.bootstrap, "slow", [values(5)])
     produce(cluster.brokers[2].bootstrap, "led", [values(5)])
 
-    disk.hang("r")
+    disk.hang("R")
     strangers = [RawConnection(survivor.bootstrap) for _ in range(STRANGERS)]
     try:
         for one in strangers:

@@ -11,6 +11,8 @@ Version notes
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError, NotLeader, OffsetOutOfRange, StorageError
@@ -36,7 +38,13 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
             found[topic, index, offset] = _check(broker, topic, index, offset)
         except KlogError as error:
             found[topic, index, offset] = error.bare()
-    await broker.deletions.run(lambda: _plan([one for one in found.values() if not isinstance(one, KlogError)]))
+    by_disk: dict[str, list[tuple[Partition, int]]] = {}
+    for one in found.values():
+        if not isinstance(one, KlogError):
+            by_disk.setdefault(one[0].log.home.path, []).append(one)
+    await asyncio.gather(
+        *(broker.deletions.run(disk, functools.partial(_plan, wanted)) for disk, wanted in by_disk.items())
+    )
     return {
         "topics": [
             {
