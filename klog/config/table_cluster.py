@@ -59,6 +59,15 @@ CLUSTER_SETTINGS = (
         "none",
     ),
     Setting(
+        "unclean.restart.wait.ms",
+        "int",
+        3000,
+        "How long, after a crash of a partition's whole in-sync set, those that are not back are waited for before one"
+        " of the others leads. klog's own.",
+        "until then nobody leads it; when all are back the one that has the most does, at once",
+        at_least(0),
+    ),
+    Setting(
         "klog.events.enable",
         "bool",
         True,

@@ -103,9 +103,11 @@ def _offline(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     for topic, bad in _partitions(metadata, lambda topic, one: one.leader is None):
         waited_for = sorted({broker for one in bad for broker in one.isr if broker not in metadata.brokers})
         do = f"start {_brokers(waited_for)}: in sync last" if waited_for else "see the controller's log for why"
-        yield Finding(
-            CRITICAL, f"topic {topic.name}", f"{_of(bad, topic)} have no leader", "a leader", do, "offline-partitions"
-        )
+        found = f"{_of(bad, topic)} have no leader"
+        if any(broker in metadata.brokers for one in bad for broker in one.isr) and waited_for:
+            was = "was" if len(waited_for) == 1 else "were"
+            found += f": waiting for {_brokers(waited_for)}, which {was} in the in-sync set"
+        yield Finding(CRITICAL, f"topic {topic.name}", found, "a leader", do, "offline-partitions")
 
 
 def _under_min_isr(facts: Facts, metadata: Metadata) -> Iterator[Finding]:

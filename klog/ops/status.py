@@ -121,10 +121,14 @@ def _controller(metadata: Metadata) -> StatusRow:
 
 def _partitions(metadata: Metadata) -> StatusRow:
     partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
-    offline = sum(one.leader is None or one.leader < 0 for one in partitions)
+    leaderless = [one for one in partitions if one.leader is None or one.leader < 0]
+    offline = len(leaderless)
     behind = sum(one.is_under_replicated for one in partitions)
     state = "offline" if offline else "degraded" if behind else "ok"
     detail = f"{len(partitions)} in {len(metadata.topics)} topics, {behind} not in sync, {offline} offline"
+    waited_for = sorted({broker for one in leaderless for broker in one.isr if broker not in metadata.brokers})
+    if waited_for:
+        detail += f", waiting for {', '.join(map(str, waited_for))}, in sync last"
     return StatusRow("partitions", None, None, state, detail)
 
 

@@ -13,12 +13,15 @@ Rules
   It has everything that was ever committed. While there is one, every other member leaves the ISR; but a registration
   outlives its broker for a while, so that one must have answered since the others came or went. Else the dead one would
   be all that is left in the ISR, though the others have what it may have lost.
-* Without one, nobody leaves: which of them has everything cannot be known from outside. A new incarnation may lead when
-  its log is there under the topic's UUID, lacks nothing below its own checkpointed high watermark, and was flushed with
-  every append or closed cleanly: then it has what it had as a member. Such members stay in the ISR, the others leave.
-* Otherwise the highest (last epoch, end) of all members leads, when all are back, and alone stays in the ISR. If one of
-  them lost nothing, then it has no more than that one. A log that is known to lack something comes last, however far
-  it reaches (rule L2). A member whose log is gone is back with nothing; one whose disk does not serve is not back.
+* Without one, which of them has everything cannot be known from outside, nor from one of them alone: a disk that was
+  set back to an earlier day (a virtual machine's snapshot) looks as it did on that day, a clean stop included. So they
+  are compared. Who was in the ISR and is not back is waited for, until all are or the time is over that the cluster
+  gives them (`Situation.waited`); the highest (last epoch, end) of those that are back leads. Whoever has as much stays
+  in the ISR, the others leave and come back by catching up. A log that is known to lack something comes last, however
+  far it reaches (rule L2). A member whose log is gone is back with nothing; one whose disk does not serve is not back.
+* When the time is over and some are missing, a new incarnation may lead only when its log is there under the topic's
+  UUID, lacks nothing below its own checkpointed high watermark, and was flushed with every append or closed cleanly:
+  then, unless its disk was set back, it has what it had as a member. Without such a one all have to come back.
 * A state marked new was never led: nothing was ever appended, and every replica that lives may lead it.
 * A change of leader raises the epoch, above what the new leader has in its log too; a mere shrink of the ISR does not.
 
@@ -64,7 +67,8 @@ class Situation:
     `live` is broker id -> incarnation, of the brokers that live. `facts`: no key for a broker that has not been asked,
     None where it has no log of this partition under the topic's UUID. `offline`: brokers whose replica of this
     partition is lost with its disk. `leaving`: brokers that shut down. `heard`: brokers that have answered since
-    the last change in who lives; None where that is not watched, and who is registered is believed to live.
+    the last change in who lives; None where that is not watched, and who is registered is believed to live. `waited`:
+    members of an interrupted ISR that are missing have been given their time.
     """
 
     live: Mapping[int, int]
@@ -72,6 +76,7 @@ class Situation:
     offline: Set[int] = frozenset()
     leaving: Set[int] = frozenset()
     heard: Set[int] | None = None
+    waited: bool = True
 
     def answers(self, broker_id: int) -> bool:
         return self.heard is None or broker_id in self.heard
@@ -131,6 +136,11 @@ class Nobody:
     """Nobody may lead, and why: half a sentence."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting(Nobody):
+    """Nobody may lead *yet*: members of the ISR are given time to come back and be compared."""
 
 
 def uninterrupted(state: PartitionState, situation: Situation) -> tuple[int, ...]:
@@ -206,7 +216,7 @@ def offline(
     if members:
         return Nobody(f"in-sync {_names(members)} have yet to answer, or are none of its replicas {_names(replicas)}")
     back = _first_back(state, replicas, situation, first_epoch)
-    if isinstance(back, Nobody) and unclean_allowed:
+    if isinstance(back, Nobody) and not isinstance(back, Waiting) and unclean_allowed:
         return _unclean(state, replicas, situation, first_epoch, back)
     return back
 
@@ -250,22 +260,25 @@ def leaving(state: PartitionState, replicas: Sequence[int], broker_id: int, situ
 def _first_back(
     state: PartitionState, replicas: Sequence[int], situation: Situation, first_epoch: int
 ) -> Decision | Nobody:
-    """Every member of the ISR was interrupted: one that kept what it had, or the best of all of them."""
+    """Every member of the ISR was interrupted: the best of those that are back, when all are or the wait is over."""
     logs = {one: log for one in state.isr if (log := situation.log(one)) is not None}
-    kept = tuple(one for one, log in logs.items() if log.is_whole and log.was_safe)
-    leader = _first(kept, replicas, situation)
-    if leader is not None:
-        isr = {one: situation.live[one] for one in kept}
-        return _changed(state, leader, isr, _after(state, "is back with all it had"), situation, first_epoch)
+    kept = [one for one, log in logs.items() if log.is_whole and log.was_safe]
     missing = [one for one in state.isr if not situation.serves(one) or one not in situation.facts]
-    if missing:
+    awaited = [one for one in missing if one not in situation.offline]
+    if logs and awaited and not situation.waited:
+        return Waiting(f"waiting for {_brokers(awaited)}, which {'was' if len(awaited) == 1 else 'were'} in the ISR")
+    if missing and not any(one in replicas for one in kept):
         return Nobody(f"in-sync {_names(missing)} must come back: nobody else is sure to have every message")
-    candidates = [one for one in logs if one in replicas]
+    candidates = [one for one in (kept if missing else logs) if one in replicas]
     if not candidates:
         return Nobody(f"the log is gone from in-sync {_names(state.isr)}")
-    leader = max(candidates, key=lambda one: (logs[one].is_whole, *_reach(logs[one]), -replicas.index(one)))
-    isr = {leader: situation.live[leader]}
-    return _changed(state, leader, isr, _after(state, "has the most of all that were in sync"), situation, first_epoch)
+    best = max((logs[one].is_whole, *_reach(logs[one])) for one in candidates)
+    equal = [one for one in candidates if (logs[one].is_whole, *_reach(logs[one])) == best]
+    # Who is the same byte for byte stays in the ISR only if no crash can have taken anything from it.
+    leader = min(equal, key=lambda one: (one not in kept, one in situation.leaving, replicas.index(one)))
+    isr = {one: situation.live[one] for one in state.isr if one == leader or (one in equal and one in kept)}
+    why = "is back with all it had" if leader in kept else "has the most of all that were in sync"
+    return _changed(state, leader, isr, _after(state, why), situation, first_epoch)
 
 
 def _unclean(
@@ -340,3 +353,7 @@ def _after(state: PartitionState, why: str) -> str:
 
 def _names(broker_ids: Iterable[int]) -> str:
     return "[" + ", ".join(map(str, broker_ids)) + "]"
+
+
+def _brokers(broker_ids: Sequence[int]) -> str:
+    return f"broker{'' if len(broker_ids) == 1 else 's'} {', '.join(map(str, broker_ids))}"

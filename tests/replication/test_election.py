@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.replication import election, partition_machine, replica_machine
-from klog.replication.election import Decision, Nobody, Situation
+from klog.replication.election import Decision, Nobody, Situation, Waiting
 from klog.replication.partition_machine import PartitionStage
 from klog.replication.replica_machine import ReplicaStage
 
@@ -103,10 +103,54 @@ def test_a_new_incarnation_leads_only_under_a_new_epoch() -> None:
     assert (after.leader, after.leader_epoch, after.isr, after.incarnations) == (1, 5, (1,), (11,))
 
 
-def test_all_that_kept_what_they_had_stay_in_the_isr() -> None:
+def test_of_those_that_are_back_the_one_that_has_most_leads_and_who_has_as_much_stays() -> None:
     facts = {1: UNSAFE, 2: Facts(), 3: Facts(end_address=800)}
     after = decided(settled(STATE, Situation({1: 11, 2: 21, 3: 31}, facts)))
-    assert (after.leader, after.isr, after.incarnations) == (2, (2, 3), (21, 31))
+    assert (after.leader, after.isr, after.incarnations) == (2, (2,), (21,))
+    facts = {1: Facts(), 2: Facts(), 3: UNSAFE}
+    after = decided(settled(STATE, Situation({1: 11, 2: 21, 3: 31}, facts)))
+    assert (after.leader, after.isr, after.incarnations) == (1, (1, 2), (11, 21))
+    facts = {1: Facts(), 2: replace(UNSAFE, last_epoch=5, end_address=900), 3: Facts(is_whole=False, last_epoch=6)}
+    after = decided(settled(STATE, Situation({1: 11, 2: 21, 3: 31}, facts)))
+    assert (after.leader, after.isr) == (2, (2,))  # nobody flushed more than it, and nobody is whole beyond it
+
+
+def test_a_disk_that_was_set_back_does_not_lead_before_the_others_are_back() -> None:
+    """It looks as it did on that day: whole, and stopped in good order."""
+    set_back, others = Facts(last_epoch=2, end_address=300), Facts(end_address=900)
+    alone = Situation({1: 11}, {1: set_back}, waited=False)
+    after = decided(settled(STATE, alone))
+    assert after.leader == NO_LEADER and after.isr == STATE.isr
+    assert "waiting for brokers 2, 3, which were in the ISR" in after.reason
+    state = replace(after.applied(STATE, 9), version=8)
+    found = settled(state, alone)
+    assert isinstance(found, Waiting)
+    assert isinstance(settled(state, alone, unclean=True), Waiting)  # an unclean election is not before that either
+    two = settled(state, Situation({1: 11, 2: 21}, {1: set_back, 2: others}, waited=False))
+    assert isinstance(two, Waiting) and "broker 3, which was" in two.reason
+    not_asked = Situation({1: 11, 2: 21, 3: 31}, {1: set_back, 2: others}, waited=False)
+    assert isinstance(settled(state, not_asked), Waiting)
+    every = Situation({1: 11, 2: 21, 3: 31}, {1: set_back, 2: others, 3: others}, waited=False)
+    after = decided(settled(state, every))
+    assert (after.leader, after.isr) == (2, (2, 3))
+
+
+def test_when_the_time_is_over_the_best_of_those_that_are_back_leads() -> None:
+    facts = {1: Facts(end_address=300), 2: Facts(end_address=900)}
+    after = decided(settled(STATE, Situation({1: 11, 2: 21}, facts, waited=True)))
+    assert (after.leader, after.isr) == (2, (2,))
+    after = decided(settled(STATE, Situation({1: 11, 2: 21}, {1: UNSAFE, 2: UNSAFE}, waited=True)))
+    assert after.leader == NO_LEADER  # who may have lost something still waits for all
+    lost = Situation({1: 11, 2: 21, 3: 31}, {1: Facts(), 2: Facts()}, offline={3}, waited=False)
+    assert decided(settled(STATE, lost)).leader == 1  # whose disk is lost is not waited for
+
+
+def test_nobody_is_waited_for_while_a_member_has_run_without_interruption() -> None:
+    after = decided(settled(STATE, Situation({2: 20}, {2: Facts()}, waited=False)))
+    assert (after.leader, after.isr) == (2, (2,))
+    alone = replace(STATE, isr=(1,), incarnations=(10,))
+    after = decided(settled(alone, Situation({1: 11}, {1: Facts()}, waited=False)))
+    assert (after.leader, after.isr) == (1, (1,))
 
 
 @pytest.mark.parametrize(

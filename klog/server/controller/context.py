@@ -10,7 +10,9 @@ incarnation (rule R6).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from klog.config import BrokerConfig, LogConfig
@@ -21,7 +23,9 @@ from klog.coordination.topics import Topic
 from klog.names import TopicPartition
 from klog.protocol.interbroker import ReplicaFacts
 from klog.replication import election
-from klog.replication.election import Decision, Nobody, Situation
+from klog.replication.election import Decision, Nobody, Situation, Waiting
+
+log = logging.getLogger(__name__)
 
 UNKNOWN_INCARNATION = -1
 """Of a member of an ISR that was written without incarnations: it cannot have run without interruption."""
@@ -52,6 +56,10 @@ class Context:
     """Broker id -> its replicas that cannot be served: their disk is lost, or their log."""
     nobody: dict[TopicPartition, str] = field(default_factory=dict)
     """Why nobody may lead a partition, as it was last decided."""
+    waits: dict[TopicPartition, float] = field(default_factory=dict)
+    """Since when members of an in-sync set that crashed as a whole are waited for."""
+    wait_again: Callable[[TopicPartition, float], None] | None = None
+    """Told of a partition that has to be looked at again after so many seconds."""
     group_slots: dict[int, SlotHolder] = field(default_factory=dict)
     """Who coordinates the groups of each slot; without those that nobody has held yet."""
 
@@ -120,7 +128,7 @@ class Context:
         for known in (self.topics, self.overrides, self.first_epochs):
             known.pop(topic, None)
         self.deleting.discard(topic)
-        for partitions in (self.states, self.nobody):
+        for partitions in (self.states, self.nobody, self.waits):
             for name in [name for name in partitions if name.topic == topic]:
                 del partitions[name]
         for replicas in self.lost.values():
@@ -145,7 +153,21 @@ class Context:
             offline={one for one in members if name in self.lost.get(one, ())},
             leaving={one for one in members if one in self.leaving and self.leaving[one] == self._now(one)},
             heard={one for one in members if one in self.heard and self.heard[one] == self._now(one)},
+            waited=name in self.waits and time.monotonic() - self.waits[name] >= self.restart_wait_s,
         )
+
+    @property
+    def restart_wait_s(self) -> float:
+        return self.config.integer("unclean.restart.wait.ms") / 1000
+
+    def _begin_to_wait(self, name: TopicPartition, found: Waiting) -> None:
+        """From when the first of them is back; not anew when another one comes."""
+        if self.nobody.get(name) != found.reason:
+            log.warning("%s: nobody leads it yet: %s", name, found.reason)
+        if name not in self.waits:
+            self.waits[name] = time.monotonic()
+            if self.wait_again is not None:
+                self.wait_again(name, self.restart_wait_s)
 
     def _now(self, broker_id: int) -> int | None:
         found = self.registered.get(broker_id)
@@ -162,6 +184,10 @@ class Context:
             found = self._leaving(state, replicas, situation, name, first_epoch)
         else:
             found = self._settle(state, replicas, situation, name, first_epoch)
+        if isinstance(found, Waiting):
+            self._begin_to_wait(name, found)
+        elif isinstance(found, Decision) and found.leader != NO_LEADER:
+            self.waits.pop(name, None)
         if isinstance(found, Nobody):
             self.nobody[name] = found.reason
             return None

@@ -54,6 +54,8 @@ _T = TypeVar("_T")
 SETTLE_TRIES = 10
 AGAIN_S = 0.5
 """Before a settling that failed is tried again: ZooKeeper is away."""
+MOMENT_S = 0.01
+"""A wait is over when its time has passed, not when a timer that is a little early says so."""
 TELL_WITHIN_S = 1.0
 """How long an act waits for brokers to know of it; those that do not answer learn of it later."""
 
@@ -105,6 +107,7 @@ class Controller:
         async with self.acting:
             self._end()
             context = self.context = Context(self._broker.config)
+            context.wait_again = self._settle_later
             registered = await self._broker.executors.run(Purpose.ELECTIONS, self._read, term, context)
             self._term = term
             self._broker.authority.begin(term.epoch)
@@ -194,6 +197,9 @@ class Controller:
         """Something has changed that may concern these partitions."""
         self._unsettled.update(names)
         self._stirred.set()
+
+    def _settle_later(self, name: TopicPartition, after_s: float) -> None:
+        self._broker.loop.call_later(after_s + MOMENT_S, self.unsettle, [name])
 
     async def _keep_settled(self, term: ControllerTerm) -> None:
         while self._term is term:
