@@ -115,6 +115,8 @@ class Log(DurableLog):
         self._segment_bytes = config.segment_bytes
         self._max_message_bytes = config.max_message_bytes
         self._unpacked_bytes_max = unpacked_bytes_max(config.max_message_bytes)
+        self._after_max_ms = config.timestamp_after_max_ms
+        self._takes_any_age = config.timestamp_before_max_ms >= NEVER
         self.never_flushes = config.flush_messages >= NEVER and config.flush_ms >= NEVER
 
     @property
@@ -126,7 +128,8 @@ class Log(DurableLog):
 
     def is_plain(self, records: memoryview) -> bool:
         """Whether the records need no `check` before they are appended: their headers say enough."""
-        return is_plain(records, self._limits(self._unpacked_bytes_max))
+        # On the path of every batch: no limits are made for it.
+        return self._takes_any_age and is_plain(records, self._home.clock_ms() + self._after_max_ms)
 
     def check(self, records: memoryview, *, unpacked_bytes_max: int | None = None) -> list[BatchHeader]:
         """Everything a leader asks of a record set, its contents included: the headers that `append` takes.
@@ -139,9 +142,8 @@ class Log(DurableLog):
 
     def _limits(self, unpacked_bytes_max: int) -> Limits:
         now_ms = self._home.clock_ms()
-        before_ms, after_ms = self._config.timestamp_before_max_ms, self._config.timestamp_after_max_ms
-        earliest_ms = None if before_ms >= NEVER else now_ms - before_ms
-        return Limits(self._max_message_bytes, unpacked_bytes_max, earliest_ms, now_ms + after_ms)
+        earliest_ms = None if self._takes_any_age else now_ms - self._config.timestamp_before_max_ms
+        return Limits(self._max_message_bytes, unpacked_bytes_max, earliest_ms, now_ms + self._after_max_ms)
 
     def append(
         self,
