@@ -265,11 +265,19 @@ CLUSTER_SETTINGS = (
     Setting(
         "offsets.retention.minutes",
         "int",
-        1440,
-        "How long Kafka keeps an idle group's offsets; klog's stay in ZooKeeper until deleted.",
-        check=at_least(1),
+        10080,
+        "How long a group's offsets are kept after its last member has gone, or, without members, after each commit.",
+        "older ones are deleted; those of groups in which anybody lives never",
+        at_least(1),
     ),
-    Setting("offsets.retention.check.interval.ms", "ms", 600000, "How often Kafka looks for them.", check=at_least(1)),
+    Setting(
+        "offsets.retention.check.interval.ms",
+        "ms",
+        600000,
+        "How often offsets that have expired are looked for.",
+        "how often each coordinator looks at its groups",
+        at_least(1),
+    ),
     Setting(
         "offsets.load.buffer.size",
         "bytes",

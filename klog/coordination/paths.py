@@ -187,6 +187,11 @@ def commit_note(group: str, topic: str, partition_id: int) -> str:
     return f"{COMMITS}/{group_node(group)}/{topic}/{partition_id}"
 
 
+def commits(group: str) -> str:
+    """Parent of what a group's commits have besides their numbers; written, without data, while its consumers live."""
+    return f"{COMMITS}/{group_node(group)}"
+
+
 def claim(group: str, topic: str, partition_id: int) -> str:
     """The persistent node beside an owner; its version goes up with every claim (rule Z1)."""
     return f"{CLAIMS}/{group_node(group)}/{topic}/{partition_id}"

@@ -85,12 +85,12 @@ def _file_of(broker: RunningBroker) -> Path:
 if __name__ == "__main__":
     from klog.__main__ import main
     from klog.server import collector
-    from klog.server.groups import bounds
+    from klog.server.groups import bounds, expiry
 
     sys.argv = ["klog", *sys.argv[sys.argv.index("klog") + 1 :]]
     collector.EVERY_S = 0.1
     for name, value in json.loads(os.environ[CONSTANTS]).items():
-        setattr(bounds, name, value)
+        setattr(expiry if hasattr(expiry, name) else bounds, name, value)
     gc.set_debug(gc.DEBUG_SAVEALL)
     signal.signal(signal.SIGUSR1, _report)
     sys.exit(main())

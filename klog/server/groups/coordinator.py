@@ -37,6 +37,7 @@ from klog.errors import (
 from klog.server.groups import bounds
 from klog.server.groups.acts import Act, Answer, Joined, Left, Limits, Made, Refused, Result, Synced
 from klog.server.groups.commits import Commits
+from klog.server.groups.expiry import Expiry
 from klog.server.groups.group import Group
 from klog.server.groups.held import Held, HeldHeartbeats, may_be_held
 from klog.server.groups.machine import Phase
@@ -117,6 +118,7 @@ class Coordinator:
         self._held: dict[int, SlotHolder] = {}
         """The slots that are ours, as far as we were told."""
         self._looking = broker.spawn(self._keep_looking())
+        self._expiring = broker.spawn(Expiry(self, offsets).run())
         self._connected = asyncio.Event()
         self.session_changed(broker.zookeeper.state or SessionState.SUSPENDED)
 
@@ -183,6 +185,7 @@ class Coordinator:
     def close(self) -> None:
         """Answer everybody that waits, and begin nothing more."""
         self._looking.cancel()
+        self._expiring.cancel()
         self._let_all_go()
         self.writer.close()
         self._readers.shutdown(wait=False, cancel_futures=True)

@@ -7,8 +7,8 @@ Behaviour
     Without a member (generation -1) only a group in which nobody lives may be written.
 
 Version notes
-    Up to v4 there is a retention time: offsets stay until they are deleted, so it is not looked at. v6 has the leader
-    epoch (KIP-320), v7 static members (KIP-345). v8 is flexible.
+    Up to v4 there is a retention time; ``offsets.retention.minutes`` is that of all, so it is not looked at. v6 has the
+    leader epoch (KIP-320), v7 static members (KIP-345). v8 is flexible.
 """
 
 from __future__ import annotations

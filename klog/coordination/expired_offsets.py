@@ -1,0 +1,126 @@
+"""Offsets of groups in which nobody has lived for long (``offsets.retention.minutes``), and how they are taken away.
+
+An offset's time runs from the latest of these, all by ZooKeeper's clock:
+
+    when the offset was written
+    when the group's node was written, as it is by whoever joins and when the last member of the brokers' protocol goes
+    when consumers that coordinate through ZooKeeper were last seen: their coming and going leaves no time behind, so
+    while they live the folder ``/klog/commits/<g>`` is written now and then, whose data nobody reads
+
+Taken away behind fences (`Expired.operations`): each node at the version that was looked at, so that an offset that is
+committed meanwhile stays; the group's node at its version, so that a group that is joined meanwhile keeps everything. A
+group without a node must still have none. Consumers of 0.8's time, which write no node of ours, may come in the moment
+between: they have read an offset that was not committed for all that time, and commit it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from klog.coordination import committed, consumers, group_states, paths
+from klog.coordination.group_states import COORDINATOR, FREE, GroupState
+from klog.coordination.zookeeper import Create, Delete, Operation, ZooKeeper
+from klog.errors import NodeExists, NoNode
+from klog.names import TopicPartition
+
+SEEN_PART = 8
+"""Of the retention time: so often the presence of consumers is noted, and so much longer it holds."""
+AT_ONCE = 500
+"""Partitions in one multi."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What of a group may go. ``next_ms``: when more of it may, at the earliest."""
+
+    state: GroupState
+    partitions: tuple[TopicPartition, ...] = ()
+    nodes: tuple[Delete, ...] = ()
+    is_all: bool = False
+    next_ms: int = 0
+
+    @property
+    def operations(self) -> list[Operation]:
+        """Nothing where nothing has expired. With the last of its offsets the group is nobody's any more."""
+        if not self.partitions:
+            return []
+        state = self.state
+        if state.version < 0:
+            node = paths.group(state.group)
+            return [Create(node, b""), Delete(node), *self.nodes]
+        if self.is_all and state.way != FREE:
+            free = GroupState(state.group, generation=state.generation, version=state.version)
+            return [free.operation, *self.nodes]
+        return [state.fence, *self.nodes]
+
+
+def of_group(zookeeper: ZooKeeper, group: str, now_ms: int, retention_ms: int) -> Expired:
+    """What has expired of a group by ``now_ms``; at most `AT_ONCE` partitions."""
+    state, part_ms = group_states.read(zookeeper, group), retention_ms // SEEN_PART
+    if state.way == COORDINATOR and state.members:
+        return Expired(state, next_ms=now_ms + retention_ms)
+    if state.modified_ms + retention_ms >= now_ms:
+        return Expired(state, next_ms=state.modified_ms + retention_ms)
+    (folder,) = zookeeper.get_many([paths.commits(group)])
+    is_noted = folder is not None and folder.stat.version > 0  # made by a commit, it says nothing
+    noted_ms = folder.stat.modified_ms if folder is not None and is_noted else 0
+    if consumers.live(zookeeper, [group])[group]:
+        if noted_ms + part_ms < now_ms:
+            note_presence(zookeeper, group)
+        return Expired(state, next_ms=now_ms + part_ms)
+    since_ms = max(state.modified_ms, noted_ms + part_ms if is_noted else 0)
+    return _expired(zookeeper, state, since_ms, now_ms, retention_ms)
+
+
+def _expired(zookeeper: ZooKeeper, state: GroupState, since_ms: int, now_ms: int, retention_ms: int) -> Expired:
+    group = state.group
+    partitions = committed.names(zookeeper, [group])[group]
+    numbers = zookeeper.get_many([paths.consumer_offset(group, *one) for one in partitions])
+    ends = {
+        one: max(since_ms, number.stat.modified_ms) + retention_ms
+        for one, number in zip(partitions, numbers, strict=True)
+        if number is not None
+    }
+    gone = [one for one, end_ms in ends.items() if end_ms < now_ms][:AT_ONCE]
+    notes = zookeeper.get_many([paths.commit_note(group, *one) for one in gone])
+    found = dict(zip(partitions, numbers, strict=True))
+    nodes: list[Delete] = []
+    for one, note in zip(gone, notes, strict=True):
+        for path, node in ((paths.consumer_offset(group, *one), found[one]), (paths.commit_note(group, *one), note)):
+            if node is not None:
+                nodes.append(Delete(path, node.stat.version))
+    left = [end_ms for one, end_ms in ends.items() if one not in set(gone)]
+    return Expired(state, tuple(gone), tuple(nodes), not left, min(left, default=now_ms + retention_ms))
+
+
+def note_presence(zookeeper: ZooKeeper, group: str) -> None:
+    """Consumers of this group live now."""
+    folder = paths.commits(group)
+    zookeeper.ensure_path(folder)
+    zookeeper.set(folder, b"")
+
+
+def remove_empty_folders(zookeeper: ZooKeeper, group: str, topics: Iterable[str]) -> None:
+    """Of these topics, and then the group's own. One in which somebody has just made something stays."""
+    wanted = dict.fromkeys(topics)
+    folders = [f"{paths.consumer_offsets(group)}/{topic}" for topic in wanted]
+    folders += [f"{paths.commits(group)}/{topic}" for topic in wanted]
+    _remove(zookeeper, folders)
+    if committed.names(zookeeper, [group])[group]:
+        return
+    root = f"{paths.CONSUMERS}/{paths.group_node(group)}"
+    owned = [f"{paths.consumer_owners(group)}/{topic}" for topic in _children(zookeeper, paths.consumer_owners(group))]
+    _remove(zookeeper, [*owned, *(f"{root}/{one}" for one in ("offsets", "owners", "ids")), root, paths.commits(group)])
+
+
+def _children(zookeeper: ZooKeeper, folder: str) -> list[str]:
+    return zookeeper.children_many([folder])[0]
+
+
+def _remove(zookeeper: ZooKeeper, folders: Sequence[str]) -> None:
+    for folder in folders:
+        try:
+            zookeeper.delete(folder)
+        except (NoNode, NodeExists):
+            continue
