@@ -10,6 +10,7 @@ from prompt_toolkit.document import Document
 
 from klog.admin.live_names import LiveNames
 from klog.admin.tree import CommandShape, CommandTree, Flag, Word
+from klog.ops.visible import visible
 
 BUILT_IN = (Word("help", "What there is, or what a command does."), Word("exit", "Leave the shell."))
 
@@ -27,7 +28,12 @@ class KlogCompleter(Completer):
         """Completions of the word before the cursor."""
         words, unfinished = split_unfinished(document.text_before_cursor)
         for candidate in self.candidates(words, unfinished):
-            yield Completion(candidate.text, start_position=-len(unfinished), display_meta=candidate.help)
+            yield Completion(
+                candidate.text,
+                start_position=-len(unfinished),
+                display=visible(candidate.text),
+                display_meta=visible(candidate.help),
+            )
         shape = self._tree.shape(self._path(words))
         if shape is not None and shape.names_files and not unfinished.startswith("-"):
             yield from self._files.get_completions(Document(unfinished), complete_event)

@@ -18,6 +18,7 @@ from klog.admin.completer import KlogCompleter
 from klog.admin.live_names import LiveNames
 from klog.admin.pipe import output_through, split_at_pipe
 from klog.admin.tree import CommandTree
+from klog.ops.visible import for_stream
 
 EXIT_USAGE = 2
 PROMPT = "klog> "
@@ -85,7 +86,7 @@ class Shell:
         return True
 
     def _refuse(self, reason: str) -> bool:
-        sys.stderr.write(f"klog shell: {reason}\n")
+        sys.stderr.write(for_stream(f"klog shell: {reason}\n", sys.stderr))
         self.status = EXIT_USAGE
         return True
 

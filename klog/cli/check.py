@@ -11,6 +11,7 @@ from klog.cli.command import top_command
 from klog.cli.flags import duration
 from klog.cli.invocation import Invocation
 from klog.errors import KlogError, UsageError
+from klog.ops.visible import for_stream
 from klog.render import Report
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ async def check(
     except KlogError as error:
         if not nagios or error.exit_code != 1:
             raise
-        sys.stdout.write(f"KLOG UNKNOWN - {error.message}\n")
+        sys.stdout.write(for_stream(f"KLOG UNKNOWN - {error.message}\n", sys.stdout))
         return NAGIOS_UNKNOWN
     if nagios:
         return _plugin_line(findings)
@@ -74,5 +75,6 @@ def _plugin_line(findings: list[Finding]) -> int:
     said = "; ".join(f"{one.what}: {one.found}" for one in findings) or "nothing found"
     said = " ".join(said.replace("|", "/").split())  # what follows the bar is numbers
     state = ("OK", "WARNING", "CRITICAL")[code]
-    sys.stdout.write(f"KLOG {state} - {said} | critical={critical} warning={len(findings) - critical}\n")
+    line = f"KLOG {state} - {said} | critical={critical} warning={len(findings) - critical}\n"
+    sys.stdout.write(for_stream(line, sys.stdout))
     return code

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from klog.cli.target import Target
 from klog.client.cluster import Cluster
 from klog.errors import BrokerNotAvailable, NoSuchThing, WrongCluster
+from klog.ops.visible import for_stream
 
 if TYPE_CHECKING:
     from klog.cli.invocation import Invocation
@@ -114,7 +115,7 @@ async def _session(invocation: Invocation, address: str) -> ZooKeeper:
 
 def trace_to_stderr(what: str, where: str, ms: float) -> None:
     """One request answered or znode touched, for ``--trace``; called from the thread that asked."""
-    sys.stderr.write(f"trace {ms:9.1f} ms  {what}  {where}\n")
+    sys.stderr.write(for_stream(f"trace {ms:9.1f} ms  {what}  {where}\n", sys.stderr))
 
 
 def _cluster_id(session: ZooKeeper) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from klog.errors import CannotConnect, KlogError, NoSuchThing, TimedOut
+from klog.ops.visible import for_stream
 from klog.render import Format
 from klog.render.writer import yaml_text
 
@@ -74,7 +75,7 @@ def show(error: KlogError, command: str, form: Format, err: TextIO, *, cluster: 
 def write(err: TextIO, text: str) -> None:
     """Write to ``err``; where nobody reads that any more, the exit code has to say it alone."""
     try:
-        err.write(text)
+        err.write(for_stream(text, err))
         err.flush()
     except BrokenPipeError:
         pass

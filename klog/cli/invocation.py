@@ -23,6 +23,7 @@ from klog.cli import failure, interrupt
 from klog.cli.command import Traits, command_name
 from klog.cli.flags import DEFAULT_TIMEOUT_S
 from klog.cli.target import Target, TargetFlags, klog_home, resolve
+from klog.ops.visible import for_stream
 from klog.render import Format, Report, render
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Invocation:
     def say(self, text: str) -> None:
         """A line for a person, on stderr: progress, receipts, notes. ``-q`` silences it."""
         if not self.shared.quiet:
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(for_stream(text, sys.stderr) + "\n")
             sys.stderr.flush()
 
     def detail(self, text: str) -> None:
@@ -170,7 +171,7 @@ class Invocation:
         if preview is not None:
             render(preview, Format.TABLE, sys.stderr, terminal=is_terminal(sys.stderr))
         with interrupt.raising():
-            sys.stderr.write(f"{question}{where}? [y/N] ")
+            sys.stderr.write(for_stream(f"{question}{where}? [y/N] ", sys.stderr))
             sys.stderr.flush()
             answer = sys.stdin.readline()
         if answer.strip().lower() not in ("y", "yes"):

@@ -9,6 +9,7 @@ import threading
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from klog.ops.visible import for_stream
 from klog.render.values import rfc3339
 
 PEER_LINES_MAX: Final = 100
@@ -59,7 +60,8 @@ class TextLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_moment(record)} {record.levelname:<7} {_origin(record)}: {record.getMessage()}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        text = f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return for_stream(text, sys.stderr)
 
 
 class JsonLine(logging.Formatter):

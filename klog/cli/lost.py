@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from klog.cli.command import Noun
-from klog.cli.invocation import Invocation
+from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.words import OptionalTopics, Partitions, Topic, all_partitions
 from klog.errors import UsageError
 from klog.render import Format, Report
@@ -54,7 +54,9 @@ async def show(
     rows = await losses.choose(
         cluster, topic, partitions=all_partitions(partitions), broker=broker, from_address=from_address
     )
-    messages, useless = await losses.show(cluster, rows, sys.stdout.buffer, output=kind, form=form)
+    messages, useless = await losses.show(
+        cluster, rows, sys.stdout.buffer, output=kind, form=form, on_terminal=is_terminal(sys.stdout)
+    )
     invocation.say(f"{messages:,} messages of {len(rows)} stretches")
     if useless:
         invocation.warn(f"{useless:,} bytes that were kept are no messages")

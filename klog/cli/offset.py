@@ -12,6 +12,7 @@ from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
 from klog.cli.words import Group, Partitions, Topic, all_partitions, position
 from klog.errors import Refused, UsageError
+from klog.ops.visible import for_stream
 from klog.render import Format, Report
 
 offset = Noun("offset", "Offsets: at a position; of groups, to files.")
@@ -61,7 +62,7 @@ async def export(
     known = await rewinding.committed_by(await invocation.zookeeper(), name)
     text = offset_files.text_of(name, known, form or by_name.get(file.suffix if file else "", "json"))
     if file is None:
-        sys.stdout.write(text)
+        sys.stdout.write(for_stream(text, sys.stdout))
         return
     file.write_text(text, "utf-8")
     invocation.say(f"{len(known)} offsets of group {name} written to {file}")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from klog.cli import failure
 from klog.cli.command import Noun
 from klog.cli.failure import EXIT_FAILED
 from klog.cli.invocation import Invocation
@@ -175,7 +176,7 @@ def _show(invocation: Invocation, row: Any, csv: bool) -> int:
     sys.stdout.flush()
     error = getattr(row, "message", None)
     if error is not None:
-        sys.stderr.write(f"klog {invocation.command.replace('.', ' ')}: {error}\n")
+        failure.write(sys.stderr, f"klog {invocation.command.replace('.', ' ')}: {error}\n")
         return EXIT_FAILED
     return 0
 

@@ -14,6 +14,7 @@ import typer
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import UsageError
+from klog.ops.visible import visible_json
 from klog.render import Report
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ async def get(
     found = await asyncio.to_thread(rows.get_schema, await _registry(invocation), which, version)
     if invocation.shared.output is not None:
         return invocation.report([found])
-    sys.stdout.write(json.dumps(json.loads(found.schema), indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(json.loads(found.schema), indent=2, ensure_ascii=False) + "\n"
+    sys.stdout.write(visible_json(text) if is_terminal(sys.stdout) else text)
     return 0
 
 

@@ -95,7 +95,7 @@ async def tail(
     lengths, `%R` the value's length as four bytes, `%T` time in ms, `%d{strftime[%F %T]}` time in UTC, `%h`
     headers, `%H` how many, `%h{%k=%v }` each by a format of its own, `%e` leader epoch, `%]` high watermark, `%%`.
     Behind `%k`, `%s` and `%v` may stand `{hex}`, `{base64}` or `{unpack[>I]}`, by Python's struct letters. Bytes
-    are written as they are, null as nothing.
+    are written as they are, null as nothing; on a terminal what would command it is escaped.
 
     Partitions that a topic gets while all of it is followed are shown too, from their start (not with `--merge`).
 
@@ -140,6 +140,7 @@ async def tail(
         grep_key=grep_key,
         merge_by_time=merge == "time",
         settle_s=SETTLE_S if settle is None else settle / 1000,
+        on_terminal=is_terminal(sys.stdout),
         librdkafka=settings(properties),
     )
     tailing.check_options(options)

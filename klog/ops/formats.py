@@ -35,9 +35,15 @@ _HINT = r"letters: %t %p %o %k %K %s %S %v{hex} %v{base64} %h %T %d{strftime[%H:
 
 
 def compile_format(
-    text: str, watermark: Watermark = lambda topic, partition: -1, headers: HeadersOf = headers_of
+    text: str,
+    watermark: Watermark = lambda topic, partition: -1,
+    headers: HeadersOf = headers_of,
+    guard: Callable[[bytes], bytes] | None = None,
 ) -> Formatter:
-    """The function that shows a message; UsageError where the text has no % or an unknown letter."""
+    """The function that shows a message; UsageError where the text has no % or an unknown letter.
+
+    ``guard`` is given what comes of the message, and not what the text has itself.
+    """
     if "%" not in text:
         raise UsageError(
             f"-f {text!r} has no % in it, so it would show the same for every message",
@@ -55,7 +61,13 @@ def compile_format(
             parts.append(_each_header(token[1], text, headers))
         else:
             parts.append(_part(token, verbs, text))
+    if guard is not None:
+        parts = [_guarded(part, guard) if callable(part) else part for part in parts]
     return _joined(parts)
+
+
+def _guarded(show: Formatter, guard: Callable[[bytes], bytes]) -> Formatter:
+    return lambda message: guard(show(message))
 
 
 # --- Reading ---

@@ -161,12 +161,13 @@ async def show(
     *,
     output: Literal["value", "format", "jsonl"] = "value",
     form: str | None = None,
+    on_terminal: bool = False,
 ) -> tuple[int, int]:
     """Write the messages of stretches as tail does; how many, and how many bytes were no messages."""
     from klog.ops.shower import Shower
     from klog.ops.tail_options import TailOptions
 
-    shower = Shower(TailOptions(output=output, format=form))
+    shower = Shower(TailOptions(output=output, format=form, on_terminal=on_terminal))
     messages = useless = 0
     for row in rows:
         with tempfile.TemporaryFile() as spool:

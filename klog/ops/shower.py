@@ -10,6 +10,7 @@ from klog.errors import UsageError
 from klog.ops.formats import Watermark, compile_format
 from klog.ops.headers import HeadersOf, headers_of
 from klog.ops.jsonl import LineWriter
+from klog.ops.visible import visible_bytes, visible_json_bytes
 
 if TYPE_CHECKING:
     from klog.ops.tail_options import TailOptions
@@ -33,13 +34,16 @@ class Shower:
         self._in_value = compile_search(options.grep, "--grep") if options.grep is not None else None
         self._in_key = compile_search(options.grep_key, "--grep-key") if options.grep_key is not None else None
         if options.format is not None:
+            guard = visible_bytes if options.on_terminal else None
             self._show: Callable[[list[Message]], bytes] = _formatted(
-                compile_format(options.format, watermark, headers)
+                compile_format(options.format, watermark, headers, guard)
             )
         elif options.output == "jsonl":
             self._show = LineWriter(headers).lines
+            if options.on_terminal:
+                self._show = _guarded(self._show, visible_json_bytes)
         else:
-            self._show = _values
+            self._show = _guarded(_values, visible_bytes) if options.on_terminal else _values
 
     def wanted(self, messages: list[Message]) -> list[Message]:
         """Those in which is found what is searched for; in null there is nothing."""
@@ -67,6 +71,12 @@ def _values(messages: list[Message]) -> bytes:
     values = [message.value() or b"" for message in messages]
     values.append(b"")
     return b"\n".join(values)
+
+
+def _guarded(
+    show: Callable[[list[Message]], bytes], guard: Callable[[bytes], bytes]
+) -> Callable[[list[Message]], bytes]:
+    return lambda messages: guard(show(messages))
 
 
 def _formatted(show: Callable[[Message], bytes]) -> Callable[[list[Message]], bytes]:

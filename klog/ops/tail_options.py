@@ -21,7 +21,8 @@ class TailOptions:
     start, as does a range with an end. ``format`` is kcat's (see `klog.ops.formats`); ``grep`` is searched in values,
     ``grep_key`` in keys. ``merge_by_time``: over partitions in the order of time; what comes waits ``settle_s``
     for what is earlier. ``replica``: what this broker has of the partitions, not their leaders. ``group`` (-G): as a
-    member of it, from where it has committed; where it has not, ``offset``.
+    member of it, from where it has committed; where it has not, ``offset``. ``on_terminal``: what would command
+    one is shown escaped.
     """
 
     partitions: tuple[int, ...] | None = None
@@ -37,6 +38,7 @@ class TailOptions:
     replica: int | None = None
     merge_by_time: bool = False
     settle_s: float = SETTLE_S
+    on_terminal: bool = False
     librdkafka: dict[str, str] = field(default_factory=dict)
 
 

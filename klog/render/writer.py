@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
+from klog.ops.visible import VisibleText
 from klog.render.columns import Column, columns, has_failed, shown_columns
 from klog.render.formats import Format
 from klog.render.report import ENVELOPE_VERSION, Report
@@ -19,9 +20,11 @@ def render(report: Report, form: Format, out: TextIO, *, header: bool = True, te
     """Write the report's rows to ``out``; whether any of them had failed.
 
     ``terminal`` allows colour and folding to the width of the screen; without it a table is plain aligned text, each
-    line as long as it needs to be. ``header`` is about tables and TSV.
+    line as long as it needs to be. Nothing that a row holds commands a terminal. ``header`` is about tables and TSV.
     """
     watched = _Watched(report.rows)
+    if terminal and form not in (Format.TABLE, Format.WIDE):  # a table's cells are never anything but text
+        out = cast(TextIO, VisibleText(out, json=form in (Format.JSON, Format.JSONL)))
     _WRITERS[form](replace(report, rows=watched), out, header, terminal)
     return watched.any_failed
 
