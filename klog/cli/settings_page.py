@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting
 from klog.config.broker import default_text
+from klog.config.topic import OF_TOPICS_ALONE
 
 PATH = "docs/configuration.md"
 LONG_MAX = str(2**63 - 1)
@@ -34,7 +35,17 @@ def page() -> str:
     lines = [_HEAD.format(never=LONG_MAX), "## A broker's", "", *_head(), *map(_row, sorted(used)), ""]
     lines += ["## A topic's", "", "What a topic has not set, it takes from the broker.", ""]
     lines += ["| setting | the broker's |", "|---|---|"]
-    lines += [f"| `{name}` | `{broker}` |" for name, broker in sorted(TOPIC_SETTINGS.items())]
+    lines += [
+        f"| `{name}` | {'has no effect' if name in OF_TOPICS_ALONE else f'`{broker}`'} |"
+        for name, broker in sorted(TOPIC_SETTINGS.items())
+    ]
+    lines += [
+        "",
+        "`unclean.leader.election.enable=true` lets a replica that was not in sync lead when no other lives.",
+        "**Acknowledged messages are lost by it.** It holds for a topic for which it was set, and for no other: a",
+        "broker's setting is accepted, and has no effect. `klog.events` tells of each such election, and what is cut",
+        "stays beside the log (`klog lost`).",
+    ]
     lines += ["", "## Accepted, without effect", ""]
     lines += [
         "Settings of Kafka's that klog has no use for, so that a file written for Kafka can be used as it is:",

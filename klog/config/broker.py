@@ -200,7 +200,10 @@ def _bad_ideas(config: BrokerConfig) -> list[str]:
             "an acks=all answer waits until so many messages have come"
         )
     if config.flag("unclean.leader.election.enable"):
-        warnings.append("unclean.leader.election.enable is true: an election may lose acknowledged messages")
+        warnings.append(
+            "unclean.leader.election.enable is true, and has no effect for a broker: "
+            "only a topic's own setting allows elections that lose acknowledged messages"
+        )
     return warnings
 
 

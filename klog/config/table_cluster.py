@@ -55,7 +55,8 @@ CLUSTER_SETTINGS = (
         "unclean.leader.election.enable",
         "bool",
         False,
-        "Whether a replica out of sync may lead when no other lives; it loses messages.",
+        "Whether a replica out of sync may lead when no other lives; acknowledged messages are lost by it. "
+        "Of a topic's own: a broker's has no effect.",
         "none",
     ),
     Setting(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from klog.config.broker import ALIASES, BROKER_SETTINGS, BrokerConfig
+from klog.config.broker import ALIASES, BROKER_SETTINGS, DEFAULT_SOURCE, BrokerConfig
 from klog.config.setting import Setting, Value, text_of
 from klog.errors import InvalidConfig
 
@@ -34,6 +34,10 @@ TOPIC_SETTINGS: dict[str, str] = {
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
 """A topic's setting -> the broker's setting that holds where the topic has none."""
+
+OF_TOPICS_ALONE = frozenset({"unclean.leader.election.enable"})
+"""What a topic has only where it was set for that very topic. A whole cluster that may lose acknowledged messages, by a
+line in a file that once had Kafka's default of 0.8, is nobody's wish."""
 
 TOPIC_SOURCE = "topic"
 
@@ -103,6 +107,8 @@ def topic_values(config: BrokerConfig, topic_overrides: Mapping[str, str]) -> li
         setting = BROKER_SETTINGS[broker_name]
         if name in given:
             values.append(TopicValue(name, given[name], TOPIC_SOURCE, setting))
+        elif name in OF_TOPICS_ALONE:
+            values.append(TopicValue(name, setting.default, DEFAULT_SOURCE, setting))
         else:
             values.append(TopicValue(name, config[broker_name], config.source(broker_name), setting))
     return values

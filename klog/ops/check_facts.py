@@ -42,7 +42,6 @@ SHARED_SETTINGS: Final = (
     "message.max.bytes",
     "min.insync.replicas",
     "num.partitions",
-    "unclean.leader.election.enable",
 )
 """What every broker of a cluster should go by alike."""
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Setting, text_of, topic_values
-from klog.config.topic import TOPIC_SOURCE, topic_setting_text
+from klog.config.topic import OF_TOPICS_ALONE, TOPIC_SOURCE, topic_setting_text
 from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
 from klog.names import check_topic_name
 
@@ -81,7 +81,8 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[di
     """Every setting of a topic as DescribeConfigs and CreateTopics answer it."""
     entries = []
     for one in topic_values(config, overrides):
-        synonyms = _broker_synonyms(config, TOPIC_SETTINGS[one.name])
+        above = BrokerConfig.parse({}) if one.name in OF_TOPICS_ALONE else config
+        synonyms = _broker_synonyms(above, TOPIC_SETTINGS[one.name])
         text = topic_setting_text(one.value)
         if one.source == TOPIC_SOURCE:
             synonyms.insert(0, _synonym(one.name, text, Source.DYNAMIC_TOPIC_CONFIG))
