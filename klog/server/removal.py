@@ -7,7 +7,7 @@ deletion or gone, or the partition has been reassigned from this broker. A contr
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from klog.coordination import topics
 from klog.errors import InvalidRequest, KlogError
 from klog.names import TopicPartition
 from klog.protocol.interbroker import StopReplicaRequest
+from klog.server.disk_watch import at_disks
 from klog.server.executors import Purpose
 
 if TYPE_CHECKING:
@@ -54,23 +55,31 @@ async def undeletable(broker: Broker, request: StopReplicaRequest) -> dict[Topic
 async def remove_logs(
     broker: Broker, names: Sequence[TopicPartition], request: StopReplicaRequest
 ) -> dict[TopicPartition, KlogError]:
-    """Their folders are gone, durably, when it returns; which are not. Removing the files may take its time."""
+    """Their folders are gone, durably, when it returns; which are not. Removing the files may take its time.
+
+    RequestTimedOut where a disk hangs: to be said again.
+    """
     by = f"controller {request.controller_id}, epoch {request.controller_epoch}"
-    return await broker.executors.run(Purpose.REPLICAS, _remove, broker, names, by)
+    return await at_disks(broker, _remove, broker, names, by)
 
 
 def _remove(broker: Broker, names: Sequence[TopicPartition], by: str) -> dict[TopicPartition, KlogError]:
     """In a thread."""
     failed: dict[TopicPartition, KlogError] = {}
     for name in names:
-        topic_id = broker.log_dirs.topic_id(name)
+        topic_id, there = broker.log_dirs.topic_id(name), broker.log_dirs.log(name)
         try:
             purge = broker.log_dirs.remove(name)
         except KlogError as error:
             log.error("the log of %s could not be deleted: %s", name, error.message)
             failed[name] = error.bare()
             continue
-        if purge is not None:
+        if purge is not None and there is not None:
+            disk = there.home.path
             log.info("%s: its log is deleted (topic id %s), as %s says", name, topic_id, by)
-            broker.from_thread(lambda purge=purge: broker.spawn(broker.executors.run(Purpose.UPKEEP, purge)))
+            broker.from_thread(_purge_soon, broker, disk, purge)
     return failed
+
+
+def _purge_soon(broker: Broker, disk: str, purge: Callable[[], None]) -> None:
+    broker.spawn(broker.executors.run_at(disk, Purpose.UPKEEP, purge))

@@ -41,6 +41,7 @@ from klog.names import TopicPartition
 from klog.protocol.interbroker import LeaderAndIsrPartition, LeaderAndIsrRequest, StopReplicaRequest
 from klog.replication.isr import Membership
 from klog.replication.partition import REFUSED_S, Partition
+from klog.server.disk_watch import at_disks
 from klog.server.executors import Purpose
 from klog.server.fetchers import Fetchers
 from klog.server.isr_keeper import IsrKeeper
@@ -241,7 +242,7 @@ class Replicas:
         for name in led_by_others:
             self._unfollow(name)
         await self.fetchers.let_go(led_by_others)
-        opened = await self._broker.executors.run(Purpose.REPLICAS, self._open, lead, follow)
+        opened = await at_disks(self._broker, self._open, lead, follow)
         new = {name: told for name, told in lead.items() if told.state.is_new and name in opened.logs}
         cleared = await self._broker.executors.run(Purpose.REPLICAS, self._clear_marks, new) if new else {}
         failed = dict(opened.failed)
@@ -290,6 +291,8 @@ class Replicas:
                 # Rule R1: an empty log made now would look like the one that was counted in, and be elected for it.
                 # The controller takes us out of the ISR first, and says so.
                 log.info("%s: its log is gone; not made anew while the ISR names an earlier incarnation", name)
+            elif dirs.is_being_made(name):  # since an earlier request, by a disk that hangs: never twice
+                failed[name] = StorageError("its log is being made by a disk that does not answer")
             elif name in follow or told.state.is_new:
                 may_be_made[name] = told.topic_id, configs[name.topic]
             else:
@@ -425,7 +428,10 @@ class Replicas:
                         self._seen.pop(name, None)
                         doomed.append(name)
             await self.fetchers.let_go(stopped)
-            failed |= await remove_logs(self._broker, doomed, request)
+            try:
+                failed |= await remove_logs(self._broker, doomed, request)
+            except KlogError as error:
+                return {"error_code": error.wire, "failed": []}
         return {
             "error_code": 0,
             "failed": [

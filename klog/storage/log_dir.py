@@ -19,6 +19,7 @@ The dir is the unit of failure: an I/O error takes it offline with all its logs,
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -56,6 +57,10 @@ class LogDir(Health):
         self.logs: dict[TopicPartition, Log] = {}
         self.topic_ids: dict[TopicPartition, UUID] = {}
         self.set_aside: list[str] = []
+        self.being_made: set[TopicPartition] = set()
+        """Logs that some thread is making just now."""
+        self.busy_since_s: float | None = None
+        """Since when (`time.monotonic`) logs have been being made or removed; None where none are."""
         self._was_nobodys = False
         self.checkpoints = Checkpoints(self)
         file_system.make_folder(path)
@@ -181,6 +186,8 @@ class LogDir(Health):
                 self.put_aside(name)
             if name not in self.logs:
                 missing.append(name)
+        self.being_made |= set(missing)
+        self.busy_since_s = time.monotonic()
         try:
             folders = [partition_folder.new_folder(name, wanted[name][0]) for name in missing]
             self.file_system.publish(self.path, folders)
@@ -188,6 +195,9 @@ class LogDir(Health):
                 self._open(name, *wanted[name], None, written=True)
         except StorageError as error:
             raise self._failed(error) from error
+        finally:
+            self.being_made -= set(missing)
+            self.busy_since_s = None
         return {name: self.logs[name] for name in wanted}
 
     def put_aside(self, name: TopicPartition) -> None:
@@ -202,11 +212,14 @@ class LogDir(Health):
         log, topic_id = self.logs.pop(name), self.topic_ids.pop(name)
         log.abandon()
         target = f"{self.path}/{partition_folder.renamed(name, topic_id, partition_folder.DELETED_SUFFIX)}"
+        self.busy_since_s = time.monotonic()
         try:
             self.file_system.rename(f"{self.path}/{name}", target)
             self.checkpoints.forget(log)
         except StorageError as error:
             raise self._failed(error) from error
+        finally:
+            self.busy_since_s = None
         return target
 
     def purge(self, folder: str) -> None:
@@ -427,6 +440,10 @@ class LogDirs:
     def log_or_create(self, name: TopicPartition, topic_id: UUID, config: LogConfig) -> Log:
         """``logs_or_create`` for one partition."""
         return self.logs_or_create({name: (topic_id, config)})[name]
+
+    def is_being_made(self, name: TopicPartition) -> bool:
+        """Whether some thread, which a disk may hold up, is making a log of it."""
+        return any(name in one.being_made for one in self.dirs)
 
     def logs_or_create(self, wanted: Mapping[TopicPartition, tuple[UUID, LogConfig]]) -> dict[TopicPartition, Log]:
         """The partitions' logs under those UUIDs; new ones in the dirs with fewest partitions, all made together.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -81,3 +82,24 @@ def test_partitions_on_the_other_disk_go_on(
         assert one.stop(timeout_s=40) == 0, "a broker with a hung disk stops all the same"
         cluster.wait_for_leader("t", on_good, other_than=1)
     assert offsets(cluster.brokers[2].bootstrap if hung_ms < 10_000 else one.bootstrap, "t", on_good)[1] > 0
+
+
+def test_a_log_that_a_hung_disk_never_makes_holds_up_what_the_controller_says_for_a_while_only(
+    make_cluster: Callable[..., RunningCluster], tmp_path: Path
+) -> None:
+    cluster = make_cluster(1, log__dir__hung__ms="2000")
+    one = cluster.brokers[1]
+    good, bad = one.folder / "good", one.folder / "bad"
+    one.extra_arguments = ["--dir", f"{good},{bad}"]
+    disk = HungDisk(tmp_path, bad)
+    disk.to(one)
+    cluster.start()
+    disk.hang("sn")
+    with contextlib.suppress(AssertionError, KlogError):
+        cluster.try_create("t", assignment=[[1], [1]])
+    cluster.wait_until(
+        lambda: any(produced_by_whoever_leads(cluster, "t", at) for at in (0, 1)), "what the other has is led", WITHIN_S
+    )
+    cluster.create("later", assignment=[[1]])
+    assert (good / "later-0").exists()
+    one.wait_for_log("log.dir.hung.ms")
