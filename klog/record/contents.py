@@ -7,8 +7,9 @@ Bounds
     A batch may unpack to `UNPACKED_FACTOR` times what it may have packed, and to no more than every reader of klog
     takes. It is counted while it is unpacked: the buffer is as large as that and no larger.
 
-Cost: unpacking, and some 50 ns a record, of which the length alone is read. Where times must be compared it is 200 ns a
-record. Too much for an event loop beyond some KB; `is_plain` tells what need not be looked into at all.
+Cost: unpacking, and some 100 ns a record, of which the length alone is read; a few where records are alike. Where times
+must be compared it is 300 ns a record. Too much for an event loop beyond some KB; `is_plain` tells what need not be
+looked into at all.
 """
 
 from __future__ import annotations
@@ -134,12 +135,20 @@ _STEPS: Final = [
 """From the first byte of a record to the next record, for lengths of one byte; 0 where there is more to it."""
 
 
+_ALIKE_BYTES_MAX: Final = 1024
+"""Of records that are looked for in rows: of longer ones there are few."""
+_ROW: Final = range(32, 4096)
+"""Records looked at in one go, and how many of them are alike at least where it is worth going on."""
+
+
 def _count(data: bytes, position: int, header: BatchHeader) -> None:
     """InvalidRecord unless exactly as many records as the header says fill the data."""
-    at, end, steps = 0, len(data), _STEPS
-    number = 0
+    end, count, steps = len(data), header.count, _STEPS
+    at = number = 0
     try:
-        for number in range(header.count):  # noqa: B007  # named where it fails
+        # Producers of records that are all alike are many, and these are passed over in rows.
+        passed, at = _pass_rows(data, count)
+        for number in range(passed, count):  # noqa: B007  # named where it fails
             byte = data[at]
             if step := steps[byte]:
                 at += step
@@ -157,6 +166,29 @@ def _count(data: bytes, position: int, header: BatchHeader) -> None:
             f"batch at byte {position} says it has {header.count} records; what it unpacks to, {end} bytes, "
             + (f"ends or is none at record {number}" if at < 0 or at > end else f"goes on for {end - at} behind them")
         )
+
+
+def _pass_rows(data: bytes, count: int) -> tuple[int, int]:
+    """(how many, where the next begins) of the first records, as far as they come in rows of the same length.
+
+    A record that has the first one's length in front of it ends where the next one begins; so if every place at that
+    distance from the one before has the same bytes of a length, all of them are records. Raises CorruptBatch.
+    """
+    number = at = 0
+    while number < count:
+        length, behind = read_varint(data, at)
+        size = behind - at + length
+        if length < RECORD_BYTES_MIN - 1 or size > _ALIKE_BYTES_MAX:
+            break
+        row = min(count - number, _ROW.stop)
+        for place in range(at, behind):
+            found = data[place : place + size * row : size]
+            row = len(found) - len(found.lstrip(found[:1]))
+        number += row
+        at += row * size
+        if row < _ROW.start:
+            break
+    return number, at
 
 
 # --- Times ---

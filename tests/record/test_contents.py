@@ -65,6 +65,23 @@ def test_another_count_is_refused(codec: Codec, said: int) -> None:
         check(sealed(compress(codec, body_of(300)), codec, said))
 
 
+@pytest.mark.parametrize("value_bytes", [0, 40, 60, 100, 1_000, 20_000])
+@pytest.mark.parametrize("odd_one", [None, 0, 1, 63, 64, 150, 299])
+def test_records_that_are_alike_but_one(value_bytes: int, odd_one: int | None) -> None:
+    """In rows, with one that is longer, or that is none, somewhere."""
+    rows = [Record(at, FIRST_MS, None, b"v" * (value_bytes + (at == odd_one))) for at in range(300)]
+    encoded = [encode_record(one, at, FIRST_MS) for at, one in enumerate(rows)]
+    assert check(sealed(compress(Codec.LZ4, b"".join(encoded)), Codec.LZ4, 300)).count == 300
+    for said in (299, 301):
+        with pytest.raises(InvalidRecord, match=f"says it has {said} records"):
+            check(sealed(compress(Codec.LZ4, b"".join(encoded)), Codec.LZ4, said))
+    if odd_one is not None:
+        for wrong in (encoded[odd_one][:-1], b"\x0d" + encoded[odd_one][1:], b"\x02\x00", encoded[odd_one] * 2):
+            body = b"".join([*encoded[:odd_one], wrong, *encoded[odd_one + 1 :]])
+            with pytest.raises(InvalidRecord):
+                check(sealed(compress(Codec.LZ4, body), Codec.LZ4, 300))
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -15,6 +15,7 @@ from klog.record.records import Record, encode_batch
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import FIRST_MS, ask, create, error, offsets, produce_request, values, with_channel
 from tests.server.test_bad_batches import produce_raw
+from tests.server.test_produce_at import facts, one, produce_at
 from tests.server.wire import RawConnection, bystander
 
 TOO_LARGE, BAD_TIMESTAMP, BAD_RECORD = 10, 32, 87
@@ -104,6 +105,19 @@ def test_another_count_than_the_headers(broker: RunningBroker, topic: str, which
             assert error(answer) == BAD_RECORD
             assert f"says it has {said} records" in answer.error_message
     assert offsets(broker.bootstrap, topic) == (0, 0)
+
+
+def test_conditional_appends_are_looked_into_too(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    epoch, _ = facts(broker.bootstrap, topic)
+    lying = sealed(bytes(cramjam.zstd.compress(TINY * 50_000)), Codec.ZSTD, 7, FIRST_MS)
+    for records, wanted in ((bomb(), TOO_LARGE), (lying, BAD_RECORD)):
+        (refused,) = produce_at(broker.bootstrap, {**one(topic, 0, epoch), "records": records})
+        assert error(refused) == wanted
+    good = bytes(encode_batch(values(20_000), codec=Codec.ZSTD))
+    (taken,) = produce_at(broker.bootstrap, {**one(topic, 0, epoch), "records": good})
+    assert (error(taken), taken.base_offset) == (0, 0)
+    assert offsets(broker.bootstrap, topic) == (0, 20_000)
 
 
 def test_without_acks_a_refusal_ends_the_connection(broker: RunningBroker, topic: str) -> None:
