@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from klog.record.batch import HEADER_BYTES
+from tests.faulty_filesystem import FaultyFileSystem
 from tests.simulation.broker import CONTROLLER, BrokerProcess, Host, new_disk
 from tests.simulation.laws import content
 from tests.simulation.states import STATE, state_of
@@ -181,6 +182,26 @@ class Chaos:
             for other in self.cluster.hosts.values():
                 if other is not host:
                     self._kill_one(other)
+
+    def _set_back(self) -> None:
+        """One gets the disk that it had a while ago (a snapshot) when all are killed, and is the first to come back."""
+        host = self._host()
+        if host.process is None or host.process.replica.log is None:
+            return
+        self.world.say("! the disk of broker %d is copied", host.broker_id)
+        self.world.after(0.2 + self.world.draw.random(), self._put_back, host, host.disk.crash())
+
+    def _put_back(self, host: Host, disk: FaultyFileSystem) -> None:
+        if not self.may_lose_disk(host):
+            return
+        self.world.say("! broker %d is killed, and its disk is set back", host.broker_id)
+        host.die(disk)
+        self.world.after(0.02, host.start)
+        for other in self.cluster.hosts.values():
+            if other is not host:
+                self.world.say("! broker %d is killed", other.broker_id)
+                other.die(other.disk.kill())
+                self._for_a_while(0.3, 3.0, other.start)
 
     def _flip_below(self, host: Host, batches: Sequence[int]) -> None:
         """A bit of one of the batches at these addresses, in what its CRC covers."""

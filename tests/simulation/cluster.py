@@ -19,6 +19,8 @@ from tests.simulation.world import Violation, World
 
 LONG_MAX = 2**63 - 1
 CHAOS_S = 8.0
+SET_BACK_WAIT_S = 4.0
+"""Nobody who is killed stays away for longer."""
 QUIET_S = 25.0
 """Longest time to come to rest: some sessions, some lags, some leaders."""
 EVERY_FLUSH = LogConfig(flush_messages=1)
@@ -61,6 +63,8 @@ class Cluster:
         if plan.late_share is not None:
             world.late_share = plan.late_share
         self.plan = plan
+        self.restart_wait_s = SET_BACK_WAIT_S if "set back" in plan.weights else seed % 2
+        """unclean.restart.wait.ms"""
         self.rules = Rules(plan.without)
         self.laws = Laws(world)
         config = plan.config or draw.choices((EVERY_FLUSH, SOON, NEVER), (6, 2, 2))[0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.coordination.partition_states import PartitionState
 from klog.replication import election
-from klog.replication.election import Decision, Nobody, Situation
+from klog.replication.election import Decision, Nobody, Situation, Waiting
 from tests.simulation.network import ENDED, REFUSED
 from tests.simulation.registry import ANY, LOST, OK, Check, Node, Put
 from tests.simulation.replica import REPLICAS, Facts
@@ -51,6 +51,7 @@ class Office:
         self._told: dict[int, Any] = {}
         self._asked_s: dict[tuple[int, str], float] = {}
         self._is_balancing = False
+        self._waits_since_s: float | None = None
         self.world.say("broker %d is controller, epoch %d", process.host.broker_id, epoch)
         self.doubt()
 
@@ -116,7 +117,13 @@ class Office:
     def _situation(self) -> Situation:
         facts = {one: self.facts[one] for one in self.facts if one in self.alive}
         heard = self.heard if self.cluster.rules.holds("R1 heard") else None
-        return Situation(self.alive, facts, set(self.lost), set(self.leaving), heard)
+        since_s, compares = self._waits_since_s, self.cluster.rules.holds("R1 compare")
+        waited = (
+            not compares
+            or not self.cluster.restart_wait_s
+            or (since_s is not None and self.world.now - since_s >= self.cluster.restart_wait_s)
+        )
+        return Situation(self.alive, facts, set(self.lost), set(self.leaving), heard, waited)
 
     def _decide(self) -> Decision | Nobody | None:
         """What the dead are due first, then those who leave, then the preferred leader."""
@@ -145,6 +152,11 @@ class Office:
 
     def _settle(self) -> None:
         found = self._decide()
+        if isinstance(found, Waiting) and self._waits_since_s is None:
+            self._waits_since_s = self.world.now
+            self.process.after(self.cluster.restart_wait_s + AGAIN_S, self.doubt)
+        elif isinstance(found, Decision) and found.leader >= 0:
+            self._waits_since_s = None
         if not isinstance(found, Decision):
             self._is_settling = False
             self._tell()

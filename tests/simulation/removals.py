@@ -56,6 +56,12 @@ REMOVALS = (
         5,
     ),
     Removal(
+        "R1: who crashed as a whole are compared",
+        ("R1 compare",),
+        Plan(config=EVERY_FLUSH, weights={"set back": 1}, every_s=2.5),
+        1,
+    ),
+    Removal(
         "R1: nobody leaves for one who is only registered",
         ("R1 heard",),
         Plan(config=NEVER, weights={"power": 4, "kill": 6}, every_s=0.3),
