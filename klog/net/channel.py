@@ -79,9 +79,10 @@ class Channel:
                 f"{address}: {_reason(error)}", is_refused=set(_numbers(error)) == {errno.ECONNREFUSED}
             ) from None
         channel = cls(reader, writer, address=address, client_id=client_id, timeout_s=timeout_s, trace=trace)
-        introducing = None if introduction is None else asyncio.create_task(channel._introduce(introduction))
+        answer_s = min(connect_timeout_s, timeout_s)
+        introducing = None if introduction is None else asyncio.create_task(channel._introduce(introduction, answer_s))
         try:
-            await channel._ask_versions(min(connect_timeout_s, timeout_s))
+            await channel._ask_versions(answer_s)
             if introducing is not None:
                 await introducing
         except (TimedOut, MalformedRequest, UnsupportedVersion, CannotConnect) as error:
@@ -94,13 +95,13 @@ class Channel:
             raise
         finally:
             if introducing is not None:
-                introducing.cancel()
+                introducing.cancel()  # and where it is done, asyncio says nothing of an error that nobody asks for
         return channel
 
-    async def _introduce(self, introduction: Introduction) -> None:
+    async def _introduce(self, introduction: Introduction, timeout_s: float) -> None:
         """Written behind the first request, before its answer has come."""
-        greeted = await self.request(introduction.greeting())
-        introduction.check(await self.request(introduction.proof(greeted)))
+        greeted = await self.request(introduction.greeting(), timeout_s=timeout_s)
+        introduction.check(await self.request(introduction.proof(greeted), timeout_s=timeout_s))
 
     async def _ask_versions(self, timeout_s: float) -> None:
         """KIP-511's ApiVersions v3; a broker too old for it answers 35 in v0's form, and is asked again in v0."""

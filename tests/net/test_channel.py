@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 
 import pytest
 
+from klog.errors import CannotConnect
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.protocol.introduction import NONCE_BYTES, Introduction
+from klog.secret import Secret
 from tests.broker_fixture import RunningBroker
 
 
@@ -66,3 +70,23 @@ def test_cancelled_while_it_closes(broker: RunningBroker) -> None:
         assert channel.is_closed
 
     asyncio.run(run())
+
+
+def test_a_peer_that_hangs_up_while_a_broker_introduces_itself(caplog: pytest.LogCaptureFixture) -> None:
+    """It is told as one that cannot be connected to, once; asyncio has nothing to add."""
+
+    async def run() -> None:
+        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(10)
+            writer.close()
+
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        introduction = Introduction(Secret.random(), 1, 2, bytes(NONCE_BYTES))
+        with pytest.raises(CannotConnect):
+            await Channel.connect("127.0.0.1", server.sockets[0].getsockname()[1], introduction=introduction)
+        server.close()
+        await _turns(3)
+
+    asyncio.run(run())
+    gc.collect()
+    assert not [one for one in caplog.records if one.name == "asyncio"]
