@@ -27,7 +27,6 @@ LAST_S = 60.0
 """After the last message was sent."""
 WARM = 0.25
 """This part of the time does not count: Java compiles what it has seen often, and is slow before."""
-MANIFEST = "_klog_manifest.json"
 
 
 class Watched:
@@ -41,8 +40,11 @@ class Watched:
     def look(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             for folder in sorted(self._data.iterdir()):
-                if folder not in self.seen_ms and (manifest := folder / MANIFEST).exists():
+                if folder not in self.seen_ms:
                     self.seen_ms[folder] = time.time_ns() // 1_000_000
+                    (mark,) = folder.glob("_klog-*")
+                    number, run = folder.name.removeprefix("batch="), mark.name.removeprefix("_klog-")
+                    manifest = self._data.parent / "batches" / f"{number}-{run}" / "_manifest.json"
                     topics = json.loads(manifest.read_text())["topics"].values()
                     self.messages += sum(one["messages"] for about in topics for one in about["partitions"].values())
 

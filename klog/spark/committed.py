@@ -20,7 +20,7 @@ hadoop.announce()
 def read_export(spark: Any, root: str | Store) -> Any:
     """The messages of an export, from whatever it is in, and the column ``batch``, a bigint.
 
-    ``root``: a path, a URL, or a store. What was undecodable is not among them (``_undecodable`` in a batch's folder).
+    ``root``: a path, a URL, or a store. What was undecodable is not among them (``_undecodable`` of each batch).
     For ``s3a:``, ``gs:``, ``abfs:`` Spark needs those file systems' jars and settings itself. A frame does not see what
     is committed after it was made.
 
@@ -32,10 +32,10 @@ def read_export(spark: Any, root: str | Store) -> Any:
     format_ = place.existing_identity().format
     files = []
     for batch in place.batches():
-        folder = place.batch_folder(batch)
-        for file in place.manifest(batch)[0].files:
+        manifest, _ = place.manifest(batch)
+        for file in manifest.files:
             if not any(part.startswith("_") for part in file.path.split("/")):
-                files.append(place.store.location(f"{folder}/{file.path}"))
+                files.append(place.store.location(place.file_path(manifest, file.path)))
     if not files:
         raise NoSuchThing(f"{place}: nothing was committed here yet")
     reader = spark.read.option("basePath", place.store.location("data"))

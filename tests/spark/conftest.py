@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as StockTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from klog.ops.export.run import run
 from klog.ops.export.writing import WriteJob, Written
 from klog.spark.files import FileTasks, options_of, source_options, together
 from klog.spark.options import SourceOptions
@@ -127,6 +129,16 @@ def start_export(topic: TopicOnBroker, root: Path, *options: str, output: str = 
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def begin_as_older(root: Path, topic: TopicOnBroker) -> None:
+    """``root`` as a first run has left it that was cut off, of a klog that put manifests beside the data."""
+    run(topic.bootstrap, [topic.name], str(root / "x"), DirectWriter(), max_messages=1)
+    made = json.loads((root / "x/_klog/export.json").read_bytes())
+    del made["plain"]
+    shutil.rmtree(root / "x")
+    (root / "_klog").mkdir()
+    (root / "_klog/export.json").write_text(json.dumps({**made, "layout": 1}))
 
 
 def make_messages(count: int, start: int = 0) -> list[Message]:

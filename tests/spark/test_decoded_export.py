@@ -72,11 +72,17 @@ def export(
     return sum(row.messages or 0 for row in rows)
 
 
+def current_undecodable(root: Path, suffix: str) -> list[Path]:
+    place = ExportRoot(str(root))
+    folders = [(root / place.manifest_path(batch)).parent for batch in place.batches()]
+    return [path for folder in folders for path in folder.glob(f"_undecodable/*{suffix}")]
+
+
 def files_of(root: Path, format_: str, *, undecodable: bool) -> list[dict[str, Any]]:
     """The rows of the export's files of one kind, by offset."""
     kind = format_named(format_)
     rows: list[dict[str, Any]] = []
-    for path in root.glob(f"data/batch=*/**/*{kind.suffix}"):
+    for path in [*root.glob(f"data/batch=*/**/*{kind.suffix}"), *current_undecodable(root, kind.suffix)]:
         if path.is_file() and ("_undecodable" in path.parts) is undecodable:
             with path.open("rb") as source:
                 rows += [row for batch in kind.read(source, None) for row in batch.to_pylist()]

@@ -76,7 +76,7 @@ def test_orders_of_two_versions_and_what_is_none(
     root = tmp_path / "root"
     rows = export_run.run(topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=Decode("avro").plan)
     assert sum(row.messages or 0 for row in rows) == 60 + 60 + 1 + len(damaged)
-    files = list(root.glob("data/batch=*/**/*.parquet"))
+    files = list(root.rglob("*.parquet"))
     typed = [row for path in files if "_undecodable" not in path.parts for row in pq.read_table(path).to_pylist()]
     aside = [row for path in files if "_undecodable" in path.parts for row in pq.read_table(path).to_pylist()]
     orders = [row["record"] for row in sorted(typed, key=lambda row: (row["partition"], row["offset"]))]

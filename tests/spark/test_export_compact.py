@@ -111,8 +111,8 @@ def test_a_file_that_cannot_be_read_stops_it(tmp_path: Path) -> None:
 def test_a_changed_history_is_found(tmp_path: Path) -> None:
     exported(tmp_path, 3)
     compact(str(tmp_path))
-    folder = tmp_path / "data" / "batch=0000000002"
-    path = folder / history.HISTORY
+    folder = (tmp_path / ExportRoot(str(tmp_path)).manifest_path(2)).parent
+    path = folder / history.HISTORY_ASIDE
     texts = history.unpack(path.read_bytes(), "x")
     for spoiled in (texts[:-1], [texts[0].replace(b'"messages": 5', b'"messages": 6'), *texts[1:]], [b"{}"] * 3):
         path.write_bytes(history.pack(spoiled))
@@ -121,7 +121,7 @@ def test_a_changed_history_is_found(tmp_path: Path) -> None:
     assert "broken-chain" in states(tmp_path)
     path.write_bytes(history.pack(texts))
     assert states(tmp_path) == {"ok"}
-    path = folder / "_klog_manifest.json"
+    path = folder / "_manifest.json"
     path.write_bytes(path.read_bytes().replace(b'"messages": 15', b'"messages": 14'))
     assert "broken-chain" in states(tmp_path)
 

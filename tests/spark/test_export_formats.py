@@ -35,7 +35,7 @@ from klog.spark.avro.typed import Decoder, Decoding
 from klog.spark.export import DirectWriter as SparksDirectWriter
 from klog.spark.export import run_export
 from tests.broker_fixture import ROOT
-from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, make_messages
+from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, begin_as_older, make_messages
 from tests.spark.full_store import FailingStore, FullStore
 from tests.spark.test_files import batch_of, some_rows
 
@@ -74,7 +74,7 @@ def some_messages(count: int) -> list[Message]:
             row["key"],
             row["value"],
             tuple((one["key"], one["value"]) for one in row["headers"]),
-            NOW_MS + (number % 5) * HOUR_MS,
+            NOW_MS - (number % 5) * HOUR_MS,  # the future is refused by brokers
         )
         for number, row in enumerate(some_rows(count))
     ]
@@ -179,9 +179,9 @@ def test_an_export_of_a_later_format_is_left_alone(new_topic: NewTopic, tmp_path
     export(topic, tmp_path, format="avro")
     path = tmp_path / "_klog" / "export.json"
     known = json.loads(path.read_bytes())
-    assert known["layout"] == 2
+    assert known["layout"] == 3
     topic.produce(make_messages(3))
-    for change, words in (({"format": "lance"}, "lance"), ({"layout": 3}, "layout is 3")):
+    for change, words in (({"format": "lance"}, "lance"), ({"layout": 4}, "layout is 4")):
         path.write_text(json.dumps({**known, **change}))
         with pytest.raises(Refused, match=words):
             export(topic, tmp_path)
@@ -191,6 +191,7 @@ def test_an_export_of_a_later_format_is_left_alone(new_topic: NewTopic, tmp_path
 def test_manifests_of_the_first_layout_are_read(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     topic.produce(make_messages(10))
+    begin_as_older(tmp_path, topic)
     export(topic, tmp_path, checksum=True)
     identity = tmp_path / "_klog" / "export.json"
     path = tmp_path / "data" / "batch=0000000000" / "_klog_manifest.json"

@@ -60,7 +60,7 @@ def test_what_is_wrong_stands_on_it(tmp_path: Path) -> None:
     file.unlink()
     assert "unbroken" in made(tmp_path)
     assert "missing-file" in made(tmp_path, thorough=True)
-    (tmp_path / "data/batch=0000000002/_klog_manifest.json").write_bytes(b"{}")
+    (tmp_path / export.place.manifest_path(2)).write_bytes(b"{}")
     assert "What is wrong" in made(tmp_path)
 
 
@@ -89,7 +89,7 @@ def test_the_command_writes_a_file_or_stdout(tmp_path: Path) -> None:
     assert (ran.code, ran.rows[0]["batches"], ran.rows[0]["state"]) == (0, 2, "unread")
     assert ran.rows[0]["bytes"] == (tmp_path / "x.html").stat().st_size
     assert klog("export", "report", export.path, "-O", "-", "--without-brokers").stdout.startswith("<!doctype html>")
-    (export.path / "data/batch=0000000001/_klog_manifest.json").unlink()
+    (export.path / export.place.manifest_path(1)).unlink()
     broken = klog("export", "report", export.path, "-O", tmp_path / "x.html", "--without-brokers", "-o", "json")
     assert (broken.code, broken.rows[0]["state"]) == (1, "broken")
     assert klog("export", "report", export.path, "-O", tmp_path / "no" / "x", "--without-brokers").code == 1

@@ -21,6 +21,9 @@ from klog.storage.filesystem import OsFileSystem, OsLogFile
 PARTITION = TopicPartition("t", 0)
 IDENTITY = ExportIdentity("cluster", "parquet", {"t": "id"}, {PARTITION: 0}, "2026-01-01T00:00:00.000Z", "0.1.0")
 
+MADE = replace(IDENTITY, plain=True)
+"""As a root is made of it."""
+
 
 def manifest(batch: int, previous: str | None, start: int = 0, end: int = 10) -> Manifest:
     return Manifest(
@@ -43,6 +46,10 @@ def manifest(batch: int, previous: str | None, start: int = 0, end: int = 10) ->
 
 def batch_path(root: ExportRoot, batch: int) -> Path:
     return Path(root.store.location(root.batch_folder(batch)))
+
+
+def manifest_file(root: ExportRoot, batch: int) -> Path:
+    return Path(root.store.location(root.manifest_path(batch)))
 
 
 def commit(root: ExportRoot, batch: int, previous: str | None, start: int = 0, end: int = 10) -> str:
@@ -92,7 +99,7 @@ def test_an_empty_folder_and_a_first_run_cut_off_are_taken(tmp_path: Path) -> No
     (tmp_path / "_klog").mkdir()
     (tmp_path / "_klog" / ".1234").write_text('{"lay')
     assert ExportRoot(str(tmp_path)).identity() is None
-    assert ExportRoot(str(tmp_path)).create(IDENTITY) == IDENTITY
+    assert ExportRoot(str(tmp_path)).create(IDENTITY) == MADE
     with pytest.raises(NoSuchThing):
         ExportRoot(str(tmp_path / "elsewhere")).existing_identity()
 
@@ -111,8 +118,8 @@ def test_a_file_url_is_a_path(tmp_path: Path) -> None:
 
 def test_who_comes_second_gets_the_first_ones_identity(tmp_path: Path) -> None:
     root = ExportRoot(str(tmp_path / "root"))
-    assert root.create(IDENTITY) == IDENTITY
-    assert root.create(replace(IDENTITY, cluster_id="other")) == IDENTITY
+    assert root.create(IDENTITY) == MADE
+    assert root.create(replace(IDENTITY, cluster_id="other")) == MADE
 
 
 def test_of_many_commits_of_one_batch_exactly_one_wins(tmp_path: Path) -> None:
@@ -150,7 +157,7 @@ def test_the_chain_is_followed_and_a_checkpoint_spares_reading_it_again(tmp_path
     assert last is not None
     assert (last[0].batch, last[1]) == (1, second)
     root.checkpoint(1, second)
-    (batch_path(root, 0) / "_klog_manifest.json").write_text("rubbish")
+    manifest_file(root, 0).write_text("rubbish")
     third = commit(root, 2, second, 20, 30)
     last = root.last()
     assert last is not None
@@ -164,7 +171,7 @@ def test_a_changed_manifest_breaks_the_chain(tmp_path: Path) -> None:
     root = ExportRoot(str(tmp_path))
     root.create(IDENTITY)
     commit(root, 1, commit(root, 0, None, 0, 10), 10, 20)
-    path = batch_path(root, 0) / "_klog_manifest.json"
+    path = manifest_file(root, 0)
     path.write_bytes(path.read_bytes().replace(b'"messages": 3', b'"messages": 4'))
     with pytest.raises(Refused, match="does not follow"):
         root.last()
@@ -241,7 +248,9 @@ def test_everything_is_on_the_disk_before_the_commit_and_the_commit_after_it(tmp
     assert root.commit(staged)
     at = files.acts.index(("rename", str(folder)))
     flushed = {path for act, path in files.acts[:at] if act == "sync"}
-    assert flushed >= {*below, str(folder / "_klog_manifest.json")}
+    beside = f"{folder}-aside"
+    assert flushed >= {*below, str(folder / f"_klog-{staged.run}"), beside, f"{beside}/_manifest.json"}
+    assert files.acts.index(("rename", beside)) < at
     assert str(tmp_path / "_klog") in flushed
     assert ("sync", str(tmp_path / "data")) in files.acts[at:]
-    assert json.loads((batch_path(root, 0) / "_klog_manifest.json").read_bytes())["batch"] == 0
+    assert json.loads(manifest_file(root, 0).read_bytes())["batch"] == 0

@@ -137,7 +137,7 @@ def test_where_tasks_cannot_write_spark_does(
     assert {check.state for check in verify(topic.bootstrap, url)} == {"ok"}
     store = open_store(url)
     names = store.names("data/batch=0000000000")
-    assert {name.partition("-")[0] for name in names} == {"part", "_klog_manifest.json"}
+    assert {name.partition("-")[0] for name in names} == {"part", "_klog"}
     assert store.names("_staging") == []
     frame = read_export(spark, str(tmp_path / "root") if kind == "viewfs" else url)
     assert sorted(row.offset for row in frame.collect()) == sorted(produced)

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from klog import __version__
 from klog.errors import CorruptLog, NoSuchThing, Refused, UsageError
 from klog.ops.export.files import format_named
-from klog.ops.export.history import HISTORY, pack, texts_of, together
+from klog.ops.export.history import HISTORY, HISTORY_ASIDE, pack, texts_of, together
 from klog.ops.export.manifest import ExportedFile, Manifest, Merged
-from klog.ops.export.root import MANIFEST, MERGES, ExportRoot, merge_path, written_folder
+from klog.ops.export.root import MANIFEST, MARK, MERGES, ExportRoot, merge_path, written_folder
 from klog.ops.export.stores.local import LocalStore
 from klog.ops.export.stores.store import Store
 from klog.ops.export.survey import Survey, survey
@@ -216,9 +216,8 @@ def _merge(
     kind = format_named(group.parts[0].format)
     sources: dict[str, list[str]] = {}
     for part in group.parts:
-        where = place.batch_folder(part.batch)
         for file in sorted(part.files, key=lambda one: one.path):
-            sources.setdefault(str(PurePosixPath(file.path).parent), []).append(f"{where}/{file.path}")
+            sources.setdefault(str(PurePosixPath(file.path).parent), []).append(place.file_path(part, file.path))
     store.make_folder(folder)
     for below, paths in sources.items():
         _write_files(store, kind, paths, folder if below == "." else f"{folder}/{below}", run, file_bytes)
@@ -228,6 +227,10 @@ def _merge(
     _check(place, manifest, found)
     on_step("counted")
     texts = [text for part in group.parts for text in texts_of(place, part)]
+    if place.is_plain:
+        place.put_aside(group.last, run, folder, {HISTORY_ASIDE: pack(texts), "_manifest.json": manifest.to_json()})
+        store.sync(folder)
+        return _Written(group, folder, manifest)
     for name, data in ((HISTORY, pack(texts)), (MANIFEST, manifest.to_json())):
         if name == MANIFEST or place.by_rename:
             with store.open_output(f"{folder}/{name}") as sink:
@@ -314,15 +317,17 @@ def _manifest(group: _Group, found: Survey, run: str) -> Manifest:
 
 def _commit(place: ExportRoot, written: Sequence[_Written], staged: str, on_step: Callable[[str], None]) -> bool:
     if isinstance(place.store, LocalStore) and place.by_rename:
-        without = {}
+        without, expected = [], {}
         for one in written:
             for part in one.group.parts:
                 folder = place.batch_folder(part.batch)
-                data = place.store.read(f"{folder}/{MANIFEST}")
-                if data is None or Manifest.from_json(data, folder) != part:
+                path = f"{folder}/{MARK}{part.run}" if place.is_plain else f"{folder}/{MANIFEST}"
+                data = place.store.read(path)
+                if data is None or (not place.is_plain and Manifest.from_json(data, folder) != part):
                     return False
-                without[folder.removeprefix("data/")] = data
-        return swap_data(place.store, f"{staged}/data", without, MANIFEST, on_step)
+                without.append(folder.removeprefix("data/"))
+                expected[path] = data
+        return swap_data(place.store, f"{staged}/data", without, expected, on_step)
     for one in written:
         if not _record(place, one):
             return False
@@ -350,7 +355,10 @@ def _discard(place: ExportRoot, groups: Sequence[_Group], run: str) -> None:
     for group in groups:
         if not place.by_rename and (group.last, run) not in merged:
             place.store.remove(written_folder(group.last, run))
+        if place.is_plain:
+            place.remove_aside(group.last, run)
     place.store.remove(f"_staging/{run}")
+    place.store.remove(f"_staging/{run}-aside")
 
 
 def _row(group: _Group, manifest: Manifest | None) -> CompactedBatches:

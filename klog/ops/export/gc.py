@@ -46,6 +46,7 @@ def rubbish(root: str | Store, *, older_than_s: float = STAGING_TTL_S) -> list[R
     found = [
         ("staging" if place.by_rename else "orphan", folder, store.touched_s(folder)) for folder in place.uncommitted()
     ]
+    found += [("orphan", folder, store.touched_s(folder)) for folder in place.orphans()]
     found += [("replaced", folder, at_s) for folder, at_s in _replaced(place)]
     names = [name for name in store.names("_klog") if _TEMPORARY.fullmatch(name)]
     if names:

@@ -1,8 +1,8 @@
 """Batches that were merged into fewer files: what their manifests were, and what all of them say together.
 
-The manifests with which batches were committed are kept, byte for byte, so that the chain can be followed through them:
-in ``_klog_history.gz`` beside the merged files (a manifest a line, as a JSON string), or, where batches are
-committed by manifests, in ``_klog/commits`` as ever.
+The manifests with which batches were committed are kept, byte for byte, so that the chain can be followed through them
+(a manifest a line, as a JSON string): in ``_history.gz`` beside the manifest, in an older root in ``_klog_history.gz``
+beside the merged files, or, where batches are committed by manifests, in ``_klog/commits`` as ever.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from klog.ops.export.manifest import ExportedPartition, Gap, Manifest, sha256
 from klog.ops.export.root import ExportRoot
 
 HISTORY = "_klog_history.gz"
+HISTORY_ASIDE = "_history.gz"
+"""Where ``data`` is plain, beside the manifest."""
 
 
 class Said(NamedTuple):
@@ -49,10 +51,10 @@ def texts_of(place: ExportRoot, manifest: Manifest) -> list[bytes]:
     if not place.by_rename:
         paths = [f"_klog/commits/{batch:010d}.json" for batch in range(manifest.first_batch, manifest.batch + 1)]
         return [_read(place, path) for path in paths]
-    folder = place.batch_folder(manifest.batch)
     if manifest.merged is None:
-        return [_read(place, f"{folder}/_klog_manifest.json")]
-    path = f"{folder}/{HISTORY}"
+        return [_read(place, place.manifest_path(manifest.batch))]
+    folder, *beside = place.folders(manifest)
+    path = f"{beside[0]}/{HISTORY_ASIDE}" if beside else f"{folder}/{HISTORY}"
     return unpack(_read(place, path), place.store.location(path))
 
 

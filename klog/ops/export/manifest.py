@@ -2,11 +2,11 @@
 
 `ROOT/_klog/export.json`, written once:
 
-    {"layout": 1, "format": "parquet", "partition_by": null, "decode": null, "commit": "rename",
+    {"layout": 3, "plain": true, "format": "parquet", "partition_by": null, "decode": null, "commit": "rename",
      "cluster_id": "...", "created_at": "...", "klog": "0.1.0",
      "topics": {"orders": {"id": "<uuid or null>", "partitions": {"0": {"from": 0}}}}}
 
-`ROOT/data/batch=0000000042/_klog_manifest.json`, one a batch:
+A batch's manifest, where `klog.ops.export.root` has it:
 
     {"layout": 1, "batch": 42, "run": "<uuid>", "previous": {"batch": 41, "sha256": "<of that manifest's bytes>"},
      "format": "parquet", "partition_by": null, "decode": null, "cluster_id": "...",
@@ -27,7 +27,7 @@ A manifest names every partition of its topics, moved or not, so the last one al
 reader does not know are left alone by it, and those that an older klog did not write mean what they did then; a higher
 `layout` is refused. What the first layout can say is written as such; only an export that a klog of that time would
 go on with in the wrong form (another format, folders by time, decoded, another commit), and what was merged, is of the
-second.
+second; and an export whose ``data`` is plain of the third, which its ``export.json`` alone says.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from typing import Any
 from klog.errors import Refused
 from klog.names import TopicPartition
 
-LAYOUT = 2
+LAYOUT = 3
+MERGED_LAYOUT = 2
 FIRST_FORMAT = "parquet"
 COMMIT_BY_RENAME = "rename"
 COMMIT_BY_MANIFEST = "manifest"
@@ -66,11 +67,15 @@ class ExportIdentity:
     decode: dict[str, Any] | None = None
     """How values are decoded into typed columns; None: they are kept as bytes."""
     commit: str = COMMIT_BY_RENAME
+    plain: bool = False
+    """Whether ``data`` has nothing but data, so that every reader of folders reads it (`klog.ops.export.root`)."""
 
     def to_json(self) -> bytes:
+        layout = _layout(self.format, self.partition_by, self.decode, self.commit)
         return _dump(
             {
-                "layout": _layout(self.format, self.partition_by, self.decode, self.commit),
+                "layout": LAYOUT if self.plain else layout,
+                **({"plain": True} if self.plain else {}),
                 "format": self.format,
                 "partition_by": self.partition_by,
                 "decode": self.decode,
@@ -97,6 +102,7 @@ class ExportIdentity:
                 value.get("partition_by"),
                 value.get("decode"),
                 value.get("commit", COMMIT_BY_RENAME),
+                value.get("plain") is True,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refused(f"{path} does not describe an export: {_reason(error)}") from None
@@ -184,7 +190,7 @@ class Manifest:
         layout = _layout(self.format, self.partition_by, self.decode, self.commit)
         return _dump(
             {
-                "layout": layout if self.merged is None else LAYOUT,
+                "layout": layout if self.merged is None else MERGED_LAYOUT,
                 "batch": self.batch,
                 "run": self.run,
                 "previous": None
@@ -300,7 +306,7 @@ def sha256(data: bytes) -> str:
 
 def _layout(format_: str, partition_by: str | None, decode: object, commit: str) -> int:
     first = format_ == FIRST_FORMAT and partition_by is None and decode is None and commit == COMMIT_BY_RENAME
-    return 1 if first else LAYOUT
+    return 1 if first else MERGED_LAYOUT
 
 
 def _nest(topic_ids: Mapping[str, str | None], partitions: Mapping[TopicPartition, Any]) -> dict[str, Any]:

@@ -1,22 +1,27 @@
 """The root of an export: what lies where in it, and the one step that makes a batch part of it.
 
-    ROOT/data/batch=0000000042/part-*.parquet          only ever committed data; `_` files are ignored by readers
-    ROOT/data/batch=0000000042/_klog_manifest.json     the offsets of these very files, chained to the batch before
+    ROOT/data/batch=0000000042/part-*.parquet          only ever committed data
+    ROOT/data/batch=0000000042/_klog-<run>             an empty file: which run has committed this
+    ROOT/batches/0000000042-<run>/_manifest.json        the offsets of these very files, chained to the batch before
+    ROOT/batches/0000000042-<run>/_undecodable/        messages that could not be decoded
     ROOT/_staging/<run>/                               what a run is writing; worth nothing to anyone else
     ROOT/_klog/export.json                             who this export is; made once, never changed
     ROOT/_klog/checkpoint.json                         the last batch up to which a run has checked the chain; a hint
 
-Strategy: a run writes into its own staging folder, flushes every file and folder in it, and renames the whole to
-``data/batch=N``. Renaming a folder onto one that is there fails, so of two runs that made batch N one wins and the
-other learns of it; a crash at any point leaves the batch whole or not there.
+Strategy: a run writes into its own staging folder, flushes every file and folder in it, puts its manifest to
+``batches``, where nobody looks for it yet, and renames the folder to ``data/batch=N``. That is the commit: the data
+says which run has made it, and so which manifest counts. Renaming a folder onto one that is there fails, so of two runs
+that made batch N one wins and the other learns of it; a crash at any point leaves the batch whole or not there.
 
 Where a store has no such rename (object stores), the commit is the creation of a file that is not there yet:
 
     ROOT/data/batch=0000000042-<run>/part-*.parquet    written where it stays; committed if, and only if,
     ROOT/_klog/commits/0000000042.json                 the batch's manifest, names this run
 
-Which of the two it is the root's first run fixes, since readers must know. How batches are merged into fewer files is
-told in `klog.ops.export.compact`.
+Which of the two it is the root's first run fixes, since readers must know. So it does with what lies in ``data``: there
+are readers (Polars) that take every file below a folder for data, if it is not empty. Roots that are older than this
+have ``_klog_manifest.json`` in place of ``_klog-<run>``, and ``_undecodable`` beside it, and go on so. How batches are
+merged into fewer files is told in `klog.ops.export.compact`.
 """
 
 from __future__ import annotations
@@ -34,16 +39,21 @@ from klog.ops.export.manifest import COMMIT_BY_MANIFEST, COMMIT_BY_RENAME, Expor
 from klog.ops.export.stores.opening import open_store
 from klog.ops.export.stores.store import Store, scheme_of
 from klog.ops.export.swap import sharing
+from klog.ops.export.writing import UNDECODABLE
 
 STAGING_TTL_S = 24 * 3600
 """Staging older than this belongs to no run that still lives."""
 
 _BATCH = re.compile(r"batch=(\d{10,})")
 _WRITTEN = re.compile(r"(batch=(\d{10,}))-([0-9a-f-]{36})")
+_ASIDE = re.compile(r"(\d{10,})-[0-9a-f-]{36}")
 _NUMBERED = re.compile(r"(\d{10,})\.json")
 _IDENTITY = "_klog/export.json"
 _CHECKPOINT = "_klog/checkpoint.json"
 MANIFEST = "_klog_manifest.json"
+MARK = "_klog-"
+"""Of the empty file that names the run."""
+BATCHES = "batches"
 COMMITS, MERGES = "_klog/commits", "_klog/merges"
 
 T = TypeVar("T")
@@ -65,6 +75,7 @@ class ExportRoot:
         """``root``: a path, a URL, or a store; errors of `open_store`."""
         self.store: Store = open_store(root) if isinstance(root, str) else root
         self._commit: str | None = None
+        self._plain = False
         self._folders: dict[int, str] = {}
         self._unsure: set[str] = set()
         """Runs whose commit has failed in a way that may have been a success."""
@@ -87,7 +98,7 @@ class ExportRoot:
             identity = ExportIdentity.from_json(data, self.store.location(_IDENTITY))
             if identity.commit not in (COMMIT_BY_RENAME, COMMIT_BY_MANIFEST):
                 raise Refused(f"{self} commits by {identity.commit!r}, which this klog does not know; use a newer one")
-            self._commit = identity.commit
+            self._commit, self._plain = identity.commit, identity.plain
             return identity
         foreign = self._foreign()
         if foreign is not None:
@@ -122,7 +133,8 @@ class ExportRoot:
         """Make this root that export, durably, with the commit that its store has. Who comes second gets the identity
         that the first one wrote."""
         way = COMMIT_BY_RENAME if self.store.commits_by_rename else COMMIT_BY_MANIFEST
-        self.store.create(_IDENTITY, replace(identity, commit=way).to_json())
+        made = replace(identity, commit=way, plain=way == COMMIT_BY_RENAME)
+        self.store.create(_IDENTITY, made.to_json())
         return self.existing_identity()
 
     @property
@@ -131,6 +143,13 @@ class ExportRoot:
         if self._commit is None:
             self.identity()
         return self.store.commits_by_rename if self._commit is None else self._commit == COMMIT_BY_RENAME
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether ``data`` has nothing but data, and manifests lie in ``batches``."""
+        if self._commit is None:
+            self.identity()
+        return self._plain
 
     # --- What was committed ---
 
@@ -208,7 +227,7 @@ class ExportRoot:
 
     def committed(self, batch: int) -> tuple[Manifest, str]:
         """As `manifest`, but the file as it lies there, and the hash of its bytes; merges beside it do not count."""
-        path = f"{self.batch_folder(batch)}/{MANIFEST}" if self.by_rename else _commit_path(batch)
+        path = self.manifest_path(batch)
         location = self.store.location(path)
         data = self.store.read(path)
         if data is None:
@@ -217,6 +236,32 @@ class ExportRoot:
         if manifest.batch != batch:
             raise Refused(f"{location} is the manifest of batch {manifest.batch}")
         return manifest, sha256(data)
+
+    def manifest_path(self, batch: int) -> str:
+        """Where a committed batch's manifest is, relative to the root. Refused where its data does not say."""
+        if not self.by_rename:
+            return _commit_path(batch)
+        folder = self.batch_folder(batch)
+        if not self.is_plain:
+            return f"{folder}/{MANIFEST}"
+        runs = [name.removeprefix(MARK) for name in self.store.names(folder) if name.startswith(MARK)]
+        if len(runs) != 1:
+            raise Refused(
+                f"{self.store.location(folder)} has {len(runs) or 'no'} files {MARK}<run>, which say who has made it",
+                hint="bring the folder back from a backup",
+            )
+        return f"{aside(batch, runs[0])}/_manifest.json"
+
+    def file_path(self, manifest: Manifest, path: str) -> str:
+        """Where a file that a manifest lists is, relative to the root."""
+        if self.is_plain and path.startswith(f"{UNDECODABLE}/"):
+            return f"{aside(manifest.batch, manifest.run)}/{path}"
+        return f"{self.batch_folder(manifest.batch)}/{path}"
+
+    def folders(self, manifest: Manifest) -> list[str]:
+        """The folders in which a committed batch's files lie, by their paths in the manifest."""
+        folder = self.batch_folder(manifest.batch)
+        return [folder, aside(manifest.batch, manifest.run)] if self.is_plain else [folder]
 
     def where(self, batch: int) -> str:
         """The batch as messages name it; there or not."""
@@ -307,8 +352,38 @@ class ExportRoot:
 
     def discard(self, staged: Staged) -> None:
         """Remove what a run wrote and did not commit. What may be committed stays; `discard_stale` knows, one day."""
-        if staged.run not in self._unsure:
-            self.store.remove(staged.folder)
+        if staged.run in self._unsure:
+            return
+        self.store.remove(staged.folder)
+        if self.is_plain:
+            self.store.remove(_beside(staged.run))
+            self.remove_aside(staged.batch, staged.run)
+
+    def remove_aside(self, batch: int, run: str) -> None:
+        """Remove what a run has in ``batches``, unless it has committed, whatever was answered to that."""
+        if self.store.read(f"data/batch={batch:010d}/{MARK}{run}") is None:
+            self.store.remove(aside(batch, run))
+
+    def orphans(self) -> list[str]:
+        """What lies in ``batches`` and no batch names, relative to the root: of runs that did not commit, or merged."""
+        if not self.is_plain:
+            return []
+        entries = self.store.names(BATCHES)  # before the batches: what is committed in between is then in the second
+        named: set[str] = set()
+        spoken: set[int] = set()
+        numbers = self.batch_numbers()
+        for batch in numbers:
+            manifest, _ = self.committed(batch)
+            named.add(aside(batch, manifest.run))
+            spoken |= set(range(manifest.first_batch, batch + 1))
+        last = max(numbers, default=-1)
+        found = []
+        for name in entries:
+            match = _ASIDE.fullmatch(name)
+            # Of a batch that is missing the manifest may be what is left of it.
+            if match and f"{BATCHES}/{name}" not in named and (int(match[1]) in spoken or int(match[1]) > last):
+                found.append(f"{BATCHES}/{name}")
+        return found
 
     def uncommitted(self) -> list[str]:
         """The folders of runs that have not committed, living or dead, relative to the root."""
@@ -338,10 +413,27 @@ class ExportRoot:
         """Put the manifest to the data, and all of it on the disk. Returns the manifest's hash."""
         way = COMMIT_BY_RENAME if self.by_rename else COMMIT_BY_MANIFEST
         data = replace(manifest, commit=way).to_json()
-        with self.store.open_output(f"{staged.folder}/{MANIFEST}") as file:
-            file.write(data)
+        if self.is_plain:
+            self.put_aside(staged.batch, staged.run, staged.folder, {"_manifest.json": data})
+        else:
+            with self.store.open_output(f"{staged.folder}/{MANIFEST}") as file:
+                file.write(data)
         self.store.sync(staged.folder)
         return sha256(data)
+
+    def put_aside(self, batch: int, run: str, folder: str, files: dict[str, bytes]) -> None:
+        """What a batch has beside its data, durably in ``batches``; in ``folder``, which becomes the data, the mark."""
+        beside = _beside(run)
+        self.store.make_folder(beside)
+        if UNDECODABLE in self.store.names(folder):
+            self.store.rename(f"{folder}/{UNDECODABLE}", f"{beside}/{UNDECODABLE}")
+        for name, data in files.items():
+            with self.store.open_output(f"{beside}/{name}") as file:
+                file.write(data)
+        self.store.open_output(f"{folder}/{MARK}{run}").close()
+        self.store.sync(beside)
+        self.store.make_folder(BATCHES)
+        self.store.rename(beside, aside(batch, run))
 
     def commit(self, staged: Staged) -> bool:
         """Make what was flushed its batch. False where another run was first; what was staged stays."""
@@ -365,6 +457,15 @@ class ExportRoot:
 
 def _commit_path(batch: int) -> str:
     return f"{COMMITS}/{batch:010d}.json"
+
+
+def aside(batch: int, run: str) -> str:
+    """Where a batch's manifest lies in a root whose data is plain, and what else is no data."""
+    return f"{BATCHES}/{batch:010d}-{run}"
+
+
+def _beside(run: str) -> str:
+    return f"_staging/{run}-aside"
 
 
 def merge_path(number: int) -> str:

@@ -67,15 +67,16 @@ class _Pieces:
         return self.ascending and all(before[1] < after[0] for before, after in itertools.pairwise(self.spans))
 
 
-def survey(store: Store, folder: str, *, thorough: bool = False, checksum: bool = False) -> Survey:
-    """Count what the files of messages in a folder hold; CorruptLog, naming the file, where one cannot be read.
+def survey(store: Store, *folders: str, thorough: bool = False, checksum: bool = False) -> Survey:
+    """Count what the files of messages in one folder, or in several together, hold; CorruptLog, naming the file, where
+    one cannot be read.
 
     ``thorough``: every byte is read, against the checksums that the format has. ``checksum``: keys and values are read
     too, and summed up.
     """
     found = Survey()
     pieces: dict[TopicPartition, _Pieces] = {}
-    for stored in store.walk(folder):
+    for folder, stored in [(one, stored) for one in folders for stored in store.walk(one)]:
         kind = format_of(stored.path)
         path = stored.path.removeprefix(f"{folder}/")
         if kind is None:

@@ -15,7 +15,7 @@ import ctypes
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -61,18 +61,18 @@ def _locked(store: LocalStore, how: int) -> Iterator[None]:
 def swap_data(
     store: LocalStore,
     beside: str,
-    without: Mapping[str, bytes],
-    manifest: str,
+    without: Collection[str],
+    expected: Mapping[str, bytes],
     on_step: Callable[[str], None] = lambda step: None,
 ) -> bool:
     """``data`` without these folders and with those that are in ``beside``, which is on the disk; all or nothing.
 
-    ``without``: folder -> what the file ``manifest`` in it must hold, else somebody was quicker: False, and nothing
-    changed. Afterwards ``beside`` holds what is not in ``data`` any more. Refused where the file system cannot do it.
+    ``expected``: path -> what the file must hold, else somebody was quicker: False, and nothing changed. Afterwards
+    ``beside`` holds what is not in ``data`` any more. Refused where the file system cannot do it.
     """
     old, new = store.path / "data", store.path / beside
     with _locked(store, fcntl.LOCK_EX):
-        if any(store.read(f"data/{name}/{manifest}") != data for name, data in without.items()):
+        if any(store.read(path) != data for path, data in expected.items()):
             return False
         linked = _link(old, new, without)
         on_step("linked")
@@ -87,7 +87,7 @@ def swap_data(
     return True
 
 
-def _link(old: Path, new: Path, without: Mapping[str, bytes]) -> list[str]:
+def _link(old: Path, new: Path, without: Collection[str]) -> list[str]:
     """All that lies in ``old`` in ``new`` too, as hard links; the names of what was linked."""
     linked = []
     try:

@@ -113,10 +113,9 @@ def _row(one: TopicPartition, about: _Seen, counted: int | None) -> ExportCheck:
 
 def _check_files(place: ExportRoot, manifest: Manifest, findings: list[tuple[str, str]]) -> Survey:
     """The files of a batch against its manifest's list of them; what they hold."""
-    folder = place.batch_folder(manifest.batch)
-    location = place.store.location(folder)
+    location = place.store.location(place.batch_folder(manifest.batch))
     try:
-        found = survey(place.store, folder, thorough=True, checksum=_has_checksums(manifest))
+        found = survey(place.store, *place.folders(manifest), thorough=True, checksum=_has_checksums(manifest))
     except CorruptLog as error:
         findings.append(("changed-file", error.message))
         return Survey(unreadable=True)

@@ -1,0 +1,111 @@
+"""``ROOT/data`` as readers take it that know nothing of klog: the plain folder, and no pattern of file names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from klog.coordination.schemas import AVRO, SchemaRegistry
+from klog.coordination.zookeeper import ZooKeeper
+from klog.ops.export.compact import compact
+from klog.ops.export.run import run
+from klog.ops.export.verify import verify
+from klog.record.avro_framing import frame
+from klog.spark.export import Decode
+from tests.broker_fixture import RunningBroker
+from tests.spark.avro_reference import number
+from tests.spark.conftest import (
+    NOW_MS,
+    DirectWriter,
+    Message,
+    TopicOnBroker,
+    begin_as_older,
+    exported_rows,
+    make_messages,
+)
+
+HOUR_MS = 3_600_000
+
+READERS: dict[str, Callable[[Path], list[int]]] = {
+    "polars": lambda data: pl.scan_parquet(data).collect()["offset"].to_list(),
+    "duckdb": lambda data: [row[0] for row in duckdb.sql(f"SELECT \"offset\" FROM '{data}/**/*.parquet'").fetchall()],
+    "pandas": lambda data: pd.read_parquet(data)["offset"].tolist(),
+    "pyarrow table": lambda data: pq.read_table(data)["offset"].to_pylist(),
+    "pyarrow dataset": lambda data: ds.dataset(data, partitioning="hive").to_table()["offset"].to_pylist(),
+}
+
+
+@pytest.fixture
+def data(broker: RunningBroker, new_topic: Callable[..., TopicOnBroker], tmp_path: Path) -> tuple[Path, list[int]]:
+    """An export with all that may lie beside data: hours, messages that cannot be decoded, batches, a merged one,
+    one without a typed row; and the offsets of the typed rows."""
+    topic = new_topic()
+    schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        registry = SchemaRegistry(session)
+        subject = f"{topic.name}-value"
+        schema_id = registry.register(subject, AVRO, json.dumps(schema), lambda settings, subject: None).schema_id
+
+    def export() -> None:
+        plan = Decode("avro").plan
+        run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter(), decode=plan, partition_by="hour")
+
+    def typed(count: int) -> list[Message]:
+        return [Message(None, frame(schema_id, number(n)), (), NOW_MS - n * HOUR_MS) for n in range(count)]
+
+    offsets: list[int] = []
+    for _ in range(3):
+        offsets += topic.produce(typed(4))
+        topic.produce([Message(None, b"no frame")])
+        export()
+    compact(str(tmp_path), batches=(0, 1))
+    topic.produce([Message(None, b"nothing but this")])
+    export()
+    assert {row.state for row in verify(topic.bootstrap, str(tmp_path))} == {"ok"}
+    return tmp_path / "data", offsets
+
+
+def test_they_read_the_plain_folder(data: tuple[Path, list[int]]) -> None:
+    folder, offsets = data
+    assert {name: sorted(read(folder)) for name, read in READERS.items()} == dict.fromkeys(READERS, offsets)
+    assert {"batch", "dt", "hour", "record"} <= set(pl.scan_parquet(folder).collect_schema().names())
+    assert {path.name.partition("-")[0] for path in folder.rglob("*") if path.is_file()} == {"part", "_klog"}
+    undecodable = duckdb.sql(f"SELECT count(*) FROM '{folder.parent}/batches/*/_undecodable/**/*.parquet'").fetchall()
+    assert undecodable == [(2 + 2 + 1 + 1,)]  # those of the merged batches are there twice, until gc
+
+
+@pytest.mark.spark
+def test_spark_reads_the_plain_folder(spark: Any, data: tuple[Path, list[int]]) -> None:
+    folder, offsets = data
+    frame = spark.read.parquet(str(folder))
+    assert sorted(row.offset for row in frame.collect()) == offsets
+    assert {"batch", "dt", "hour", "record"} <= set(frame.columns)
+
+
+def test_an_older_root_goes_on_in_its_form(new_topic: Callable[..., TopicOnBroker], tmp_path: Path) -> None:
+    topic = new_topic()
+    offsets = topic.produce(make_messages(10))
+    begin_as_older(tmp_path, topic)
+    for _ in range(2):
+        run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter())
+        offsets += topic.produce(make_messages(3))
+    run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter())
+    compact(str(tmp_path), batches=(0, 1))
+    assert [row["offset"] for row in exported_rows(tmp_path)] == offsets
+    assert {row.state for row in verify(topic.bootstrap, str(tmp_path))} == {"ok"}
+    assert sorted(path.name for path in tmp_path.glob("data/*/_klog*")) == [
+        "_klog_history.gz",
+        "_klog_manifest.json",
+        "_klog_manifest.json",
+    ]
+    assert not (tmp_path / "batches").exists()
