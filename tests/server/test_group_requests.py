@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,7 +22,8 @@ from klog.net.channel import Channel
 from klog.ops import offset_changes
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.server.groups import bounds
+from klog.server.groups import bounds, commits
+from klog.server.groups.writer import TOGETHER_BYTES_MAX
 from klog.server.state_log import FILE_NAME
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create, with_channel
@@ -29,6 +31,7 @@ from tests.server.group_speaker import Speaker, assignment, code, subscription, 
 
 UNKNOWN_SERVER_ERROR = -1
 INVALID_REQUEST = 42
+INVALID_COMMIT_OFFSET_SIZE = 28
 UNKNOWN_TOPIC_OR_PARTITION = 3
 OFFSET_METADATA_TOO_LARGE = 12
 ILLEGAL_GENERATION = 22
@@ -338,6 +341,31 @@ def test_a_commit_of_many_partitions_is_one_step(broker: RunningBroker, registry
     nodes = registry.get_many([paths.consumer_offset(group, *one) for one in offsets])
     assert len({node.stat.modified_zxid for node in nodes if node is not None}) == 1
     assert {node.data for node in nodes if node is not None} == {str(one).encode() for one in offsets.values()}
+
+
+def test_what_a_commit_says_beside_its_offsets_is_bounded(
+    broker: RunningBroker, group: str, registry: ZooKeeper
+) -> None:
+    """Of one offset, of all of a commit, and of what is written at once."""
+    name = f"wide-{secrets.token_hex(6)}"
+    each, count = 4000, commits.METADATA_BYTES_MAX // 4000
+    create(broker.bootstrap, name, count + 1)
+    partitions = [TopicPartition(name, number) for number in range(count + 1)]
+
+    async def commit(member: Speaker) -> None:
+        assert set(await member.commit(dict.fromkeys(partitions[:-1], 1), "m" * each)) == {0}
+        assert set(await member.committed(*partitions[:-1])) == {(1, "m" * each)}
+        assert set(await member.commit(dict.fromkeys(partitions, 2), "m" * each)) == {INVALID_COMMIT_OFFSET_SIZE}
+        assert await member.committed(partitions[0]) == [(1, "m" * each)], "none of it is written"
+        assert await member.commit({partitions[0]: 5}, "ü" * 2049) == [OFFSET_METADATA_TOO_LARGE]
+
+    with_speakers(broker.bootstrap, group, 1, commit)
+    notes = registry.get_many([paths.commit_note(group, *one) for one in partitions[:-1]])
+    at_once: Counter[int] = Counter()
+    for note in notes:
+        assert note is not None
+        at_once[note.stat.modified_zxid] += len(note.data)
+    assert max(at_once.values()) <= TOGETHER_BYTES_MAX
 
 
 def test_offsets_are_deleted_but_of_what_is_read(broker: RunningBroker, group: str, topic: str) -> None:

@@ -14,10 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from klog.coordination import committed, paths
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Operation, batches, size_bytes
-from klog.errors import CoordinatorNotAvailable, GroupIsHeld, KlogError, SessionLost, UnknownMemberId
+from klog.errors import (
+    CoordinatorNotAvailable,
+    GroupIsHeld,
+    KlogError,
+    RequestError,
+    SessionLost,
+    UnknownMemberId,
+)
 from klog.names import TopicPartition, is_topic_name
 from klog.server.groups import bounds
-from klog.server.groups.writer import GroupChanged, GroupWrite
+from klog.server.groups.writer import TOGETHER_BYTES_MAX, GroupChanged, GroupWrite
 
 if TYPE_CHECKING:
     from klog.server.groups.coordinator import Coordinator, KeptGroup
@@ -27,12 +34,23 @@ FENCES_BYTES = 4096
 PART_BYTES_MAX = MULTI_BYTES_MAX - FENCES_BYTES
 """Of one commit in one multi: some 1,250 partitions where names have 30 characters. A larger one is written in several,
 one after the other."""
+WIDE_BYTES = 64 * 1024
+"""Of metadata: a commit with more is written in multis of `TOGETHER_BYTES_MAX`."""
 SURELY_ONE = 100
 SHORT_NAME = 255
 """So few partitions without metadata, of a group with so short a name, fit in one multi with topics of any name."""
+METADATA_BYTES_MAX = 1_000_000
+"""Of all offsets of one commit together: about what Kafka takes (``message.max.bytes`` of its offsets topic)."""
 DELETED_AT_ONCE = 500
 AGAIN_S = 0.1
 """After ZooKeeper has not answered."""
+
+
+class InvalidCommitOffsetSize(RequestError):
+    """More beside the offsets of one commit than is taken."""
+
+    wire = 28
+    code = "INVALID_COMMIT_OFFSET_SIZE"
 
 
 class Committer(NamedTuple):
@@ -57,6 +75,7 @@ class Commits:
         began_s = self._coordinator.now_s
         try:
             bounds.check_member(committer.member_id, committer.instance_id)
+            _check_metadata(offsets)
             async with asyncio.timeout(self._coordinator.wait_s):
                 error = await self._commit(name, committer, offsets)
         except TimeoutError:
@@ -135,7 +154,8 @@ class Commits:
             return fence + self._offsets.size_bytes(group, *one)
 
         chroot = self._coordinator.zookeeper.address.chroot
-        return map(dict, batches(([one] for one in sorted(offsets.items(), key=_by_name)), size, PART_BYTES_MAX))
+        bytes_max = TOGETHER_BYTES_MAX if _metadata_bytes(offsets) > WIDE_BYTES else PART_BYTES_MAX
+        return map(dict, batches(([one] for one in sorted(offsets.items(), key=_by_name)), size, bytes_max))
 
     async def delete(self, kept: KeptGroup, partitions: Sequence[TopicPartition]) -> None:
         """Take these away, fenced as a commit is. Raises what it is refused with."""
@@ -182,6 +202,19 @@ class Commits:
                 offsets,
             )
         )
+
+
+def _check_metadata(offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    size = _metadata_bytes(offsets)
+    if size > METADATA_BYTES_MAX:
+        raise InvalidCommitOffsetSize(
+            f"{len(offsets)} offsets with {size} bytes of metadata in one commit; at most {METADATA_BYTES_MAX}",
+            hint="commit fewer partitions at a time",
+        )
+
+
+def _metadata_bytes(offsets: Mapping[TopicPartition, CommittedOffset]) -> int:
+    return sum(len(one.metadata.encode()) for one in offsets.values() if one.metadata)
 
 
 def _may_be(partition: TopicPartition) -> bool:

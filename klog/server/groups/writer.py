@@ -26,7 +26,6 @@ from klog.coordination.committed import OffsetWriter
 from klog.coordination.group_slots import SlotHolder
 from klog.coordination.group_states import GroupState
 from klog.coordination.zookeeper import (
-    MULTI_BYTES_MAX,
     Check,
     Delete,
     Operation,
@@ -38,6 +37,9 @@ from klog.names import TopicPartition
 
 log = logging.getLogger(__name__)
 
+TOGETHER_BYTES_MAX = 128 * 1024
+"""Of several writes in one multi; one may be larger by itself. ZooKeeper keeps its last 500 multis in memory, and
+cannot be told to keep fewer: with a heap of 128 MB it died of 81 of 500 KB each."""
 OPERATIONS_MAX = 2000
 """In one multi: a few ms of ZooKeeper's time, in which all others wait."""
 TRIES = 3
@@ -137,7 +139,7 @@ class GroupWriter:
                 outcomes[write] = error.bare()
                 continue
             size = sum(size_bytes(one, self._zookeeper.address.chroot) for one in (write.slot.fence, *operations))
-            if part and (filled_bytes + size > MULTI_BYTES_MAX or filled + len(operations) > OPERATIONS_MAX):
+            if part and (filled_bytes + size > TOGETHER_BYTES_MAX or filled + len(operations) > OPERATIONS_MAX):
                 outcomes |= self._send(part)
                 part, filled_bytes, filled = [], 0, 0
             part.append((write, operations))

@@ -3,7 +3,7 @@
 Behaviour
     Acknowledged when ZooKeeper has all of it. A partition that there is not gets UNKNOWN_TOPIC_OR_PARTITION, metadata
     above ``offset.metadata.max.bytes`` OFFSET_METADATA_TOO_LARGE; the others are written together or not at all, as
-    long as one multi holds them: about a thousand.
+    long as one multi holds them: about a thousand, fewer with metadata. All metadata together is bounded too.
     Without a member (generation -1) only a group in which nobody lives may be written.
 
 Version notes
