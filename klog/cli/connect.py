@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from klog.cli.target import Target
 from klog.client.cluster import Cluster
-from klog.errors import BrokerNotAvailable, NoSuchThing, WrongCluster
+from klog.errors import BrokerNotAvailable, NoSuchThing, UsageError, WrongCluster
 from klog.ops.visible import for_stream
 
 if TYPE_CHECKING:
@@ -62,6 +62,16 @@ async def open_zookeeper(invocation: Invocation) -> ZooKeeper:
     return session
 
 
+async def open_empty_zookeeper(invocation: Invocation) -> ZooKeeper:
+    """A session with the ZooKeeper that was named, which need not know a cluster yet; its chroot is made."""
+    if invocation.shared.zookeeper is None:
+        raise UsageError(
+            "which ZooKeeper is to have the registries?", hint="name it, with its chroot if it has one: -z HOST:PORT"
+        )
+    assert invocation.target.zookeeper is not None
+    return await _session(invocation, invocation.target.zookeeper, create_chroot=True)
+
+
 async def _with_brokers(invocation: Invocation, target: Target) -> Target:
     from klog.coordination import brokers
 
@@ -92,7 +102,7 @@ async def _with_zookeeper(invocation: Invocation, target: Target) -> Target:
     )
 
 
-async def _session(invocation: Invocation, address: str) -> ZooKeeper:
+async def _session(invocation: Invocation, address: str, *, create_chroot: bool = False) -> ZooKeeper:
     """A started session, closed when the command ends; one a command."""
     from klog.coordination.zookeeper import ZooKeeper
 
@@ -107,7 +117,7 @@ async def _session(invocation: Invocation, address: str) -> ZooKeeper:
         if invocation.shared.trace
         else None,
     )
-    await asyncio.to_thread(session.start, CONNECT_TIMEOUT_S, patient=False)
+    await asyncio.to_thread(session.start, CONNECT_TIMEOUT_S, patient=False, create_chroot=create_chroot)
     invocation.closing.push_async_callback(asyncio.to_thread, session.stop)
     invocation.session = session
     return session

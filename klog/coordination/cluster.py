@@ -14,7 +14,7 @@ import uuid
 
 from klog.coordination import entries, paths
 from klog.coordination.zookeeper import Create, ZooKeeper
-from klog.errors import NodeExists, SessionLost, ZooKeeperError
+from klog.errors import NodeExists, Refused, SessionLost, ZooKeeperError
 from klog.secret import Secret
 
 RACE_TRIES = 10
@@ -59,9 +59,7 @@ def ensure_cluster(zookeeper: ZooKeeper) -> str:
         found = cluster_id(zookeeper)
         if found is not None:
             return found
-        folders = sorted({folder for path in paths.PERSISTENT for folder in (*paths.ancestors(path), path)})
-        nodes = zookeeper.get_many(folders)
-        missing = [folder for folder, node in zip(folders, nodes, strict=True) if node is None]
+        missing = _missing_folders(zookeeper)
         made = entries.encode({"version": "1", "id": entries.uuid_text(uuid.uuid4())})
         try:
             zookeeper.multi([*map(Create, missing), Create(paths.CLUSTER_ID, made)])
@@ -71,3 +69,25 @@ def ensure_cluster(zookeeper: ZooKeeper) -> str:
     if found is None:
         raise SessionLost(f"no cluster could be made at ZooKeeper {zookeeper.address} in {RACE_TRIES} tries")
     return found
+
+
+def ensure_folders(zookeeper: ZooKeeper) -> None:
+    """The folders without the id, which `restore_id` writes when all of a cluster's registries are there again."""
+    missing = _missing_folders(zookeeper)
+    if missing:
+        zookeeper.commit(list(map(Create, missing)), lambda: not _missing_folders(zookeeper))
+
+
+def restore_id(zookeeper: ZooKeeper, known: str) -> None:
+    """The id that the cluster had. Refused where there is another by now."""
+    data = entries.encode({"version": "1", "id": known})
+    try:
+        zookeeper.commit([Create(paths.CLUSTER_ID, data)], lambda: cluster_id(zookeeper) == known)
+    except NodeExists:
+        if cluster_id(zookeeper) != known:
+            raise Refused(f"ZooKeeper {zookeeper.address} belongs to another cluster by now") from None
+
+
+def _missing_folders(zookeeper: ZooKeeper) -> list[str]:
+    folders = sorted({folder for path in paths.PERSISTENT for folder in (*paths.ancestors(path), path)})
+    return [folder for folder, node in zip(folders, zookeeper.get_many(folders), strict=True) if node is None]

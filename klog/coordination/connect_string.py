@@ -5,6 +5,7 @@ Standard library only: `klog up` and clients read connect strings without paying
 
 from __future__ import annotations
 
+import re
 import socket
 from dataclasses import dataclass
 
@@ -69,6 +70,12 @@ def four_letter_word(host: str, port: int, word: bytes, timeout_s: float) -> str
                 break
             answer += part
     return answer.decode("utf-8", "replace")
+
+
+def last_change_in(answer: str) -> int | None:
+    """The zxid of the last change that the server knows, of its answer to `srvr`; None where it does not say."""
+    found = re.search(r"^Zxid: 0x([0-9a-fA-F]+)", answer, re.MULTILINE)
+    return int(found[1], 16) if found else None
 
 
 def mode_in(answer: str) -> str | None:

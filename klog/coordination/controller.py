@@ -57,6 +57,17 @@ def written_epoch(zookeeper: ZooKeeper, at_least: int) -> int:
     return epoch
 
 
+def restore_epoch(zookeeper: ZooKeeper, epoch: int) -> None:
+    """The next controller's epoch is above this one; for registries that are made anew."""
+    path = paths.CONTROLLER_EPOCH
+    node = zookeeper.find(path)
+    if node is not None and entries.number(path, node.data) >= epoch:
+        return
+    data = str(epoch).encode()
+    write = Create(path, data) if node is None else SetData(path, data, node.stat.version)
+    zookeeper.commit([write], lambda: _epoch(zookeeper) == epoch)
+
+
 def _epoch(zookeeper: ZooKeeper) -> int:
     node = zookeeper.find(paths.CONTROLLER_EPOCH)
     return 0 if node is None else entries.number(paths.CONTROLLER_EPOCH, node.data)

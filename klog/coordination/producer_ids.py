@@ -8,7 +8,7 @@ nothing, an id handed out twice would make two producers one.
 from __future__ import annotations
 
 from klog.coordination import entries, paths
-from klog.coordination.zookeeper import ZooKeeper
+from klog.coordination.zookeeper import Create, SetData, ZooKeeper
 from klog.errors import BadVersion, NodeExists, SessionLost, ZooKeeperError
 
 BLOCK = 1000
@@ -37,3 +37,18 @@ def claim_block(zookeeper: ZooKeeper, broker_id: int) -> range:
             continue
         return block
     raise SessionLost(f"no block of producer ids could be claimed in {CLAIM_TRIES} tries at {zookeeper.address}")
+
+
+def skip_below(zookeeper: ZooKeeper, below: int) -> None:
+    """Give out no id below; for registries that are made anew."""
+    path = paths.PRODUCER_IDS
+    node = zookeeper.find(path)
+    if node is not None and entries.Entry(path, node.data).integer("block_end") + 1 >= below:
+        return
+    data = entries.encode({"version": 1, "broker": -1, "block_start": "0", "block_end": str(below - 1)})
+
+    def stands() -> bool:
+        found = zookeeper.find(path)
+        return found is not None and found.data == data
+
+    zookeeper.commit([Create(path, data) if node is None else SetData(path, data, node.stat.version)], stands)

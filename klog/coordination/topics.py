@@ -322,7 +322,7 @@ def create(
             SetData(config, config_data, config_node.stat.version) if config_node else Create(config, config_data),
             SetData(epoch, epoch_node.data, epoch_node.stat.version) if epoch_node else Create(epoch, b"0"),
             _remember(topic, id_node is not None),
-            Create(paths.topic(name), _encode(topic)),
+            Create(paths.topic(name), encode(topic)),
         ]
         try:
             zookeeper.commit(operations, lambda topic=topic: _is(zookeeper, topic))  # type: ignore[misc]
@@ -516,7 +516,7 @@ def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check
 
 
 def _replace(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Operation]) -> Topic:
-    data = _encode(topic)
+    data = encode(topic)
     written = replace(topic, version=topic.version + 1)
     write = SetData(paths.topic(topic.name), data, topic.version)
     zookeeper.commit([*fence, *topic.fence, write], lambda: _is(zookeeper, written))
@@ -538,7 +538,8 @@ def _gone(zookeeper: ZooKeeper, deletes: Sequence[Operation]) -> bool:
     return all(node is None for node in zookeeper.get_many([delete.path for delete in deletes]))
 
 
-def _encode(topic: Topic) -> bytes:
+def encode(topic: Topic) -> bytes:
+    """The data of a topic's node."""
     fields: dict[str, object] = {
         "version": 1,
         "partitions": {str(number): list(ids) for number, ids in topic.partitions.items()},

@@ -30,7 +30,7 @@ from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
 from klog.coordination import multi_read
-from klog.coordination.connect_string import ConnectString, four_letter_word, mode_in
+from klog.coordination.connect_string import ConnectString, four_letter_word, last_change_in, mode_in
 from klog.coordination.multi_read import CHILDREN, DATA, NODES_MAX, MultiRead
 from klog.coordination.paths import ancestors
 from klog.coordination.session import FOLLOWS, SessionState
@@ -73,6 +73,8 @@ _kazoo_log.addFilter(lambda record: record.levelno >= logging.ERROR or _log.isEn
 
 RECONNECT_DELAY_MAX_S = 0.5
 """kazoo's back-off grows to a minute by default: a broker would then miss a ZooKeeper that is long back."""
+LOST_EVERY_S = 1.0
+"""How often an absent ZooKeeper is asked whether it has lost its data."""
 PROBE_TIMEOUT_S = 1.0
 PROBE_PAUSE_S = 0.02
 AWAY_WAIT_S = 0.2
@@ -244,11 +246,38 @@ class ZooKeeper:
             self._connected.clear()
             if self._away_from_s is None:
                 self._away_from_s = time.monotonic()
+                threading.Thread(target=self._look_for_lost_data, name="zookeeper-lost", daemon=True).start()
         if self._stopping or now not in FOLLOWS[self._state]:
             return
         self._state = now
         if self._on_state is not None:
             self._on_state(now)
+
+    def _look_for_lost_data(self) -> None:
+        """While there is no connection: whether ZooKeeper has lost what we have seen of it.
+
+        A server refuses sessions that have seen changes which it does not know, since it may lag behind. Where the
+        one that leads knows less than we do its data are lost or set back, no server will ever take us, and kazoo would
+        ask for good. So we forget what we have seen, are let in, and learn that our session is over.
+        """
+        away_from_s = self._away_from_s
+        while not self._connected.wait(LOST_EVERY_S) and not self._stopping and self._away_from_s == away_from_s:
+            seen = self._client.last_zxid
+            for host, port in self.address.servers:
+                try:
+                    answer = four_letter_word(host, port, b"srvr", PROBE_TIMEOUT_S)
+                except OSError:
+                    continue
+                last = last_change_in(answer)
+                if mode_in(answer) in ("standalone", "leader") and last is not None and last < seen:
+                    _log.error(
+                        "ZooKeeper %s:%d has lost data: its last change is %#x, and we have seen %#x",
+                        host,
+                        port,
+                        last,
+                        seen,
+                    )
+                    self._client.last_zxid = 0
 
     # --- Reads --------------------------------------------------------------------------------------------------------
 

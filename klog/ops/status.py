@@ -26,7 +26,8 @@ UP = frozenset({"running", "active", "ok"})
 
 @dataclass(frozen=True, slots=True)
 class StatusRow:
-    """`state`: running, active (controller), ok (partitions); anything else is wrong: down, none, degraded, offline."""
+    """`state`: running, active (controller), ok (partitions). Anything else is wrong: down, none, degraded, offline;
+    of a ZooKeeper that serves, empty (its data are lost) and another (cluster's)."""
 
     kind: str
     id: int | None
@@ -58,6 +59,7 @@ async def status(
     from klog.client.cluster import Cluster
 
     cluster: Cluster | None = None
+    cluster_id: str | None = None
     failure: KlogError | None = None
     if bootstrap is None and zookeeper is not None:
         bootstrap, failure = await _brokers_in(zookeeper, timeout_s)
@@ -66,6 +68,7 @@ async def status(
             try:
                 cluster = await Cluster.connect(bootstrap, timeout_s=timeout_s)
                 rows, zookeeper_said = await _of_cluster(cluster, local)
+                cluster_id = await cluster.cluster_id()
                 zookeeper = zookeeper or zookeeper_said
             except KlogError as error:
                 if error.exit_code != 1:
@@ -76,7 +79,10 @@ async def status(
     finally:
         if cluster is not None:
             await cluster.close()
-    return [*await _of_zookeeper(zookeeper, local), *rows]
+    servers = await _of_zookeeper(zookeeper, local)
+    if zookeeper is not None and cluster_id is not None and any(one.is_up for one in servers):
+        servers += await asyncio.to_thread(_registries, zookeeper, cluster_id)
+    return [*servers, *rows]
 
 
 async def _of_cluster(cluster: Cluster, local: LocalCluster | None) -> tuple[list[StatusRow], str | None]:
@@ -179,6 +185,30 @@ async def _of_zookeeper(zookeeper: str | None, local: LocalCluster | None) -> li
     servers = ConnectString.parse(zookeeper).servers
     log_file = next((str(part.log_file) for part in local.parts if part.kind == "zookeeper"), None) if local else None
     return list(await asyncio.gather(*(asyncio.to_thread(_server, host, port, log_file) for host, port in servers)))
+
+
+def _registries(zookeeper: str, cluster_id: str) -> list[StatusRow]:
+    """A row where ZooKeeper serves and does not know the brokers' cluster."""
+    from klog.coordination import cluster
+    from klog.coordination.zookeeper import ZooKeeper
+    from klog.errors import NoNode
+
+    session = ZooKeeper(zookeeper, operation_timeout_s=PROBE_TIMEOUT_S)
+    try:
+        with session:
+            session.start(PROBE_TIMEOUT_S, patient=False)
+            found = cluster.cluster_id(session)
+    except NoNode:  # not even the chroot
+        found = None
+    except KlogError as error:
+        return [StatusRow("zookeeper", None, zookeeper, "down", error.message)]
+    if found == cluster_id:
+        return []
+    if found is not None:
+        said = f"has cluster {found}, and the brokers are of {cluster_id}"
+    else:
+        said = f"its data are lost, it does not know cluster {cluster_id}: see klog registry rebuild"
+    return [StatusRow("zookeeper", None, zookeeper, "empty" if found is None else "another", said)]
 
 
 def _server(host: str, port: int, log_file: str | None) -> StatusRow:

@@ -36,6 +36,11 @@ class Authority:
         self._reading = asyncio.Lock()
         self._reads_begun = 0
 
+    @property
+    def epoch(self) -> int:
+        """The highest controller epoch that is known to have begun."""
+        return max(self._obeyed, self._written)
+
     def learn(self, epoch: int) -> None:
         """This epoch has been read in ZooKeeper, or written there."""
         self._written = max(self._written, epoch)

@@ -49,7 +49,7 @@ from klog.metrics import Measures
 from klog.names import TopicPartition
 from klog.replication.partition import Partition
 from klog.secret import Secret
-from klog.server import handlers
+from klog.server import belonging, handlers
 from klog.server.authority import Authority
 from klog.server.auto_create import AutoCreation
 from klog.server.batch_order import BatchOrder
@@ -74,6 +74,7 @@ from klog.server.producer_ids import ProducerIds
 from klog.server.purgatory import Purgatory
 from klog.server.reassignment_throttle import ReassignmentThrottle
 from klog.server.registry import BrokerRegistry
+from klog.server.registry_copies import RegistryCopies
 from klog.server.replicas import Replicas
 from klog.server.reports import Reports
 from klog.server.state_log import StateLog
@@ -176,6 +177,10 @@ class Broker:
             raise
         try:
             cluster_id, secret, overrides = await connecting
+            if cluster_id is None:
+                cluster_id = await self.executors.run(
+                    Purpose.OTHER, belonging.found_cluster, self.zookeeper, self.log_dirs
+                )
             self.image.cluster_id = cluster_id
             self.log_dirs.claim(cluster_id, self.broker_id)
             self.secret = await self.executors.run(Purpose.OTHER, self._know_secret, secret)
@@ -197,6 +202,7 @@ class Broker:
             self.groups = Coordinator(self)
             self.auto_creation = AutoCreation(self)
             self.reports = Reports(self)
+            self.registry_copies = RegistryCopies(self)
             self._listen()
             if self.config.integer("metrics.port"):
                 from klog.server.metrics_endpoint import MetricsEndpoint  # some milliseconds, for those who want it
@@ -217,6 +223,7 @@ class Broker:
         self.care.start()
         self._disk_watch = DiskWatch(self)
         self._disk_watch.start()
+        self.registry_copies.start()
         self.events.start()
         self.producer_ids.stock_up()
         self._watchdog = Watchdog(self.zookeeper.session_timeout_ms / 1000)
@@ -234,14 +241,13 @@ class Broker:
         )
         return self.address
 
-    def _connect(self) -> tuple[str, Secret | None, dict[str, dict[str, str]]]:
-        """In a thread: the session, the cluster's id, its secret, and every topic's own settings."""
+    def _connect(self) -> tuple[str | None, Secret | None, dict[str, dict[str, str]]]:
+        """In a thread: the session, the cluster's id (None: none is known), its secret, every topic's own settings."""
         self.zookeeper.start(self.config.integer("zookeeper.connection.timeout.ms") / 1000, create_chroot=True)
         damage: topics.Damage = {}  # the controller says what it is
         configs = topics.configs(self.zookeeper, topics.names(self.zookeeper), damage)
         overrides = {name: config.settings for name, config in configs.items()}
-        cluster_id = cluster.ensure_cluster(self.zookeeper)
-        return cluster_id, cluster.secret(self.zookeeper), overrides
+        return cluster.cluster_id(self.zookeeper), cluster.secret(self.zookeeper), overrides
 
     def _know_secret(self, found: Secret | None) -> Secret:
         """In a thread: what the cluster's brokers know one another by (rule R10), kept in each log dir.
@@ -358,6 +364,7 @@ class Broker:
         if update.slots:
             self.groups.slots_changed()
         self.has_image.set()
+        self.registry_copies.changed()
 
     def told_replicas(self) -> None:
         """The controller has said what every replica of this broker is to do."""
@@ -458,15 +465,22 @@ class Broker:
 
     async def _enter_again(self) -> None:
         """Register under the new session, and lead under new epochs."""
+        told = ""
         while not self._stopping.is_set() and not self._lost_session:
             try:
+                await self.executors.run(
+                    Purpose.ELECTIONS, belonging.check_cluster, self.zookeeper, self.image.cluster_id
+                )
                 await self._enter()
             except BrokerIdInUse as error:  # rule R7: whoever replaced our entry is the broker now
                 log.critical("another process has this broker's id: stopping (%s)", error.message)
                 self._failure = error.bare()
                 self.stop_soon("its id is another's now")
             except KlogError as error:
-                log.warning("registering again failed: %s; trying again", error.message)
+                reason = f"{error.message} ({error.hint})" if error.hint else error.message
+                if reason != told:
+                    log.error("registering again failed, and is tried every second: %s", reason)
+                    told = reason
                 await asyncio.sleep(REGISTER_AGAIN_EVERY_S)
                 continue
             else:
@@ -485,6 +499,7 @@ class Broker:
         self._watchdog.stop()
         self._collector.stop()
         await self.care.stop()
+        await self.registry_copies.close()
         await self._stop_telling()
         self.groups.close()
         await self.dispatcher.drain(DRAIN_S)

@@ -27,6 +27,8 @@ class ProducerIds:
         self._broker = broker
         self._ids = range(0)
         self._spare = range(0)
+        self.below = 0
+        """All that were claimed here lie below."""
         self._claiming = asyncio.Lock()
         self._stocking: asyncio.Task[None] | None = None
 
@@ -58,3 +60,4 @@ class ProducerIds:
                 self._spare = await self._broker.executors.run(
                     Purpose.OTHER, claim_block, self._broker.zookeeper, self._broker.broker_id
                 )
+                self.below = self._spare.stop

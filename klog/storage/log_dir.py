@@ -9,6 +9,7 @@
     log-start-offset-checkpoint        the start shown, where it is not the first file's (rule L4)
     log-summary-checkpoint             counts, times, epochs, producers at the recovery point
     replication-offset-checkpoint      high watermarks
+    registry-checkpoint                what the registries say of the cluster      see registry_copy.py
     .kafka_cleanshutdown               everything was on the disk when the dir was closed; gone as soon as it is opened
                                        again. It names the logs that had lost something before (rule R1)
     <topic>-<partition>/               see partition_folder.py

@@ -1,0 +1,121 @@
+"""What the registries in ZooKeeper say of the cluster, kept beside the logs: ``registry-checkpoint`` in each log dir.
+
+The truth is ZooKeeper's; this is a copy of it, some seconds old at most, that nobody reads while all is well. With it
+`klog registry rebuild` makes the registries anew where ZooKeeper's data are lost: without it a disk tells which
+partitions it has and of which topic (`partition_folder`), and not who else has them, nor how the topic is set.
+
+Format: one JSON object::
+
+    {"version": 1, "cluster_id": "...", "broker_id": 1, "written_ms": ..., "controller_epoch": 4,
+     "producer_ids_below": 2000,
+     "topics": [{"name": "t", "topic_id": "<22 characters>", "settings": {"retention.ms": "1000"},
+                 "partitions": {"0": {"replicas": [1, 2, 3], "isr": [1, 2], "leader": 1, "leader_epoch": 7}}}]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from klog.errors import CorruptLog
+from klog.storage.partition_folder import parse_uuid, uuid_text
+
+FILE: Final = "registry-checkpoint"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCopy:
+    """A partition's assignment, the preferred leader first, and its state. ``leader`` is -1 where nobody led."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCopy:
+    name: str
+    topic_id: UUID
+    settings: Mapping[str, str]
+    partitions: Mapping[int, PartitionCopy]
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryCopy:
+    """As one broker knew it at ``written_ms``."""
+
+    cluster_id: str
+    broker_id: int
+    written_ms: int
+    controller_epoch: int
+    producer_ids_below: int
+    """Every producer id that this broker may have given out is below."""
+    topics: Mapping[str, TopicCopy] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(
+            {
+                "version": VERSION,
+                "cluster_id": self.cluster_id,
+                "broker_id": self.broker_id,
+                "written_ms": self.written_ms,
+                "controller_epoch": self.controller_epoch,
+                "producer_ids_below": self.producer_ids_below,
+                "topics": [
+                    {
+                        "name": topic.name,
+                        "topic_id": uuid_text(topic.topic_id),
+                        "settings": dict(topic.settings),
+                        "partitions": {
+                            str(number): {
+                                "replicas": one.replicas,
+                                "isr": one.isr,
+                                "leader": one.leader,
+                                "leader_epoch": one.leader_epoch,
+                            }
+                            for number, one in sorted(topic.partitions.items())
+                        },
+                    }
+                    for _, topic in sorted(self.topics.items())
+                ],
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    @classmethod
+    def parse(cls, data: bytes, path: str) -> RegistryCopy:
+        """CorruptLog, naming ``path``, for what is no such copy."""
+        try:
+            fields = json.loads(data)
+            if fields["version"] != VERSION:
+                raise CorruptLog(f"{path} is of version {fields['version']!r}, expected {VERSION}")
+            topics = [_topic(one) for one in fields["topics"]]
+            return cls(
+                cluster_id=str(fields["cluster_id"]),
+                broker_id=int(fields["broker_id"]),
+                written_ms=int(fields["written_ms"]),
+                controller_epoch=int(fields["controller_epoch"]),
+                producer_ids_below=int(fields["producer_ids_below"]),
+                topics={topic.name: topic for topic in topics},
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CorruptLog(f"{path} is no copy of the registries: {error!r}") from None
+
+
+def _topic(fields: Any) -> TopicCopy:
+    topic_id = parse_uuid(fields["topic_id"])
+    if topic_id is None:
+        raise ValueError(f"topic id {fields['topic_id']!r}")
+    partitions = {
+        int(number): PartitionCopy(
+            tuple(map(int, one["replicas"])), tuple(map(int, one["isr"])), int(one["leader"]), int(one["leader_epoch"])
+        )
+        for number, one in fields["partitions"].items()
+    }
+    settings = {str(name): str(value) for name, value in fields["settings"].items()}
+    return TopicCopy(str(fields["name"]), topic_id, settings, partitions)

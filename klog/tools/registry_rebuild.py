@@ -1,0 +1,238 @@
+"""``klog registry rebuild``: the registries in ZooKeeper made anew from brokers' log dirs, where its data are lost.
+
+First a plan, from what the dirs tell (`klog.tools.registry_facts`); then the writes, into a ZooKeeper that knows no
+cluster. The cluster's id is written last: without it no broker that has logs starts, so a rebuild that was cut off is
+run again and finds what it has written.
+
+Rules
+    Nothing that was acknowledged is lost. Of the replicas that were found the one that goes furthest leads, under an
+    epoch above all others, and the others follow it as after any change of leader. Where no replica was found of those
+    that were last known to be in sync, nobody leads until one of them is back.
+    Nothing is left out: a replica whose topic the registries no longer had comes back as a topic, and is said so.
+
+What only ZooKeeper had is gone: groups and their offsets, schemas, brokers' dynamic settings, the epochs of deleted
+topics. The session of every broker is over, so brokers register by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from klog.coordination import cluster, producer_ids, restoring
+from klog.coordination import controller as controllers
+from klog.coordination.partition_states import NO_LEADER, PartitionState
+from klog.coordination.topics import Topic
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import Refused
+from klog.names import TopicPartition
+from klog.storage.registry_copy import PartitionCopy, RegistryCopy, TopicCopy
+from klog.tools.registry_facts import DirFacts, Reach, ReplicaFacts
+
+EPOCHS_UNSEEN: Final = 100
+"""More elections than there can have been since the copies were written. Clients do not go back to a lower epoch."""
+PRODUCER_IDS_UNSEEN: Final = 1_000_000
+"""An id that two producers have makes messages of the one repetitions of the other's, and drops them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildRow:
+    """``kind``: cluster, topic or partition. ``found_on``: brokers whose log dirs have it."""
+
+    kind: str
+    name: str
+    found_on: tuple[int, ...]
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    name: str
+    topic_id: UUID
+    settings: Mapping[str, str]
+    assignment: dict[int, tuple[int, ...]]
+    states: dict[int, PartitionState]
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildPlan:
+    cluster_id: str
+    controller_epoch: int
+    producer_ids_below: int
+    topics: tuple[TopicPlan, ...]
+    rows: tuple[RebuildRow, ...]
+    leaderless: int
+    """Partitions that nobody leads until a broker is back whose log dirs were not given."""
+
+
+def plan_rebuild(dirs: Sequence[DirFacts]) -> RebuildPlan:
+    """What would be written. ``dirs`` are of one cluster, at least one of them."""
+    copies = sorted((one.copy for one in dirs if one.copy is not None), key=lambda one: one.written_ms)
+    brokers = tuple(sorted({one.broker_id for one in dirs}))
+    controller_epoch = max((one.controller_epoch for one in copies), default=0) + EPOCHS_UNSEEN
+    below = max((one.producer_ids_below for one in copies), default=0)
+    below = max(below, *(one.producer_id_max + 1 for one in dirs)) + PRODUCER_IDS_UNSEEN
+    cluster_id = dirs[0].cluster_id
+    rows = [RebuildRow("cluster", cluster_id, brokers, f"controller epoch {controller_epoch}")]
+    plans = []
+    leaderless = 0
+    for name in sorted(
+        {*(one for copy in copies for one in copy.topics), *(r.topic for d in dirs for r in d.replicas)}
+    ):
+        found = _Found(name, dirs, copies)
+        plan, told, left = found.plan(controller_epoch)
+        plans.append(plan)
+        rows += told
+        leaderless += left
+    for one in dirs:
+        rows += [
+            RebuildRow("partition", folder, (one.broker_id,), "left alone: it does not say of which topic it is")
+            for folder in one.unknown
+        ]
+    return RebuildPlan(cluster_id, controller_epoch, below, tuple(plans), tuple(rows), leaderless)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What all dirs together know of one topic."""
+
+    name: str
+    dirs: Sequence[DirFacts]
+    copies: Sequence[RegistryCopy]
+    """The newest last."""
+    others: list[RebuildRow] = field(default_factory=list)
+
+    def plan(self, controller_epoch: int) -> tuple[TopicPlan, list[RebuildRow], int]:
+        copied = next((one.topics[self.name] for one in reversed(self.copies) if self.name in one.topics), None)
+        topic_id = copied.topic_id if copied is not None else self._newest_id()
+        replicas = self._replicas(topic_id)
+        # Of a partition the copy counts that knows of the latest epoch: it need not be the newest.
+        known = self._known(topic_id)
+        numbers = range(max([*known, *replicas], default=-1) + 1)
+        assignment: dict[int, tuple[int, ...]] = {}
+        states: dict[int, PartitionState] = {}
+        rows = []
+        leaderless = 0
+        for number in numbers:
+            there = replicas.get(number, {})
+            assigned, state, action = _decide(known.get(number), there, controller_epoch)
+            assignment[number], states[number] = assigned, state
+            leaderless += not set(state.isr) & set(there)
+            rows.append(RebuildRow("partition", f"{self.name}-{number}", tuple(sorted(there)), action))
+        settings = dict(copied.settings) if copied is not None else {}
+        found_on = tuple(sorted({one for there in replicas.values() for one in there}))
+        head = RebuildRow("topic", self.name, found_on, self._said(copied, len(numbers), settings))
+        return TopicPlan(self.name, topic_id, settings, assignment, states), [head, *rows, *self.others], leaderless
+
+    def _said(self, copied: TopicCopy | None, partitions: int, settings: Mapping[str, str]) -> str:
+        said = f"{partitions} partitions, {len(settings)} settings"
+        if copied is None:
+            return f"{said}: no copy of the registries has it; its settings and who else held it are unknown"
+        if self.name not in self.copies[-1].topics:
+            return f"{said}: the newest copy of the registries does not have it; it may have been deleted"
+        return said
+
+    def _newest_id(self) -> UUID:
+        """Of the replica that goes furthest: no copy knows the topic."""
+        found = [facts for one in self.dirs for name, facts in one.replicas.items() if name.topic == self.name]
+        return max(found, key=lambda facts: (facts.reach, str(facts.topic_id))).topic_id
+
+    def _replicas(self, topic_id: UUID) -> dict[int, dict[int, ReplicaFacts]]:
+        """Partition -> broker -> its replica."""
+        found: dict[int, dict[int, ReplicaFacts]] = {}
+        for one in self.dirs:
+            for name, facts in one.replicas.items():
+                if name.topic != self.name:
+                    continue
+                if facts.topic_id != topic_id:
+                    action = "another topic of that name had it: its broker sets it aside"
+                    self.others.append(RebuildRow("partition", facts.folder, (one.broker_id,), action))
+                    continue
+                there = found.setdefault(name.partition, {})
+                if one.broker_id not in there or there[one.broker_id].reach < facts.reach:
+                    there[one.broker_id] = facts
+        return found
+
+    def _known(self, topic_id: UUID) -> dict[int, PartitionCopy]:
+        known: dict[int, PartitionCopy] = {}
+        for copy in self.copies:
+            topic = copy.topics.get(self.name)
+            if topic is None or topic.topic_id != topic_id:
+                continue
+            for number, one in topic.partitions.items():
+                if number not in known or known[number].leader_epoch <= one.leader_epoch:
+                    known[number] = one
+        return known
+
+
+def _decide(
+    known: PartitionCopy | None, there: Mapping[int, ReplicaFacts], controller_epoch: int
+) -> tuple[tuple[int, ...], PartitionState, str]:
+    """Assignment, state, and what is said of it."""
+    epoch = max([known.leader_epoch if known else 0, *(one.reach.leader_epoch for one in there.values())])
+    epoch += EPOCHS_UNSEEN
+    if known is not None:
+        # A folder of a broker that has no part in the partition any more is as good as any where there is no other.
+        strangers = [one for one in sorted(there) if one not in known.replicas]
+        assigned = known.replicas if set(there) & set(known.replicas) else (*strangers, *known.replicas)
+    else:
+        assigned = tuple(sorted(there, key=lambda one: (-there[one].reach.leader_epoch, -there[one].reach.end, one)))
+    candidates = {one: facts.reach for one, facts in there.items() if one in assigned}
+    in_sync = set(known.isr) if known is not None else set(candidates)
+    missing = [one for one in assigned if one not in candidates]
+    if not candidates or (missing and not in_sync & set(candidates)):
+        waits = tuple(one for one in assigned if one in in_sync) or assigned
+        state = PartitionState(NO_LEADER, epoch, waits, controller_epoch)
+        names = " or ".join(map(str, waits))
+        return assigned, state, f"nobody leads until broker {names} is back: only there is all that was acknowledged"
+    furthest: Reach = max(candidates.values())
+    isr = tuple(one for one in assigned if candidates.get(one) == furthest)
+    state = PartitionState(NO_LEADER, epoch, isr, controller_epoch)
+    action = f"{_brokers(isr)} in sync at {furthest.end}, epoch {epoch}"
+    behind = [one for one in candidates if one not in isr]
+    if behind:
+        action += f"; {_brokers(behind)} behind, {_ends(candidates[one] for one in behind)}"
+    if missing:
+        action += f"; {_brokers(missing)} not looked at"
+    return assigned, state, action
+
+
+def _ends(reaches: Iterable[Reach]) -> str:
+    return ", ".join(f"at {one.end}" for one in reaches)
+
+
+def _brokers(ids: Iterable[int]) -> str:
+    listed = sorted(ids)
+    return f"broker{'s' * (len(listed) > 1)} {', '.join(map(str, listed))}"
+
+
+def check_target(zookeeper: ZooKeeper, plan: RebuildPlan) -> None:
+    """Refused where this ZooKeeper knows a cluster."""
+    found = cluster.cluster_id(zookeeper)
+    if found is None:
+        return
+    if found == plan.cluster_id:
+        raise Refused(
+            f"ZooKeeper {zookeeper.address} knows cluster {found}: there is nothing to rebuild",
+            hint="klog status shows how it is",
+        )
+    raise Refused(
+        f"ZooKeeper {zookeeper.address} knows another cluster, {found}; the log dirs are of {plan.cluster_id}",
+        hint="name the right ZooKeeper, or an empty chroot of this one: --zookeeper host:port/chroot",
+    )
+
+
+def apply_rebuild(zookeeper: ZooKeeper, plan: RebuildPlan) -> None:
+    """Write it; may be cut off anywhere and repeated. Refused where something else stands there."""
+    check_target(zookeeper, plan)
+    cluster.ensure_folders(zookeeper)
+    controllers.restore_epoch(zookeeper, plan.controller_epoch)
+    producer_ids.skip_below(zookeeper, plan.producer_ids_below)
+    states: dict[TopicPartition, PartitionState] = {}
+    for one in plan.topics:
+        restoring.restore_topic(zookeeper, Topic(one.name, one.topic_id, one.assignment, 0, 0), one.settings)
+        states.update({TopicPartition(one.name, number): state for number, state in one.states.items()})
+    restoring.restore_states(zookeeper, states)
+    cluster.restore_id(zookeeper, plan.cluster_id)

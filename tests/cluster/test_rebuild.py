@@ -1,0 +1,169 @@
+"""ZooKeeper's data are lost, and the registries are made anew from the brokers' disks: nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from klog.coordination import embedded, producer_ids, topics
+from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.zookeeper import ZooKeeper
+from tests.cli.runner import klog
+from tests.cluster.load import judge, load
+from tests.cluster.replica_bytes import assert_identical
+from tests.cluster_fixture import RunningCluster
+from tests.zookeeper_fixture import klog_home
+
+PARTITIONS = 3
+
+
+class OwnZooKeeper:
+    """A server of the test's own, whose data can be lost."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.server = self._start(None)
+        self.address = self.server.address
+
+    def _start(self, port: int | None) -> ZooKeeperServer:
+        server = embedded.start(self.folder, port=port, cache=klog_home() / "cache")
+        server.await_serving()
+        return server
+
+    def lose_everything(self) -> None:
+        """The server is back on its port, and empty."""
+        port = self.server.port
+        self.server.stop()
+        shutil.rmtree(self.folder / "data")
+        self.server = self._start(port)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[OwnZooKeeper]:
+    made = OwnZooKeeper(tmp_path / "zookeeper")
+    try:
+        yield made
+    finally:
+        made.server.stop()
+
+
+@pytest.fixture
+def cluster(own: OwnZooKeeper, tmp_path: Path) -> Iterator[RunningCluster]:
+    made = RunningCluster(tmp_path / "cluster", f"{own.address}/lost", 3, min__insync__replicas="2")
+    try:
+        yield made.start()
+    finally:
+        made.end()
+
+
+def dirs(cluster: RunningCluster, *brokers: int) -> list[str]:
+    return [word for one in brokers for word in ("--dir", str(cluster.brokers[one].folder / "data"))]
+
+
+@pytest.mark.parametrize("given", [(1, 2, 3), (1, 2)], ids=["of all brokers", "without one"])
+def test_the_cluster_comes_back_from_its_log_dirs(
+    own: OwnZooKeeper, cluster: RunningCluster, topic: str, given: tuple[int, ...]
+) -> None:
+    cluster.create(topic, PARTITIONS, retention_ms="7654321")
+    with ZooKeeper(cluster.zookeeper) as session:
+        session.start()
+        before = topics.find(session, topic)
+        block = producer_ids.claim_block(session, 1)
+    assert before is not None
+    with load(cluster.bootstrap, topic, PARTITIONS) as running:
+        running.wait_for_more(300)
+        cluster.kill(1, 2, 3)
+        own.lose_everything()
+
+        cluster.brokers[1].start(expect_ready=False)
+        assert cluster.brokers[1].process is not None
+        assert cluster.brokers[1].process.wait(20) == 1, cluster.brokers[1].log_text
+        assert "klog registry rebuild" in cluster.brokers[1].log_text
+
+        at = ("-z", cluster.zookeeper, *dirs(cluster, *given))
+        planned = klog("registry", "rebuild", *at, "--dry-run", "-o", "json")
+        assert planned.code == 0, planned.stderr
+        done = klog("registry", "rebuild", *at, "--yes", "-o", "json")
+        assert done.code == 0, done.stderr
+        assert done.rows == planned.rows, "a dry run says what is done, and does none of it"
+        named = {(row["kind"], row["name"]): row for row in done.rows}
+        assert all(named["partition", f"{topic}-{number}"]["found_on"] == list(given) for number in range(PARTITIONS))
+
+        again = klog("registry", "rebuild", *at, "--yes", "-o", "json")
+        assert again.code == 1 and "nothing to rebuild" in again.error["message"]
+
+        cluster.start(*given)
+        acked = running.count()
+        running.wait_for_more(300)
+        assert running.count() > acked
+    assert running.failed == []
+    judge(running, cluster.bootstrap)
+    cluster.start()
+    cluster.wait_in_sync(topic)
+    assert_identical(cluster, topic, PARTITIONS)
+    with ZooKeeper(cluster.zookeeper) as session:
+        session.start()
+        after = topics.find(session, topic)
+        assert after is not None
+        assert (after.topic_id, after.partitions) == (before.topic_id, before.partitions)
+        assert topics.configs(session, [topic])[topic].settings == {"retention.ms": "7654321"}
+        assert producer_ids.claim_block(session, 1).start > block.stop + 2000, "no id is given out twice"
+
+
+def test_brokers_that_run_say_so_and_are_stopped_first(own: OwnZooKeeper, cluster: RunningCluster, topic: str) -> None:
+    cluster.create(topic)
+    own.lose_everything()
+    for broker in cluster.brokers.values():
+        broker.wait_for_log("klog registry rebuild")
+    status = klog("status", "-B", cluster.bootstrap, "-z", cluster.zookeeper, "-o", "json")
+    assert status.code == 1 and "klog registry rebuild" in status.stdout
+    at = ("-z", cluster.zookeeper, *dirs(cluster, 1, 2, 3), "--yes", "-o", "json")
+    refused = klog("registry", "rebuild", *at)
+    assert refused.code != 0 and "its broker runs" in refused.error["message"], refused.stderr
+    for broker_id in (1, 2, 3):
+        assert cluster.stop(broker_id) == 0
+    assert klog("registry", "rebuild", *at).code == 0
+    cluster.start()
+    cluster.wait_in_sync(topic)
+    assert klog("status", "-B", cluster.bootstrap, "-z", cluster.zookeeper).code == 0
+
+
+def test_a_rebuild_that_was_cut_off_is_run_again(
+    own: OwnZooKeeper, cluster: RunningCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was written last before it was killed: until all of it is there no broker starts on it."""
+    for number in range(3):
+        cluster.create(f"{topic}-{number}")
+    for one in (1, 2, 3):
+        assert cluster.stop(one) == 0
+    own.lose_everything()
+    at = ("-z", cluster.zookeeper, *dirs(cluster, 1, 2, 3), "--yes", "-o", "json")
+    real, done = ZooKeeper.commit, 0
+    cut_at = 1
+
+    def commit(self: ZooKeeper, *arguments: object, **named: object) -> object:
+        nonlocal done
+        if done == cut_at:
+            raise KeyboardInterrupt
+        done += 1
+        return real(self, *arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ZooKeeper, "commit", commit)
+    while klog("registry", "rebuild", *at).code != 0:
+        cut_at, done = cut_at + 1, 0
+        assert cut_at < 50
+    assert cut_at >= 4
+    monkeypatch.undo()
+    cluster.start()
+    for number in range(3):
+        cluster.wait_in_sync(f"{topic}-{number}")
+
+
+def test_what_is_no_log_dir_and_what_is_of_another_cluster_is_refused(cluster: RunningCluster, tmp_path: Path) -> None:
+    other = klog("registry", "rebuild", "-z", cluster.zookeeper, "--dir", tmp_path, "--yes", "-o", "json")
+    assert other.code != 0 and "meta.properties" in other.error["message"]
+    nameless = klog("registry", "rebuild", "--dir", tmp_path, "--yes", "-o", "json", env={"KLOG_HOME": str(tmp_path)})
+    assert nameless.code == 2 and "-z HOST:PORT" in nameless.error["hint"]
