@@ -10,6 +10,13 @@ from klog.errors import InvalidTopic
 TOPIC_NAME_CHARS_MAX = 249
 """0.8 allowed 255, which with `-<partition>` behind it is no file name any more; 249 leaves room for five digits."""
 
+EVENTS_TOPIC = "klog.events"
+"""The cluster's own story; brokers alone write it."""
+AUDIT_TOPIC = "klog.audit"
+"""What producers say they have sent; their klog writes it beside their messages."""
+INTERNAL_TOPICS = frozenset({EVENTS_TOPIC, AUDIT_TOPIC})
+"""Topics that klog keeps for itself: Metadata says so, and consumers of `.*` leave them out."""
+
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

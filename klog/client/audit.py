@@ -30,9 +30,10 @@ from typing import Any, Final, NamedTuple
 
 from klog.client.producer_settings import AuditSettings
 from klog.errors import KlogError, MalformedRequest
+from klog.names import AUDIT_TOPIC
 
 HEADER: Final = "klog.audit"
-TOPIC: Final = "klog.audit"
+TOPIC: Final = AUDIT_TOPIC
 VERSION: Final = 1
 PRODUCED: Final = "produced"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
-from klog.errors import KlogError, UnknownTopicOrPartition
+from klog.errors import InvalidTopic, KlogError, UnknownTopicOrPartition
 from klog.ops.jsonl import rfc3339
 from klog.ops.produce_options import ProduceOptions
 
@@ -194,10 +194,12 @@ def _receipt(
 
 async def _existing_or_made(cluster: Cluster, topic: str, create: bool, note: Callable[[str], None]) -> TopicNode:
     """The topic; where it is missing and wanted, one with the cluster's defaults."""
-    from klog.names import check_topic_name
+    from klog.names import INTERNAL_TOPICS, check_topic_name
     from klog.ops.topics import create_topic
 
     check_topic_name(topic)
+    if topic in INTERNAL_TOPICS:
+        raise InvalidTopic(f"{topic} is internal: klog writes it itself", hint=f"klog tail {topic} shows it")
     try:
         return await cluster.topic(topic, fresh=True)
     except UnknownTopicOrPartition as error:

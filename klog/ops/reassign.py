@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from klog.errors import BrokerNotAvailable, KlogError, Refused, UnknownTopicOrPartition
-from klog.names import TopicPartition
+from klog.names import INTERNAL_TOPICS, TopicPartition
 from klog.ops import reassignment_file
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ async def plan(
 
     Brokers to be removed, or another factor: only what must move does. `brokers`: replicas are on these alone, evenly.
     Nothing of these: evenly over the live brokers, with the fewest moves. Partitions that are being reassigned count
-    as being where they are to be. Raises BrokerNotAvailable, UnknownTopicOrPartition, InvalidReplicationFactor.
+    as being where they are to be. klog's internal topics get fewer replicas where
+    too few brokers are left. Raises BrokerNotAvailable, UnknownTopicOrPartition, InvalidReplicationFactor.
     """
     from klog.replication.reassignment import Goal, choose
     from klog.replication.reassignment import plan as plan_moves
@@ -107,7 +108,12 @@ async def plan(
     emptied = set(removed) | (holding - set(brokers) if brokers else set())
     only_what_must = bool(removed or factor is not None) and not brokers
     moves = plan_moves(
-        chosen, usable, goal=Goal.KEEP if only_what_must else Goal.BALANCE, emptied=emptied, factor=factor
+        chosen,
+        usable,
+        goal=Goal.KEEP if only_what_must else Goal.BALANCE,
+        emptied=emptied,
+        factor=factor,
+        may_shrink=INTERNAL_TOPICS,
     )
     if file is not None:
         reassignment_file.write(reassignment_file.rollback_path(file), {move.partition: move.before for move in moves})

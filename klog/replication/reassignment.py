@@ -59,12 +59,13 @@ def plan(
     goal: Goal,
     emptied: Collection[int] = (),
     factor: int | None = None,
+    may_shrink: Collection[str] = (),
 ) -> list[Move]:
     """The partitions that change, in order; empty when all is as it is wanted.
 
     `brokers` is broker id -> rack ("": none), of those that may take replicas; `emptied` lose all that they have;
     other brokers that hold replicas keep them. `factor`: None keeps each partition's. InvalidReplicationFactor where
-    the brokers are too few.
+    the brokers are too few, but for topics of `may_shrink`: those get as many replicas as there can be.
     """
     usable = {one: rack for one, rack in sorted(brokers.items()) if one not in emptied}
     racks = usable if usable and all(usable.values()) else dict.fromkeys(usable, "")
@@ -72,10 +73,13 @@ def plan(
     for name, before in current.items():
         kept = tuple(one for one in before if one not in usable and one not in emptied)
         wanted = len(before) if factor is None else factor
+        if factor is None and name.topic in may_shrink:
+            wanted = max(1, min(wanted, len(usable) + len(kept)))
         if wanted < 1 or wanted > len(usable) + len(kept):
             raise InvalidReplicationFactor(
                 f"{name} is to have {wanted} replicas; at least 1 and at most {len(usable) + len(kept)} are possible "
-                f"on brokers {', '.join(map(str, sorted({*usable, *kept}))) or 'none'}"
+                f"on brokers {', '.join(map(str, sorted({*usable, *kept}))) or 'none'}",
+                hint=f"fewer replicas first: klog reassign plan --topics {name.topic} --replication-factor N",
             )
         slots[name] = _Slots(kept[:wanted], wanted - len(kept[:wanted]), frozenset(before), frozenset(usable))
     placed = _Exchange(racks, slots, current, goal).solve()

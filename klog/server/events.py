@@ -28,18 +28,20 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from klog.errors import KlogError
+from klog.names import EVENTS_TOPIC
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
 from klog.server.dispatch import answer_locally
+from klog.server.reach import introduction
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
 
 log = logging.getLogger(__name__)
 
-TOPIC: Final = "klog.events"
+TOPIC: Final = EVENTS_TOPIC
 REPLICAS_MAX: Final = 3
 SETTINGS: Final = {"retention.ms": str(7 * 24 * 3_600_000), "cleanup.policy": "delete", "min.insync.replicas": "1"}
 
@@ -276,6 +278,7 @@ class _Producer:
                 where.inter_port if where.inter_host else where.port,
                 timeout_s=ANSWER_WITHIN_S,
                 client_id=f"klog-events-{self._broker.broker_id}",
+                introduction=introduction(self._broker, leader),
             )
             self._leader = leader
         return self._channel

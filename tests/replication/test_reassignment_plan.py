@@ -123,6 +123,16 @@ def test_too_few_brokers_are_left() -> None:
         plan(topic((1, 2)), bare(1, 2), goal=Goal.KEEP, emptied=[1])
 
 
+def test_a_topic_that_may_have_fewer_replicas_gets_as_many_as_there_can_be() -> None:
+    current = {TopicPartition("klog.events", 0): (1, 2, 3), TopicPartition("a", 0): (1, 2)}
+    moves = plan(current, bare(1, 2, 3), goal=Goal.KEEP, emptied=[1], may_shrink=["klog.events"])
+    assert {move.partition.topic: set(move.after) for move in moves} == {"klog.events": {2, 3}, "a": {2, 3}}
+    current = {TopicPartition("klog.events", 0): (1, 2, 3), TopicPartition("orders", 0): (1, 2, 3)}
+    with pytest.raises(InvalidReplicationFactor, match="orders-0 is to have 3") as caught:
+        plan(current, bare(1, 2, 3), goal=Goal.KEEP, emptied=[1], may_shrink=["klog.events"])
+    assert "--topics orders" in (caught.value.hint or "")
+
+
 def test_only_the_chosen_topics() -> None:
     current = {TopicPartition("a", 0): (1,), TopicPartition("b", 0): (2,)}
     assert choose(current, ["b"]) == {TopicPartition("b", 0): (2,)}

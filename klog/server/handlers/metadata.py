@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.coordination.partition_states import NO_LEADER
 from klog.errors import InvalidTopic, KlogError, LeaderNotAvailable, MalformedRequest, UnknownTopicOrPartition
-from klog.names import check_topic_name
+from klog.names import INTERNAL_TOPICS, check_topic_name
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 
@@ -164,7 +164,7 @@ def _topic(topic: TopicImage, refusing: Collection[int]) -> dict[str, Any]:
         "error_code": 0,
         "name": topic.name,
         "topic_id": topic.topic_id,
-        "is_internal": False,
+        "is_internal": topic.name in INTERNAL_TOPICS,
         "partitions": [
             {
                 "error_code": 0 if one.leader >= 0 and one.leader not in refusing else LeaderNotAvailable.wire,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from klog.errors import (
     InvalidRequiredAcks,
     InvalidTimestamp,
+    InvalidTopic,
     KlogError,
     NotEnoughReplicas,
     NotLeader,
@@ -31,7 +32,7 @@ from klog.errors import (
     StorageError,
     TransactionsNotServed,
 )
-from klog.names import TopicPartition
+from klog.names import EVENTS_TOPIC, TopicPartition
 from klog.net.connection import Connection, Reply
 from klog.protocol import produce
 from klog.protocol.apis import ApiKey
@@ -112,6 +113,8 @@ def _append_all(
             refusal = order.behind(connection, asked.topic, asked.partition, batches[index])
             if refusal is not None:
                 raise refusal.bare()
+            if asked.topic == EVENTS_TOPIC and not connection.is_broker:
+                raise InvalidTopic(f"{EVENTS_TOPIC} is internal: brokers alone write it")
             partition, result = _append(broker, request, asked, looked)
         except KlogError as error:
             order.refused(connection, asked.topic, asked.partition, batches[index], error)

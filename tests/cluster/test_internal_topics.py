@@ -1,0 +1,49 @@
+"""klog's own topics: Metadata says that they are internal, and nobody else produces to the cluster's story."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from confluent_kafka import KafkaError, Producer
+from kafka import KafkaConsumer
+
+from klog.ops.reassign import plan
+from klog.server.events import TOPIC
+from tests.cli.runner import klog
+from tests.cluster_fixture import RunningCluster
+from tests.ops.verbs import run
+
+
+def test_internal_topics(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(3).start()
+    cluster.create("t", factor=2)
+    cluster.wait_until(lambda: cluster.leader_of(TOPIC) >= 0, "the story is there", 60)
+    cluster.wait_in_sync(TOPIC)
+    at = ("-B", cluster.bootstrap)
+
+    internal = {topic.name: bool(topic.is_internal) for topic in cluster.metadata().topics}
+    assert internal == {"t": False, TOPIC: True}
+
+    told: list[KafkaError] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    producer.produce(TOPIC, b"forged", on_delivery=lambda error, message: told.append(error))
+    assert producer.flush(30) == 0
+    assert told[0] is not None and told[0].code() == KafkaError.TOPIC_EXCEPTION
+    ran = klog("produce", TOPIC, *at, input="forged\n")
+    assert ran.code == 1 and "is internal" in ran.stderr
+    cluster.create("later", factor=2)  # is told by the brokers themselves, and nothing else is there
+    cluster.wait_until(lambda: "later" in klog("tail", TOPIC, "-o", "start", "-e", *at).stdout, "it is told", 60)
+    assert "forged" not in klog("tail", TOPIC, "-o", "start", "-e", *at).stdout
+
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap.split(","), group_id="all")
+    try:
+        consumer.subscribe(pattern=".*")
+        cluster.wait_until(lambda: consumer.poll(200) is not None and bool(consumer.assignment()), "a group", 60)
+        assert {one.topic for one in consumer.assignment()} == {"t", "later"}
+    finally:
+        consumer.close()
+
+    rows = run(cluster.bootstrap, lambda connected: plan(connected, removed=[3]))
+    moved = {row.topic: set(row.to) for row in rows}
+    assert moved[TOPIC] == {1, 2}
+    assert all(3 not in row.to for row in rows)
