@@ -423,6 +423,11 @@ def _groups(facts: Facts, metadata: Metadata, max_lag: int | None) -> Iterator[F
         elif one.partition.partition not in metadata.topics[one.partition.topic].partitions:
             do = f"delete {paths.consumer_offset(one.group, *one.partition)}"
             yield Finding(WARNING, what, "no such partition", "a partition", do, "offset-without-partition")
+        elif one.offset is None:
+            if max_lag is not None:
+                do = f"look at its consumers, and whether they commit: `klog group describe {one.group}`"
+                found = "its member has never committed, and there are messages"
+                yield Finding(WARNING, what, found, f"lag of at most {max_lag:,}", do, "never-committed")
         elif one.start is not None and one.offset < one.start:
             found = f"offset {one.offset} is below the log's start"
             do = "consume faster, or keep longer: what was removed is skipped"

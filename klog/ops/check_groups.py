@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """An offset that a group has committed; ``lag`` in messages, None where it cannot be counted."""
+    """An offset that a group has committed; ``lag`` in messages, None where it cannot be counted.
+
+    ``offset`` None: a member reads a partition with messages, and has never committed.
+    """
 
     group: str
     partition: TopicPartition
-    offset: int
+    offset: int | None
     start: int | None
     end: int | None
     lag: int | None
@@ -37,7 +40,7 @@ async def group_offsets(cluster: Cluster, session: ZooKeeper) -> list[GroupOffse
             row.lag,
         )
         for row in await group_lag.lag(cluster, session, times=False)
-        if row.current_offset is not None
+        if (row.current_offset is not None or row.has_committed_nothing)
         and row.group is not None
         and row.topic is not None
         and row.partition is not None

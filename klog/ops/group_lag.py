@@ -67,6 +67,16 @@ class LagRow:
         return not self.log_start_offset <= self.current_offset <= self.log_end_offset
 
     @property
+    def has_committed_nothing(self) -> bool:
+        """Somebody reads the partition, there are messages in it, and nothing is committed."""
+        return (
+            self.owner is not None
+            and self.current_offset is None
+            and self.log_end_offset is not None
+            and self.log_end_offset > (self.log_start_offset or 0)
+        )
+
+    @property
     def has_no_topic(self) -> bool:
         """What it is about was deleted, or never was."""
         is_offset = self.partition is not None and self.current_offset is not None
@@ -282,8 +292,8 @@ def _sum(group: str | None, topic: str | None, rows: Sequence[LagRow]) -> LagRow
 
 
 def lagging(rows: Iterable[LagRow]) -> list[LagRow]:
-    """Those with something unread, and those of which that is not known because nobody answered."""
-    return [row for row in rows if row.lag or row.lag_bytes or row.error is not None]
+    """Those with something unread, and those of which that is not known: nobody answered, or nothing is committed."""
+    return [row for row in rows if row.lag or row.lag_bytes or row.error is not None or row.has_committed_nothing]
 
 
 def in_order(rows: Iterable[LagRow], order: Order) -> list[LagRow]:
@@ -314,6 +324,9 @@ def remarks(rows: Sequence[LagRow]) -> list[str]:
     found = []
     outside = sum(row.is_outside for row in rows)
     gone = sum(row.has_no_topic for row in rows)
+    never = sum(row.has_committed_nothing for row in rows)
+    if never:
+        found.append(f"{never} partitions have members that have never committed: how far they are is not known")
     if outside:
         found.append(f"{outside} offsets lie outside of their logs: `klog check groups` names them")
     if gone:

@@ -40,7 +40,7 @@ class Place:
 
 
 async def where(cluster: Cluster, topic: str, partition: int, offset: int) -> Place:
-    """The batch that holds ``offset``; OffsetOutOfRange where the log does not reach there, Refused on plain Kafka."""
+    """The batch that holds ``offset``; OffsetOutOfRange where no message lies there, Refused on plain Kafka."""
     await cluster.topic(topic)
     one = TopicPartition(topic, partition)
     if not cluster.is_klog:
@@ -49,11 +49,18 @@ async def where(cluster: Cluster, topic: str, partition: int, offset: int) -> Pl
             hint="in Kafka an offset is a counter; kafka-dump-log on the broker's host searches its files",
         )
     try:
-        return await cluster.to_leader(one, offset, _locate)
+        place = await cluster.to_leader(one, offset, _locate)
     except OffsetOutOfRange as error:
         start, end = (await resolve.bounds(cluster, topic, [partition]))[partition]
         there = f"the first is {start}, the last {end - 1}" if start < end else "it holds none"
         raise OffsetOutOfRange(f"{one} on {cluster} has no message {offset}: {there}") from error
+    last = place.batch_offset + place.messages - 1
+    if not place.batch_offset <= offset <= last:
+        raise OffsetOutOfRange(
+            f"{one} on {cluster} has no message {offset}: the nearest batch holds {place.batch_offset} to {last}",
+            hint="an offset is an address, and not every address is a message's",
+        )
+    return place
 
 
 async def with_groups(zookeeper: ZooKeeper, place: Place, topic: str, partition: int, offset: int) -> Place:

@@ -331,6 +331,13 @@ def test_groups(offset: int, lag: int | None, max_lag: int | None, expected: lis
     assert kinds(facts) == ["offset-without-partition"]
 
 
+def test_a_member_that_has_never_committed_is_not_well() -> None:
+    facts = well()
+    facts.groups = [GroupOffset("g", TopicPartition("t", 0), None, 2, 200, None)]
+    assert kinds(facts, 100) == ["never-committed"]
+    assert kinds(facts) == []
+
+
 def test_only_what_is_asked_for_is_judged() -> None:
     facts = well()
     cut(facts)

@@ -227,3 +227,11 @@ def test_a_sum_over_what_could_not_be_asked_has_failed() -> None:
     assert whole.error == "LEADER_NOT_AVAILABLE"
     assert group_lag.lagging([failed]) == [failed]
     assert group_lag.in_words([*ROWS, failed]).endswith("waiting for 900ms; 1 partitions could not be asked")
+
+
+def test_members_that_have_never_committed_are_told() -> None:
+    never = LagRow("g", "t", 0, None, 0, 9, None, None, None, "member")
+    idle = LagRow("g", "t", 1, None, 9, 9, None, None, None, "member")
+    assert (never.has_committed_nothing, idle.has_committed_nothing) == (True, False)
+    assert group_lag.lagging([never, idle]) == [never]
+    assert any("never committed" in text for text in group_lag.remarks([never, idle]))

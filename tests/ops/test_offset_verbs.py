@@ -107,6 +107,12 @@ def test_where_a_message_lies(broker: RunningBroker, topic: str, sent: list[int]
 def test_where_refuses_what_is_not_there(broker: RunningBroker, topic: str, sent: list[int]) -> None:
     with pytest.raises(OffsetOutOfRange, match=f"the first is 0, the last {sent[-1]}$"):
         run(broker.bootstrap, lambda cluster: where(cluster, topic, 0, sent[-1] + 10**6))
+    gap = sent[2] + 1  # behind the first batch, whose last message is sent[2]
+    assert gap < sent[3]
+    for offset in (gap, sent[3] - 1):
+        with pytest.raises(OffsetOutOfRange, match=f"has no message {offset}: the nearest batch holds") as caught:
+            run(broker.bootstrap, lambda cluster, at=offset: where(cluster, topic, 0, at))
+        assert caught.value.exit_code == 1
     with pytest.raises(OffsetOutOfRange, match="it holds none"):
         run(broker.bootstrap, lambda cluster: where(cluster, topic, 1, 0))
     with pytest.raises(InvalidTopic, match="character outside"):

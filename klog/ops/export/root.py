@@ -124,7 +124,11 @@ class ExportRoot:
 
     def existing_identity(self) -> ExportIdentity:
         """As `identity`; NoSuchThing where there is no export."""
-        identity = self.identity()
+        try:
+            identity = self.identity()
+        except Refused as error:
+            # Whoever reads an export has no use for the hint to whoever begins one.
+            raise Refused(error.message, hint="name the ROOT that `klog export run TOPIC --to ROOT` wrote") from None
         if identity is None:
             raise NoSuchThing(f"{self}: there is no export here", hint="klog export run TOPIC --to ROOT makes one")
         return identity
