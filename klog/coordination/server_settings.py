@@ -11,9 +11,11 @@ data: 100,000 groups with three partitions each and 30,000 partitions, 1.26 mill
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from klog.errors import UsageError
 
@@ -179,8 +181,17 @@ def machine_memory_bytes() -> int:
     return memory
 
 
+_JAVA_OPTIONS: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
+
+
 def jvm_heap_flags(heap_bytes: int) -> list[str]:
-    """G1 from a gigabyte on: it stops the server for tenths of a second where the serial collector takes seconds."""
+    """G1 from a gigabyte on: it stops the server for tenths of a second where the serial collector takes seconds.
+
+    None where the environment has chosen one for all JVMs: Java does not start with two.
+    """
+    if any(_COLLECTOR.search(os.environ.get(name, "")) for name in _JAVA_OPTIONS):
+        return [f"-Xmx{heap_bytes // MIB}m"]
     collector = "-XX:+UseG1GC" if heap_bytes >= HEAP_SMALL_BYTES else "-XX:+UseSerialGC"
     return [collector, f"-Xmx{heap_bytes // MIB}m"]
 

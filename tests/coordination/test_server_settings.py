@@ -51,9 +51,12 @@ def test_the_default_heap(memory_gib: float, heap_mib: int) -> None:
     assert default_heap_bytes(int(memory_gib * GIB)) == heap_mib << 20
 
 
-def test_a_large_heap_has_the_collector_that_stops_it_shortly() -> None:
+def test_a_large_heap_has_the_collector_that_stops_it_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
     assert jvm_heap_flags(GIB) == ["-XX:+UseG1GC", "-Xmx1024m"]
     assert jvm_heap_flags(GIB - 1) == ["-XX:+UseSerialGC", "-Xmx1023m"]
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC")
+    assert jvm_heap_flags(GIB) == ["-Xmx1024m"]  # with two Java does not start
 
 
 def test_the_heap_is_set_remembered_and_told(start: Callable[..., ZooKeeperServer]) -> None:
