@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import struct
 from typing import TYPE_CHECKING
 
 from klog.coordination.brokers import Broker
 from klog.errors import CannotConnect
 from klog.net.channel import Channel
+from klog.protocol.apis import ApiKey
 from klog.protocol.introduction import NONCE_BYTES, Introduction
 
 if TYPE_CHECKING:
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 CONNECT_WITHIN_S = 1.0
 KNOCK_WITHIN_S = 0.2
+AGAIN_S = 0.01
+_API_VERSIONS = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 0, -1)
+"""Version 0, without a client id."""
 
 
 def introduction(us: ThisBroker, broker_id: int) -> Introduction:
@@ -55,13 +60,28 @@ async def probe(there: Broker, *, timeout_s: float, client_id: str) -> None:
 
 
 async def knock(host: str, port: int) -> bool | None:
-    """Whether somebody listens there: a process that ended refuses at once. None for one that hangs: nobody knows."""
+    """Whether somebody answers there: a process that ended refuses at once. None for one that hangs: nobody knows.
+
+    One that is ending lets connections in for a moment, and answers none of them: it is asked again until it refuses.
+    """
     try:
         async with asyncio.timeout(KNOCK_WITHIN_S):
-            _, writer = await asyncio.open_connection(host, port)
+            while not await _answers(host, port):  # noqa: ASYNC110  (nobody would set an event)
+                await asyncio.sleep(AGAIN_S)
+            return True
     except ConnectionRefusedError:
         return False
     except OSError:  # TimeoutError is one
         return None
-    writer.close()
-    return True
+
+
+async def _answers(host: str, port: int) -> bool:
+    """Whether ApiVersions is answered; False where the connection ends instead. ConnectionRefusedError."""
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(_API_VERSIONS)
+        return bool(await reader.read(1))
+    except (ConnectionResetError, BrokenPipeError):
+        return False
+    finally:
+        writer.close()

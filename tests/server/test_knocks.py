@@ -13,6 +13,7 @@ from klog.server import knocks as module
 from klog.server.handlers import metadata
 from klog.server.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from klog.server.knocks import DOORS_MAX, SILENCE_FRESH_S, Knocks
+from klog.server.reach import knock
 
 LIES_AFTER_S = 60.0
 
@@ -42,6 +43,7 @@ class Doors:
     def _visited(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.visits += 1
         self.visited.set()
+        writer.write(b"answer")
         writer.close()
 
     def close(self) -> None:
@@ -80,13 +82,13 @@ def test_when_a_connection_ends_what_was_known_is_old(monkeypatch: pytest.Monkey
     answers = [True, True, False]
     under_way = asyncio.Event()
 
-    async def knock(host: str, port: int) -> bool:
+    async def pretend(host: str, port: int) -> bool:
         under_way.set()
         await asyncio.sleep(0)
         return answers.pop(0)
 
     async def work() -> None:
-        monkeypatch.setattr(module, "knock", knock)
+        monkeypatch.setattr(module, "knock", pretend)
         brokers = {2: BrokerImage(2, "c", 1, None, 5, "dies", 1)}
         knocks = Knocks(1, LIES_AFTER_S)
         assert await knocks.refusing(brokers, [2]) == set()
@@ -102,14 +104,28 @@ def test_when_a_connection_ends_what_was_known_is_old(monkeypatch: pytest.Monkey
     asyncio.run(work())
 
 
+def test_one_that_is_ending_lets_in_and_answers_nobody() -> None:
+    """A killed process' listener may be closed after its connections: whoever came in between is reset."""
+
+    async def work() -> None:
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        knocking = asyncio.ensure_future(knock(*listener.getsockname()))
+        asyncio.get_running_loop().call_later(0.03, listener.close)
+        assert await knocking is False
+
+    asyncio.run(work())
+
+
 def test_silence_refuses_nothing_and_is_waited_for_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    async def knock(host: str, port: int) -> None:
+    async def pretend(host: str, port: int) -> None:
         asked.append(host)
 
     async def work() -> None:
-        monkeypatch.setattr(module, "knock", knock)
+        monkeypatch.setattr(module, "knock", pretend)
         brokers = {2: BrokerImage(2, "c", 1, None, 5, "silent", 1)}
         knocks = Knocks(1, LIES_AFTER_S)
         for _ in range(3):
@@ -123,11 +139,11 @@ def test_silence_refuses_nothing_and_is_waited_for_seldom(monkeypatch: pytest.Mo
 def test_r6_who_refuses_for_as_long_as_a_session_lasts_and_is_registered_lives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def knock(host: str, port: int) -> bool:
+    async def pretend(host: str, port: int) -> bool:
         return False
 
     async def work() -> None:
-        monkeypatch.setattr(module, "knock", knock)
+        monkeypatch.setattr(module, "knock", pretend)
         one = BrokerImage(2, "c", 1, None, 5, "balancer", 1)
         knocks = Knocks(1, 0.2)
         assert await knocks.refusing({2: one}, [2]) == {2}
@@ -145,11 +161,11 @@ def test_r6_who_refuses_for_as_long_as_a_session_lasts_and_is_registered_lives(
 def test_no_more_than_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """With too many who wait already the answer comes at once, and names nobody who refuses."""
 
-    async def knock(host: str, port: int) -> bool:
+    async def pretend(host: str, port: int) -> bool:
         return False
 
     async def work() -> None:
-        monkeypatch.setattr(module, "knock", knock)
+        monkeypatch.setattr(module, "knock", pretend)
         image = ClusterImage(brokers={2: BrokerImage(2, "c", 1, None, 5, "dead", 1)})
         image.topics["t"] = TopicImage("t", cast(Any, None), {0: PartitionImage(2, 7, (2,), (2,))}, {})
         has_image = asyncio.Event()
