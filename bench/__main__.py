@@ -132,6 +132,8 @@ def measure(bench: Bench, given: argparse.Namespace) -> None:
         bench.warm(WORKLOADS[0])
         bench.warm(WORKLOADS[1])
     bench.measure([one for one in WORKLOADS if not given.only or any(part in one.name for part in given.only)])
+    if not given.only or "library" in given.only:
+        bench.library(given.rounds)
     if given.command_rounds:
         bench.commands(given.command_rounds)
     bench.close()

@@ -17,6 +17,11 @@ VERSION, HELP, LIST = "klog --version", "klog --help", "klog topic list"
 TAIL = "klog tail -o start -e to a pipe, 200-byte messages"
 TAIL_JSONL = "klog tail -o start -e --output jsonl to a pipe, 200-byte messages"
 EXPORT = "klog export run to Parquet, 200-byte messages"
+LIBRARY_ASYNC = "klog.Producer, async, a message a send"
+LIBRARY_SETS = "klog.Producer, async, sets of 50"
+LIBRARY_SYNC = "klog.Producer, sync, a message a send, 1 thread"
+LIBRARY_SYNC_8 = "klog.Producer, sync, a message a send, 8 threads"
+LIBRARY_STREAM = "klog.Consumer, 1 stream"
 RESTART = "kill -9, restart to first acknowledged message"
 
 KLOG_3, KAFKA_3 = "klog x 3", "kafka-3.9 x 3"
@@ -140,6 +145,9 @@ BARS = (
     Bar(VERSION, "seconds", None, 0.15, 0.1, at_least=False),
     Bar(HELP, "seconds", None, 0.3, 0.15, at_least=False),
     Bar(LIST, "seconds", None, 0.5, 0.25, at_least=False),
+    Bar(LIBRARY_ASYNC, RATE, None, 400_000, 600_000),
+    Bar(LIBRARY_SETS, RATE, None, 400_000, 600_000),
+    Bar(LIBRARY_STREAM, RATE, None, 1_000_000, 1_500_000),
     Bar(TAIL, RATE, None, 300_000, 600_000),
     Bar(TAIL_JSONL, RATE, None, 100_000, 300_000),
     Bar(EXPORT, "messages_per_s", None, 500_000, 2_000_000),

@@ -14,7 +14,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench import bars, wire
+from bench import bars, library, wire
 from bench.commands import CommandFailed, export, klog_seconds, tails
 from bench.consume import ConsumeFailed
 from bench.klog_system import Klog, KlogUp
@@ -30,7 +30,7 @@ from bench.processes import (
     resident_bytes,
     wait_for_port,
 )
-from bench.produce import ProduceFailed, fill
+from bench.produce import Load, ProduceFailed, fill
 from bench.results import CEILING
 from bench.run_record import RunRecord, numbered
 from bench.workloads import FILL_MESSAGES, MANY_PARTITIONS, MOVED, TO_CONSUMER, Sizes, Workload
@@ -199,6 +199,38 @@ class Bench:
             prepared = workload.prepare(system, "null", self._sizes)
             prepared -= prepared % (FETCHED_BATCHES * FETCHED_MESSAGES)
             self.record.add(workload.name, CEILING, workload.run(system, "null", self._sizes, prepared))
+
+    # --- klog's library ---
+
+    def library(self, rounds: int) -> None:
+        """`klog.Producer` and `klog.Consumer` as they are, against the running klog."""
+        klog = next((system for system in self._systems if isinstance(system, Klog)), None)
+        if klog is None:
+            return
+        port, seconds = klog.port, self._sizes.seconds
+        sends: tuple[tuple[str, Callable[[str], Load]], ...] = (
+            (bars.LIBRARY_ASYNC, lambda topic: library.send(port, topic, seconds, "async")),
+            (bars.LIBRARY_SETS, lambda topic: library.send(port, topic, seconds, "async", set_of=50)),
+            (bars.LIBRARY_SYNC, lambda topic: library.send(port, topic, seconds, "sync")),
+            (bars.LIBRARY_SYNC_8, lambda topic: library.send(port, topic, seconds, "sync", threads=8)),
+        )
+        for number in numbered(rounds):
+            for name, send in sends:
+                with self._failing(name, klog), self._topic(klog, 1) as topic:
+                    self._loaded(name, klog, number, send(topic))
+        with self._failing(bars.LIBRARY_STREAM, klog), self._topic(klog, 1) as topic:
+            messages = fill(port, topic, FILL_MESSAGES, 200, self._sizes.consume_bytes)
+            for number in numbered(rounds):
+                self._loaded(bars.LIBRARY_STREAM, klog, number, library.stream(klog.zookeeper, topic, messages))
+
+    def _loaded(self, name: str, system: System, number: int, load: Load) -> None:
+        figures = {
+            "messages_per_s": load.messages / load.seconds,
+            "megabytes_per_s": load.value_bytes / load.seconds / 1e6,
+        }
+        if number >= 0:
+            self.record.add(name, system.name, figures)
+            say(f"{name}: {_line(figures)}")
 
     # --- klog's commands ---
 
