@@ -1,6 +1,6 @@
 """Keeps a copy of the registries beside the logs, in each log dir (see `klog.storage.registry_copy`).
 
-Strategy: what the controller says changes the image; a second later the image is written, and not again before twenty
+Strategy: what the controller says changes the image; a moment later the image is written, and not again before twenty
 times as long has passed as that took, so that 30,000 partitions that come and go cost no more than a twentieth of a
 thread. A stop in order writes what is left.
 """
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WAIT_S: Final = 1.0
+WAIT_S: Final = 0.1
+"""What changes together is written together."""
+RETRY_S: Final = 1.0
+"""Also where a disk has refused the copy."""
 REST: Final = 20
 """Times as long as writing took."""
 
@@ -57,7 +60,7 @@ class RegistryCopies:
             await asyncio.sleep(WAIT_S)
             begun = time.monotonic()
             await self._write()
-            await asyncio.sleep((time.monotonic() - begun) * REST)
+            await asyncio.sleep(max(RETRY_S if self._changed.is_set() else 0.0, (time.monotonic() - begun) * REST))
 
     async def _write(self) -> None:
         self._changed.clear()

@@ -11,6 +11,7 @@ import pytest
 from klog.coordination import embedded, producer_ids, topics
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
+from klog.storage.registry_copy import FILE, RegistryCopy
 from tests.cli.runner import klog
 from tests.cluster.load import judge, load
 from tests.cluster.replica_bytes import assert_identical
@@ -63,6 +64,13 @@ def dirs(cluster: RunningCluster, *brokers: int) -> list[str]:
     return [word for one in brokers for word in ("--dir", str(cluster.brokers[one].folder / "data"))]
 
 
+def copied(cluster: RunningCluster, broker_id: int, topic: str) -> tuple[str, dict[int, tuple[int, ...]]] | None:
+    """The topic's assignment in the copy that the broker keeps."""
+    path = cluster.brokers[broker_id].folder / "data" / FILE
+    found = RegistryCopy.parse(path.read_bytes(), str(path)).topics.get(topic) if path.exists() else None
+    return None if found is None else (topic, {number: one.replicas for number, one in found.partitions.items()})
+
+
 @pytest.mark.parametrize("given", [(1, 2, 3), (1, 2)], ids=["of all brokers", "without one"])
 def test_the_cluster_comes_back_from_its_log_dirs(
     own: OwnZooKeeper, cluster: RunningCluster, topic: str, given: tuple[int, ...]
@@ -73,6 +81,10 @@ def test_the_cluster_comes_back_from_its_log_dirs(
         before = topics.find(session, topic)
         block = producer_ids.claim_block(session, 1)
     assert before is not None
+    known = (topic, before.partitions)
+    cluster.wait_until(
+        lambda: all(copied(cluster, one, topic) == known for one in (1, 2, 3)), "copies of the registries"
+    )
     with load(cluster.bootstrap, topic, PARTITIONS) as running:
         running.wait_for_more(300)
         cluster.kill(1, 2, 3)
