@@ -7,6 +7,10 @@ later, when the refusal's cause has gone. librdkafka takes that for an acknowled
 ack"), and reports its messages as delivered without an offset. So, on the connection on which a batch was refused, what
 its producer sends after it is refused too, with an error upon which everything is sent again in order.
 
+Only what was on its way when the refusal was sent can come too early: FOLLOWING_MAX requests. What comes after them was
+sent by a producer that has heard of the refusal. Where the refused batch has not come by then it went elsewhere, to
+another leader: were its successors still refused once that one has given the partition back, it would be for good.
+
 A producer's requests are in order on one connection only, so this is kept by connection. Event loop only.
 """
 
@@ -25,6 +29,9 @@ from klog.storage.producers import NO_PRODUCER, SEQUENCE_END
 
 REFUSED_MAX: Final = 1_000
 """Producers and partitions noted of one connection; beyond that the oldest is forgotten."""
+
+FOLLOWING_MAX: Final = 4
+"""An idempotent producer has five requests in flight at most (KIP-98), the refused one among them."""
 
 _PRODUCER: Final = struct.Struct(">qhi")
 _PRODUCER_AT: Final = 43
@@ -46,6 +53,8 @@ class BatchId(NamedTuple):
 class _Refused(NamedTuple):
     batch: BatchId
     until_s: float
+    following: int
+    """How many more may be refused that come after it."""
 
 
 _Key = tuple[str, int, int]
@@ -70,14 +79,17 @@ class BatchOrder:
     def refused(
         self, connection: Connection, topic: str, partition: int, batch: BatchId | None, error: KlogError
     ) -> None:
-        """The batch was answered with ``error``; noted where its producer will send it again."""
+        """The batch was answered with ``error``; noted where its producer will send it again.
+
+        Not for a batch that `behind` has refused: it says nothing new of the one before it.
+        """
         if batch is None or not (error.retriable or isinstance(error, StorageError)):
             return
         there = self._refused.setdefault(connection, {})
         key = (topic, partition, batch.producer_id)
         known = there.pop(key, None)
         first = known.batch if known is not None and batch.is_after(known.batch) else batch
-        there[key] = _Refused(first, self._clock_s() + REFUSED_S)
+        there[key] = _Refused(first, self._clock_s() + REFUSED_S, FOLLOWING_MAX)
         if len(there) > REFUSED_MAX:
             del there[next(iter(there))]
 
@@ -86,9 +98,14 @@ class BatchOrder:
         if batch is None or not self._refused:
             return None
         there = self._refused.get(connection)
-        known = None if there is None else there.get((topic, partition, batch.producer_id))
-        if known is None or not batch.is_after(known.batch) or self._clock_s() >= known.until_s:
+        key = (topic, partition, batch.producer_id)
+        known = None if there is None else there.get(key)
+        if there is None or known is None or not batch.is_after(known.batch) or self._clock_s() >= known.until_s:
             return None
+        if known.following == 0:
+            del there[key]
+            return None
+        there[key] = known._replace(following=known.following - 1)
         return NotLeader(
             f"{topic}-{partition}: producer {batch.producer_id} sent sequence {known.batch.first_sequence} before "
             f"{batch.first_sequence}; that was refused and has to come first"

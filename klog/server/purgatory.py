@@ -67,8 +67,10 @@ class DelayedProduce:
         if batch is not None and error is None:
             # Something that its producer sent before it may have failed while this one waited.
             answer = self._answers[index]
-            error = self._order.behind(self._connection, answer.topic, answer.partition, batch)
-        if error is not None:
+            refusal = self._order.behind(self._connection, answer.topic, answer.partition, batch)
+            if refusal is not None:
+                self._answer_with(index, refusal)
+        elif error is not None:
             self._fail(index, error)
         self._left -= 1
         if self._left == 0:
@@ -84,9 +86,13 @@ class DelayedProduce:
                 self._fail(index, late)
         self.answer()
 
-    def _fail(self, index: int, error: KlogError) -> None:
+    def _answer_with(self, index: int, error: KlogError) -> None:
         answer = self._answers[index]
         self._answers[index] = answer._replace(error_code=error.wire, base_offset=-1, message=error.message)
+
+    def _fail(self, index: int, error: KlogError) -> None:
+        answer = self._answers[index]
+        self._answer_with(index, error)
         self._order.refused(self._connection, answer.topic, answer.partition, self._batches[index], error)
 
     def answer(self) -> None:

@@ -12,7 +12,7 @@ from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer
 from klog.record.records import Record, encode_batch
 from klog.replication.partition import REFUSED_S, CommitWaiter, Partition
-from klog.server.batch_order import REFUSED_MAX, BatchId, BatchOrder, batch_id
+from klog.server.batch_order import FOLLOWING_MAX, REFUSED_MAX, BatchId, BatchOrder, batch_id
 from klog.server.purgatory import DelayedProduce
 from klog.storage.producers import SEQUENCE_END
 
@@ -50,10 +50,19 @@ def test_what_comes_after_a_refused_batch_waits_for_it() -> None:
     first, second, third = (BatchId(7, 0, at) for at in (10, 12, 15))
     world.refuse(first)
     assert world.is_behind(second) and world.is_behind(third)
-    world.refuse(second)  # as it is, then
+    world.refuse(second)  # for a reason of its own
     assert world.is_behind(second) and not world.is_behind(first)
     world.accept(first)
     assert not world.is_behind(second) and not world.is_behind(third)
+
+
+def test_what_comes_after_a_batch_that_went_to_another_leader_does_not_wait_for_good() -> None:
+    """It was appended there, and this broker leads again: nobody will send it here."""
+    world = World()
+    world.refuse(BatchId(7, 0, 10))
+    on_their_way = [world.is_behind(BatchId(7, 0, at)) for at in (12, 15, 16, 20)]
+    assert on_their_way == [True] * FOLLOWING_MAX
+    assert not world.is_behind(BatchId(7, 0, 12)) and not world.is_behind(BatchId(7, 0, 15))
 
 
 def test_nobody_else_waits() -> None:

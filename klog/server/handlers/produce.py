@@ -109,10 +109,11 @@ def _append_all(
             order.refused(connection, asked.topic, asked.partition, batches[index], looked)
             answers.append(_refused(broker, asked, looked, connection))
             continue
+        refusal = order.behind(connection, asked.topic, asked.partition, batches[index])
+        if refusal is not None:
+            answers.append(_refused(broker, asked, refusal, connection))
+            continue
         try:
-            refusal = order.behind(connection, asked.topic, asked.partition, batches[index])
-            if refusal is not None:
-                raise refusal.bare()
             if asked.topic == EVENTS_TOPIC and not connection.is_broker:
                 raise InvalidTopic(f"{EVENTS_TOPIC} is internal: brokers alone write it")
             partition, result = _append(broker, request, asked, looked)
