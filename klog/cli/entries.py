@@ -41,7 +41,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("election", "klog.cli.election", "election", "Elect leaders on request.", CLUSTER, ("elections",)),
     Entry("zookeeper", "klog.cli.zookeeper", "zookeeper", "The embedded ZooKeeper server.", CLUSTER),
     Entry("zk", "klog.cli.zk", "zk", "What stands in ZooKeeper: registries and raw znodes.", CLUSTER),
-    Entry("registry", "klog.cli.registry", "registry", "The registries made anew from brokers' disks.", CLUSTER),
+    Entry("registry", "klog.cli.registry", "registry", "Rebuild the registries from brokers' disks.", CLUSTER),
     Entry("verify", "klog.cli.verify", "verify", "Prove that all replicas hold the same bytes.", TOOLS),
     Entry("lost", "klog.cli.lost", "lost", "What truncation and recovery have set aside.", TOOLS),
     Entry("mirror", "klog.cli.mirror", "mirror", "Copy topics of clusters into another, as they grow.", TOOLS),

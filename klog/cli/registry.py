@@ -11,7 +11,7 @@ from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
 from klog.render import Report
 
-registry = Noun("registry", "The registries in ZooKeeper: make them anew where they are lost.")
+registry = Noun("registry", "The registries in ZooKeeper: rebuild them when they are lost.")
 
 
 @registry.command("rebuild", rows="klog.tools.registry_rebuild:RebuildRow", asks=True)
@@ -21,7 +21,7 @@ async def rebuild(
         list[Path], typer.Option("--dir", metavar="DIR", help="A log dir of a broker; give those of all brokers.")
     ],
 ) -> Report:
-    """Make the registries anew from the brokers' log dirs, after ZooKeeper's data were lost.
+    """Rebuild the registries from the brokers' log dirs after ZooKeeper has lost its data.
 
     Asks first, with a preview. All brokers must be stopped, and the ZooKeeper must know no cluster. Topics come back
     with their ids, partitions, settings and replicas. Of each partition the replica that goes furthest counts, so

@@ -207,7 +207,7 @@ def _registries(zookeeper: str, cluster_id: str) -> list[StatusRow]:
     if found is not None:
         said = f"has cluster {found}, and the brokers are of {cluster_id}"
     else:
-        said = f"its data are lost, it does not know cluster {cluster_id}: see klog registry rebuild"
+        said = f"it has lost its data and does not know cluster {cluster_id}: see klog registry rebuild"
     return [StatusRow("zookeeper", None, zookeeper, "empty" if found is None else "another", said)]
 
 

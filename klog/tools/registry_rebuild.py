@@ -78,10 +78,12 @@ def plan_rebuild(dirs: Sequence[DirFacts]) -> RebuildPlan:
     rows = [RebuildRow("cluster", cluster_id, brokers, f"controller epoch {controller_epoch}")]
     plans = []
     leaderless = 0
-    for name in sorted(
-        {*(one for copy in copies for one in copy.topics), *(r.topic for d in dirs for r in d.replicas)}
-    ):
-        found = _Found(name, dirs, copies)
+    replicas: dict[str, list[tuple[int, int, ReplicaFacts]]] = {}
+    for one in dirs:
+        for partition, facts in one.replicas.items():
+            replicas.setdefault(partition.topic, []).append((one.broker_id, partition.partition, facts))
+    for name in sorted(replicas.keys() | {topic for copy in copies for topic in copy.topics}):
+        found = _Found(name, replicas.get(name, []), copies)
         plan, told, left = found.plan(controller_epoch)
         plans.append(plan)
         rows += told
@@ -99,7 +101,8 @@ class _Found:
     """What all dirs together know of one topic."""
 
     name: str
-    dirs: Sequence[DirFacts]
+    replicas: Sequence[tuple[int, int, ReplicaFacts]]
+    """Broker, partition, and what its log dir tells."""
     copies: Sequence[RegistryCopy]
     """The newest last."""
     others: list[RebuildRow] = field(default_factory=list)
@@ -136,23 +139,20 @@ class _Found:
 
     def _newest_id(self) -> UUID:
         """Of the replica that goes furthest: no copy knows the topic."""
-        found = [facts for one in self.dirs for name, facts in one.replicas.items() if name.topic == self.name]
+        found = [facts for _, _, facts in self.replicas]
         return max(found, key=lambda facts: (facts.reach, str(facts.topic_id))).topic_id
 
     def _replicas(self, topic_id: UUID) -> dict[int, dict[int, ReplicaFacts]]:
         """Partition -> broker -> its replica."""
         found: dict[int, dict[int, ReplicaFacts]] = {}
-        for one in self.dirs:
-            for name, facts in one.replicas.items():
-                if name.topic != self.name:
-                    continue
-                if facts.topic_id != topic_id:
-                    action = "another topic of that name had it: its broker sets it aside"
-                    self.others.append(RebuildRow("partition", facts.folder, (one.broker_id,), action))
-                    continue
-                there = found.setdefault(name.partition, {})
-                if one.broker_id not in there or there[one.broker_id].reach < facts.reach:
-                    there[one.broker_id] = facts
+        for broker_id, number, facts in self.replicas:
+            if facts.topic_id != topic_id:
+                action = "another topic of that name had it: its broker sets it aside"
+                self.others.append(RebuildRow("partition", facts.folder, (broker_id,), action))
+                continue
+            there = found.setdefault(number, {})
+            if broker_id not in there or there[broker_id].reach < facts.reach:
+                there[broker_id] = facts
         return found
 
     def _known(self, topic_id: UUID) -> dict[int, PartitionCopy]:
