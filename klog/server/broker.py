@@ -56,6 +56,7 @@ from klog.server.batch_order import BatchOrder
 from klog.server.collector import Collector
 from klog.server.controller import Controller
 from klog.server.deletions import Deletions
+from klog.server.departed import Departed
 from klog.server.descriptors import share_out
 from klog.server.disk_watch import DiskWatch
 from klog.server.dispatch import Dispatcher
@@ -154,6 +155,7 @@ class Broker:
         self.purgatory = Purgatory(self.loop)
         self.batch_order = BatchOrder(self.loop.time)
         self.knocks = Knocks(self.broker_id, self.config.integer("zookeeper.session.timeout.ms") / 1000)
+        self.departed = Departed(self.loop.time)
         self.zookeeper = ZooKeeper(
             self.zookeeper_connect,
             self.config.integer("zookeeper.session.timeout.ms"),
@@ -359,6 +361,7 @@ class Broker:
                 if there is not None:
                     there.reconfigure(config)
         if self.image.brokers != brokers_before:
+            self.departed.note(brokers_before, self.image.brokers)
             self.replicas.brokers_changed()
         self._reassignment_throttle.take(update)
         if update.slots:

@@ -17,9 +17,9 @@ from tests.cluster_fixture import RunningCluster
 LEADER_NOT_AVAILABLE = 5
 
 
-def metadata(topics: list[str] | None) -> Any:
+def metadata(topics: list[str] | None, version: int = 7) -> Any:
     asked = None if topics is None else [{"name": one} for one in topics]
-    return codec.request(ApiKey.METADATA, 7, topics=asked, allow_auto_topic_creation=False)
+    return codec.request(ApiKey.METADATA, version, topics=asked, allow_auto_topic_creation=False)
 
 
 def connect(three: RunningCluster, broker_id: int) -> BlockingChannel:
@@ -93,4 +93,37 @@ def test_whoever_asks_at_once_is_told_of_the_next_leader(three: RunningCluster, 
         three.heal()
     assert (0, victim) not in answers
     assert all(answer in ((0, witness), (0, controller), (LEADER_NOT_AVAILABLE, -1)) for answer in answers)
+    three.wait_in_sync(topic)
+
+
+def test_the_answer_that_names_the_next_leader_lists_the_dead_one_still(three: RunningCluster, topic: str) -> None:
+    """Among the brokers only, and for who asks by name: a client that takes both news from one answer may lose both."""
+    controller, victim, witness = ids(three)
+    three.create(topic, assignment=[[victim, witness, controller]])
+    three.wait_until(lambda: three.leader_of(topic) == victim, "led as wanted")
+    channel = connect(three, witness)
+
+    def listed(answer: Any) -> set[int]:
+        return {int(one.node_id) for one in answer.brokers}
+
+    try:
+        three.kill(victim)
+        found: list[Any] = []
+
+        def is_led_again() -> bool:
+            found.append(channel.request(metadata([topic])))
+            return leader_in(found[-1], topic)[0] == 0
+
+        three.wait_until(is_led_again, "another leader is named")
+        named, everything, none = found[-1], channel.request(metadata(None)), channel.request(metadata([]))
+        assert leader_in(named, topic)[1] in (witness, controller)
+        assert listed(named) == {controller, victim, witness}
+        assert listed(everything) == listed(none) == {controller, witness}
+        three.wait_until(
+            lambda: listed(channel.request(metadata([topic]))) == {controller, witness}, "the dead one is forgotten"
+        )
+    finally:
+        channel.close()
+        three.heal()
+    assert listed(three.metadata(witness, [topic])) == {1, 2, 3}
     three.wait_in_sync(topic)

@@ -12,10 +12,13 @@ Behaviour
     outcome, `DOUBT_PATIENCE_S` at most; where there is none by then, or more than `DOUBTS_MAX` wait already, such a
     partition is LEADER_NOT_AVAILABLE, upon which clients ask again soon. Requests that wait hold no thread; what was
     asked after them over the same connection is handled, and answered in its turn.
+    Whoever asks for topics by name is told of brokers that left a moment ago too, though not as leaders (`departed.py`
+    says why). All topics, or none: the brokers that live.
 
 Version notes
     v10 and on carry topic ids. Stock clients would take them for Fetch and the like, where klog has none yet; an export
-    needs them to tell a topic from one that was made again under its name. Asking by id is not served.
+    needs them to tell a topic from one that was made again under its name. Asking by id is not served. No broker that
+    has left is in them: klog's tools tell by them who lives.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ from klog.names import INTERNAL_TOPICS, check_topic_name
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 
+STOCK_MAX = 9
+"""The last version that stock clients are offered; later ones are klog's own."""
 IMAGE_PATIENCE_S = 5.0
 """How long an answer waits for the controller's first word to a broker that starts."""
 DOUBT_PATIENCE_S = 0.5
@@ -47,7 +52,7 @@ if TYPE_CHECKING:
     from klog.server.image import TopicImage
 
 
-@handles(ApiKey.METADATA, 0, 12, advertised_max_version=9)
+@handles(ApiKey.METADATA, 0, 12, advertised_max_version=STOCK_MAX)
 def handle(broker: Broker, request: Request) -> dict[str, Any] | Awaitable[dict[str, Any]]:
     if not broker.has_image.is_set():
         return _answer_when_told(broker, request)
@@ -55,12 +60,13 @@ def handle(broker: Broker, request: Request) -> dict[str, Any] | Awaitable[dict[
     names = None if asked is None or (request.head.version == 0 and not asked) else [one.name for one in asked]
     if names and None in names:
         raise MalformedRequest("Metadata asks for a topic by its id alone, which is not served")
+    lists_departed = bool(names) and request.head.version <= STOCK_MAX
     may_create = getattr(request.entity, "allow_auto_topic_creation", True)
     if names and may_create and broker.config["auto.create.topics.enable"]:
         being_made = [made for name in names if name not in broker.image.topics if (made := _make(broker, name))]
         if being_made:
-            return _answer_when_made(broker, names, being_made)
-    return _answer_when_led(broker, names)
+            return _answer_when_made(broker, names, being_made, lists_departed)
+    return _answer_when_led(broker, names, lists_departed)
 
 
 async def _answer_when_told(broker: Broker, request: Request) -> dict[str, Any]:
@@ -82,22 +88,26 @@ def _make(broker: Broker, name: str) -> asyncio.Task[None] | None:
         return None
 
 
-async def _answer_when_made(broker: Broker, names: list[str], being_made: list[asyncio.Task[None]]) -> dict[str, Any]:
+async def _answer_when_made(
+    broker: Broker, names: list[str], being_made: list[asyncio.Task[None]], lists_departed: bool
+) -> dict[str, Any]:
     await asyncio.wait(being_made, timeout=CREATION_PATIENCE_S)
-    answer = _answer_when_led(broker, names)
+    answer = _answer_when_led(broker, names, lists_departed)
     return answer if isinstance(answer, dict) else await answer
 
 
-def _answer_when_led(broker: Broker, names: list[str] | None) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+def _answer_when_led(
+    broker: Broker, names: list[str] | None, lists_departed: bool = False
+) -> dict[str, Any] | Awaitable[dict[str, Any]]:
     """The answer, once it names no leader that refuses connections; at once where that is known."""
     leaders = _leaders(broker, names)
     refusing = broker.knocks.known(broker.image.brokers, leaders)
     if refusing is not None and (not refusing or broker.doubts >= DOUBTS_MAX):
-        return _answer(broker, names, refusing)
-    return _wait_for_leaders(broker, names)
+        return _answer(broker, names, refusing, lists_departed)
+    return _wait_for_leaders(broker, names, lists_departed)
 
 
-async def _wait_for_leaders(broker: Broker, names: list[str] | None) -> dict[str, Any]:
+async def _wait_for_leaders(broker: Broker, names: list[str] | None, lists_departed: bool) -> dict[str, Any]:
     until_s = broker.loop.time() + DOUBT_PATIENCE_S
     broker.doubts += 1
     try:
@@ -108,7 +118,7 @@ async def _wait_for_leaders(broker: Broker, names: list[str] | None) -> dict[str
             if news.is_set() and now_s < until_s:
                 continue
             if not refusing or now_s >= until_s or broker.doubts > DOUBTS_MAX:
-                return _answer(broker, names, refusing)
+                return _answer(broker, names, refusing, lists_departed)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(min(until_s, now_s + LOOK_AGAIN_S)):
                     await news.wait()
@@ -125,9 +135,12 @@ def _leaders(broker: Broker, names: list[str] | None) -> set[int]:
     return leaders
 
 
-def _answer(broker: Broker, names: list[str] | None, refusing: Collection[int] = ()) -> dict[str, Any]:
+def _answer(
+    broker: Broker, names: list[str] | None, refusing: Collection[int] = (), lists_departed: bool = False
+) -> dict[str, Any]:
     """As the controller has said last, but for leaders that refuse connections."""
     image = broker.image
+    brokers = broker.departed.with_departed(image.brokers) if lists_departed else image.brokers
     if names is None:
         topics = [_topic(topic, refusing) for _, topic in sorted(image.topics.items())]
     else:
@@ -135,7 +148,7 @@ def _answer(broker: Broker, names: list[str] | None, refusing: Collection[int] =
     return {
         "brokers": [
             {"node_id": one.broker_id, "host": one.host, "port": one.port, "rack": one.rack}
-            for _, one in sorted(image.brokers.items())
+            for _, one in sorted(brokers.items())
         ],
         "cluster_id": image.cluster_id,
         "controller_id": image.controller_id,

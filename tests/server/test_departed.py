@@ -1,0 +1,40 @@
+"""Brokers that have left are named for a moment more, and those who come back as what they are now."""
+
+from __future__ import annotations
+
+from klog.server.departed import LINGER_S, Departed
+from klog.server.image import BrokerImage
+
+
+def test_who_left_is_named_for_a_while() -> None:
+    now_s = [100.0]
+    one, two, three = (BrokerImage(number, "host", 9000 + number, None, number) for number in (1, 2, 3))
+    departed = Departed(lambda: now_s[0])
+    assert departed.with_departed({1: one}) == {1: one}
+    departed.note({1: one, 2: two, 3: three}, {1: one, 3: three})
+    now_s[0] += LINGER_S / 2
+    departed.note({1: one, 3: three}, {1: one})
+    assert departed.with_departed({1: one}) == {1: one, 2: two, 3: three}
+    now_s[0] += LINGER_S / 2
+    assert departed.with_departed({1: one}) == {1: one, 3: three}
+    now_s[0] += LINGER_S / 2
+    assert departed.with_departed({1: one}) == {1: one}
+
+
+def test_who_comes_back_is_named_where_it_is_now() -> None:
+    now_s = [0.0]
+    one, before = BrokerImage(1, "host", 9001, None, 1), BrokerImage(2, "old", 9002, None, 2)
+    after = BrokerImage(2, "new", 9003, None, 3)
+    departed = Departed(lambda: now_s[0])
+    departed.note({1: one, 2: before}, {1: one})
+    departed.note({1: one}, {1: one, 2: after})
+    assert departed.with_departed({1: one, 2: after}) == {1: one, 2: after}
+
+
+def test_those_long_gone_are_not_kept() -> None:
+    now_s = [0.0]
+    departed = Departed(lambda: now_s[0])
+    for number in range(1000):
+        departed.note({number: BrokerImage(number, "host", 1, None, number)}, {})
+        now_s[0] += LINGER_S / 10
+    assert len(departed._left) <= 10
