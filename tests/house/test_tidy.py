@@ -88,3 +88,10 @@ def test_every_script_is_executable_and_says_what_it_does() -> None:
         if path.parent == ROOT / "scripts" and not path.suffix:
             assert path.stat().st_mode & 0o111, path
             assert path.read_text().startswith("#!"), path
+
+
+def test_no_script_opens_its_own_output_anew() -> None:
+    """`tee /dev/stderr` empties the file to which a script's output goes, and fails where that is a socket."""
+    for path in TRACKED:
+        if path.parent == ROOT / "scripts" and not path.suffix:
+            assert not re.search(r"(?<!>)(?:>|\btee) ?(-a )?/dev/std(?:out|err)", path.read_text()), path
