@@ -195,9 +195,9 @@ LOG_SETTINGS = (
         "compression.type",
         "enum",
         "producer",
-        "How batches are kept; klog keeps the producer's codec.",
+        "How batches are kept; klog keeps the producer's codec, whatever this says.",
         "none",
-        one_of("producer"),
+        one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
     ),
     Setting(
         "log.message.timestamp.type",

@@ -79,3 +79,16 @@ def test_wrong_values_are_named_by_the_topics_name() -> None:
         InvalidConfig, match=r"^segment\.bytes=1 \(from topic\): expected a whole number of bytes from 14"
     ):
         LogConfig.of(BrokerConfig.parse({}), {"segment.bytes": "1"})
+
+
+@pytest.mark.parametrize("word", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_kafkas_codecs_of_a_topic_are_taken_without_effect(word: str) -> None:
+    """Tools make topics with them (librdkafka's own tests do), and batches stay as their producer compressed them."""
+    assert check_topic_settings({"compression.type": word}) == {"compression.type": word}
+    assert LogConfig.of(BrokerConfig.parse({}), {"compression.type": word}) == LogConfig()
+    with pytest.raises(InvalidConfig, match="out of producer, uncompressed, gzip, snappy, lz4, zstd"):
+        check_topic_settings({"compression.type": "brotli"})
+
+
+def test_a_topics_message_format_is_taken_as_the_brokers_is() -> None:
+    assert LogConfig.of(BrokerConfig.parse({}), {"message.format.version": "0.10.0.0"}) == LogConfig()
