@@ -72,8 +72,11 @@ async def list_topics(
     invocation: Invocation,
     pattern: Annotated[str | None, typer.Argument(help="Only topics whose name matches, as file names do.")] = None,
     regex: Regex = False,
-) -> list[Any]:
-    """List topics."""
+) -> Report:
+    """List topics.
+
+    A topic whose messages cannot be counted, because a leader does not answer, has an ERROR; the exit code is then 1.
+    """
     from klog.ops import topics
 
     if regex and pattern is None:
@@ -82,7 +85,9 @@ async def list_topics(
     rows = await topics.list_topics(cluster, pattern, regex=regex)
     if pattern is None:
         remember_topics(invocation.target, [row.topic for row in rows])
-    return rows
+    unknown = sum(row.messages is None and row.error is None for row in rows) if cluster.is_klog else 0
+    note = f"{unknown} without a count: a partition has no leader, or its broker still counts" if unknown else ""
+    return invocation.report(rows, notes=(note,))
 
 
 @topic.command("describe", rows="klog.ops.partitions:PartitionRow")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from klog.errors import KlogError
+from klog.errors import KlogError, LeaderNotAvailable
 from klog.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition. What only its leader knows is None where there is no leader, or where it is no klog."""
+    """One partition. What only its leader knows is None where there is no leader, or where it is no klog.
+
+    Where its leader did not answer, ``error`` is the code of why, and ``message`` the sentence.
+    """
 
     topic: str
     partition: int
@@ -29,15 +32,21 @@ class PartitionRow:
     log_end_offset: int | None
     messages: int | None
     bytes: int | None
+    error: str | None = None
+    message: str | None = None
 
 
 class Extent(NamedTuple):
-    """What a leader says of its log; ``messages`` and ``bytes`` are None on plain Kafka, or while it is counting."""
+    """What a leader says of its log; ``messages`` and ``bytes`` are None on plain Kafka, or while it is counting.
+
+    ``failure``: why its leader could not be asked. Where there is no leader, that is no failure of the question.
+    """
 
     start_offset: int | None
     end_offset: int | None
     messages: int | None
     bytes: int | None
+    failure: KlogError | None = None
 
 
 UNKNOWN = Extent(None, None, None, None)
@@ -79,7 +88,7 @@ async def list_partitions(
 
 
 async def extents(cluster: Cluster, topics: Sequence[TopicNode]) -> dict[TopicPartition, Extent]:
-    """Start, end, messages and bytes of every partition, each asked of its leader; UNKNOWN where none answers."""
+    """Start, end, messages and bytes of every partition, each asked of its leader; UNKNOWN where it has none."""
     from klog.client import asks
 
     wanted = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
@@ -93,19 +102,31 @@ async def extents(cluster: Cluster, topics: Sequence[TopicNode]) -> dict[TopicPa
         cluster.to_leaders(dict.fromkeys(wanted, asks.EARLIEST), asks.list_offsets),
         cluster.to_leaders(dict.fromkeys(wanted, asks.LATEST), asks.list_offsets),
     )
-    return {one: Extent(_offset(starts[one]), _offset(ends[one]), None, None) for one in wanted}
+    return {
+        one: Extent(_offset(starts[one]), _offset(ends[one]), None, None, _failure(starts[one]) or _failure(ends[one]))
+        for one in wanted
+    }
 
 
 def _extent(counted: object) -> Extent:
     from klog.client.asks import Counted
 
     if not isinstance(counted, Counted):
-        return UNKNOWN
+        return UNKNOWN._replace(failure=_failure(counted))
     return Extent(counted.from_offset, counted.to_offset, counted.messages, counted.bytes)
 
 
 def _offset(found: object) -> int | None:
     return None if isinstance(found, KlogError) else getattr(found, "offset", None)
+
+
+def _failure(found: object) -> KlogError | None:
+    return found if isinstance(found, KlogError) and not isinstance(found, LeaderNotAvailable) else None
+
+
+def told(failure: KlogError | None) -> tuple[str | None, str | None]:
+    """``error`` and ``message`` of a row."""
+    return (None, None) if failure is None else (failure.code, failure.message)
 
 
 async def _rows(cluster: Cluster, topics: Sequence[TopicNode]) -> list[PartitionRow]:
@@ -126,6 +147,7 @@ async def _rows(cluster: Cluster, topics: Sequence[TopicNode]) -> list[Partition
                     extent.end_offset,
                     extent.messages,
                     extent.bytes,
+                    *told(extent.failure),
                 )
             )
     return rows

@@ -20,7 +20,7 @@ from klog.errors import (
     UsageError,
 )
 from klog.names import TopicPartition, check_topic_name
-from klog.ops.partitions import UNKNOWN, Extent, extents
+from klog.ops.partitions import UNKNOWN, Extent, extents, told
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicSummary:
-    """One topic. ``messages`` and ``bytes`` are None where the broker is no klog, or is still counting."""
+    """One topic. ``messages`` and ``bytes`` are None where the broker is not klog, or is still counting, or where a
+    partition has no leader; where a leader does not answer, too, and then ``error`` is a code and ``message`` says why.
+    """
 
     topic: str
     partitions: int
@@ -37,6 +39,8 @@ class TopicSummary:
     messages: int | None
     bytes: int | None
     under_replicated: int
+    error: str | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ async def list_topics(cluster: Cluster, pattern: str | None = None, *, regex: bo
             _sum(extent.messages for extent in _of(topic, found)),
             _sum(extent.bytes for extent in _of(topic, found)),
             sum(one.is_under_replicated for one in topic.partitions.values()),
+            *told(next((extent.failure for extent in _of(topic, found) if extent.failure is not None), None)),
         )
         for topic in topics
     ]
