@@ -25,6 +25,10 @@ Trace = Callable[[str, str, float], None]
 """Called after each request with (what, where, milliseconds)."""
 
 
+class NoAnswer(CannotConnect):
+    """The connection was made, and its first request got no answer: a process listens there, and does nothing."""
+
+
 class Channel:
     """One connection to one broker. Requests may overlap; each waits for its own answer."""
 
@@ -87,7 +91,8 @@ class Channel:
                 await introducing
         except (TimedOut, MalformedRequest, UnsupportedVersion, CannotConnect) as error:
             await channel.close()
-            raise CannotConnect(
+            kind = NoAnswer if isinstance(error, TimedOut) else CannotConnect
+            raise kind(
                 f"{address}: something listens there, but it does not answer as a broker ({error.message})"
             ) from None
         except BaseException:

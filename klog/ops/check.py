@@ -32,6 +32,10 @@ DELETION_PATIENCE_MS: Final = 30_000
 HEAP_SHARE_MAX: Final = 0.6
 HEAP_SHARE_CRITICAL: Final = 0.8
 """Of ZooKeeper's heap, taken by what it keeps: what is left is for requests, and for collecting."""
+HANGS_DO: Final = (
+    "do not start it: its process lives. Read its log; resume it (`kill -CONT PID`) if it was stopped, "
+    "otherwise `kill -9 PID`, and then start it"
+)
 SHOWN_MAX: Final = 12
 """Partitions named in a row; more are counted."""
 
@@ -78,9 +82,8 @@ def judge(facts: Facts, subjects: Sequence[str], max_lag: int | None = None) -> 
     """What is wrong, by the facts."""
     found: list[Finding] = []
     if facts.no_brokers is not None:
-        found.append(
-            Finding(CRITICAL, "brokers", facts.no_brokers, "an answer", "`klog status` shows what is up", "no-brokers")
-        )
+        do = HANGS_DO if facts.hung_addresses else "`klog status` shows what is up"
+        found.append(Finding(CRITICAL, "brokers", facts.no_brokers, "an answer", do, "no-brokers"))
     if facts.no_zookeeper is not None:
         do = "start ZooKeeper: reads and writes go on without it, changes wait"
         found.append(Finding(CRITICAL, "zookeeper", facts.no_zookeeper, "a session", do, "no-zookeeper"))
@@ -102,7 +105,7 @@ def judge(facts: Facts, subjects: Sequence[str], max_lag: int | None = None) -> 
 def _offline(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     for topic, bad in _partitions(metadata, lambda topic, one: one.leader is None):
         waited_for = sorted({broker for one in bad for broker in one.isr if broker not in metadata.brokers})
-        do = f"start {_brokers(waited_for)}: in sync last" if waited_for else "see the controller's log for why"
+        do = f"{_start(facts, waited_for)}: in sync last" if waited_for else "see the controller's log for why"
         found = f"{_of(bad, topic)} have no leader"
         if any(broker in metadata.brokers for one in bad for broker in one.isr) and waited_for:
             was = "was" if len(waited_for) == 1 else "were"
@@ -118,7 +121,12 @@ def _under_min_isr(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         minimum = max(_min_isr(facts, topic, one) for one in bad)
         found = f"{_of(bad, topic)} have fewer in sync: acks=all is refused"
         yield Finding(
-            CRITICAL, f"topic {topic.name}", found, f"{minimum} in sync", _bring_back(bad, metadata), "under-min-isr"
+            CRITICAL,
+            f"topic {topic.name}",
+            found,
+            f"{minimum} in sync",
+            _bring_back(facts, bad, metadata),
+            "under-min-isr",
         )
 
 
@@ -131,7 +139,7 @@ def _under_replicated(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         missing = sorted({broker for one in bad for broker in one.replicas if broker not in one.isr})
         found = f"{_of(bad, topic)} lack {_brokers(missing)} in sync"
         yield Finding(
-            WARNING, f"topic {topic.name}", found, "all in sync", _bring_back(bad, metadata), "under-replicated"
+            WARNING, f"topic {topic.name}", found, "all in sync", _bring_back(facts, bad, metadata), "under-replicated"
         )
 
 
@@ -191,7 +199,7 @@ def _deletions(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         assigned = {broker for ids in topic.partitions.values() for broker in ids} if topic is not None else set()
         dead = sorted(assigned - metadata.brokers.keys())
         found = f"marked for deletion {waited_ms // 1000} s ago" + (f"; {_brokers(dead)} not alive" if dead else "")
-        do = f"start {_brokers(dead)}: it goes on then" if dead else "see the controller's log for why"
+        do = f"{_start(facts, dead)}: it goes on then" if dead else "see the controller's log for why"
         yield Finding(WARNING, f"topic {name}", found, "gone within seconds", do, "deletion-stalls")
 
 
@@ -207,7 +215,7 @@ def _reassignments(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
                 found = f"{_brokers(still)} to be filled and get nothing"
             else:
                 continue
-            do = f"start {_brokers(dead)}, or `klog reassign cancel`" if dead else "`klog reassign status`"
+            do = f"{_start(facts, dead)}, or `klog reassign cancel`" if dead else "`klog reassign status`"
             yield Finding(WARNING, f"partition {name}", found, "moving", do, "reassignment-stalls")
 
 
@@ -288,19 +296,23 @@ def _no_controller(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
 
 def _dead_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     for broker, replicas in sorted(_replicas_of_dead(metadata).items()):
-        yield Finding(
-            CRITICAL,
-            f"broker {broker}",
-            f"not alive; it has {replicas} replicas",
-            "alive",
-            f"start it, or `klog reassign plan --remove-broker {broker}`",
-            "dead-broker",
-        )
+        found = f"not alive; it has {replicas} replicas"
+        do = f"start it, or `klog reassign plan --remove-broker {broker}`. If its process still runs, it hangs: "
+        do += "`kill -9 PID` first"
+        if facts.hung_addresses:
+            found += f". {', '.join(facts.hung_addresses)} takes connections and does not answer: a broker that hangs"
+            do = HANGS_DO
+        yield Finding(CRITICAL, f"broker {broker}", found, "alive", do, "dead-broker")
 
 
 def _silent_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     for broker, reason in sorted(facts.silent.items()):
         do = "look at its process and its log"
+        if broker in facts.hung:
+            reason = f"hangs: {facts.hung[broker]} takes connections and does not answer"
+            if facts.registered is not None and broker in facts.registered:
+                reason += "; its entry in ZooKeeper is there"
+            do = HANGS_DO
         yield Finding(CRITICAL, f"broker {broker}", reason, "an answer", do, "silent-broker")
     if facts.registered is not None:
         for broker in sorted(facts.registered - metadata.brokers.keys() - _replicas_of_dead(metadata).keys()):
@@ -443,6 +455,15 @@ def _groups(facts: Facts, metadata: Metadata, max_lag: int | None) -> Iterator[F
 
 
 RULES: Final[dict[str, tuple[Rule, ...]]] = {
+    "brokers": (
+        _silent_brokers,
+        _dead_brokers,
+        _no_controller,
+        _log_dirs,
+        _unpreferred_leaders,
+        _default_topics,
+        _differing_settings,
+    ),
     "topics": (
         _offline,
         _under_min_isr,
@@ -457,16 +478,8 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
         _damaged_nodes,
         _not_served,
     ),
-    "brokers": (
-        _no_controller,
-        _dead_brokers,
-        _silent_brokers,
-        _log_dirs,
-        _unpreferred_leaders,
-        _default_topics,
-        _differing_settings,
-    ),
 }
+"""What is wrong with brokers stands in front: it is often why something is wrong with topics."""
 
 
 # --- In words ---------------------------------------------------------------------------------------------------------
@@ -500,9 +513,17 @@ def _brokers(ids: Sequence[int]) -> str:
     return f"broker{'s' if len(ids) > 1 else ''} {','.join(map(str, ids))}"
 
 
-def _bring_back(bad: Sequence[PartitionNode], metadata: Metadata) -> str:
+def _start(facts: Facts, ids: Sequence[int]) -> str:
+    """How dead brokers come back; of one that hangs its own finding says how."""
+    return f"bring {_brokers(ids)} back (`klog check brokers`)" if facts.hung_addresses else f"start {_brokers(ids)}"
+
+
+def _bring_back(facts: Facts, bad: Sequence[PartitionNode], metadata: Metadata) -> str:
     missing = {broker for one in bad for broker in one.replicas if broker not in one.isr}
     dead = sorted(broker for broker in missing if broker not in metadata.brokers)
     if dead:
-        return f"start {_brokers(dead)}"
+        return _start(facts, dead)
+    hung = sorted(missing & facts.hung.keys())
+    if hung:
+        return f"bring {_brokers(hung)} back (`klog check brokers`)"
     return f"wait until {_brokers(sorted(missing))} caught up: --wait 1m"

@@ -27,6 +27,8 @@ ZOOKEEPER_TIMEOUT_S: Final = 3.0
 MOVING_S: Final = 1.0
 """How long a replica that is being filled may stand still before it counts as stalled. A throttle slows it, but not to
 nothing for so long."""
+KNOCK_S: Final = 3.0
+"""What takes a connection and says nothing for so long hangs."""
 MIN_ISR: Final = "min.insync.replicas"
 AFTER_MAX_MS: Final = "message.timestamp.after.max.ms"
 NO_BOUND_MS: Final = 1 << 61
@@ -78,6 +80,10 @@ class Facts:
     metadata: Metadata | None = None
     no_brokers: str | None = None
     silent: dict[int, str] = field(default_factory=dict)
+    hung: dict[int, str] = field(default_factory=dict)
+    """Of the silent ones, those that take connections and do not answer -> HOST:PORT."""
+    hung_addresses: list[str] = field(default_factory=list)
+    """Where some brokers are dead, or none answers: HOST:PORT that was given for the cluster and is such a one's."""
     min_isr: dict[str, int] = field(default_factory=dict)
     settings: dict[int, dict[str, str | None]] = field(default_factory=dict)
     log_dirs: list[LogDirFact] = field(default_factory=list)
@@ -106,6 +112,7 @@ async def gather(
     bootstrap: str | None, zookeeper: str | None, subjects: Collection[str], *, timeout_s: float = 10.0
 ) -> Facts:
     """The facts that these subjects (topics, groups, brokers, zookeeper) need. UsageError for a bad address."""
+    from klog.client.bootstrap import parse_bootstrap
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper as Session
 
@@ -120,6 +127,7 @@ async def gather(
                 zookeeper = zookeeper or await _zookeeper_of(cluster, facts)
             except KlogError as error:
                 facts.no_brokers = _or_raise(error)
+                facts.hung_addresses = await _hung(parse_bootstrap(bootstrap, "the caller"))
         if zookeeper is not None:
             session = Session(zookeeper, operation_timeout_s=timeout_s)
             try:
@@ -133,6 +141,8 @@ async def gather(
                 facts.servers = await _servers(zookeeper)
         if cluster is not None:
             await _ask_cluster(facts, cluster, subjects)
+            if "brokers" in subjects:
+                await _knock(facts, cluster)
             if "groups" in subjects and session is not None and facts.no_zookeeper is None:
                 from klog.ops.check_groups import group_offsets
 
@@ -157,7 +167,8 @@ async def _connect_registered(facts: Facts, session: ZooKeeper, timeout_s: float
 
     live = await asyncio.to_thread(brokers.live, session)
     if not live:
-        facts.no_brokers = "no broker is registered in ZooKeeper"
+        none = "no broker is registered in ZooKeeper"
+        facts.no_brokers = f"{facts.no_brokers}; {none}" if facts.hung_addresses else none
         return None
     try:
         addresses = ",".join(f"{entry.broker.host}:{entry.broker.port}" for entry in live)
@@ -165,6 +176,7 @@ async def _connect_registered(facts: Facts, session: ZooKeeper, timeout_s: float
         facts.metadata = await cluster.metadata()
     except KlogError as error:
         facts.no_brokers = _or_raise(error)
+        facts.hung_addresses = await _hung([(entry.broker.host, entry.broker.port) for entry in live])
         return None
     return cluster
 
@@ -305,10 +317,44 @@ async def _ask_broker(facts: Facts, cluster: Cluster, broker: int) -> None:
         answer = await cluster.to_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, 1, topics=[])
     except KlogError as error:
         facts.silent[broker] = _or_raise(error)
+        assert facts.metadata is not None
+        node = facts.metadata.brokers[broker]
+        if await _hung([(node.host, node.port)]):
+            facts.hung[broker] = node.address
         return
     for one in answer.results:
         failed = one.error_code.name if int(one.error_code) else None
         facts.log_dirs.append(LogDirFact(broker, str(one.log_dir), failed, free_bytes(one)))
+
+
+async def _knock(facts: Facts, cluster: Cluster) -> None:
+    """Find processes of dead brokers that still listen: a broker that hangs loses its entry in ZooKeeper."""
+    from klog.client.bootstrap import parse_bootstrap
+
+    metadata = facts.metadata
+    assert metadata is not None
+    partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
+    if all(broker in metadata.brokers for one in partitions for broker in one.replicas):
+        return
+    live = {(one.host, one.port) for one in metadata.brokers.values()}
+    servers = parse_bootstrap(cluster.bootstrap, cluster.source)
+    facts.hung_addresses = await _hung([one for one in servers if one not in live])
+
+
+async def _hung(servers: Sequence[tuple[str, int]]) -> list[str]:
+    """Those of these addresses that take a connection and do not answer."""
+    from klog.net.channel import Channel, NoAnswer
+
+    async def hangs(host: str, port: int) -> bool:
+        try:
+            channel = await Channel.connect(host, port, connect_timeout_s=KNOCK_S, timeout_s=KNOCK_S)
+        except KlogError as error:
+            return isinstance(error, NoAnswer)
+        await channel.close()
+        return False
+
+    answers = await asyncio.gather(*(hangs(*one) for one in servers))
+    return [f"{host}:{port}" for (host, port), hung in zip(servers, answers, strict=True) if hung]
 
 
 async def _watch_reassignments(facts: Facts, cluster: Cluster, metadata: Metadata) -> None:

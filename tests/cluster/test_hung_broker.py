@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
+from klog.ops.check import HANGS_DO, check
 from tests.cli.runner import klog
 from tests.cluster_fixture import RunningCluster
 from tests.ops.verbs import send
@@ -30,3 +32,33 @@ def test_while_its_entry_is_there(make_cluster: Callable[..., RunningCluster]) -
         ran = klog(*words, "-o", "json", "--timeout", "1s", *at)
         assert [ran.code, *((row["leader"], row["error"]) for row in ran.rows)] == [1, (3, "CANNOT_CONNECT")], words
     assert klog("topic", "describe", "led", *at).code == 0
+
+    (first, *_) = asyncio.run(check(cluster.brokers[1].bootstrap, None, timeout_s=2))
+    assert (first.severity, first.what, first.kind) == ("critical", "broker 3", "silent-broker")
+    assert first.found.startswith(f"hangs: {cluster.brokers[3].bootstrap} takes connections and does not answer")
+    assert "ZooKeeper" in first.found
+    assert first.do == HANGS_DO
+
+
+def test_when_its_entry_has_gone(make_cluster: Callable[..., RunningCluster]) -> None:
+    """It leads no more, and lacks everywhere: that is said behind it."""
+    cluster = make_cluster(3, default__replication__factor="3").start()
+    cluster.create("led", assignment=[[1, 2, 3]], min_insync_replicas="1")
+    cluster.create("alone", assignment=[[3]], min_insync_replicas="1")
+    cluster.pause(3)
+    cluster.wait_until(lambda: cluster.leader_of("alone") == -1, "its entry has gone")
+    cluster.wait_until(lambda: cluster.isr_of("led") == {1, 2}, "it is out of the ISR")
+
+    first, *others = asyncio.run(check(cluster.bootstrap, None))
+    assert (first.what, first.kind, first.do) == ("broker 3", "dead-broker", HANGS_DO)
+    assert cluster.brokers[3].bootstrap in first.found
+    assert {"offline-partitions", "under-replicated"} <= {one.kind for one in others}
+    assert not [one for one in others if "start" in one.do], "it runs"
+
+
+def test_when_it_is_the_only_one(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(1, zookeeper__session__timeout__ms=KEPT_MS).start()
+    cluster.pause(1)
+    for bootstrap, zookeeper in ((cluster.bootstrap, None), (None, cluster.zookeeper)):
+        (first, *_) = asyncio.run(check(bootstrap, zookeeper))
+        assert (first.kind, first.do) == ("no-brokers", HANGS_DO), (bootstrap, zookeeper)
