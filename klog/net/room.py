@@ -1,4 +1,4 @@
-"""Memory for requests that have come in part: bounded for all connections together, whoever they are.
+"""Memory for requests that have come in part: bounded for all connections together, whoever they are (rule P2).
 
 Strategy
     A request that fits into one receive is handed on where it lies and costs nothing here. Of a larger one the

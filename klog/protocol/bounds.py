@@ -1,4 +1,4 @@
-"""Array lengths in a message, checked before the message is decoded.
+"""Array lengths in a message, checked before the message is decoded (rule P2).
 
 Why: an array's length stands before its elements, in the peer's hand. kio's native reader reserves room for as many
 elements as the length says, and a process that asks the kernel for 32 GiB is ended by it: twenty bytes from anybody

@@ -1,4 +1,4 @@
-"""What is inside a produced batch, where its header does not say enough to take it.
+"""What is inside a produced batch, where its header does not say enough to take it (rules P1, P2).
 
 Looked at: what is compressed (how large it is unpacked, and whether as many records are in it as its header says), and
 what has timestamps that need looking (the largest one left out, or beyond what a topic takes).

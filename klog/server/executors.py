@@ -1,4 +1,4 @@
-"""The threads in which a broker waits for disks and for ZooKeeper: for each purpose its own, and few.
+"""The threads in which a broker waits for disks and for ZooKeeper: for each purpose its own, and few (rule P1).
 
 Strategy
     What waits in a full pool waits for its own kind alone: sixty look-ups that read whole segments never stand before

@@ -1,4 +1,4 @@
-"""Look-ups that strangers ask for: by time, by count, checksums. Bounded, and over when their connection is.
+"""Look-ups that strangers ask for: by time, by count, checksums. Bounded, and over when their connection is (rule P1).
 
 Strategy
     They read as much as it takes to find something out, so they have few threads (`Purpose.LOOK_UPS`), and a connection

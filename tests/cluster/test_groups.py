@@ -1,4 +1,4 @@
-"""Groups of stock clients on three brokers, while members and coordinators are killed and hang."""
+"""Groups of stock clients on three brokers, while members and coordinators are killed and hang (rule G2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No error that a broker keeps, or hands on as a value, has frames: `KlogError.bare` says why.
+"""No error that a broker keeps, or hands on as a value, has frames: `KlogError.bare` says why (rule P2).
 
 A caught error may be looked at, logged, and raised from. Whoever puts it anywhere else takes a bare copy of it; whoever
 raises what is kept raises a bare copy of that.

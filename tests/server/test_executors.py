@@ -1,4 +1,4 @@
-"""The broker's threads by purpose: what is full holds up only its own kind."""
+"""The broker's threads by purpose: what is full holds up only its own kind (rule P1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Clients that ask too much of the broker's memory, descriptors or patience: bounded, and others do not notice."""
+"""Clients that ask too much of the broker's memory, descriptors or patience: bounded, and others do not notice.
+
+Rule P2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look-ups of one connection take turns, and end with it."""
+"""Look-ups of one connection take turns, and end with it (rule P1)."""
 
 from __future__ import annotations
 

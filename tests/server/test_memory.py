@@ -1,4 +1,4 @@
-"""What a broker keeps of requests that are over: nothing, of any kind of them."""
+"""What a broker keeps of requests that are over: nothing, of any kind of them (rule P2)."""
 
 from __future__ import annotations
 

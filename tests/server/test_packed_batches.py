@@ -1,4 +1,7 @@
-"""Compressed batches that are more than they seem: looked into beside the event loop, bounded, in their order."""
+"""Compressed batches that are more than they seem: looked into beside the event loop, bounded, in their order.
+
+Rule P1.
+"""
 
 from __future__ import annotations
 

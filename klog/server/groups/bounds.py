@@ -1,4 +1,4 @@
-"""What a member, a group, and all groups of a broker may take.
+"""What a member, a group, and all groups of a broker may take (rule P2).
 
 Whoever joins is a stranger, and is remembered for as long as it says that it lives.
 
