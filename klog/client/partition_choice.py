@@ -9,7 +9,6 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from klog.client.message import Message
 from klog.client.send_errors import error_from
 from klog.errors import UnknownTopicOrPartition, UsageError
 
@@ -39,18 +38,18 @@ class PartitionChoice:
             return ANY_PARTITION
         return self._chosen(topic, key, self._partitions_of(topic)[1])
 
-    def of(self, topic: str, messages: Sequence[Message], partition: int | None) -> list[int]:
-        """A partition for each message; `ANY_PARTITION` leaves it to librdkafka's partitioner."""
+    def of(self, topic: str, keys: Sequence[bytes | None], partition: int | None) -> list[int]:
+        """A partition for each message of a set, by its key; `ANY_PARTITION` leaves it to librdkafka's partitioner."""
         if partition is not None:
-            return [partition] * len(messages)
+            return [partition] * len(keys)
         if self._partitioner is not None:
             count = self._partitions_of(topic)[1]
-            return [self._chosen(topic, message.key, count) for message in messages]
-        if len(messages) > 1 and any(message.key is None for message in messages):
+            return [self._chosen(topic, key, count) for key in keys]
+        if len(keys) > 1 and None in keys:
             led, _ = self._partitions_of(topic)
             one = random.choice(led)  # a set without keys stays together
-            return [one if message.key is None else ANY_PARTITION for message in messages]
-        return [ANY_PARTITION] * len(messages)
+            return [one if key is None else ANY_PARTITION for key in keys]
+        return [ANY_PARTITION] * len(keys)
 
     def _chosen(self, topic: str, key: bytes | None, count: int) -> int:
         assert self._partitioner is not None

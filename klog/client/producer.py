@@ -52,6 +52,9 @@ POLL_S = 0.1
 
 HEAD_START_S = 0.01
 
+_Parts = tuple[bytes | None, bytes | None, Headers, int | None]
+"""Value, key, headers and timestamp of a message that is sent."""
+
 _Delivered = Callable[[Any, Any], None]
 """librdkafka's word about a message: an error or None, and the message."""
 
@@ -107,15 +110,18 @@ class Producer:
         # first milliseconds disturbs the first attempt. So it gets a moment for itself.
         self._rdkafka.poll(HEAD_START_S)
         self._end = threading.Event()
+        self._closed = threading.Event()
         self._room = threading.Condition()
-        self._settling = Settling() if self._settings.is_async else None
+        self._settling = Settling(is_async=True) if self._settings.is_async else None
         self._topics: set[str] = set()
         self._thread = threading.Thread(
             target=_serve, args=(self._rdkafka, self._end, self._room, publisher), name="klog-producer", daemon=True
         )
         self._thread.start()
         # Also at the end of the program, and where it is forgotten: what it has is sent. `_shut` has no way back to us.
-        self._finalizer = weakref.finalize(self, _shut, self._rdkafka, self._end, self._thread, publisher, None)
+        self._finalizer = weakref.finalize(
+            self, _shut, self._rdkafka, self._closed, self._end, self._thread, publisher, None
+        )
         self._publisher = publisher
 
     # --- Sending ---
@@ -135,35 +141,28 @@ class Producer:
         returns at once; the future, and the callback, tell what became of it, and failures that nobody asked to hear
         of are logged. BufferFull, UsageError, InvalidTopic and errors of the partitioner are raised by both.
         """
-        if not self._finalizer.alive:
+        if self._closed.is_set():
             raise UsageError("the producer is closed")
         if partition is not None and partition < 0:
             raise UsageError(f"partition={partition}: 0 or more is wanted")
         if topic not in self._topics:
             self._topics.add(check_topic_name(topic))
         sending: Sending
-        if isinstance(messages, bytes | Message):
-            sending = self._send_one(topic, messages, key, partition, callback)
+        if isinstance(messages, bytes):
+            sending = self._send_one(topic, (messages, key, (), None), partition, callback)
+        elif isinstance(messages, Message):
+            sending = self._send_one(topic, _parts(messages, key), partition, callback)
         else:
-            sending = self._send_set(topic, _message_list(messages, key), partition, callback)
+            sending = self._send_set(topic, _parts_of_all(messages, key), partition, callback)
         if self._settling is None:
             sending.result()
         return sending
 
-    def _send_one(
-        self, topic: str, given: bytes | Message, key: bytes | None, partition: int | None, callback: Callback | None
-    ) -> Sending:
-        value: bytes | None
-        headers: Headers
-        if isinstance(given, bytes):
-            value, headers, timestamp = given, (), None
-        else:
-            value, its_key, headers, timestamp, *_ = given
-            key = key if its_key is None else its_key
-        where = self._choice.of_one(topic, key) if partition is None else partition
+    def _send_one(self, topic: str, message: _Parts, partition: int | None, callback: Callback | None) -> Sending:
+        where = self._choice.of_one(topic, message[1]) if partition is None else partition
         sending = SendingOne(topic, callback, self._settling)
         try:
-            self._hand_over(topic, value, key, where, timestamp, headers, sending.delivered)
+            self._hand_over(topic, message, where, sending.delivered)
         except KlogError as error:
             sending.failed(error)
             if self._settling is not None:
@@ -171,14 +170,14 @@ class Producer:
         return sending
 
     def _send_set(
-        self, topic: str, messages: list[Message], partition: int | None, callback: Callback | None
+        self, topic: str, messages: list[_Parts], partition: int | None, callback: Callback | None
     ) -> Sending:
-        places = self._choice.of(topic, messages, partition)
+        places = self._choice.of(topic, [message[1] for message in messages], partition)
         sending = SendingSet(topic, callback, self._settling, len(messages))
-        for index, (message, where) in enumerate(zip(messages, places, strict=True)):
-            value, key, headers, timestamp, *_ = message
+        delivered = sending.delivered
+        for index, message in enumerate(messages):
             try:
-                self._hand_over(topic, value, key, where, timestamp, headers, partial(sending.delivered, index))
+                self._hand_over(topic, message, places[index], partial(delivered, index))
             except KlogError as error:
                 # Those before it are under way; it and those behind it are not.
                 for rest in range(index, len(messages)):
@@ -188,40 +187,33 @@ class Producer:
                 break
         return sending
 
-    def _hand_over(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int,
-        timestamp: int | None,
-        headers: Headers,
-        delivered: _Delivered,
-    ) -> None:
+    def _hand_over(self, topic: str, message: _Parts, partition: int, delivered: _Delivered) -> None:
         """Into the buffer, waiting for room as the settings say; ``delivered`` is called when its fate is known."""
         auditor = self._auditor
-        if auditor is not None:
-            timestamp, stamp, window = auditor.stamp(topic, timestamp)
-            headers = tuple(with_stamp(headers, stamp))
-            delivered = partial(_settle_audited, auditor, window, topic, delivered)
+        if auditor is None:
+            self._buffer(topic, message, partition, delivered)
+            return
+        value, key, headers, timestamp = message
+        timestamp, stamp, window = auditor.stamp(topic, timestamp)
+        stamped = value, key, tuple(with_stamp(headers, stamp)), timestamp
         try:
-            if timestamp is None and not headers:
-                self._buffer(topic, value, key, partition, delivered)
-            else:
-                self._buffer(
-                    topic, value, key, partition, delivered, timestamp=timestamp or 0, headers=list(headers) or None
-                )
+            self._buffer(topic, stamped, partition, partial(_settle_audited, auditor, window, topic, delivered))
         except KlogError as error:
-            if auditor is not None:
-                auditor.settle(window, error)
+            auditor.settle(window, error)
             raise
 
-    def _buffer(self, topic: str, *message: Any, **extra: Any) -> None:
-        """``message`` and ``extra`` are what librdkafka's `produce` takes; waits for room as the settings say."""
+    def _buffer(self, topic: str, message: _Parts, partition: int, delivered: _Delivered) -> None:
+        """As `_hand_over`, without a look at the audit."""
+        value, key, headers, timestamp = message
         full_since: float | None = None
         while True:
             try:
-                self._rdkafka.produce(topic, *message, **extra)
+                if timestamp is None and not headers:
+                    self._rdkafka.produce(topic, value, key, partition, delivered)
+                else:
+                    self._rdkafka.produce(
+                        topic, value, key, partition, delivered, timestamp=timestamp or 0, headers=list(headers) or None
+                    )
                 return
             except BufferError:
                 full_since = time.monotonic() if full_since is None else full_since
@@ -256,7 +248,7 @@ class Producer:
         """
         if self._finalizer.detach() is None:
             return
-        left = _shut(self._rdkafka, self._end, self._thread, self._publisher, timeout)
+        left = _shut(self._rdkafka, self._closed, self._end, self._thread, self._publisher, timeout)
         if left:
             raise TimedOut(f"what was not acknowledged within {timeout:g} s was given up")
 
@@ -281,19 +273,19 @@ class Producer:
         return self._settings.audit
 
 
-def _message_list(messages: Iterable[Message | bytes], key: bytes | None) -> list[Message]:
-    """The messages with their keys; TypeError for what is none."""
+def _parts_of_all(messages: Iterable[Message | bytes], key: bytes | None) -> list[_Parts]:
+    """Of each; TypeError for what is no message."""
     if isinstance(messages, str):  # type: ignore[unreachable]
         raise TypeError("a message is bytes; encode the text: text.encode()")
-    return [_with_key(one, key) for one in messages]
+    return [(one, key, (), None) if isinstance(one, bytes) else _parts(one, key) for one in messages]
 
 
-def _with_key(message: Message | bytes, key: bytes | None) -> Message:
-    if isinstance(message, bytes):
-        return Message(message, key)
+def _parts(message: Message, key: bytes | None) -> _Parts:
+    """``key`` is for a message without one of its own; TypeError for what is no message."""
     if not isinstance(message, Message):
         raise TypeError(f"a message is a klog.Message or bytes, not {type(message).__name__}")
-    return message._replace(key=key) if message.key is None and key is not None else message
+    value, its_key, headers, timestamp, _, _, _ = message
+    return value, key if its_key is None else its_key, headers, timestamp
 
 
 def _open(settings: dict[str, Any]) -> Any:
@@ -331,12 +323,14 @@ def _flush(rdkafka: Any, timeout_s: float | None) -> int:
 
 def _shut(
     rdkafka: Any,
+    closed: threading.Event,
     end: threading.Event,
     thread: threading.Thread,
     publisher: AuditPublisher | None,
     timeout_s: float | None,
 ) -> int:
     """Flush, publish the last counts, and end the thread; how many messages were given up."""
+    closed.set()
     left = _flush(rdkafka, timeout_s)
     end.set()
     if thread is not threading.current_thread():

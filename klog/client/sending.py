@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable
@@ -29,14 +30,15 @@ Callback = Callable[[KlogError | None, Place | None], None]
 
 
 class Settling:
-    """What the sends of one async producer wait on together.
+    """What sends wait on: those of an async producer together, a sync one by itself.
 
     A condition of each one's own would cost as much as all the rest of a send, for the few that are ever waited for.
     """
 
-    __slots__ = ("condition", "lock", "waiting")
+    __slots__ = ("condition", "is_async", "lock", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_async: bool) -> None:
+        self.is_async = is_async
         self.lock = threading.RLock()
         self.condition = threading.Condition(self.lock)
         self.waiting = 0
@@ -51,6 +53,8 @@ class Sending(Future[tuple[Place, ...]]):
 
     _state = "RUNNING"
     _exception: BaseException | None = None
+    _is_watched = False
+    """Whether what tells others is there; the lock guards it."""
 
     def __init__(self, topic: str, callback: Callback | None, settling: Settling | None) -> None:
         """``settling`` is the producer's; None where it is sent sync, since then each is waited for, and has its own.
@@ -60,14 +64,14 @@ class Sending(Future[tuple[Place, ...]]):
         """
         self._topic = topic
         self._callback = callback
-        self._settling = settling or Settling()
-        self._logs = settling is not None and callback is None
+        self._settling = settling or Settling(is_async=False)
 
     def __getattr__(self, name: str) -> Any:
-        """What `concurrent.futures` looks for in a future."""
+        """What `concurrent.futures` looks for in a future; for these two it holds the condition."""
         if name == "_condition":
             return self._settling.condition
         if name in ("_waiters", "_done_callbacks"):
+            self._is_watched = True
             return self.__dict__.setdefault(name, [])
         raise AttributeError(name)
 
@@ -113,15 +117,16 @@ class Sending(Future[tuple[Place, ...]]):
         """The last message is settled."""
         settling = self._settling
         with settling.lock:
-            self._exception = error
+            if error is not None:
+                self._exception = error
             self._state = "FINISHED"
-            others = self.__dict__
-            for waiter in others.get("_waiters", ()):
-                waiter.add_result(self) if error is None else waiter.add_exception(self)
             if settling.waiting:
                 settling.condition.notify_all()
-        if "_done_callbacks" in others:
-            self._invoke_callbacks()
+            if not self._is_watched:
+                return
+            for waiter in self._waiters:
+                waiter.add_result(self) if error is None else waiter.add_exception(self)
+        self._invoke_callbacks()
 
 
 class SendingOne(Sending):
@@ -143,7 +148,7 @@ class SendingOne(Sending):
     def failed(self, error: KlogError) -> None:
         if self._callback is not None:
             self._tell(error, None)
-        if self._logs:
+        if self._settling.is_async and self._callback is None:
             log.warning("a message to %s is dropped: %s", self._topic, error)
         self._finish(error)
 
@@ -160,42 +165,43 @@ class SendingSet(Sending):
 
     def __init__(self, topic: str, callback: Callback | None, settling: Settling | None, count: int) -> None:
         super().__init__(topic, callback, settling)
-        self._found: list[Place | None] = [None] * count
+        self._found: dict[int, tuple[int, int]] = {}
+        """Partition and offset, by number."""
         self._errors: dict[int, KlogError] = {}
-        self._left = count
+        self._count = count
+        # Counts without a lock: of two threads that settle the last two messages, one alone sees the last number.
+        self._settled = itertools.count(1)
         if not count:
             self._finish(None)
 
     def delivered(self, index: int, error: KafkaError | None, answer: Any) -> None:
         """librdkafka's word about one of them."""
         if error is None:
-            place = Place(self._topic, answer.partition(), answer.offset())
-            self._found[index] = place
-            self._settle(None, place)
+            found = self._found[index] = answer.partition(), answer.offset()
+            if self._callback is not None:
+                self._tell(None, Place(self._topic, *found))
+            self._settle_one()
         else:
             self.failed(index, error_from(error, f"{self._topic}-{answer.partition()}"))
 
     def failed(self, index: int, error: KlogError) -> None:
         self._errors[index] = error
-        self._settle(error, None)
-
-    def _settle(self, error: KlogError | None, place: Place | None) -> None:
-        with self._settling.lock:
-            self._left -= 1
-            is_last = self._left == 0
         if self._callback is not None:
-            self._tell(error, place)
-        if not is_last:
+            self._tell(error, None)
+        self._settle_one()
+
+    def _settle_one(self) -> None:
+        if next(self._settled) != self._count:
             return
         if not self._errors:
             self._finish(None)
             return
         first = self._errors[min(self._errors)]
-        if self._logs:
+        if self._settling.is_async and self._callback is None:
             log.warning("%d messages to %s are dropped: %s", len(self._errors), self._topic, first)
-        said = f"{len(self._errors)} of {len(self._found)} messages were not acknowledged; the first: {first}"
+        said = f"{len(self._errors)} of {self._count} messages were not acknowledged; the first: {first}"
         self._finish(SendFailed(said, self._errors, hint=first.hint))
 
     @property
     def _result(self) -> tuple[Place, ...]:  # type: ignore[override]
-        return tuple(one for one in self._found if one is not None)
+        return tuple(Place(self._topic, *self._found[index]) for index in sorted(self._found))
