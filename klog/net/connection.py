@@ -74,6 +74,8 @@ SENDFILE_BYTES_A_TURN = 4 * 1024 * 1024
 """After so many bytes to one peer the loop turns to the others."""
 
 _SIZE = struct.Struct(">i")
+_TCP_ESTABLISHED = 1
+"""Linux's tcp_info begins with the connection's state."""
 
 
 class FileRange(Protocol):
@@ -544,6 +546,12 @@ class Connection:
     def idle(self) -> bool:
         """Whether nothing is asked and nothing is owed."""
         return not self._replies and not self._out
+
+    def is_abandoned(self) -> bool:
+        """Whether the peer has ended a connection from which nothing is read, where that cannot be read either."""
+        if self._reading or self._sock.family == socket.AF_UNIX:
+            return False
+        return self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
 
     def close(self, reason: str | None) -> None:
         """End the connection; what was not sent is dropped. Replies filled later go nowhere."""

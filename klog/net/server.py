@@ -27,6 +27,9 @@ ACCEPTS_A_TURN = 4096
 WELCOME_S = 0.005
 """So long connections are made in a turn of the loop; then those that there are have theirs."""
 SWEEP_EVERY_S = 1.0
+ABANDONED_S = 30.0
+"""Nothing is read from who waits for many answers, so that its end is not seen. What it sent before that is of worth,
+as a producer's without acknowledgements, and is taken first."""
 PAUSE_S = 1.0
 """Between attempts to accept again; a connection that ends makes it at once."""
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -218,6 +221,8 @@ class Server:
                 continue
             if connection.waits_to_send and silent_s > STALLED_S:
                 connection.close(f"it has taken nothing for {silent_s:.0f} s while answers wait for it")
+            elif silent_s > ABANDONED_S and connection.is_abandoned():
+                connection.close("its peer has ended it, and no answer is in sight")
             elif connection.idle and silent_s > self._idle_max_s:
                 connection.close(f"idle for {silent_s:.0f} s (connections.max.idle.ms)")
         self._sweeping = self._loop.call_later(SWEEP_EVERY_S, self._sweep)

@@ -58,7 +58,7 @@ class CommitWaiter(Protocol):
 class DataWaiter(Protocol):
     """Somebody who waits until there is more to read."""
 
-    def more(self) -> None: ...
+    def more(self, partition: Partition) -> None: ...
 
 
 class _Waiting(NamedTuple):
@@ -138,7 +138,7 @@ class Partition:
             self.flushed(self.log.flushed_end)
         if self._replica_readers:
             for reader in list(self._replica_readers):
-                reader.more()
+                reader.more(self)
         return result
 
     def check_in_sync(self) -> None:
@@ -189,7 +189,7 @@ class Partition:
                 waiting.popleft().waiter.committed(error)
         if self._readers:
             for reader in list(self._readers):
-                reader.more()
+                reader.more(self)
 
     def failed(self, error: KlogError) -> None:
         """Nobody who waits will be committed: the disk has refused, or the epoch is over."""
@@ -211,7 +211,7 @@ class Partition:
         self._refusal = NotLeader(f"{self.topic_partition} is led by another broker")
         self.failed(error)
         for reader in [*self._readers, *self._replica_readers]:
-            reader.more()
+            reader.more(self)
 
     # --- replicas -----------------------------------------------------------------------------------------------------
 

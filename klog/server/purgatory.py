@@ -4,8 +4,11 @@ The name is Kafka's. A delayed produce holds one place a partition it wrote to a
 or has failed. A delayed fetch watches its partitions and answers when there is enough, or its time is over, whichever
 comes first.
 
-Limits: time-outs of produce requests are looked at every `SWEEP_EVERY_S`, not to the millisecond, since a timer a
-request costs more than the append itself.
+Limits
+    Time-outs of produce requests are looked at every `SWEEP_EVERY_S`, not to the millisecond, since a timer a request
+    costs more than the append itself.
+    Long polls are bounded, by connection and by the partitions that all of them wait for. A long poll may be answered
+    early at any time, so where there are too many the oldest is; and it ends with its connection.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Final
+from weakref import WeakKeyDictionary
 
 from klog.errors import KlogError, RequestTimedOut
 from klog.net.connection import Connection, Reply
@@ -23,6 +28,12 @@ from klog.replication.partition import Partition
 from klog.server.batch_order import BatchId, BatchOrder
 
 SWEEP_EVERY_S = 0.1
+
+FETCHES_OF_CONNECTION_MAX: Final = 16
+"""Long polls that wait over one connection. A client has one or two; its answers go out in their order, so that of many
+all but the first would keep memory, and the connection, for nothing."""
+FETCHED_PARTITIONS_MAX: Final = 1_000_000
+"""Partitions that all long polls together wait for: some 300 bytes each."""
 
 
 class DelayedProduce:
@@ -122,27 +133,33 @@ class DelayedFetch:
         purgatory: Purgatory,
         partitions: list[Partition],
         wait_s: float,
-        enough: Callable[[], bool],
+        enough: Callable[[Partition], bool],
         answer: Callable[[], None],
+        connection: Connection,
     ) -> None:
+        """``enough``: whether the answer need not wait any more, now that there is more in a partition."""
+        self.connection = connection
+        self.partitions = partitions
         self._purgatory = purgatory
-        self._partitions = partitions
         self._enough = enough
         self._answer = answer
-        self._timer = purgatory.loop.call_later(wait_s, self._finish)
-        purgatory.fetches += 1
+        self._timer = purgatory.loop.call_later(wait_s, self.finish)
+        connection.at_end.add(self.finish)
         for partition in partitions:
             partition.watch(self)
+        purgatory.park(self)
 
-    def more(self) -> None:
+    def more(self, partition: Partition) -> None:
         """A high watermark has moved, or a partition is led no more."""
-        if self._enough():
-            self._finish()
+        if self._enough(partition):
+            self.finish()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Its time is over, there is enough, nobody wants it any more, or others need its place."""
         self._timer.cancel()
-        self._purgatory.fetches -= 1
-        for partition in self._partitions:
+        self._purgatory.leave(self)
+        self.connection.at_end.discard(self.finish)
+        for partition in self.partitions:
             partition.unwatch(self)
         self._answer()
 
@@ -152,10 +169,36 @@ class Purgatory:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.fetches = 0
-        """Long polls that wait."""
+        self._fetches: dict[DelayedFetch, None] = {}
+        """In the order they came."""
+        self._fetched_partitions = 0
+        self._of_connection: WeakKeyDictionary[Connection, dict[DelayedFetch, None]] = WeakKeyDictionary()
         self._waiting: deque[DelayedProduce] = deque()
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def fetches(self) -> int:
+        """Long polls that wait. Any thread."""
+        return len(self._fetches)
+
+    def park(self, fetch: DelayedFetch) -> None:
+        """One more waits; where that are too many, the one that has waited longest is answered with what there is."""
+        of_connection = self._of_connection.setdefault(fetch.connection, {})
+        of_connection[fetch] = self._fetches[fetch] = None
+        self._fetched_partitions += len(fetch.partitions)
+        if len(of_connection) > FETCHES_OF_CONNECTION_MAX:
+            next(iter(of_connection)).finish()
+        while self._fetched_partitions > FETCHED_PARTITIONS_MAX and len(self._fetches) > 1:
+            next(iter(self._fetches)).finish()
+
+    def leave(self, fetch: DelayedFetch) -> None:
+        """It waits no more."""
+        del self._fetches[fetch]
+        self._fetched_partitions -= len(fetch.partitions)
+        of_connection = self._of_connection[fetch.connection]
+        del of_connection[fetch]
+        if not of_connection:
+            del self._of_connection[fetch.connection]
 
     def add(self, request: DelayedProduce) -> None:
         waiting = self._waiting

@@ -97,7 +97,7 @@ class _Slot:
         """Where the follower's log is to be cut or to begin; it then wants again."""
         self.failure: KlogError | None = None
 
-    def more(self) -> None:
+    def more(self, partition: Partition) -> None:
         self.session.happened(self)
 
     def fail(self, error: KlogError) -> None:

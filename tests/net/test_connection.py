@@ -345,3 +345,25 @@ def until(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.002)
+
+
+def test_a_connection_that_its_peer_has_ended_ends_though_nothing_is_read_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("klog.net.server.ABANDONED_S", 0.2)
+
+    def never(connection: Connection, view: memoryview, reply: Reply) -> None:
+        """It waits for what does not happen."""
+
+    def client(port: int, server: Server) -> None:
+        with connect(port) as kept, connect(port) as left:
+            for one in (kept, left):
+                one.sendall(frame(b"q") * (REPLIES_MAX + 10))
+            left.close()
+            for _ in range(600):
+                if len(server.connections) == 1:
+                    break
+                select.select([], [], [], 0.05)
+            assert {one.peer for one in server.connections} == {"{}:{}".format(*kept.getsockname())}
+
+    serve(never, client)

@@ -33,7 +33,7 @@ class Reader:
     def __init__(self) -> None:
         self.times = 0
 
-    def more(self) -> None:
+    def more(self, partition: object) -> None:
         self.times += 1
 
 

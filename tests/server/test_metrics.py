@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -20,10 +21,11 @@ from klog.metrics import RECENT_MAX, SAMPLE_ONE_IN, RequestMeter, Timing, Traffi
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.server.purgatory import FETCHES_OF_CONNECTION_MAX
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import ask, create, error, offsets, produce, values, with_channel
 from tests.server.group_speaker import Speaker, assignment, subscription, with_speakers
-from tests.server.wire import RawConnection, fetch_request
+from tests.server.wire import RawConnection, fetch_request, framed, head
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ILLEGAL_GENERATION = 22
@@ -181,6 +183,40 @@ def test_a_long_poll_is_in_the_purgatory(measured: tuple[RunningBroker, int], to
         produce(broker.bootstrap, topic, [values(1)])
         connection.receive(4)
         assert waiting() == (0, 0)
+
+
+def test_long_polls_are_bounded_and_end_with_their_connection(measured: tuple[RunningBroker, int], topic: str) -> None:
+    broker, port = measured
+    create(broker.bootstrap, topic)
+    polls = codec.encode_request(fetch_request(topic, 0, max_wait_ms=2**31 - 1, min_bytes=2**31 - 1), 1, "polls")
+
+    def waiting() -> float:
+        return value(scrape(port), "kafka_server_delayedoperationpurgatory_purgatorysize", delayedOperation="Fetch")
+
+    before, most = waiting(), FETCHES_OF_CONNECTION_MAX
+    with RawConnection(broker.bootstrap) as connection, RawConnection(broker.bootstrap) as other:
+        connection.send(polls * (most + 5))
+        for _ in range(5):  # the first ones are answered, with nothing, since others came
+            connection.answer()
+        assert waiting() == before + most
+        other.send(polls)
+        until(lambda: waiting() == before + most + 1)
+        connection.socket.close()
+        until(lambda: waiting() == before + 1)
+        produce(broker.bootstrap, topic, [values(1)])  # too little for who waits
+        assert waiting() == before + 1
+    until(lambda: waiting() == before)
+
+
+def test_a_partition_that_is_named_often_is_fetched_once(measured: tuple[RunningBroker, int], topic: str) -> None:
+    broker, _ = measured
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(1)])
+    one = struct.pack(">iqi", 0, 0, 1 << 20)
+    asked = struct.pack(">h", len(topic)) + topic.encode() + struct.pack(">i", 1_000) + one * 1_000
+    with RawConnection(broker.bootstrap) as connection:
+        connection.send(framed(head(1, 4) + struct.pack(">iiiibi", -1, 0, 1, 1 << 20, 0, 1) + asked))
+        assert len(connection.answer()) < 1_000
 
 
 def test_groups_their_members_and_what_they_commit(measured: tuple[RunningBroker, int], topic: str) -> None:

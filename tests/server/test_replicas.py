@@ -171,7 +171,7 @@ def test_r2_a_leader_that_becomes_a_follower_fails_whoever_waits(zk: ZooKeeper, 
     class Reader:
         woken = 0
 
-        def more(self) -> None:
+        def more(self, partition: object) -> None:
             self.woken += 1
 
     async def work() -> None:

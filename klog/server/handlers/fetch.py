@@ -19,6 +19,7 @@ Version notes
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from klog.errors import KlogError, NotLeader
@@ -52,7 +53,8 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
     if request.max_wait_ms <= 0 or read.enough():
         read.answer()
     else:
-        DelayedFetch(broker.purgatory, read.partitions, request.max_wait_ms / 1000, read.enough, read.answer)
+        wait_s = request.max_wait_ms / 1000
+        DelayedFetch(broker.purgatory, read.watched(), wait_s, read.enough_with, read.answer, connection)
 
 
 async def _answer_locally(broker: Broker, head: RequestHead, request: FetchRequest, reply: Reply) -> None:
@@ -69,17 +71,22 @@ class _Read:
         self._head = head
         self._request = request
         self._reply = reply
-        self.partitions: list[Partition] = []
-        """Those that may get more; empty where an error ends the wait at once."""
+        self._watched: dict[Partition, AskedPartition] = {}
+        """While it waits: those that may get more."""
+        self._there: dict[Partition, int] = {}
+        """Bytes that lie there for it, where there are any."""
+        self._bytes_there = 0
         self._asked: list[tuple[AskedPartition, Partition | None, KlogError | None]] = []
         self._failed = False
-        for asked in request.partitions:
+        wanted: Iterable[AskedPartition] = request.partitions
+        if len(request.partitions) > 1:  # of a partition that is named twice the last one counts, as in Kafka
+            wanted = {(asked.topic, asked.partition): asked for asked in request.partitions}.values()
+        for asked in wanted:
             partition, error = None, None
             try:
                 partition = broker.leader_of(asked.topic, asked.partition)
                 partition.check_epoch(asked.leader_epoch)
                 partition.log.check_offset(asked.offset)
-                self.partitions.append(partition)
             except KlogError as problem:
                 error = problem.bare()
                 self._failed = True
@@ -94,12 +101,31 @@ class _Read:
         for asked, partition, _ in self._asked:
             if partition is None or partition.resigned:
                 return True
-            high = partition.high_watermark
-            if asked.offset < high.offset:
-                total += min(high.address - asked.offset, asked.max_bytes)
-                if total >= min_bytes:
-                    return True
+            total += _bytes_below(partition, asked)
+            if total >= min_bytes:
+                return True
         return False
+
+    def watched(self) -> list[Partition]:
+        """Where there may be more, of a request that waits from now on. `enough` has said that all are led."""
+        self._watched = {partition: asked for asked, partition, _ in self._asked if partition is not None}
+        for partition in self._watched:
+            self._look(partition)
+        return list(self._watched)
+
+    def _look(self, partition: Partition) -> None:
+        size = _bytes_below(partition, self._watched[partition])
+        if size:
+            self._bytes_there += size - self._there.get(partition, 0)
+            self._there[partition] = size
+
+    def enough_with(self, partition: Partition) -> bool:
+        """As `enough`, for a request that waits, after something has happened in one partition: of the others' many
+        none is looked at."""
+        if partition.resigned or not self._reply.wanted:
+            return True
+        self._look(partition)
+        return self._bytes_there >= self._request.min_bytes
 
     def answer(self) -> None:
         """Read and reply, by way of a thread where that may have to wait for the disk."""
@@ -179,6 +205,12 @@ class _Read:
                 )
             )
         return fetched
+
+
+def _bytes_below(partition: Partition, asked: AskedPartition) -> int:
+    """How much a partition has for who asks."""
+    high = partition.high_watermark
+    return min(high.address - asked.offset, asked.max_bytes) if asked.offset < high.offset else 0
 
 
 def _send(broker: Broker, head: RequestHead, reply: Reply, fetched: Fetched) -> None:
