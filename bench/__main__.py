@@ -16,7 +16,7 @@ from bench import cluster_run, consumers_run, machine, pipeline_run, results
 from bench.consumers_run import ConsumerSizes
 from bench.pipeline_run import PipelineSizes
 from bench.run import Bench, say
-from bench.run_record import CONSUMERS, ONE_BROKER, PIPELINE, THREE_BROKERS, RunRecord
+from bench.run_record import CONSUMERS, ONE_BROKER, PIPELINE, STOCK, THREE_BROKERS, RunRecord
 from bench.workloads import WORKLOADS, Sizes
 
 SYSTEMS = ("klog", "kafka-4.1", "kafka-4.1-flush", "kafka-3.9")
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif given.consumers:
             kind, kept_sizes = CONSUMERS, asdict(consumer_sizes)
         elif given.cluster:
-            kind = THREE_BROKERS
+            kind = STOCK if given.only == ["stock"] else THREE_BROKERS  # a run of few parts replaces no page of all
         record = RunRecord(date, machine.describe(Path(folder)), rounds=given.rounds, sizes=kept_sizes, kind=kind)
         if given.pipeline:
             parts = [one for one in pipeline_run.PARTS if not given.only or one in given.only]

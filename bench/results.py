@@ -88,6 +88,8 @@ def render(record: RunRecord) -> str:
     lines += ["", "Sizes: " + ", ".join(f"{name} {value:g}" for name, value in record.sizes.items()) + ".", ""]
     lines += _bars(record)
     lines += _figures(record)
+    for remark in record.remarks:
+        lines += [f"## {remark[0]}", "", *(f"    {line}" for line in remark[1:]), ""]
     if record.notes:
         lines += ["## What did not run", "", *(f"- {note}" for note in record.notes), ""]
     return "\n".join(lines)
@@ -109,14 +111,15 @@ def _bars(record: RunRecord) -> list[str]:
         value = bar.value(record)
         if value is None:
             continue
-        ours = record.median(bar.workload, bar.of, bar.figure)
+        ours = bar.ours(record)
         assert ours is not None
         sign = ">=" if bar.at_least else "<="
         theirs = record.median(bar.workload, bar.against, bar.figure) if bar.against else None
         against = f"{bar.against} {shown(theirs)}" if theirs is not None else "-"
         verdict = bar.verdict(value) + (" (at the client's ceiling)" if _at_ceiling(record, bar, ours) else "")
         ratio = f"{value:.2f}" if bar.against else "-"
-        cells = (f"{bar.workload}: {UNITS[bar.figure]}", shown(ours), against, ratio, f"{sign} {bar.bar:g}")
+        what = f"{bar.workload}: {'the worst, ' if bar.is_of_worst else ''}{UNITS[bar.figure]}"
+        cells = (what, shown(ours), against, ratio, f"{sign} {bar.bar:g}")
         lines.append(f"| {' | '.join(cells)} | {bar.moonshot:g} | {verdict} |")
     return [*lines, ""]
 

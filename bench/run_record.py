@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 ONE_BROKER, THREE_BROKERS, CONSUMERS, PIPELINE = "one broker", "three brokers", "consumers", "pipeline"
-KINDS = (ONE_BROKER, THREE_BROKERS, CONSUMERS, PIPELINE)
+STOCK = "stock clients whose broker dies"
+KINDS = (ONE_BROKER, THREE_BROKERS, CONSUMERS, PIPELINE, STOCK)
 
 
 def numbered(rounds: int, warm: int = 1) -> range:
@@ -33,6 +34,8 @@ class RunRecord:
     figures: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     kind: str = ONE_BROKER
+    remarks: list[list[str]] = field(default_factory=list)
+    """Each a title, and lines below it: what was seen besides the figures."""
 
     def add(self, workload: str, system: str, figures: Mapping[str, float]) -> None:
         kept = self.figures.setdefault(workload, {}).setdefault(system, {})

@@ -4,6 +4,9 @@ Each kill meets all clients at once, each on a topic of its own, or with a group
 time from the kill on that any partition of a client was without a success, until every one has one again. A topic has a
 partition led by each broker, so that clients are connected to all of them, as they mostly are; Java's tool chooses
 partitions itself, so it gets one, led by the broker that is killed where that is a leader.
+
+All clients log at their debug level, into memory. Of a wait beyond the bar the client's own log goes into the results,
+shortened, and whole into the folder of Kafka's jars, with what the brokers have logged meanwhile.
 """
 
 from __future__ import annotations
@@ -14,15 +17,17 @@ import itertools
 import secrets
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from confluent_kafka.admin import NewTopic
 
-from bench.bars import KLOG_3, STOCK_COMMITTERS, STOCK_KILLS, STOCK_PRODUCERS, stock
+from bench import client_log
+from bench.bars import KLOG_3, STOCK_COMMITTERS, STOCK_KILLS, STOCK_PRODUCERS, STOCK_WORST_S, stock
 from bench.children import Child, wait_until
 from bench.cluster_systems import BROKERS, KlogCluster
 from bench.cluster_topics import admin_of, await_in_sync, bootstrap_of, controller_of
-from bench.maven import PeerMissing, java_tools
+from bench.maven import PeerMissing, cache_folder, java_tools
 from bench.raw_member import coordinator_of
 from bench.run import say
 from bench.run_record import RunRecord
@@ -33,15 +38,18 @@ TOPIC_TIMEOUT_S = 60.0
 HEAL_S = 60.0
 SUCCESSES = 20
 """Of each client before the kill, and after it."""
+BEFORE_S, AFTER_S = 0.1, 0.3
+"""What is shown of a log before the kill, and after the wait."""
 
 
 def measure(record: RunRecord, folder: Path, kills: int) -> None:
     """Each kind of kill so many times, in turns."""
-    producers = list(STOCK_PRODUCERS)
+    producers, committers = list(STOCK_PRODUCERS), list(STOCK_COMMITTERS)
     try:
         java_tools("kafka-3.9")
     except PeerMissing as error:
         producers.remove("java")
+        committers.remove("java-commits")
         record.notes.append(f"stock clients: Java's is left out: {error}")
     system = KlogCluster(folder / "stock")
     try:
@@ -50,8 +58,8 @@ def measure(record: RunRecord, folder: Path, kills: int) -> None:
         record.options.setdefault(system.name, system.options)
         for number in range(kills):
             for what in STOCK_KILLS:
-                clients = STOCK_COMMITTERS if what == "coordinator" else producers
-                found = _killed(system, folder, what, clients)
+                clients = committers if what == "coordinator" else producers
+                found = _killed(record, system, folder, what, clients)
                 for client, seconds in found.items():
                     record.add(stock(what, client), KLOG_3, {"seconds": seconds})
                 waits = ", ".join(f"{client} {seconds:.2f} s" for client, seconds in found.items())
@@ -60,7 +68,9 @@ def measure(record: RunRecord, folder: Path, kills: int) -> None:
         system.stop()
 
 
-def _killed(system: KlogCluster, folder: Path, what: str, clients: Sequence[str]) -> dict[str, float]:
+def _killed(
+    record: RunRecord, system: KlogCluster, folder: Path, what: str, clients: Sequence[str]
+) -> dict[str, float]:
     """Client -> seconds."""
     bootstrap = bootstrap_of(system)
     victim = _victim(system, what)
@@ -105,15 +115,28 @@ def _killed(system: KlogCluster, folder: Path, what: str, clients: Sequence[str]
 
         await_successes(0.0)
         time.sleep(EVEN_S)
+        broker_logs = {path: path.stat().st_size for path in sorted(system.folder.glob("broker-*.log"))}
         killed_s = time.monotonic()
         system.broker(victim - 1).kill()
         await_successes(killed_s)
         time.sleep(EVEN_S)
-        found = {client: _longest(one, _served(client, placed[client]), killed_s) for client, one in children.items()}
+        waits = {client: _longest(one, _served(client, placed[client]), killed_s) for client, one in children.items()}
+        found = {client: ended_s - began_s for client, (began_s, ended_s) in waits.items()}
         for client, one in children.items():
             given_up = [event for event in one.events if event.words[0] == "failed" and event.at > killed_s]
             if given_up:
                 say(f"{client}: {len(given_up)} failed, such as {given_up[0].words[1:]}")
+            if found[client] > STOCK_WORST_S:
+                path = _log_path(what, client)
+                one.say(f"log {min(killed_s, waits[client][0]) - BEFORE_S} {waits[client][1] + AFTER_S} {path}")
+                one.wait_for("logged")
+                title = f"{what} killed with -9: {client} waited {found[client]:.2f} s; its log, from the kill on"
+                record.remarks.append([title, *client_log.shortened(client_log.read(path), killed_s)])
+                with path.open("a") as file:
+                    for broker_log, size in broker_logs.items():
+                        file.write(f"\n{broker_log.name}:\n{broker_log.read_text(errors='replace')[size:]}")
+                began_s, ended_s = (at - killed_s for at in waits[client])
+                say(f"{client} waited from {began_s:.2f} to {ended_s:.2f} s after {killed_s:.6f}: {path}")
     system.start_broker(victim - 1)
     for topic in topics.values():
         await_in_sync(system, topic)
@@ -121,6 +144,13 @@ def _killed(system: KlogCluster, folder: Path, what: str, clients: Sequence[str]
     for one in admin.delete_topics(list(topics.values())).values():
         one.result(TOPIC_TIMEOUT_S)
     return found
+
+
+def _log_path(what: str, client: str) -> Path:
+    """Of a file that there is not."""
+    folder = cache_folder() / "stock-logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{what.replace(' ', '-')}-{client}.log"
 
 
 def _victim(system: KlogCluster, what: str) -> int:
@@ -144,7 +174,8 @@ def _is_served(child: Child, partitions: int, since_s: float) -> bool:
     return all(sum(at > since_s for at in _successes(child, partition)) >= SUCCESSES for partition in range(partitions))
 
 
-def _longest(child: Child, partitions: int, killed_s: float) -> float:
-    """The longest pause that had not ended when the broker was killed, of any partition."""
+def _longest(child: Child, partitions: int, killed_s: float) -> tuple[float, float]:
+    """When the longest pause of any partition began and ended, of those that ended after the kill."""
     times = [_successes(child, partition) for partition in range(partitions)]
-    return max(after - before for one in times for before, after in itertools.pairwise(one) if after > killed_s)
+    pauses = [pause for one in times for pause in itertools.pairwise(one) if pause[1] > killed_s]
+    return max(pauses, key=lambda pause: pause[1] - pause[0])

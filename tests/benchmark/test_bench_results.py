@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import bars, results
-from bench.run_record import RunRecord
+from bench.run_record import RunRecord, read_history
 from bench.workloads import BATCHED, TO_CONSUMER
 
 
@@ -61,6 +61,23 @@ def test_the_page_has_options_spread_and_what_did_not_run(record: RunRecord) -> 
     assert "| kafka-4.1 | 4.1.1 | `log.flush.interval.messages=1` |" in page
     assert "330 (300 - 900)" in page
     assert "- kafka-3.9 is left out: no mvn" in page
+
+
+def test_a_worst_figure_is_held_against_a_bar_of_its_own(record: RunRecord) -> None:
+    row = bars.stock("leader", "java")
+    for seconds in (0.1, 0.2, 0.7):
+        record.add(row, bars.KLOG_3, {"seconds": seconds})
+    page = results.render(record)
+    assert f"| {row}: s | 0.2 | - | - | <= 0.3 | 0.15 | reached |" in page
+    assert f"| {row}: the worst, s | 0.7 | - | - | <= 0.6 | 0.3 | **short** |" in page
+
+
+def test_what_was_seen_besides_is_shown_and_kept(record: RunRecord, tmp_path: Path) -> None:
+    record.remarks.append(["java waited 0.70 s", "9 ms: Node 1 disconnected", "<b> is text"])
+    page = results.render(record)
+    assert "## java waited 0.70 s\n\n    9 ms: Node 1 disconnected\n    <b> is text\n" in page
+    results.write(record, tmp_path)
+    assert read_history(tmp_path / "history.jsonl")[0].remarks == record.remarks
 
 
 def test_the_history_grows_by_a_line_a_run(record: RunRecord, tmp_path: Path) -> None:
