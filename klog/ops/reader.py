@@ -19,6 +19,7 @@ from confluent_kafka import TopicPartition as Assigned
 
 from klog.errors import CorruptBatch, KlogError, TimedOut, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
+from klog.ops.connection_trouble import ConnectionTrouble
 from klog.ops.headers import headers_from
 from klog.ops.jsonl import timestamp_of
 from klog.ops.sender import silent_logger
@@ -78,7 +79,7 @@ class Reader:
         self._paused: set[Place] = set()
         self._messages = 0
         self._bytes = 0
-        self._trouble: str | None = None
+        self._trouble = ConnectionTrouble()
         self._gone: str | None = None
         self._failure: KlogError | None = None
         """What ends the reading once all that came before it is shown."""
@@ -282,7 +283,7 @@ class Reader:
             missing = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self._open)[:5])
             raise TimedOut(
                 f"nothing came for {self._timeout_s:g} s, and the end of {missing} was not reached"
-                + (f" ({self._trouble})" if self._trouble else "")
+                + (f" ({self._trouble.last})" if self._trouble.last else "")
             )
 
     def _before_the_ends(self, run: list[Message]) -> list[Message]:
@@ -331,14 +332,13 @@ class Reader:
         self._consumer.assign(assigned)
 
     def _on_error(self, error: KafkaError) -> None:
-        """What librdkafka says of its connections; it goes on trying by itself. Each sentence is told once."""
-        text = error.str()
+        """What librdkafka says of its connections; it goes on trying by itself."""
         if error.code() in _GONE:
-            self._gone = text
+            self._gone = error.str()
             return
-        if text != self._trouble:
-            self._trouble = text
-            self._note(f"{text} (trying again)")
+        sentence = self._trouble.sentence(error)
+        if sentence is not None:
+            self._note(sentence)
 
     def _watermark(self, topic: str, partition: int) -> int:
         """The high watermark as the last fetch has told it; -1 where none has."""
