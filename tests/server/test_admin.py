@@ -562,6 +562,14 @@ def test_the_cluster_in_every_version(broker: RunningBroker, version: int) -> No
     ]
 
 
+@pytest.mark.parametrize("version", range(2))
+def test_one_may_do_everything_with_the_cluster(broker: RunningBroker, version: int) -> None:
+    found = ask(broker.bootstrap, ApiKey.DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=True)
+    assert found.cluster_authorized_operations == sum(1 << one for one in (5, 7, 8, 9, 10, 11, 12))
+    found = ask(broker.bootstrap, ApiKey.DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=False)
+    assert found.cluster_authorized_operations == -(2**31)
+
+
 def test_there_are_no_controllers_apart(broker: RunningBroker) -> None:
     found = ask(
         broker.bootstrap,

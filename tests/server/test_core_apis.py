@@ -20,6 +20,7 @@ from tests.server.asking import ask, create, error, offsets, produce, produce_re
 from tests.server.wire import RawConnection, fetch_request, framed, head
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, NO_LEADER, FENCED, UNKNOWN_EPOCH = 1, 3, 5, 74, 75
+NOT_SAID = -(2**31)
 DUPLICATE_IS_FINE, OUT_OF_ORDER, BAD_PRODUCER_EPOCH = 0, 45, 47
 
 LISTED = {
@@ -100,6 +101,26 @@ def test_metadata(broker: RunningBroker, topic: str, version: int) -> None:
     assert topic in {one.name for one in everything.topics}
     if version >= 1:
         assert ask(broker.bootstrap, ApiKey.METADATA, version, topics=[], **flags).topics == ()
+
+
+@pytest.mark.parametrize("version", range(8, 13))
+def test_who_asks_what_one_may_do_hears_that_it_is_everything(broker: RunningBroker, topic: str, version: int) -> None:
+    """As a broker of Kafka's without an authorizer says it; librdkafka's own tests count the operations."""
+    create(broker.bootstrap, topic)
+
+    def operations(wanted: bool) -> list[int]:
+        flags = {f"include_{one}_authorized_operations": wanted for one in ("cluster", "topic")}
+        names = [{"name": name, "topic_id": None} for name in (topic, topic + "-missing")]
+        answer = ask(broker.bootstrap, ApiKey.METADATA, version, topics=names, allow_auto_topic_creation=False, **flags)
+        cluster = [answer.cluster_authorized_operations] if version <= 10 else []
+        return cluster + [one.topic_authorized_operations for one in answer.topics]
+
+    topics_bits = sum(1 << one for one in (3, 4, 5, 6, 7, 8, 10, 11))
+    cluster_bits = sum(1 << one for one in (5, 7, 8, 9, 10, 11, 12))
+    assert operations(wanted=True)[-2:] == [topics_bits, NOT_SAID]
+    assert set(operations(wanted=False)) == {NOT_SAID}
+    if version <= 10:
+        assert operations(wanted=True)[0] == cluster_bits
 
 
 @pytest.mark.parametrize("version", [1, 4, 9])

@@ -118,6 +118,11 @@ def test_what_operators_ask_in_every_version(broker: RunningBroker, group: str, 
             (0, "Stable", "range"),
             (0, "Dead", ""),
         ]
+        if version >= 3:
+            assert [one.authorized_operations for one in described] == [1 << 3 | 1 << 6 | 1 << 8] * 2
+            unasked = {**fields, "include_authorized_operations": False}
+            unasked = (await member.ask(ApiKey.DESCRIBE_GROUPS, version, **unasked)).groups
+            assert [one.authorized_operations for one in unasked] == [-(2**31)] * 2
         (found,) = described[0].members
         assert (found.member_id, found.client_id, found.client_host) == (member.member_id, "klog", "/127.0.0.1")
         assert found.member_assignment == assignment(topic, 0, 2)

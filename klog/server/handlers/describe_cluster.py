@@ -1,13 +1,12 @@
 """DescribeCluster: v0-1 (KIP-700).
 
 Behaviour
-    The cluster's id, its controller and its live brokers at the addresses that clients are to use.
+    The cluster's id, its controller and its live brokers at the addresses that clients are to use. Who asks what one
+    may do is told all operations: there are no access lists.
 
 Version notes
     v1 asks for one sort of servers (KIP-919): klog's brokers are brokers (1); for controllers (2), which only a cluster
     without ZooKeeper has apart, the answer is an error.
-
-Not here: authorised operations; there are no access lists to tell of.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.errors import MismatchedEndpointType
 from klog.protocol.apis import ApiKey
+from klog.server import operations
 from klog.server.dispatch import Request, handles
 
 if TYPE_CHECKING:
@@ -32,8 +32,10 @@ def handle(broker: Broker, request: Request) -> dict[str, Any]:
     if asked != BROKERS:
         error = MismatchedEndpointType(f"this is a broker (endpoint type {BROKERS}), type {asked} was asked for")
         return {**answer, "error_code": error.wire, "error_message": error.message, "controller_id": -1, "brokers": []}
+    may_do = request.entity.include_cluster_authorized_operations
     return {
         **answer,
+        "cluster_authorized_operations": operations.CLUSTER if may_do else operations.NOT_ASKED,
         "error_code": 0,
         "error_message": None,
         "controller_id": image.controller_id,

@@ -5,7 +5,7 @@ Behaviour
     is ``Dead``, without an error.
 
 Version notes
-    v3 asks for the operations one may do: there are no users, so they are not known. v4 has static members (KIP-345).
+    v3 asks for the operations one may do: all, as there are no access lists. v4 has static members (KIP-345).
     v5 is flexible.
 """
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
+from klog.server import operations
 from klog.server.dispatch import Request, handles
 from klog.server.groups.machine import Phase
 from klog.server.groups.operators import Described
@@ -22,15 +23,16 @@ from klog.server.groups.operators import Described
 if TYPE_CHECKING:
     from klog.server.broker import Broker
 
-OPERATIONS_UNKNOWN = -(2**31)
-
 
 @handles(ApiKey.DESCRIBE_GROUPS, 0, 5)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
-    return {"groups": [await _one(broker, name) for name in request.entity.groups]}
+    may_do = (
+        operations.GROUP if getattr(request.entity, "include_authorized_operations", False) else operations.NOT_ASKED
+    )
+    return {"groups": [await _one(broker, name, may_do) for name in request.entity.groups]}
 
 
-async def _one(broker: Broker, name: str) -> dict[str, Any]:
+async def _one(broker: Broker, name: str, may_do: int) -> dict[str, Any]:
     code = 0
     try:
         found = await broker.groups.operators.describe(name)
@@ -53,5 +55,5 @@ async def _one(broker: Broker, name: str) -> dict[str, Any]:
             }
             for one in found.members
         ],
-        "authorized_operations": OPERATIONS_UNKNOWN,
+        "authorized_operations": operations.NOT_ASKED if code else may_do,
     }

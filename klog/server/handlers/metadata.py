@@ -16,6 +16,7 @@ Behaviour
     says why). All topics, or none: the brokers that live.
 
 Version notes
+    v8 asks for the operations one may do: all, as there are no access lists. From v11 on not for the cluster's.
     v10 and on carry topic ids. Stock clients would take them for Fetch and the like, where klog has none yet; an export
     needs them to tell a topic from one that was made again under its name. Asking by id is not served. No broker that
     has left is in them: klog's tools tell by them who lives.
@@ -32,6 +33,7 @@ from klog.coordination.partition_states import NO_LEADER
 from klog.errors import InvalidTopic, KlogError, LeaderNotAvailable, MalformedRequest, UnknownTopicOrPartition
 from klog.names import INTERNAL_TOPICS, check_topic_name
 from klog.protocol.apis import ApiKey
+from klog.server import operations
 from klog.server.dispatch import Request, handles
 
 STOCK_MAX = 9
@@ -54,6 +56,31 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.METADATA, 0, 12, advertised_max_version=STOCK_MAX)
 def handle(broker: Broker, request: Request) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    answer = _answer_in_time(broker, request)
+    if not (_asks(request, "topic") or _asks(request, "cluster")):
+        return answer
+    return _with_operations(answer, request) if isinstance(answer, dict) else _with_operations_later(answer, request)
+
+
+def _asks(request: Request, of_what: str) -> bool:
+    return bool(getattr(request.entity, f"include_{of_what}_authorized_operations", False))
+
+
+def _with_operations(answer: dict[str, Any], request: Request) -> dict[str, Any]:
+    if _asks(request, "cluster"):
+        answer["cluster_authorized_operations"] = operations.CLUSTER
+    if _asks(request, "topic"):
+        for topic in answer["topics"]:
+            if not topic["error_code"]:
+                topic["topic_authorized_operations"] = operations.TOPIC
+    return answer
+
+
+async def _with_operations_later(answer: Awaitable[dict[str, Any]], request: Request) -> dict[str, Any]:
+    return _with_operations(await answer, request)
+
+
+def _answer_in_time(broker: Broker, request: Request) -> dict[str, Any] | Awaitable[dict[str, Any]]:
     if not broker.has_image.is_set():
         return _answer_when_told(broker, request)
     asked = request.entity.topics
@@ -76,7 +103,7 @@ async def _answer_when_told(broker: Broker, request: Request) -> dict[str, Any]:
             await broker.has_image.wait()
     except TimeoutError:
         return _answer(broker, [one.name for one in request.entity.topics or ()])
-    answer = handle(broker, request)
+    answer = _answer_in_time(broker, request)
     return answer if isinstance(answer, dict) else await answer
 
 
