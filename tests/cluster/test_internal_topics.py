@@ -1,17 +1,51 @@
-"""klog's own topics: Metadata says that they are internal, and nobody else produces to the cluster's story."""
+"""klog's own topics: Metadata says that they are internal, and only brokers produce to the cluster's story."""
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Callable
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from kafka import KafkaConsumer
 
+from klog.errors import InvalidTopic
+from klog.names import AUDIT_TOPIC
 from klog.ops.reassign import plan
+from klog.ops.sender import silent_logger
 from klog.server.events import TOPIC
+from tests.broker_fixture import ROOT
 from tests.cli.runner import klog
 from tests.cluster_fixture import RunningCluster
 from tests.ops.verbs import run
+
+
+def documented_blacklist() -> str:
+    """What both pages tell users of librdkafka to set."""
+    (setting,) = {
+        one
+        for page in ("not-there.md", "operations.md")
+        for one in re.findall(r"`topic\.blacklist=([^`]+)`", (ROOT / "docs" / page).read_text())
+    }
+    return setting
+
+
+def subscribed(cluster: RunningCluster, settings: dict[str, str]) -> set[str]:
+    """What a consumer of librdkafka gets that wants every topic."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": secrets.token_hex(4),
+            "logger": silent_logger(),
+            **settings,
+        }
+    )
+    try:
+        consumer.subscribe(["^.*"])
+        cluster.wait_until(lambda: consumer.poll(0.2) is None and bool(consumer.assignment()), "a group", 60)
+        return {one.topic for one in consumer.assignment()}
+    finally:
+        consumer.close()
 
 
 def test_internal_topics(make_cluster: Callable[..., RunningCluster]) -> None:
@@ -29,8 +63,9 @@ def test_internal_topics(make_cluster: Callable[..., RunningCluster]) -> None:
     producer.produce(TOPIC, b"forged", on_delivery=lambda error, message: told.append(error))
     assert producer.flush(30) == 0
     assert told[0] is not None and told[0].code() == KafkaError.TOPIC_EXCEPTION
-    ran = klog("produce", TOPIC, *at, input="forged\n")
-    assert ran.code == 1 and "is internal" in ran.stderr
+    for name in (TOPIC, AUDIT_TOPIC):
+        ran = klog("produce", name, *at, "-o", "json", input="forged\n")
+        assert (ran.code, ran.error["code"]) == (1, InvalidTopic.code), name
     cluster.create("later", factor=2)  # is told by the brokers themselves, and nothing else is there
     cluster.wait_until(lambda: "later" in klog("tail", TOPIC, "-o", "start", "-e", *at).stdout, "it is told", 60)
     assert "forged" not in klog("tail", TOPIC, "-o", "start", "-e", *at).stdout
@@ -42,6 +77,9 @@ def test_internal_topics(make_cluster: Callable[..., RunningCluster]) -> None:
         assert {one.topic for one in consumer.assignment()} == {"t", "later"}
     finally:
         consumer.close()
+
+    assert subscribed(cluster, {}) == {"t", "later", TOPIC}, "docs/not-there.md says that librdkafka does"
+    assert subscribed(cluster, {"topic.blacklist": documented_blacklist()}) == {"t", "later"}
 
     rows = run(cluster.bootstrap, lambda connected: plan(connected, removed=[3]))
     moved = {row.topic: set(row.to) for row in rows}
