@@ -181,7 +181,7 @@ class Reply:
 
 
 class Connection:
-    """A peer's socket. Event loop only."""
+    """A peer's socket. Event loop only. ``peer`` is ADDRESS:PORT."""
 
     def __init__(
         self,
@@ -541,6 +541,11 @@ class Connection:
     def waits_to_send(self) -> bool:
         """Whether something is ready that the peer does not take."""
         return self._writing
+
+    @property
+    def address(self) -> str:
+        """Of the peer's host, by which connections are counted and shares are given."""
+        return self.peer.rpartition(":")[0]
 
     @property
     def idle(self) -> bool:

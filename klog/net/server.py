@@ -198,7 +198,7 @@ class Server:
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self._sent(connection)
-        self._forget(connection.peer.rpartition(":")[0])
+        self._forget(connection.address)
         self._resume()
         if self._pause_is_known and not self._is_paused and 10 * len(self.connections) < 9 * self._connections_max:
             self._pause_is_known = False

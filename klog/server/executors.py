@@ -8,7 +8,8 @@ Strategy
 Rules
     * Nothing in the broker uses asyncio's own executor (`asyncio.to_thread`) but asyncio, which looks up host names
       in it.
-    * A purpose whose callers are strangers has a bound on what may wait; beyond it they are refused, not queued.
+    * A purpose whose callers are strangers has a bound on what may wait; beyond it whoever has most there is refused,
+      not queued. The addresses that they call from take turns (`run_in_turn`): one that sends much waits behind itself.
     * The threads are daemons: one that hangs in a dead disk keeps no process from ending.
 
 Limits
@@ -20,16 +21,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from enum import Enum
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from klog.errors import RequestTimedOut
-
-if TYPE_CHECKING:
-    from klog.storage.log import Log
+from klog.server.turns import Turns
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -85,21 +83,23 @@ class Executors:
 
         Cancelled, it does not begin any more. RequestTimedOut where too much of that purpose waits.
         """
-        return await asyncio.wrap_future(self._pool(purpose, "").submit(lambda: work(*arguments, **named)))
-
-    async def run_for(
-        self, logs: Iterable[Log], purpose: Purpose, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
-    ) -> T:
-        """The same in a thread of the log dir that these logs are in; where they are in several, of none of them."""
-        disks = {one.home.path for one in logs}
-        disk = disks.pop() if len(disks) == 1 else ""
-        return await self.run_at(disk, purpose, work, *arguments, **named)
+        return await self.run_in_turn("", "", purpose, work, *arguments, **named)
 
     async def run_at(
         self, disk: str, purpose: Purpose, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """The same in a thread of that log dir: its path, which a log has as ``log.home.path``."""
-        return await asyncio.wrap_future(self._pool(purpose, disk).submit(lambda: work(*arguments, **named)))
+        return await self.run_in_turn("", disk, purpose, work, *arguments, **named)
+
+    async def run_in_turn(
+        self, whose: str, disk: str, purpose: Purpose, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
+    ) -> T:
+        """The same for an address, which takes turns with the others that have something waiting there.
+
+        ``disk`` "": a thread that belongs to no log dir; ``whose`` "": the broker's own work, one more among them.
+        """
+        pool = self._pool(purpose, disk)
+        return await asyncio.wrap_future(pool.submit(whose, lambda: work(*arguments, **named)))
 
     def _pool(self, purpose: Purpose, disk: str) -> _Pool:
         pool = self._pools.get((purpose, disk))
@@ -122,20 +122,24 @@ class _Pool:
 
     def __init__(self, name: str, threads_max: int, waiting_max: int | None) -> None:
         self._name = name
-        self._threads_max = threads_max
         self._waiting_max = waiting_max
+        self._threads_max = threads_max
         self._threads = 0
         self._idle = threading.Semaphore(0)
-        self._queue: SimpleQueue[_Work | None] = SimpleQueue()
+        self._waiting: Turns[_Work] = Turns(waiting_max)
         self._is_closed = False
 
-    def submit(self, work: Callable[[], T]) -> Future[T]:
+    def submit(self, whose: str, work: Callable[[], T]) -> Future[T]:
         if self._is_closed:
             raise RuntimeError("the broker has stopped")
-        if self._waiting_max is not None and self._queue.qsize() >= self._waiting_max:
-            raise RequestTimedOut(f"{self._waiting_max} pieces of work wait for the threads of {self._name!r} already")
         future: Future[T] = Future()
-        self._queue.put(_Work(future, work))
+        refused = self._waiting.put(whose, _Work(future, work))
+        if refused is not None:
+            if refused.future.set_running_or_notify_cancel():
+                words = f"{self._waiting_max} pieces of work wait for the threads of {self._name!r} already"
+                refused.future.set_exception(RequestTimedOut(words))
+            if refused.future is future:
+                return future
         if not self._idle.acquire(blocking=False) and self._threads < self._threads_max:
             self._threads += 1
             threading.Thread(target=self._run, name=f"{self._name} {self._threads}", daemon=True).start()
@@ -143,7 +147,7 @@ class _Pool:
 
     def _run(self) -> None:
         while True:
-            work = self._queue.get()
+            work = self._waiting.take()
             if work is None:
                 return
             _perform(*work)
@@ -152,12 +156,8 @@ class _Pool:
 
     def close(self) -> None:
         self._is_closed = True
-        while not self._queue.empty():
-            work = self._queue.get_nowait()
-            if work is not None:
-                work.future.cancel()
-        for _ in range(self._threads):
-            self._queue.put(None)
+        for work in self._waiting.close(self._threads):
+            work.future.cancel()
 
 
 class _Work(NamedTuple):

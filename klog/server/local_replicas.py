@@ -48,19 +48,19 @@ async def find(broker: Broker, topic: str, partition: int) -> LocalReplica:
     )
 
 
-async def fetch(broker: Broker, request: FetchRequest) -> list[FetchedPartition[FileRange]]:
+async def fetch(broker: Broker, request: FetchRequest, whose: str) -> list[FetchedPartition[FileRange]]:
     """What each replica asked for has; where none has any, once more when the request's time is over.
 
-    A replica that is not led tells nobody when it has more.
+    ``whose``: the address that asks. A replica that is not led tells nobody when it has more.
     """
-    fetched = await _read(broker, request)
+    fetched = await _read(broker, request, whose)
     if request.max_wait_ms > 0 and not any(one.ranges or one.error_code for one in fetched):
         await asyncio.sleep(request.max_wait_ms / 1000)
-        fetched = await _read(broker, request)
+        fetched = await _read(broker, request, whose)
     return fetched
 
 
-async def _read(broker: Broker, request: FetchRequest) -> list[FetchedPartition[FileRange]]:
+async def _read(broker: Broker, request: FetchRequest, whose: str) -> list[FetchedPartition[FileRange]]:
     left = min(max(request.max_bytes, 0), broker.fetch_bytes_max)
     found: list[FetchedPartition[FileRange]] = []
     for asked in request.partitions:
@@ -70,7 +70,8 @@ async def _read(broker: Broker, request: FetchRequest) -> list[FetchedPartition[
             start = replica.log.start_offset
             is_first = not any(one.ranges for one in found)
             if left > 0 or is_first:
-                ranges = await broker.executors.run_at(
+                ranges = await broker.executors.run_in_turn(
+                    whose,
                     replica.log.home.path,
                     Purpose.COLD_READS,
                     _ranges,

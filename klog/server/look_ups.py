@@ -2,9 +2,9 @@
 
 Strategy
     They read as much as it takes to find something out, so they have few threads (`Purpose.LOOK_UPS`), and a connection
-    has one of them at most: whoever sends five hundred waits for himself. What takes longer than its share is refused
-    with REQUEST_TIMED_OUT, which clients ask again after; a walk through a segment is remembered in its index, so the
-    next attempt begins further on.
+    has one of them at most: whoever sends five hundred waits for himself; so does an address with many connections,
+    since addresses take turns. What takes longer than its share is refused with REQUEST_TIMED_OUT, which clients ask
+    again after; a walk through a segment is remembered in its index, so the next attempt begins further on.
 
 Rules
     * A look-up whose connection ends while it waits is never begun; one that runs is over at the next batch.
@@ -80,8 +80,9 @@ class LookUp:
                 self._has_turn = True
             if time.monotonic() > self._until_s:
                 raise RequestTimedOut(f"what one request looks up may take {REQUEST_S:g} s")
+            whose = "" if connection is None else connection.address
             patience = Patience(seconds=LOOK_UP_S, bytes_max=LOOK_UP_BYTES_MAX, is_wanted=self._is_wanted)
-            return await self._executors.run_at(disk, Purpose.LOOK_UPS, question, patience)
+            return await self._executors.run_in_turn(whose, disk, Purpose.LOOK_UPS, question, patience)
         finally:
             if connection is not None:
                 connection.at_end.discard(task.cancel)

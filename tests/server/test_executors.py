@@ -114,6 +114,38 @@ def test_what_strangers_may_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     play(what)
 
 
+def test_addresses_take_turns_and_who_has_most_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WAITING_MAX, Purpose.UNPACKING, 6)
+    monkeypatch.setitem(THREADS, Purpose.UNPACKING, 1)
+
+    async def what(executors: Executors) -> None:
+        go_on, begun, done = threading.Event(), threading.Event(), list[str]()
+
+        def hold() -> None:
+            begun.set()
+            go_on.wait()
+
+        def of(whose: str, number: int) -> asyncio.Future[None]:
+            run = executors.run_in_turn(whose, "", Purpose.UNPACKING, done.append, f"{whose}{number}")
+            return asyncio.ensure_future(run)
+
+        held = asyncio.ensure_future(executors.run(Purpose.UNPACKING, hold))
+        await asyncio.sleep(0)
+        assert await asyncio.to_thread(begun.wait, WITHIN_S)
+        flood = [of("flood", number) for number in range(6)]
+        await asyncio.sleep(0)
+        others = [of("one", 0), of("two", 0)]
+        await asyncio.sleep(0)
+        for one in flood[4:]:
+            with pytest.raises(RequestTimedOut, match="6 pieces of work"):
+                await one
+        go_on.set()
+        await asyncio.gather(held, *flood[:4], *others)
+        assert done == ["flood0", "one0", "two0", "flood1", "flood2", "flood3"]
+
+    play(what)
+
+
 def test_an_error_comes_back_and_is_held_by_nothing() -> None:
     class Big:
         pass

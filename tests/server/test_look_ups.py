@@ -23,6 +23,8 @@ DISK = "/a"
 class Peer:
     """As much of a connection as a look-up needs."""
 
+    address = "10.0.0.1"
+
     def __init__(self) -> None:
         self.closed = False
         self.at_end: set[Callable[[], object]] = set()

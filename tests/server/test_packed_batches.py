@@ -5,6 +5,7 @@ Rule P1.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 
@@ -64,6 +65,36 @@ def test_as_much_as_is_allowed_holds_nobody_up(broker: RunningBroker, topic: str
     with bystander(broker):
         assert error(produce_raw(broker, topic, sealed(body, Codec.LZ4, count, max_ms))) == 0
     assert offsets(broker.bootstrap, topic) == (0, count)
+
+
+def test_one_address_waits_for_another_no_longer_than_its_share(broker: RunningBroker, topic: str) -> None:
+    """By the order in which batches are appended: no clock is asked."""
+    create(broker.bootstrap, topic, segment_bytes="1000000000")
+    count, floods, asked = 1_000_000, 40, 4
+    large = sealed(bytes(cramjam.lz4.compress(TINY * count)), Codec.LZ4, count, FIRST_MS)
+    small = bytes(encode_batch(values(5_000), codec=Codec.LZ4))
+    with contextlib.ExitStack() as stack:
+
+        def connect(address: str) -> RawConnection:
+            return stack.enter_context(RawConnection(broker.bootstrap, source_address=address))
+
+        flood, other = [connect("127.0.0.2") for _ in range(floods)], connect("127.0.0.1")
+        for one in flood:
+            one.send(codec.encode_request(produce_request(topic, large, acks=1), 1, "flood"))
+        other.send(codec.encode_request(produce_request(topic, small, acks=1), 1, "other") * asked)
+        appended = [(base_offset(other), "o") for _ in range(asked)] + [(base_offset(one), "f") for one in flood]
+    order = "".join(name for _, name in sorted(appended))
+    # Each batch of the other one waits for the two that are being looked into and for one that has its turn first. What
+    # is left when it has been served is what the flood could not put in front of it.
+    assert order.count("f", order.index("o"), order.rindex("o")) <= 4 * asked, order
+    assert order.count("f", order.rindex("o")) >= floods // 4, order
+
+
+def base_offset(connection: RawConnection) -> int:
+    _, found = codec.decode_response(connection.answer(), ApiKey.PRODUCE, 8)
+    one = found.responses[0].partition_responses[0]
+    assert error(one) == 0
+    return int(one.base_offset)
 
 
 def test_what_is_sent_behind_a_batch_stays_behind_it(broker: RunningBroker, topic: str) -> None:

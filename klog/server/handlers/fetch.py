@@ -47,9 +47,9 @@ Fetched = list[FetchedPartition[FileRange]]
 def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
     request = fetch.read_request(frame, head)
     if request.replica_id == local_replicas.DEBUGGING_REPLICA:
-        broker.spawn(_answer_locally(broker, head, request, reply))
+        broker.spawn(_answer_locally(broker, head, request, reply, connection))
         return
-    read = _Read(broker, head, request, reply)
+    read = _Read(broker, head, request, reply, connection)
     if request.max_wait_ms <= 0 or read.enough():
         read.answer()
     else:
@@ -57,8 +57,10 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
         DelayedFetch(broker.purgatory, read.watched(), wait_s, read.enough_with, read.answer, connection)
 
 
-async def _answer_locally(broker: Broker, head: RequestHead, request: FetchRequest, reply: Reply) -> None:
-    fetched = await local_replicas.fetch(broker, request)
+async def _answer_locally(
+    broker: Broker, head: RequestHead, request: FetchRequest, reply: Reply, connection: Connection
+) -> None:
+    fetched = await local_replicas.fetch(broker, request, connection.address)
     if reply.wanted:
         _send(broker, head, reply, fetched)
 
@@ -66,8 +68,11 @@ async def _answer_locally(broker: Broker, head: RequestHead, request: FetchReque
 class _Read:
     """One fetch request's reading: tried when it comes, and again when there is more."""
 
-    def __init__(self, broker: Broker, head: RequestHead, request: FetchRequest, reply: Reply) -> None:
+    def __init__(
+        self, broker: Broker, head: RequestHead, request: FetchRequest, reply: Reply, connection: Connection
+    ) -> None:
         self._broker = broker
+        self._connection = connection
         self._head = head
         self._request = request
         self._reply = reply
@@ -149,17 +154,14 @@ class _Read:
         ]
 
     async def _answer_cold(self, fetched: Fetched | None) -> None:
+        run, whose = self._broker.executors.run_in_turn, self._connection.address
         if fetched is None:
-            fetched = await self._broker.executors.run_for(
-                (partition.log for _, partition, _ in self._asked if partition is not None),
-                Purpose.COLD_READS,
-                self._read,
-            )
+            disks = {partition.log.home.path for _, partition, _ in self._asked if partition is not None}
+            disk = disks.pop() if len(disks) == 1 else ""  # of several: a thread that belongs to none of them
+            fetched = await run(whose, disk, Purpose.COLD_READS, self._read)
         try:
             for partition, ranges in self._cold(fetched):
-                await self._broker.executors.run_at(
-                    partition.log.home.path, Purpose.COLD_READS, partition.log.warm, ranges
-                )
+                await run(whose, partition.log.home.path, Purpose.COLD_READS, partition.log.warm, ranges)
         except KlogError as error:
             log.error("reading ahead failed: %s", error.message)
         _send(self._broker, self._head, self._reply, fetched)

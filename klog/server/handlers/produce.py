@@ -78,7 +78,7 @@ async def _inspect(broker: Broker, head: RequestHead, frame: memoryview, reply: 
         for index, asked in enumerate(request.partitions):
             try:
                 found[index] = await look(
-                    broker.executors, broker.leader_of(asked.topic, asked.partition), asked.records
+                    broker.executors, broker.leader_of(asked.topic, asked.partition), asked.records, connection
                 )
             except KlogError as error:  # were it led from now on, nobody would have looked
                 found[index] = error.bare()

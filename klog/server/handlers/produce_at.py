@@ -46,6 +46,7 @@ from klog.server.dispatch import Request, handles
 from klog.server.inspection import Found, look
 
 if TYPE_CHECKING:
+    from klog.net.connection import Connection
     from klog.server.broker import Broker
 
 SOURCES_MAX = 1000
@@ -102,7 +103,7 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     timeout_s = max(request.entity.timeout_ms, 0) / 1000
     asked = request.entity.partitions
     records = [memoryview(bytearray(one.records)) for one in asked]
-    looked = [await _look(broker, one, data) for one, data in zip(asked, records, strict=True)]
+    looked = [await _look(broker, one, data, request.connection) for one, data in zip(asked, records, strict=True)]
     # All appends are made before anything else is waited for: one flush serves them.
     answers = [_append(broker, *one) for one in zip(asked, records, looked, strict=True)]
     waiting = [answer.committed for answer in answers if answer.committed is not None]
@@ -153,9 +154,9 @@ class _Waiter:
             self._future.set_result(error)
 
 
-async def _look(broker: Broker, asked: Any, records: memoryview) -> Found:
+async def _look(broker: Broker, asked: Any, records: memoryview, connection: Connection | None) -> Found:
     try:
-        return await look(broker.executors, broker.leader_of(asked.topic, asked.partition_index), records)
+        return await look(broker.executors, broker.leader_of(asked.topic, asked.partition_index), records, connection)
     except KlogError as error:
         return error.bare()
 
