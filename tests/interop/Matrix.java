@@ -7,6 +7,7 @@
 //                                                 place is known, and reading begins when a line has come;
 //                                                 answers "record OFFSET VALUE"..., "position POSITION END"
 //   group TOPIC GROUP COUNT                       joins, reads, commits and leaves; answers "record OFFSET VALUE"...
+//   match PATTERN GROUP                           joins and leaves; answers "topic NAME"... of what it was assigned
 //   transact TRANSACTIONAL_ID                     answers "refused WHY"
 //   create TOPIC PARTITIONS [NAME=VALUE]...
 //   delete TOPIC
@@ -22,6 +23,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.Pattern;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -47,6 +49,7 @@ public class Matrix {
                     case "produce" -> produce(words);
                     case "consume" -> consume(words);
                     case "group" -> group(words);
+                    case "match" -> match(words);
                     case "transact" -> transact(words);
                     case "create" -> create(words);
                     case "delete" -> delete(words);
@@ -150,6 +153,25 @@ public class Matrix {
                 }
             }
             consumer.commitSync();
+        }
+    }
+
+    static void match(String[] words) {
+        Properties settings = settings(words[0]);
+        settings.put("group.id", words[3]);
+        settings.put("enable.auto.commit", "false");
+        try (var consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            consumer.subscribe(Pattern.compile(words[2]));
+            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_S);
+            while (consumer.assignment().isEmpty()) {
+                if (System.nanoTime() > deadline) {
+                    throw new IllegalStateException("nothing was assigned");
+                }
+                consumer.poll(Duration.ofMillis(500));
+            }
+            for (TopicPartition one : consumer.assignment()) {
+                say("topic " + one.topic());
+            }
         }
     }
 

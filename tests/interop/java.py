@@ -93,6 +93,11 @@ class JavaClient:
         self._tell([f"{bootstrap} group {topic} {group} {count}"])
         return [(int(offset), b64decode(value)) for _, offset, value in self._answer()]
 
+    def matching(self, bootstrap: str, pattern: str, group: str) -> set[str]:
+        """The topics that the only member of a group is assigned who subscribes to a regular expression."""
+        self._tell([f"{bootstrap} match {pattern} {group}"])
+        return {topic for _, topic in self._answer()}
+
     def transact(self, bootstrap: str) -> str:
         self._tell([f"{bootstrap} transact mine"])
         ((_, *words),) = self._answer()
