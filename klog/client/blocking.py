@@ -14,7 +14,7 @@ from typing import Any
 
 from klog import errors
 from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut, UnsupportedVersion
-from klog.protocol import codec, own
+from klog.protocol import codec, klog_apis
 from klog.protocol.apis import ApiKey, api_name
 
 FRAME_BYTES_MAX = 512 * 1024 * 1024
@@ -73,7 +73,7 @@ class BlockingChannel:
                 codec.request(
                     ApiKey.API_VERSIONS,
                     version,
-                    client_software_name=own.SOFTWARE_NAME,
+                    client_software_name=klog_apis.SOFTWARE_NAME,
                     client_software_version="1",
                 )
             )

@@ -28,7 +28,8 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.protocol import codec, schema_errors
-from klog.protocol.apis import ApiKey, request_schema
+from klog.protocol.apis import ApiKey
+from klog.protocol.versions import request_schema
 
 FETCH_BYTES = 4 * 1024 * 1024
 """Asked for at once: some ten thousand small records, enough for the work on them to outweigh the round trip."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut, UnsupportedVersion
-from klog.protocol import codec, own
+from klog.protocol import codec, klog_apis
 from klog.protocol.apis import ApiKey, api_name
 from klog.protocol.introduction import Introduction
 
@@ -114,7 +114,7 @@ class Channel:
             asked = codec.request(
                 ApiKey.API_VERSIONS,
                 version,
-                client_software_name=own.SOFTWARE_NAME,
+                client_software_name=klog_apis.SOFTWARE_NAME,
                 client_software_version="1",
             )
             answer = await self.request(asked, timeout_s=timeout_s)

@@ -1,19 +1,12 @@
 """The keys of the protocol's requests: Apache Kafka's numbers, and klog's own from 10000 on.
 
 Which of them a broker serves, and at which versions, is said by the handlers that register themselves in
-`klog.server.dispatch`; this module knows only the numbers and, from kio's schemas, which versions are flexible.
+`klog.server.dispatch`. What a request of each version looks like is in `klog.protocol.versions`.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from functools import cache
-from typing import Any
-
-import kio.index
-
-from klog.errors import UnsupportedVersion
-from klog.protocol import interbroker, introduction, own, reassignment, schemas
 
 OWN_KEYS_FROM = 10000
 """klog's own requests have keys from here on; Kafka's stay far below (the highest is under 100)."""
@@ -79,43 +72,6 @@ class ApiKey(IntEnum):
     REGISTER_SCHEMA = 10042
     DELETE_SCHEMAS = 10043
     SET_SCHEMA_LEVEL = 10044
-
-
-WRITTEN_BY_HAND = frozenset({ApiKey.REPLICA_FETCH})
-"""Of our own: what has no schema, and a head without tags."""
-
-_OWN = (own, interbroker, introduction, reassignment, schemas)
-_OWN_REQUESTS: dict[int, Any] = {key: one for part in _OWN for key, one in part.REQUESTS.items()}
-_OWN_RESPONSES: dict[int, Any] = {key: one for part in _OWN for key, one in part.RESPONSES.items()}
-
-
-@cache
-def request_schema(key: int, version: int) -> Any:
-    """kio's class of a request's body; UnsupportedVersion where there is none."""
-    return _schema(key, version, _OWN_REQUESTS, kio.index.load_request_schema)
-
-
-@cache
-def response_schema(key: int, version: int) -> Any:
-    """kio's class of a response's body; UnsupportedVersion where there is none."""
-    return _schema(key, version, _OWN_RESPONSES, kio.index.load_response_schema)
-
-
-def _schema(key: int, version: int, ours: dict[int, Any], load: Any) -> Any:
-    if key >= OWN_KEYS_FROM:
-        if key in ours and version == 0:
-            return ours[key]
-        raise UnsupportedVersion(f"request key {key} version {version} is not one of klog's own")
-    try:
-        return load(key, version)
-    except kio.index.KioIndexError:
-        raise UnsupportedVersion(f"request key {key} version {version} is unknown") from None
-
-
-@cache
-def is_flexible(key: int, version: int) -> bool:
-    """Whether this version's strings and arrays are compact and its headers carry tags (KIP-482)."""
-    return key not in WRITTEN_BY_HAND and bool(request_schema(key, version).__flexible__)
 
 
 def api_name(key: int) -> str:

@@ -29,8 +29,9 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
 from klog.errors import MalformedRequest
-from klog.protocol.apis import ApiKey, is_flexible, request_schema, response_schema
+from klog.protocol.apis import ApiKey
 from klog.protocol.bounds import check_lengths
+from klog.protocol.versions import is_flexible, request_schema, response_schema
 
 _HEAD = struct.Struct(">hhih")
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")

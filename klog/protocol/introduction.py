@@ -7,56 +7,41 @@ Prove needs no waiting for: requests are answered in order, so what is sent behi
 has not, been proven. Annotations are evaluated here on purpose: kio reads the types of the fields.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
-from kio.static.primitive import i16, i32
+from kio.static.primitive import i32
 
 from klog.errors import ClusterAuthorizationFailed, MalformedRequest
-from klog.protocol.own import _of, _Request, _Response
+from klog.protocol.apis import ApiKey
+from klog.protocol.schema import Request, Response
 from klog.secret import Challenge, Secret
-
-GREET = 10018
-PROVE = 10019
 
 NONCE_BYTES: Final = 32
 
 
-@dataclass(frozen=True, kw_only=True)
-class GreetRequest(_Request):
+class GreetRequest(Request, key=ApiKey.GREET):
     """``answerer_id`` is the broker that is meant to be listening."""
 
-    __api_key__: ClassVar[i16] = i16(GREET)
-    broker_id: i32 = _of("int32")
-    answerer_id: i32 = _of("int32")
-    nonce: bytes = _of("bytes")
+    broker_id: i32
+    answerer_id: i32
+    nonce: bytes
 
 
-@dataclass(frozen=True, kw_only=True)
-class GreetResponse(_Response):
+class GreetResponse(Response, key=ApiKey.GREET):
     """Empty ``nonce`` and ``proof`` with an error."""
 
-    __api_key__: ClassVar[i16] = i16(GREET)
-    error_code: ErrorCode = _of("error_code")
-    nonce: bytes = _of("bytes")
-    proof: bytes = _of("bytes")
+    error_code: ErrorCode
+    nonce: bytes
+    proof: bytes
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProveRequest(_Request):
-    __api_key__: ClassVar[i16] = i16(PROVE)
-    proof: bytes = _of("bytes")
+class ProveRequest(Request, key=ApiKey.PROVE):
+    proof: bytes
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProveResponse(_Response):
-    __api_key__: ClassVar[i16] = i16(PROVE)
-    error_code: ErrorCode = _of("error_code")
-
-
-REQUESTS: dict[int, Any] = {GREET: GreetRequest, PROVE: ProveRequest}
-RESPONSES: dict[int, Any] = {GREET: GreetResponse, PROVE: ProveResponse}
+class ProveResponse(Response, key=ApiKey.PROVE):
+    error_code: ErrorCode
 
 
 class Introduction:

@@ -12,180 +12,128 @@ In ``error`` 0 means done; else it is the number that the common registry answer
 In the style of `own`: version 0, flexible. Annotations are evaluated here on purpose: kio reads the fields' types.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from kio.static.primitive import i32
 
-from kio.static.primitive import i16, i32
-
-from klog.protocol.own import _of, _Request, _Response
-
-GET_SCHEMAS = 10040
-LIST_SUBJECTS = 10041
-REGISTER_SCHEMA = 10042
-DELETE_SCHEMAS = 10043
-SET_SCHEMA_LEVEL = 10044
+from klog.protocol.apis import ApiKey
+from klog.protocol.schema import Request, Response, Structure
 
 REGISTER = "register"
 FIND = "find"
 CHECK = "check"
 
 
-@dataclass(frozen=True, kw_only=True)
-class GetSchemasRequest(_Request):
-    __api_key__: ClassVar[i16] = i16(GET_SCHEMAS)
-    ids: tuple[i32, ...] = _of("int32")
+class GetSchemasRequest(Request, key=ApiKey.GET_SCHEMAS):
+    ids: tuple[i32, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GotSchema(_Response):
+class GotSchema(Structure):
     """``schema`` is "" with an error."""
 
-    __api_key__: ClassVar[i16] = i16(GET_SCHEMAS)
-    id: i32 = _of("int32")
-    error: i32 = _of("int32")
-    error_message: str | None = _of("string")
-    type: str = _of("string")
-    schema: str = _of("string")
+    id: i32
+    error: i32
+    error_message: str | None
+    type: str
+    schema: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class GetSchemasResponse(_Response):
+class GetSchemasResponse(Response, key=ApiKey.GET_SCHEMAS):
     """One an id asked, in the order asked."""
 
-    __api_key__: ClassVar[i16] = i16(GET_SCHEMAS)
     schemas: tuple[GotSchema, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListSubjectsRequest(_Request):
+class ListSubjectsRequest(Request, key=ApiKey.LIST_SUBJECTS):
     """``subjects`` None: all there are. Deleted versions are told as well, marked."""
 
-    __api_key__: ClassVar[i16] = i16(LIST_SUBJECTS)
-    subjects: tuple[str, ...] | None = _of("string")
+    subjects: tuple[str, ...] | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SubjectVersion(_Response):
-    __api_key__: ClassVar[i16] = i16(LIST_SUBJECTS)
-    version: i32 = _of("int32")
-    id: i32 = _of("int32")
-    is_deleted: bool = _of("bool")
+class SubjectVersion(Structure):
+    version: i32
+    id: i32
+    is_deleted: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListedSubject(_Response):
+class ListedSubject(Structure):
     """``level`` None: it follows the level of all."""
 
-    __api_key__: ClassVar[i16] = i16(LIST_SUBJECTS)
-    name: str = _of("string")
-    level: str | None = _of("string")
+    name: str
+    level: str | None
     versions: tuple[SubjectVersion, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListSubjectsResponse(_Response):
+class ListSubjectsResponse(Response, key=ApiKey.LIST_SUBJECTS):
     """``level`` is that of the subjects that have none of their own. A name that nobody knows is no subject here."""
 
-    __api_key__: ClassVar[i16] = i16(LIST_SUBJECTS)
-    error: i32 = _of("int32")
-    error_message: str | None = _of("string")
-    level: str = _of("string")
+    error: i32
+    error_message: str | None
+    level: str
     subjects: tuple[ListedSubject, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RegisterSchemaRequest(_Request):
+class RegisterSchemaRequest(Request, key=ApiKey.REGISTER_SCHEMA):
     """``act``: register, find or check. ``deleted``: for find, among deleted versions too.
 
     ``version``, for check: against which one; 0 against those that the subject's level says, -1 against the latest.
     """
 
-    __api_key__: ClassVar[i16] = i16(REGISTER_SCHEMA)
-    act: str = _of("string")
-    subject: str = _of("string")
-    type: str = _of("string")
-    schema: str = _of("string")
-    version: i32 = _of("int32")
-    deleted: bool = _of("bool")
+    act: str
+    subject: str
+    type: str
+    schema: str
+    version: i32
+    deleted: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class FoundIncompatibility(_Response):
+class FoundIncompatibility(Structure):
     """Between the schema asked about and a version there is: what a reader by one could not make of the other.
 
     ``path`` leads to the place in the reader's schema. ``reader``: ``new`` or ``old``, whose schema reads.
     """
 
-    __api_key__: ClassVar[i16] = i16(REGISTER_SCHEMA)
-    version: i32 = _of("int32")
-    reader: str = _of("string")
-    kind: str = _of("string")
-    path: str = _of("string")
-    message: str = _of("string")
+    version: i32
+    reader: str
+    kind: str
+    path: str
+    message: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class RegisterSchemaResponse(_Response):
+class RegisterSchemaResponse(Response, key=ApiKey.REGISTER_SCHEMA):
     """``id`` and ``version`` are -1 for a check, and where nothing was registered or found."""
 
-    __api_key__: ClassVar[i16] = i16(REGISTER_SCHEMA)
-    error: i32 = _of("int32")
-    error_message: str | None = _of("string")
-    id: i32 = _of("int32")
-    version: i32 = _of("int32")
+    error: i32
+    error_message: str | None
+    id: i32
+    version: i32
     incompatibilities: tuple[FoundIncompatibility, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeleteSchemasRequest(_Request):
+class DeleteSchemasRequest(Request, key=ApiKey.DELETE_SCHEMAS):
     """``version`` 0: all of the subject; -1: the latest."""
 
-    __api_key__: ClassVar[i16] = i16(DELETE_SCHEMAS)
-    subject: str = _of("string")
-    version: i32 = _of("int32")
-    permanent: bool = _of("bool")
+    subject: str
+    version: i32
+    permanent: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeleteSchemasResponse(_Response):
+class DeleteSchemasResponse(Response, key=ApiKey.DELETE_SCHEMAS):
     """The versions that were deleted."""
 
-    __api_key__: ClassVar[i16] = i16(DELETE_SCHEMAS)
-    error: i32 = _of("int32")
-    error_message: str | None = _of("string")
-    versions: tuple[i32, ...] = _of("int32")
+    error: i32
+    error_message: str | None
+    versions: tuple[i32, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SetSchemaLevelRequest(_Request):
+class SetSchemaLevelRequest(Request, key=ApiKey.SET_SCHEMA_LEVEL):
     """``subject`` None: of all that have none of their own. ``level`` None: back to the default."""
 
-    __api_key__: ClassVar[i16] = i16(SET_SCHEMA_LEVEL)
-    subject: str | None = _of("string")
-    level: str | None = _of("string")
+    subject: str | None
+    level: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SetSchemaLevelResponse(_Response):
+class SetSchemaLevelResponse(Response, key=ApiKey.SET_SCHEMA_LEVEL):
     """The level before; None where the subject had none of its own."""
 
-    __api_key__: ClassVar[i16] = i16(SET_SCHEMA_LEVEL)
-    error: i32 = _of("int32")
-    error_message: str | None = _of("string")
-    prior: str | None = _of("string")
-
-
-REQUESTS: dict[int, Any] = {
-    GET_SCHEMAS: GetSchemasRequest,
-    LIST_SUBJECTS: ListSubjectsRequest,
-    REGISTER_SCHEMA: RegisterSchemaRequest,
-    DELETE_SCHEMAS: DeleteSchemasRequest,
-    SET_SCHEMA_LEVEL: SetSchemaLevelRequest,
-}
-RESPONSES: dict[int, Any] = {
-    GET_SCHEMAS: GetSchemasResponse,
-    LIST_SUBJECTS: ListSubjectsResponse,
-    REGISTER_SCHEMA: RegisterSchemaResponse,
-    DELETE_SCHEMAS: DeleteSchemasResponse,
-    SET_SCHEMA_LEVEL: SetSchemaLevelResponse,
-}
+    error: i32
+    error_message: str | None
+    prior: str | None

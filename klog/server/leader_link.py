@@ -32,7 +32,8 @@ from klog.errors import (
     StorageError,
 )
 from klog.protocol import codec, replica_fetch
-from klog.protocol.introduction import GREET, PROVE, Introduction
+from klog.protocol.apis import ApiKey
+from klog.protocol.introduction import Introduction
 from klog.protocol.replica_fetch import Diverged, Failed, Records
 from klog.server.follower import Follower, FollowerState
 from klog.storage.log import LogEnd
@@ -384,7 +385,7 @@ class LeaderLink:
         assert introduction is not None and transport is not None and target is not None
         try:
             if self._stage is _Stage.GREETING:
-                proof = introduction.proof(codec.decode_response(bytes(frame), GREET, 0)[1])
+                proof = introduction.proof(codec.decode_response(bytes(frame), ApiKey.GREET, 0)[1])
                 # OPEN does not wait for what the leader says to the proof: it judges by it.
                 transport.write(
                     codec.encode_request(proof, 1, self._fetchers.client_id)
@@ -392,7 +393,7 @@ class LeaderLink:
                 )
                 self._stage = _Stage.PROVING
             elif self._stage is _Stage.PROVING:
-                introduction.check(codec.decode_response(bytes(frame), PROVE, 0)[1])
+                introduction.check(codec.decode_response(bytes(frame), ApiKey.PROVE, 0)[1])
                 self._stage = _Stage.OPENING
             else:
                 answer = replica_fetch.read_opened(frame)

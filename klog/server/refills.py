@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from klog.errors import CannotConnect, CorruptLog, KlogError, MalformedRequest, OffsetOutOfRange
 from klog.protocol import codec, replica_fetch
-from klog.protocol.introduction import GREET, PROVE
+from klog.protocol.apis import ApiKey
 from klog.protocol.replica_fetch import Failed, Range, Records
 from klog.server.executors import Purpose
 from klog.server.follower import Follower, FollowerState, Missing
@@ -120,9 +120,9 @@ class Refills:
         """Raises ClusterAuthorizationFailed."""
         introduction, client_id = self._fetchers.introduction(leader), self._fetchers.client_id
         greeted = await connection.ask(codec.encode_request(introduction.greeting(), 0, client_id))
-        proof = introduction.proof(codec.decode_response(greeted, GREET, 0)[1])
+        proof = introduction.proof(codec.decode_response(greeted, ApiKey.GREET, 0)[1])
         proven = await connection.ask(codec.encode_request(proof, 1, client_id))
-        introduction.check(codec.decode_response(proven, PROVE, 0)[1])
+        introduction.check(codec.decode_response(proven, ApiKey.PROVE, 0)[1])
 
     async def _fill(self, follower: Follower, missing: Missing, connection: _Connection) -> bool:
         """Whether that stretch is done with, filled or not."""

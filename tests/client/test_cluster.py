@@ -25,7 +25,7 @@ from klog.names import TopicPartition
 from klog.net.channel import Channel
 from klog.ops import brokers, offsets, partitions, topics
 from klog.ops.positions import parse_position
-from klog.protocol import own
+from klog.protocol import klog_apis
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.ops.verbs import make_topic, run, send
@@ -219,7 +219,7 @@ def test_against_a_plain_broker_what_only_klog_tells_is_unknown(
     make_topic(broker.bootstrap, topic, 1)
     send(broker.bootstrap, topic, b"one\ntwo\n")
     assert run(broker.bootstrap, _is_klog)
-    monkeypatch.setattr(own, "SOFTWARE_NAME", "somebody-else")  # then a broker lists no requests of klog's own
+    monkeypatch.setattr(klog_apis, "SOFTWARE_NAME", "somebody-else")  # then a broker lists no requests of klog's own
     assert not run(broker.bootstrap, _is_klog)
     (row,) = run(broker.bootstrap, lambda cluster: topics.list_topics(cluster, topic))
     assert (row.messages, row.bytes) == (None, None)

@@ -18,8 +18,9 @@ from kio.serial import entity_writer
 
 from klog.errors import MalformedRequest
 from klog.protocol import codec
-from klog.protocol.apis import OWN_KEYS_FROM, WRITTEN_BY_HAND, ApiKey, request_schema, response_schema
+from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 from klog.protocol.bounds import ELEMENTS_MAX, check_lengths
+from klog.protocol.versions import WRITTEN_BY_HAND, request_schema, response_schema
 
 SCHEMAS = []
 for key in ApiKey:

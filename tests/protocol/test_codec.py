@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.errors import MalformedRequest, UnsupportedVersion
-from klog.protocol import codec, own
-from klog.protocol.apis import ApiKey, is_flexible
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.protocol.versions import is_flexible
 
 
 def frame_of(entity: object, client_id: str = "somebody") -> bytes:
@@ -80,13 +81,13 @@ def test_api_versions_answers_have_no_tags_in_their_head() -> None:
 
 def test_own_requests_go_through_the_same_codec() -> None:
     asked = codec.request(
-        own.COUNT_MESSAGES,
+        ApiKey.COUNT_MESSAGES,
         0,
         topics=[{"name": "t", "ranges": [{"partition_index": 1, "from_offset": -2, "to_offset": -1}]}],
     )
     frame = memoryview(frame_of(asked))
     assert codec.decode_body(frame, codec.read_head(frame)) == asked
-    assert is_flexible(own.COUNT_MESSAGES, 0)
+    assert is_flexible(ApiKey.COUNT_MESSAGES, 0)
 
 
 @given(st.binary(max_size=200))

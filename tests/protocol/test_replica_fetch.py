@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from klog.errors import MalformedRequest
 from klog.protocol import codec, replica_fetch
-from klog.protocol.apis import ApiKey, is_flexible
+from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.replica_fetch import (
     Diverged,
@@ -28,6 +28,7 @@ from klog.protocol.replica_fetch import (
     Update,
     Want,
 )
+from klog.protocol.versions import is_flexible
 
 HEAD = RequestHead(ApiKey.REPLICA_FETCH, 0, 9, None, 0)
 int32 = st.integers(-(2**31), 2**31 - 1)

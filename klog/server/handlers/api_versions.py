@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klog.protocol import own
+from klog.protocol import klog_apis
 from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 from klog.server.dispatch import ROUTES, Request, handles
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @handles(ApiKey.API_VERSIONS, 0, 4)
 def handle(broker: Broker, request: Request) -> dict[str, Any]:
     name = getattr(request.entity, "client_software_name", None)
-    is_own = name == own.SOFTWARE_NAME
+    is_own = name == klog_apis.SOFTWARE_NAME
     if name is not None and request.connection is not None:
         request.connection.software = (name, request.entity.client_software_version)
     return {

@@ -1,0 +1,354 @@
+"""klog's own requests, for what Kafka's protocol has no words: keys from 10000, declared by `klog.protocol.schema`.
+
+A broker lists them in ApiVersions only to a client that calls itself ``klog`` (KIP-511's software name): a stock client
+has no use for them.
+
+In positions, -2 means the partition's start and -1 its end, as in ListOffsets; a count of -1 means *not known yet*.
+"""
+
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i32, i64
+
+from klog.protocol.apis import ApiKey
+from klog.protocol.schema import Request, Response, Structure
+
+SOFTWARE_NAME = "klog"
+"""What klog's own tools call themselves in ApiVersions."""
+
+# --- CountMessages: how many messages lie in [from, to) of a partition ----------------------------------------------
+
+
+class CountMessagesRange(Structure):
+    partition_index: i32
+    from_offset: i64
+    to_offset: i64
+
+
+class CountMessagesTopic(Structure):
+    name: str
+    ranges: tuple[CountMessagesRange, ...]
+
+
+class CountMessagesRequest(Request, key=ApiKey.COUNT_MESSAGES):
+    topics: tuple[CountMessagesTopic, ...]
+
+
+class CountedRange(Structure):
+    """One answer a range asked, in the order asked; ``from_offset`` and ``to_offset`` with -2 and -1 resolved."""
+
+    partition_index: i32
+    error_code: ErrorCode
+    from_offset: i64
+    to_offset: i64
+    messages: i64
+    bytes: i64
+
+
+class CountedTopic(Structure):
+    name: str
+    ranges: tuple[CountedRange, ...]
+
+
+class CountMessagesResponse(Response, key=ApiKey.COUNT_MESSAGES):
+    topics: tuple[CountedTopic, ...]
+
+
+# --- FindMessage: the offset of the message that lies n messages after (or, negative, before) a place ---------------
+
+
+class FindMessagePartition(Structure):
+    """``n`` >= 0: the n-th message from ``from_offset`` on (0 is the first). ``n`` < 0: the -n-th before it.
+
+    Beyond the log's ends the answer is clamped: the end offset, or the start offset.
+    """
+
+    partition_index: i32
+    from_offset: i64
+    n: i64
+
+
+class FindMessageTopic(Structure):
+    name: str
+    partitions: tuple[FindMessagePartition, ...]
+
+
+class FindMessageRequest(Request, key=ApiKey.FIND_MESSAGE):
+    topics: tuple[FindMessageTopic, ...]
+
+
+class FoundMessage(Structure):
+    partition_index: i32
+    error_code: ErrorCode
+    offset: i64
+
+
+class FoundTopic(Structure):
+    name: str
+    partitions: tuple[FoundMessage, ...]
+
+
+class FindMessageResponse(Response, key=ApiKey.FIND_MESSAGE):
+    topics: tuple[FoundTopic, ...]
+
+
+# --- StopBroker: controlled shutdown of the broker that gets the request --------------------------------------------
+
+
+class StopBrokerRequest(Request, key=ApiKey.STOP_BROKER):
+    """Refused unless ``broker_id`` is the receiver's: a balancer must not stop the wrong one."""
+
+    broker_id: i32
+
+
+class StopBrokerResponse(Response, key=ApiKey.STOP_BROKER):
+    error_code: ErrorCode
+    error_message: str | None
+
+
+# --- LocateMessage: where a message lies on the leader's disk -------------------------------------------------------
+
+
+class LocateMessageRequest(Request, key=ApiKey.LOCATE_MESSAGE):
+    topic: str
+    partition_index: i32
+    offset: i64
+
+
+class LocateMessageResponse(Response, key=ApiKey.LOCATE_MESSAGE):
+    """The batch that holds the offset: its file, where in it, and its state, ``committed`` or ``appended``."""
+
+    error_code: ErrorCode
+    broker_id: i32
+    file: str
+    position: i64
+    length: i32
+    batch_offset: i64
+    crc: i64
+    leader_epoch: i32
+    messages: i32
+    state: str
+
+
+# --- DescribeSelf: who this broker is -------------------------------------------------------------------------------
+
+
+class DescribeSelfRequest(Request, key=ApiKey.DESCRIBE_SELF):
+    """Nothing is asked."""
+
+
+class DescribeSelfResponse(Response, key=ApiKey.DESCRIBE_SELF):
+    """``incarnation`` is the czxid of the broker's registration, -1 while it has none; ``now_ms`` is its clock."""
+
+    error_code: ErrorCode
+    broker_id: i32
+    incarnation: i64
+    cluster_id: str
+    zookeeper: str
+    started_at_ms: i64
+    now_ms: i64
+    state: str
+    version: str
+    leaders: i32
+    replicas: i32
+
+
+# --- ChecksumRanges: what a replica, leading or following, has in ranges of addresses --------------------------------
+
+
+class ChecksumRange(Structure):
+    """Addresses [from, to). ``seed`` is the CRC of what came before, so that it goes on from piece to piece."""
+
+    from_address: i64
+    to_address: i64
+    seed: i64
+
+
+class ChecksumPartition(Structure):
+    """Without ranges only the replica's ends and holes are asked. ``probe_address`` -1: no batch is to be checked."""
+
+    partition_index: i32
+    probe_address: i64
+    ranges: tuple[ChecksumRange, ...]
+
+
+class ChecksumTopic(Structure):
+    name: str
+    partitions: tuple[ChecksumPartition, ...]
+
+
+class ChecksumRangesRequest(Request, key=ApiKey.CHECKSUM_RANGES):
+    topics: tuple[ChecksumTopic, ...]
+
+
+class AddressHole(Structure):
+    """Addresses [from, to) between two segments that hold no batch and are recorded as damage (rule L2)."""
+
+    from_address: i64
+    to_address: i64
+
+
+class ChecksummedRange(Structure):
+    """``from_address`` is later than asked where the log starts later by now. ``bytes``: addresses less holes."""
+
+    from_address: i64
+    to_address: i64
+    crc: i64
+    bytes: i64
+
+
+class ChecksummedPartition(Structure):
+    """``high_watermark`` is an address: the last one known where the broker neither leads nor follows at the moment.
+
+    ``probe``: whether the batch that has the byte at ``probe_address`` checks: 1 yes, 0 no, -1 not asked.
+    """
+
+    partition_index: i32
+    error_code: ErrorCode
+    leads: bool
+    start_address: i64
+    high_watermark: i64
+    end_address: i64
+    probe: i32
+    holes: tuple[AddressHole, ...]
+    ranges: tuple[ChecksummedRange, ...]
+
+
+class ChecksummedTopic(Structure):
+    name: str
+    partitions: tuple[ChecksummedPartition, ...]
+
+
+class ChecksumRangesResponse(Response, key=ApiKey.CHECKSUM_RANGES):
+    error_code: ErrorCode
+    topics: tuple[ChecksummedTopic, ...]
+
+
+# --- ListLost, ReadLost: what truncation and recovery have set aside on this broker ----------------------------------
+
+
+class ListLostRequest(Request, key=ApiKey.LIST_LOST):
+    """``topics`` None: all."""
+
+    topics: tuple[str, ...] | None
+
+
+class LostStretch(Structure):
+    """Addresses [from, to) that the log no longer had. ``file``: its name in the partition's folder.
+
+    ``messages`` -1: not known. ``bytes`` are those kept, which may be fewer than were there.
+    """
+
+    topic: str
+    partition_index: i32
+    from_address: i64
+    to_address: i64
+    messages: i64
+    bytes: i64
+    reason: str
+    time_ms: i64
+    file: str
+
+
+class ListLostResponse(Response, key=ApiKey.LIST_LOST):
+    error_code: ErrorCode
+    broker_id: i32
+    stretches: tuple[LostStretch, ...]
+
+
+class ReadLostRequest(Request, key=ApiKey.READ_LOST):
+    """``file``: its name, as ListLost tells it; ``position`` counts the bytes kept, from 0."""
+
+    topic: str
+    partition_index: i32
+    file: str
+    position: i64
+    max_bytes: i32
+
+
+class ReadLostResponse(Response, key=ApiKey.READ_LOST):
+    """Empty ``data``: there is no more."""
+
+    error_code: ErrorCode
+    data: bytes
+
+
+# --- MessageTimes: when the first message at or after an offset was written -----------------------------------------
+
+
+class MessageTimesPartition(Structure):
+    partition_index: i32
+    offsets: tuple[i64, ...]
+
+
+class MessageTimesTopic(Structure):
+    name: str
+    partitions: tuple[MessageTimesPartition, ...]
+
+
+class MessageTimesRequest(Request, key=ApiKey.MESSAGE_TIMES):
+    topics: tuple[MessageTimesTopic, ...]
+
+
+class TimedPartition(Structure):
+    """``timestamps`` in ms, one an offset asked, in order; -1 where no message is that late, or where it has none."""
+
+    partition_index: i32
+    error_code: ErrorCode
+    timestamps: tuple[i64, ...]
+
+
+class TimedTopic(Structure):
+    name: str
+    partitions: tuple[TimedPartition, ...]
+
+
+class MessageTimesResponse(Response, key=ApiKey.MESSAGE_TIMES):
+    topics: tuple[TimedTopic, ...]
+
+
+# --- ProduceAt: an append that is made only where the log ends at the offset that its writer has seen ----------------
+
+
+class ProduceAtPartition(Structure):
+    """``expected_end``: the offset of the last record in the leader's log + 1, committed or not.
+
+    ``source``: whose messages these are; where it is not "", what was appended behind the expected end for other
+    sources, or by Produce, is not in the way. ``writer`` names who appends, for the next one that finds the end moved.
+    ``topic_id`` None: not asked.
+    """
+
+    topic: str
+    topic_id: UUID | None
+    partition_index: i32
+    leader_epoch: i32
+    expected_end: i64
+    source: str
+    writer: str
+    records: bytes
+
+
+class ProduceAtRequest(Request, key=ApiKey.PRODUCE_AT):
+    timeout_ms: i32
+    partitions: tuple[ProduceAtPartition, ...]
+
+
+class ProducedAt(Structure):
+    """One answer an append, in the order asked: the offsets of its first record, and of its last one + 1.
+
+    With an error ``base_offset`` is -1, ``end_offset`` the log's end as it is now (-1 where this broker does not lead
+    it), and ``writer`` whoever appended for this source last under this leader, "" where nobody did.
+    """
+
+    topic: str
+    partition_index: i32
+    error_code: ErrorCode
+    error_message: str | None
+    base_offset: i64
+    end_offset: i64
+    writer: str
+
+
+class ProduceAtResponse(Response, key=ApiKey.PRODUCE_AT):
+    partitions: tuple[ProducedAt, ...]

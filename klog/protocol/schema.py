@@ -1,0 +1,87 @@
+"""How klog declares requests of its own: a class with annotated fields, which kio reads and writes.
+
+    class FindThings(Structure): ...                                    part of a request or response
+    class FindThingsRequest(Request, key=ApiKey.FIND_THINGS): ...
+    class FindThingsResponse(Response, key=ApiKey.FIND_THINGS): ...
+
+All are version 0 and flexible (KIP-482: compact lengths, tags). Fields are frozen, and given by keyword. Their types on
+the wire follow from the annotations, so a module that declares them evaluates its annotations: no
+``from __future__ import annotations`` there.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, dataclass_transform, get_args
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+from kio.schema.request_header.v2.header import RequestHeader
+from kio.schema.response_header.v1.header import ResponseHeader
+from kio.static.constants import EntityType
+from kio.static.primitive import i16, i32, i64
+
+from klog.protocol.apis import ApiKey
+
+REQUESTS: dict[int, Any] = {}
+"""Key -> class, of all that have been declared."""
+RESPONSES: dict[int, Any] = {}
+
+_TYPES: Final[dict[Any, str]] = {
+    bool: "bool",
+    i16: "int16",
+    i32: "int32",
+    i64: "int64",
+    str: "string",
+    bytes: "bytes",
+    UUID: "uuid",
+    ErrorCode: "error_code",
+}
+
+
+def _type_on_the_wire(annotation: Any) -> str | None:
+    """kio's name of a field's type; None for a structure. Optional fields and arrays have that of what they hold."""
+    if annotation in _TYPES:
+        return _TYPES[annotation]
+    inner = [one for one in get_args(annotation) if one not in (type(None), ...)]
+    return _type_on_the_wire(inner[0]) if inner else None
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Structure:
+    """Fields that belong together."""
+
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __type__: ClassVar = EntityType.nested
+
+    def __init_subclass__(cls) -> None:
+        for name, annotation in vars(cls).get("__annotations__", {}).items():
+            known = _type_on_the_wire(annotation)
+            if known is not None:
+                setattr(cls, name, field(metadata={"kafka_type": known}))
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+class Request(Structure):
+    """A request's body."""
+
+    __type__: ClassVar = EntityType.request
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    __api_key__: ClassVar[i16]
+
+    def __init_subclass__(cls, key: ApiKey) -> None:
+        cls.__api_key__ = i16(key)
+        REQUESTS[key] = cls
+        super().__init_subclass__()
+
+
+class Response(Structure):
+    """A response's body."""
+
+    __type__: ClassVar = EntityType.response
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    __api_key__: ClassVar[i16]
+
+    def __init_subclass__(cls, key: ApiKey) -> None:
+        cls.__api_key__ = i16(key)
+        RESPONSES[key] = cls
+        super().__init_subclass__()
