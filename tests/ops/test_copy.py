@@ -271,6 +271,18 @@ def test_a_dry_run(broker: RunningBroker, topic: str) -> None:
     assert klog("replay", topic, topic, "--dry-run", *target).code == 1
 
 
+def test_a_range_beyond_the_end_is_told(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, batches(1, 10))
+    dry = ("replay", topic, f"{topic}-copy", "--dry-run", "-B", broker.bootstrap, "--from")
+    ran = klog(*dry, "5000:6000")
+    assert ran.code == 0, ran.stderr
+    assert "not 5000: beginning at" in ran.stderr
+    assert "is as late as the time to begin at" in klog(*dry, "@2199-01-01").stderr
+    for words in ("3:5", "@2001-01-01", "end"):
+        assert "begin" not in klog(*dry, words).stderr, words
+
+
 class Running:
     """One partition copied by a writer of its own."""
 

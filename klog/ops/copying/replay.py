@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from klog.errors import KlogError, Refused, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
-from klog.ops.positions import END, START, Position, Range
+from klog.ops.positions import END, START, Anchor, Position, Range
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from klog.ops.copying.pace import Pace
     from klog.ops.copying.side import Side
     from klog.ops.copying.source import Feed
+    from klog.ops.resolve import Bounds
     from klog.ops.units import Rate
 
 PATIENCE_S = 120.0
@@ -195,7 +196,20 @@ async def _ranges(
     within = await bounds(cluster, topic, chosen)
     begins = await resolve(cluster, topic, chosen, begin, within)
     ends = await resolve(cluster, topic, chosen, _or_end(end), within)
+    _note_moved(topic, begin, within, begins, note)
     return {one: (begins[one], max(begins[one], ends[one])) for one in chosen}
+
+
+def _note_moved(
+    topic: str, begin: Position, within: dict[int, Bounds], begins: dict[int, int], note: Callable[[str], None]
+) -> None:
+    """Say so where a range begins elsewhere than was asked for: "0 messages" would look as if there were none left."""
+    if begin.anchor is Anchor.OFFSET:
+        for one, (start, end) in within.items():
+            if begins[one] != begin.value:
+                note(f"{topic}-{one} has {start} to {end}, not {begin.value}: beginning at {begins[one]}")
+    elif begin.anchor is Anchor.TIME and all(begins[one] == end for one, (_, end) in within.items()):
+        note(f"no message of {topic} is as late as the time to begin at")
 
 
 def _or_end(position: Position | None) -> Position:
