@@ -70,6 +70,17 @@ def test_a_view_is_inserted_into(plain: Any, new_topic: NewTopic) -> None:
     assert sorted(tuple(row) for row in found) == sorted([(f"v{i}", None) for i in range(20)] * 2)
 
 
+def test_a_frame_reads_the_same_ranges_in_all_its_actions(plain: Any, new_topic: NewTopic) -> None:
+    """Spark asks a source that is written in Python once; docs/pipeline.md says so, and that a new load looks anew."""
+    topic = new_topic()
+    topic.produce(make_messages(3))
+    rows = plain.read.format("klog").options(**{"bootstrap.servers": topic.bootstrap, "subscribe": topic.name})
+    frame = rows.load()
+    assert frame.count() == 3
+    topic.produce(make_messages(2))
+    assert (frame.count(), rows.load().count()) == (3, 5)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
