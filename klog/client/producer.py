@@ -34,7 +34,7 @@ from klog.client.message import Headers, Message
 from klog.client.partition_choice import PartitionChoice, Partitioner
 from klog.client.producer_settings import AuditSettings, read_settings
 from klog.client.send_errors import error_from, may_be_in_the_log, refused_settings
-from klog.client.sending import Callback, Sending, SendingOne, SendingSet, Settling
+from klog.client.sending import Callback, Sending, SendingOne, SendingSet
 from klog.errors import (
     BrokerNotAvailable,
     BufferFull,
@@ -112,7 +112,7 @@ class Producer:
         self._end = threading.Event()
         self._closed = threading.Event()
         self._room = threading.Condition()
-        self._settling = Settling(is_async=True) if self._settings.is_async else None
+        self._watchers = threading.Condition() if self._settings.is_async else None
         self._topics: set[str] = set()
         self._thread = threading.Thread(
             target=_serve, args=(self._rdkafka, self._end, self._room, publisher), name="klog-producer", daemon=True
@@ -154,18 +154,18 @@ class Producer:
             sending = self._send_one(topic, _parts(messages, key), partition, callback)
         else:
             sending = self._send_set(topic, _parts_of_all(messages, key), partition, callback)
-        if self._settling is None:
+        if self._watchers is None:
             sending.result()
         return sending
 
     def _send_one(self, topic: str, message: _Parts, partition: int | None, callback: Callback | None) -> Sending:
         where = self._choice.of_one(topic, message[1]) if partition is None else partition
-        sending = SendingOne(topic, callback, self._settling)
+        sending = SendingOne(topic, callback, self._watchers)
         try:
-            self._hand_over(topic, message, where, sending.delivered)
+            self._hand_over(topic, message, where, sending)
         except KlogError as error:
             sending.failed(error)
-            if self._settling is not None:
+            if self._watchers is not None:
                 raise
         return sending
 
@@ -173,7 +173,7 @@ class Producer:
         self, topic: str, messages: list[_Parts], partition: int | None, callback: Callback | None
     ) -> Sending:
         places = self._choice.of(topic, [message[1] for message in messages], partition)
-        sending = SendingSet(topic, callback, self._settling, len(messages))
+        sending = SendingSet(topic, callback, self._watchers, len(messages))
         delivered = sending.delivered
         for index, message in enumerate(messages):
             try:
@@ -182,7 +182,7 @@ class Producer:
                 # Those before it are under way; it and those behind it are not.
                 for rest in range(index, len(messages)):
                     sending.failed(rest, error)
-                if self._settling is not None:
+                if self._watchers is not None:
                     raise
                 break
         return sending

@@ -29,51 +29,45 @@ Callback = Callable[[KlogError | None, Place | None], None]
 """What is called for each message when its fate is known, in the producer's thread: it must not wait for long."""
 
 
-class Settling:
-    """What sends wait on: those of an async producer together, a sync one by itself.
-
-    A condition of each one's own would cost as much as all the rest of a send, for the few that are ever waited for.
-    """
-
-    __slots__ = ("condition", "is_async", "lock", "waiting")
-
-    def __init__(self, *, is_async: bool) -> None:
-        self.is_async = is_async
-        self.lock = threading.RLock()
-        self.condition = threading.Condition(self.lock)
-        self.waiting = 0
-        """How many threads wait; the lock guards it."""
-
-
 class Sending(Future[tuple[Place, ...]]):
     """What becomes of one `send`: its result are the places of its messages, in their order.
 
     Running from the start: what is in the buffer cannot be taken back. Settled message by message, by any thread.
+
+    Hardly one of a million is waited for by itself, so settling takes no lock while nobody watches. Who settles says so
+    and then looks for watchers; who begins to watch says so and then looks whether it is settled: one of them sees the
+    other. From then on what watchers see changes under their lock alone, as `concurrent.futures` has it.
     """
 
-    _state = "RUNNING"
     _exception: BaseException | None = None
+    _is_settled = False
     _is_watched = False
-    """Whether what tells others is there; the lock guards it."""
+    _is_announced = False
+    """Settled, and watchers see it."""
 
-    def __init__(self, topic: str, callback: Callback | None, settling: Settling | None) -> None:
-        """``settling`` is the producer's; None where it is sent sync, since then each is waited for, and has its own.
+    def __init__(self, topic: str, callback: Callback | None, shared: threading.Condition | None) -> None:
+        """``shared`` is what watchers of an async producer's sends wait on; a sync send has its own.
 
-        `Future.__init__` is not called: what a future keeps for those who wait for it is made when they come
-        (`__getattr__`), since hardly one of a million is waited for by itself.
+        `Future.__init__` is not called: what it makes would cost as much as all the rest of a send (`__getattr__`).
         """
         self._topic = topic
         self._callback = callback
-        self._settling = settling or Settling(is_async=False)
+        self._watchers = shared or threading.Condition()
+        self._logs = shared is not None and callback is None
 
     def __getattr__(self, name: str) -> Any:
-        """What `concurrent.futures` looks for in a future; for these two it holds the condition."""
+        """What `concurrent.futures` looks for in a future: its condition, and, while it holds that, the others."""
         if name == "_condition":
-            return self._settling.condition
+            self._watch()
+            return self._watchers
         if name in ("_waiters", "_done_callbacks"):
-            self._is_watched = True
             return self.__dict__.setdefault(name, [])
         raise AttributeError(name)
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        """What `concurrent.futures` asks."""
+        return "FINISHED" if (self._is_announced if self._is_watched else self._is_settled) else "RUNNING"
 
     def result(self, timeout: float | None = None) -> tuple[Place, ...]:
         """The places; raises what kept the messages from the log, TimeoutError after that many seconds."""
@@ -85,16 +79,18 @@ class Sending(Future[tuple[Place, ...]]):
         self._wait(timeout)
         return self._exception
 
+    def _watch(self) -> None:
+        with self._watchers:
+            if not self._is_watched:
+                self._is_watched = True
+                self._is_announced = self._is_settled
+
     def _wait(self, timeout: float | None) -> None:
-        """Others, too, are told of by the condition."""
-        settling = self._settling
-        with settling.lock:
-            settling.waiting += 1
-            try:
-                if not settling.condition.wait_for(self.done, timeout):
-                    raise TimeoutError
-            finally:
-                settling.waiting -= 1
+        """The condition is for other sends too."""
+        self._watch()
+        with self._watchers:
+            if not self._watchers.wait_for(self.done, timeout):
+                raise TimeoutError
 
     @property
     def place(self) -> Place:
@@ -115,17 +111,20 @@ class Sending(Future[tuple[Place, ...]]):
 
     def _finish(self, error: KlogError | None) -> None:
         """The last message is settled."""
-        settling = self._settling
-        with settling.lock:
-            if error is not None:
-                self._exception = error
-            self._state = "FINISHED"
-            if settling.waiting:
-                settling.condition.notify_all()
-            if not self._is_watched:
+        if error is not None:
+            self._exception = error
+        self._is_settled = True
+        if self._is_watched:
+            self._announce()
+
+    def _announce(self) -> None:
+        with self._watchers:
+            if self._is_announced:
                 return
+            self._is_announced = True
+            self._watchers.notify_all()
             for waiter in self._waiters:
-                waiter.add_result(self) if error is None else waiter.add_exception(self)
+                waiter.add_result(self) if self._exception is None else waiter.add_exception(self)
         self._invoke_callbacks()
 
 
@@ -135,7 +134,7 @@ class SendingOne(Sending):
     _partition = -1
     _offset = -1
 
-    def delivered(self, error: KafkaError | None, answer: Any) -> None:
+    def __call__(self, error: KafkaError | None, answer: Any) -> None:
         """librdkafka's word about the message."""
         if error is None:
             self._partition, self._offset = answer.partition(), answer.offset()
@@ -148,7 +147,7 @@ class SendingOne(Sending):
     def failed(self, error: KlogError) -> None:
         if self._callback is not None:
             self._tell(error, None)
-        if self._settling.is_async and self._callback is None:
+        if self._logs:
             log.warning("a message to %s is dropped: %s", self._topic, error)
         self._finish(error)
 
@@ -163,8 +162,8 @@ class SendingOne(Sending):
 class SendingSet(Sending):
     """Of several that were given as a set; settled by their numbers in it."""
 
-    def __init__(self, topic: str, callback: Callback | None, settling: Settling | None, count: int) -> None:
-        super().__init__(topic, callback, settling)
+    def __init__(self, topic: str, callback: Callback | None, shared: threading.Condition | None, count: int) -> None:
+        super().__init__(topic, callback, shared)
         self._found: dict[int, tuple[int, int]] = {}
         """Partition and offset, by number."""
         self._errors: dict[int, KlogError] = {}
@@ -197,7 +196,7 @@ class SendingSet(Sending):
             self._finish(None)
             return
         first = self._errors[min(self._errors)]
-        if self._settling.is_async and self._callback is None:
+        if self._logs:
             log.warning("%d messages to %s are dropped: %s", len(self._errors), self._topic, first)
         said = f"{len(self._errors)} of {self._count} messages were not acknowledged; the first: {first}"
         self._finish(SendFailed(said, self._errors, hint=first.hint))
