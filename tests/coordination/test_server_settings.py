@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from klog.coordination import embedded
 from klog.coordination.connect_string import four_letter_word
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.server_settings import (
@@ -22,25 +20,10 @@ from klog.errors import Refused, UsageError
 from klog.ops.check_facts import _server
 from klog.ops.zookeeper import start as start_verb
 from tests.cli.runner import klog
-from tests.zookeeper_fixture import klog_home
+from tests.coordination.embedded_fixture import Start
 
 GIB = 1 << 30
 THREE = {1: Member("a", 2888, 3888), 2: Member("b", 2888, 3888), 3: Member("::1", 2888, 3888)}
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., ZooKeeperServer]]:
-    directory = tmp_path / "zk"
-
-    def started(**options: object) -> ZooKeeperServer:
-        server = embedded.start(directory, **{"cache": klog_home() / "cache", **options})  # type: ignore[arg-type]
-        server.await_serving()
-        return server
-
-    yield started
-    left = embedded.find(directory)
-    if left is not None:
-        left.stop()
 
 
 @pytest.mark.parametrize(
@@ -59,7 +42,7 @@ def test_a_large_heap_has_the_collector_that_stops_it_shortly(monkeypatch: pytes
     assert jvm_heap_flags(GIB) == ["-Xmx1024m"]  # with two Java does not start
 
 
-def test_the_heap_is_set_remembered_and_told(start: Callable[..., ZooKeeperServer]) -> None:
+def test_the_heap_is_set_remembered_and_told(start: Start) -> None:
     server = start(heap_bytes=96 << 20)
     assert heap_mb(server) in range(85, 97)
     fact = _server("127.0.0.1", server.port)
