@@ -29,7 +29,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 STALLED_S: Final = 2.0
-"""Well below the time after which the watchdog ends a broker whose loop waits; well above a slow flush."""
+"""Well below the time after which the watchdog ends a broker whose loop waits; well above a slow flush.
+
+Until then appends go on: the page cache of a disk that hangs takes them for some seconds (ext4: until its journal wants
+to commit). A frozen file system stops the first of them, which no shorter time would help against; a change of threads
+for every append would, and costs twenty times the write.
+"""
 LOOK_EVERY_S: Final = 0.25
 
 
