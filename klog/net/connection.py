@@ -21,6 +21,7 @@ Limits
     * `Limits.replies_max` requests of one connection may wait for their answers or for the peer to take them, and
       `WAITING_BYTES_MAX` of answers for the peer; beyond that nothing more is read from it.
     * a peer that takes nothing for `STALLED_S` while answers wait for it is dropped (see `Server`).
+    * requests that take long wait for one another, and let others pass: see `turns`.
     * unfinished requests of all connections together are bounded, and each must get on: see `room` and `overdue`.
 """
 
@@ -37,25 +38,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from klog.errors import MalformedRequest, PeerError
-from klog.net.room import TINY_BYTES, Room
+from klog.net.room import HURRY, PACE, TINY_BYTES, Room
+from klog.net.turns import DEAR_S, TURN_S, Turns
 
 log = logging.getLogger(__name__)
-
-
-class Pace(NamedTuple):
-    """How much of an unfinished request must come in how long."""
-
-    seconds: float
-    bytes: int
 
 
 STALLED_S = 30.0
 """How long a peer may take nothing of what waits for it: Kafka's clients give up on a request after the same time."""
 
-PACE = Pace(30.0, 64 * 1024)
-"""What must come of an unfinished request. A slow line brings more; a client gives up on an answer after as long."""
-HURRY = Pace(5.0, 1024 * 1024)
-"""The same while others wait for the room that it takes."""
 ROOM_S = 30.0
 """How long a request waits for room: then its client has given up on it."""
 
@@ -122,6 +113,7 @@ class Shared:
         """``unfinished_bytes_max``: queued.max.request.bytes."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.room = Room(unfinished_bytes_max, lambda act: asyncio.get_running_loop().call_soon(act))
+        self.turns = Turns()
         self._spare: list[memoryview] = []
         self._together = False
         self._ready: list[Connection] = []
@@ -217,6 +209,11 @@ class Connection:
         self._fd = sock.fileno()
         self._shared = shared
         self._room = shared.room
+        self.turns = shared.turns
+        """For what is done later of what was asked here."""
+        self._is_dear = False
+        """What was handed on last took long."""
+        self._waits_for_turn = False
         self._frame_bytes_max = limits.frame_bytes_max
         self._replies_max = limits.replies_max
         self._on_frame = on_frame
@@ -257,6 +254,28 @@ class Connection:
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
+        if self._is_dear or self.turns.is_over:
+            self._wait_for_turn()
+        else:
+            self._receive()
+
+    def _wait_for_turn(self) -> None:
+        if not self._waits_for_turn:
+            self._waits_for_turn = True
+            self._stop_reading()
+            self.turns.wait(self, is_dear=self._is_dear)
+
+    def go_on(self) -> None:
+        """From `Turns`: what has come is handed on."""
+        self._waits_for_turn = self._is_dear = False
+        if self.closed:
+            return
+        was_left = self._backlog is not None
+        self._read_on()
+        if self._reading and not was_left and not self.closed:
+            self._receive()
+
+    def _receive(self) -> None:
         partial = self._partial
         if partial is not None:
             target = partial[self._partial_bytes :]
@@ -285,6 +304,7 @@ class Connection:
     def _guarded(self, take: Callable[[memoryview], None], data: memoryview) -> None:
         """Whatever goes wrong with a peer's bytes ends that peer's connection, and nothing else."""
         self._handling = True
+        began_s = self._loop.time()
         try:
             take(data)
         except PeerError as error:
@@ -295,13 +315,20 @@ class Connection:
             self.close(None)
         finally:
             self._handling = False
+        took_s = self._loop.time() - began_s
+        self._is_dear = took_s >= DEAR_S
+        self.turns.spent(took_s)
         if not self._writing and self._replies and self._replies[0].parts is not None:
             self._pump()
 
     def _take(self, data: memoryview) -> None:
         """Hand on every whole frame in ``data``; keep the unfinished one, and what comes after too many of them."""
         at, end = 0, len(data)
+        until_s = self._loop.time() + TURN_S
         while end - at >= 4:
+            if at and self._loop.time() >= until_s:
+                self._is_dear = True
+                self._wait_for_turn()
             if not self._reading:
                 self._backlog = memoryview(bytearray(data[at:]))
                 self._room.add(self, end - at)
@@ -490,7 +517,11 @@ class Connection:
     def _read_on(self) -> None:
         """Read again, unless somebody has paused that or too much waits for the peer."""
         few_wait = len(self._replies) <= self._replies_max // 2 and self._waiting_bytes <= WAITING_BYTES_MAX // 2
-        if not self._reading and few_wait and not self._paused and self._waits_since_s is None:
+        can_read = not self._paused and self._waits_since_s is None and not self._waits_for_turn
+        if not self._reading and few_wait and can_read:
+            if self._backlog is not None and (self._is_dear or self.turns.is_over):
+                self._wait_for_turn()
+                return
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
             backlog, self._backlog = self._backlog, None

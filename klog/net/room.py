@@ -19,11 +19,24 @@ Bound
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 TINY_BYTES: Final = 16 * 1024
 LITTLE_BYTES: Final = 1024 * 1024
 """Kafka's clients send produce requests of a megabyte at most unless told otherwise."""
+
+
+class Pace(NamedTuple):
+    """How much of an unfinished request must come in how long."""
+
+    seconds: float
+    bytes: int
+
+
+PACE = Pace(30.0, 64 * 1024)
+"""What must come of an unfinished request. A slow line brings more; a client gives up on an answer after as long."""
+HURRY = Pace(5.0, 1024 * 1024)
+"""The same while others wait for the room that it takes."""
 
 
 class Tenant(Protocol):

@@ -5,8 +5,9 @@ elements as the length says, and a process that asks the kernel for 32 GiB is en
 would stop a broker. So the message is walked first, by its schema: nothing is decoded, and a length is believed only if
 the bytes that are there could hold that many elements.
 
-Limits: `ELEMENTS_MAX` elements in all arrays of a message together. An element takes a few bytes on the wire, a hundred
-in memory and microseconds to answer; without that bound a frame of the largest size would be some GB and minutes.
+Limits: `ELEMENTS_MAX` elements in all arrays of a request together. An element takes a few bytes on the wire, a hundred
+in memory and microseconds to answer; without that bound a frame of the largest size would be some GB and minutes. Of
+answers, and of what brokers ask one another, `TRUSTED_ELEMENTS_MAX`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,14 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from klog.errors import MalformedRequest
 
-ELEMENTS_MAX = 200_000
-"""A request about that many partitions is answered in one to three seconds, in which nobody else is; a broker that is
+ELEMENTS_MAX = 100_000
+"""A request about that many partitions is answered in one to two seconds, in which nobody else is; a broker that is
 silent for longer than its ZooKeeper session ends itself (rule L8)."""
+TRUSTED_ELEMENTS_MAX = 5_000_000
+"""A cluster's metadata have some seven a partition: its replicas, and those in sync."""
+RECORD_SETS_MAX = 20_000
+"""In one produce request; each is checked by itself. A megabyte, the most that Kafka's producers send unless told
+otherwise, holds some 14,000 of one record."""
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -50,10 +56,10 @@ _SHORT_LENGTH = "string"
 class Walked:
     """What a walk has come across: how many elements are still allowed, and sections with tags that nobody knows."""
 
-    __slots__ = ("cuts", "elements_left")
+    __slots__ = ("cuts", "elements_left", "elements_max")
 
-    def __init__(self) -> None:
-        self.elements_left = ELEMENTS_MAX
+    def __init__(self, elements_max: int) -> None:
+        self.elements_left = self.elements_max = elements_max
         self.cuts: list[tuple[int, int, bytes]] = []
         """(begin, end, what is to stand there instead), from the first to the last."""
 
@@ -71,7 +77,7 @@ class _Part(NamedTuple):
     """None: it is ``least_bytes`` long, always."""
 
 
-def check_lengths(frame: memoryview, at: int, schema: Any) -> tuple[memoryview, int]:
+def check_lengths(frame: memoryview, at: int, schema: Any, elements_max: int = ELEMENTS_MAX) -> tuple[memoryview, int]:
     """The frame to decode the entity at ``at`` from, and where the entity ends in ``frame``.
 
     MalformedRequest unless every array can be as long as it says. The frame is ``frame`` itself, but where it has
@@ -81,7 +87,7 @@ def check_lengths(frame: memoryview, at: int, schema: Any) -> tuple[memoryview, 
     least_bytes, walk = _entity(schema)
     if walk is None:
         return frame, at + least_bytes
-    walked = Walked()
+    walked = Walked(elements_max)
     try:
         end = walk(frame, at, walked)
     except (struct.error, IndexError):
@@ -97,14 +103,14 @@ def _cut(frame: memoryview, cuts: list[tuple[int, int, bytes]]) -> memoryview:
     return memoryview(b"".join([*parts, bytes(frame[at:])]))
 
 
-def check_count(known: int, claimed: int) -> None:
+def check_count(known: int, claimed: int, elements_max: int = ELEMENTS_MAX) -> None:
     """MalformedRequest where ``claimed`` more elements are too many; for what is read without a schema."""
-    if known + claimed > ELEMENTS_MAX:
-        raise _too_many()
+    if known + claimed > elements_max:
+        raise _too_many(elements_max)
 
 
-def _too_many() -> MalformedRequest:
-    return MalformedRequest(f"a message of more than {ELEMENTS_MAX} elements")
+def _too_many(elements_max: int) -> MalformedRequest:
+    return MalformedRequest(f"a message of more than {elements_max} elements")
 
 
 @cache
@@ -226,7 +232,7 @@ def _array(element: _Part, flexible: bool, may_be_null: bool) -> Walk:
             raise MalformedRequest(f"an array claims {count} elements at byte {at}; {len(frame) - at} bytes are left")
         walked.elements_left -= count
         if walked.elements_left < 0:
-            raise _too_many()
+            raise _too_many(walked.elements_max)
         if walk_element is None:
             return at + count * least
         for _ in range(count):

@@ -30,7 +30,7 @@ from kio.serial.errors import SerialError
 
 from klog.errors import MalformedRequest
 from klog.protocol.apis import ApiKey
-from klog.protocol.bounds import check_lengths
+from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX, check_lengths
 from klog.protocol.versions import is_flexible, request_schema, response_schema
 
 _HEAD = struct.Struct(">hhih")
@@ -102,13 +102,13 @@ def skip_tags(frame: memoryview, at: int) -> int:
     return at
 
 
-def decode_body(frame: memoryview, head: RequestHead) -> Any:
-    """The request's entity (kio's class for its key and version).
+def decode_body(frame: memoryview, head: RequestHead, elements_max: int = ELEMENTS_MAX) -> Any:
+    """The request's entity (kio's class for its key and version). MalformedRequest.
 
     Bytes behind it are ignored, as Kafka does: librdkafka sends three too many when it asks for the metadata of all
     topics in version 9.
     """
-    return _decode(frame.toreadonly(), head.body_at, request_schema(head.key, head.version))
+    return _decode(frame.toreadonly(), head.body_at, request_schema(head.key, head.version), elements_max)
 
 
 def decode_response(frame: bytes | memoryview, key: int, version: int) -> tuple[int, Any]:
@@ -120,11 +120,11 @@ def decode_response(frame: bytes | memoryview, key: int, version: int) -> tuple[
     at = 4
     if key != ApiKey.API_VERSIONS and is_flexible(key, version):
         at = skip_tags(view, at)
-    return correlation_id, _decode(view, at, response_schema(key, version))
+    return correlation_id, _decode(view, at, response_schema(key, version), TRUSTED_ELEMENTS_MAX)
 
 
-def _decode(frame: memoryview, at: int, schema: Any) -> Any:
-    frame, _ = check_lengths(frame, at, schema)
+def _decode(frame: memoryview, at: int, schema: Any, elements_max: int) -> Any:
+    frame, _ = check_lengths(frame, at, schema, elements_max)
     try:
         entity, _ = entity_reader(schema)(frame, at)
     except (SerialError, ValueError, OverflowError, UnicodeDecodeError, KeyError) as error:

@@ -27,7 +27,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from klog.errors import MalformedRequest
-from klog.protocol.bounds import check_count
+from klog.protocol.bounds import RECORD_SETS_MAX, check_count
 from klog.protocol.codec import RequestHead, read_uvarint, skip_tags
 
 _I16 = struct.Struct(">h")
@@ -84,14 +84,14 @@ def _read_plain(frame: memoryview, at: int) -> ProduceRequest:
         transactional_id, at = read_text(frame, at, size)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
     (topics,) = _I32.unpack_from(frame, at + 6)
-    check_count(0, topics)
+    check_count(0, topics, RECORD_SETS_MAX)
     at += 10
     partitions: list[ProducedPartition] = []
     for _ in range(topics):
         (size,) = _I16.unpack_from(frame, at)
         topic, at = read_text(frame, at + 2, size)
         (count,) = _I32.unpack_from(frame, at)
-        check_count(len(partitions), count)
+        check_count(len(partitions), count, RECORD_SETS_MAX)
         at += 4
         for _ in range(count):
             index, size = _INDEX_SIZE.unpack_from(frame, at)
@@ -107,13 +107,13 @@ def _read_flexible(frame: memoryview, at: int) -> ProduceRequest:
         transactional_id, at = read_text(frame, at, size - 1)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
     topics, at = read_uvarint(frame, at + 6)
-    check_count(0, topics)
+    check_count(0, topics, RECORD_SETS_MAX)
     partitions: list[ProducedPartition] = []
     for _ in range(topics - 1):
         size, at = read_uvarint(frame, at)
         topic, at = read_text(frame, at, size - 1)
         count, at = read_uvarint(frame, at)
-        check_count(len(partitions), count)
+        check_count(len(partitions), count, RECORD_SETS_MAX)
         for _ in range(count - 1):
             (index,) = _I32.unpack_from(frame, at)
             size, at = read_uvarint(frame, at + 4)

@@ -12,6 +12,7 @@ from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Setting, 
 from klog.config.topic import OF_TOPICS_ALONE, TOPIC_SOURCE, topic_setting_text
 from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
 from klog.names import check_topic_name
+from klog.net.turns import Share
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -132,12 +133,13 @@ def _synonym(name: str, value: str, source: Source) -> dict[str, Any]:
 
 
 async def alter_topics(
-    broker: Broker, request: Any, after: Callable[[Any, dict[str, str]], dict[str, str]]
+    broker: Broker, request: Any, after: Callable[[Any, dict[str, str]], dict[str, str]], share: Share
 ) -> list[dict[str, Any]]:
     """Change the topics' own settings; ``after(resource, current)`` says to what. The answers, one a resource."""
     times_named = Counter((one.resource_type, one.resource_name) for one in request.resources)
     answers = []
     for resource in request.resources:
+        await share.breathe()
         kind, name = resource.resource_type, resource.resource_name
         answer = {"error_code": 0, "error_message": None, "resource_type": kind, "resource_name": name}
         try:

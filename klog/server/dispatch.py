@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from klog.errors import ClusterAuthorizationFailed, PeerError, UnsupportedVersion
 from klog.metrics import RequestMeter
 from klog.net.connection import Connection, Part, Reply
+from klog.net.turns import Share
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey, api_name
+from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX
 from klog.protocol.codec import RequestHead
 from klog.server.forward import forward, is_for_controller
 
@@ -45,6 +47,10 @@ class Request(NamedTuple):
     @property
     def peer(self) -> str:
         return "this broker" if self.connection is None else self.connection.peer
+
+    def share(self) -> Share:
+        """For a handler that has much to do one by one: it lets others on."""
+        return Share(None if self.connection is None else self.connection.turns)
 
 
 Answer = dict[str, Any]
@@ -193,7 +199,8 @@ class Dispatcher:
             )
             reply.send(_encode(head, {"error_code": ClusterAuthorizationFailed.wire, **route.refusal}))
             return
-        request = Request(head, codec.decode_body(frame, head), connection)
+        elements_max = TRUSTED_ELEMENTS_MAX if connection.is_broker else ELEMENTS_MAX
+        request = Request(head, codec.decode_body(frame, head, elements_max), connection)
         if route.of_controller and is_for_controller(self._broker, route, head.client_id):
             values_or_awaitable: Any = forward(self._broker, request, route)
         else:
@@ -217,8 +224,14 @@ class Dispatcher:
         return RequestHead(key, 0, correlation_id, None, 8)
 
     async def _finish(self, head: RequestHead, values: Awaitable[Answer], reply: Reply, connection: Connection) -> None:
+        turns = connection.turns
         try:
-            answer = _encode(head, await values)
+            await turns.come()
+            answered = await values
+            await turns.come()
+            began_s = time.perf_counter()
+            answer = _encode(head, answered)
+            turns.spent(time.perf_counter() - began_s)
         except PeerError as error:
             log.warning(
                 "closing the connection of %s: %s", connection.peer, error.message, extra={"peer": connection.peer}

@@ -17,9 +17,10 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
 from klog.errors import MalformedRequest
-from klog.protocol import codec
+from klog.protocol import codec, produce
 from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
-from klog.protocol.bounds import ELEMENTS_MAX, check_lengths
+from klog.protocol.bounds import ELEMENTS_MAX, RECORD_SETS_MAX, check_lengths
+from klog.protocol.codec import RequestHead
 from klog.protocol.versions import WRITTEN_BY_HAND, request_schema, response_schema
 
 SCHEMAS = []
@@ -111,6 +112,22 @@ def test_a_message_of_too_many_elements() -> None:
     count = ELEMENTS_MAX + 1
     with pytest.raises(MalformedRequest, match="more than"):
         check_lengths(memoryview(struct.pack(">i", count) + bytes(2 * count)), 0, request_schema(ApiKey.METADATA, 1))
+
+
+def test_the_metadata_of_thirty_thousand_partitions_can_be_read() -> None:
+    count, one = 30_000, struct.pack(">hiii3ii3i", 0, 1, 2, 3, 1, 2, 3, 3, 1, 2, 3)
+    head = struct.pack(">ii", 7, 0) + struct.pack(">ii", 1, 1) + struct.pack(">hh1sbi", 0, 1, b"t", 0, count)
+    _, metadata = codec.decode_response(head + one * count, ApiKey.METADATA, 1)
+    assert len(metadata.topics[0].partitions) == count
+
+
+def test_a_produce_request_of_too_many_record_sets() -> None:
+    count = RECORD_SETS_MAX + 1
+    sets = struct.pack(">ii", 0, 0) * count
+    head = struct.pack(">hhii", -1, 1, 1000, 1) + struct.pack(">h", 1) + b"t" + struct.pack(">i", count)
+    frame = memoryview(head + sets)
+    with pytest.raises(MalformedRequest, match="more than"):
+        produce.read_request(frame, RequestHead(ApiKey.PRODUCE, 7, 0, None, 0))
 
 
 def test_an_array_that_must_not_be_null() -> None:

@@ -80,6 +80,15 @@ def test_a_client_that_asks_and_does_not_read(make_broker: MakeBroker, topic: st
     assert other.slowest_s < UNNOTICED_S
 
 
+@pytest.mark.parametrize(("key", "version"), [(ApiKey.METADATA, 1), (ApiKey.DESCRIBE_GROUPS, 0)])
+def test_what_is_named_often_is_answered_once(broker: RunningBroker, topic: str, key: int, version: int) -> None:
+    create(broker.bootstrap, topic)
+    name, count = struct.pack(">h", len(topic)) + topic.encode(), 20_000
+    with RawConnection(broker.bootstrap) as connection:
+        connection.send(framed(head(key, version) + struct.pack(">i", count) + count * name))
+        assert len(connection.answer()) < 10 * len(topic) + 1_000
+
+
 def test_a_producer_that_does_not_read_its_acknowledgements(make_broker: MakeBroker, topic: str) -> None:
     broker = make_broker().start()
     create(broker.bootstrap, topic)

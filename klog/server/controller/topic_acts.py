@@ -99,7 +99,7 @@ class TopicActs:
             self._check_assignment(0, assignment)
             factor = len(assignment[0])
             self._check_flush_rule(config, factor)
-            if config.min_insync_replicas > factor:
+            if config.min_insync_replicas > factor and not validate_only:
                 log.warning(
                     "topic %s: min.insync.replicas is %d, its replication factor %d: acks=all is answered by %d",
                     name,

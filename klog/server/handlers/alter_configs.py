@@ -26,4 +26,4 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     def replaced(resource: Any, current: dict[str, str]) -> dict[str, str]:
         return given_settings((one.name, one.value) for one in resource.configs)
 
-    return {"responses": await alter_topics(broker, request.entity, replaced)}
+    return {"responses": await alter_topics(broker, request.entity, replaced, request.share())}

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     times_named = Counter(topic.name for topic in request.entity.topics)
     answers = []
+    share = request.share()
     for topic in request.entity.topics:
+        await share.breathe()
         answer = {"name": topic.name, "error_code": 0, "error_message": None}
         assignment = None if topic.assignments is None else [list(one.broker_ids) for one in topic.assignments]
         try:

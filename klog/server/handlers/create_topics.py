@@ -35,7 +35,9 @@ DEFAULT = -1
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     times_named = Counter(topic.name for topic in request.entity.topics)
     answers = []
+    share = request.share()
     for topic in request.entity.topics:
+        await share.breathe()
         try:
             broker.controller.require()
             if times_named[topic.name] > 1:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError
+from klog.net.turns import Share
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.DELETE_GROUPS, 0, 2)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
-    return {"results": [await _one(broker, name) for name in request.entity.groups_names]}
+    share = request.share()
+    return {"results": [await _one(broker, name, share) for name in request.entity.groups_names]}
 
 
-async def _one(broker: Broker, name: str) -> dict[str, Any]:
+async def _one(broker: Broker, name: str, share: Share) -> dict[str, Any]:
+    await share.breathe()
     try:
         await broker.groups.operators.delete(name)
     except KlogError as error:

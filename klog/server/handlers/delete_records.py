@@ -33,7 +33,9 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
         (topic.name, one.partition_index, one.offset) for topic in request.entity.topics for one in topic.partitions
     ]
     found: dict[tuple[str, int, int], tuple[Partition, int] | KlogError] = {}
+    share = request.share()
     for topic, index, offset in asked:
+        await share.breathe()
         try:
             found[topic, index, offset] = _check(broker, topic, index, offset)
         except KlogError as error:

@@ -10,6 +10,7 @@ Version notes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from klog.server.dispatch import Request, handles
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
+    from klog.server.image import TopicImage
 
 
 class _Asked(NamedTuple):
@@ -29,13 +31,16 @@ class _Asked(NamedTuple):
 @handles(ApiKey.DELETE_TOPICS, 1, 6, of_controller=True)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     answers = []
+    share = request.share()
+    by_id: dict[UUID | None, TopicImage] = {topic.topic_id: topic for topic in broker.image.topics.values()}
     for asked in _asked(request):
+        await share.breathe()
         name = asked.name
         try:
             broker.controller.require()
             if not broker.config["delete.topic.enable"]:
                 raise _disabled(request.head.version)
-            name = _name(broker, asked)
+            name = _name(broker, asked, by_id)
             await broker.controller.topics.delete(name)
         except KlogError as error:
             answers.append(
@@ -57,15 +62,16 @@ def _asked(request: Request) -> list[_Asked]:
     return [_Asked(name, None) for name in request.entity.topic_names]
 
 
-def _name(broker: Broker, asked: _Asked) -> str:
+def _name(broker: Broker, asked: _Asked, by_id: Mapping[UUID | None, TopicImage]) -> str:
     if (asked.name is None) == (asked.topic_id is None):
         raise InvalidRequest("a topic to delete is named by its name or by its id, by one of them")
     if asked.name is not None:
         return asked.name
-    found = next((topic.name for topic in broker.image.topics.values() if topic.topic_id == asked.topic_id), None)
-    if found is None:
+    found = by_id.get(asked.topic_id)
+    now = None if found is None else broker.image.topics.get(found.name)  # another may have its name meanwhile
+    if now is None or now.topic_id != asked.topic_id:
         raise UnknownTopicId(f"there is no topic with the id {asked.topic_id}")
-    return found
+    return now.name
 
 
 def _disabled(version: int) -> KlogError:

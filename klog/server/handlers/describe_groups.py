@@ -2,7 +2,7 @@
 
 Behaviour
     A group's phase and members. What each wants and reads is said while the group is stable. A group that there is not
-    is ``Dead``, without an error.
+    is ``Dead``, without an error. What is asked for twice is answered once.
 
 Version notes
     v3 asks for the operations one may do: all, as there are no access lists. v4 has static members (KIP-345).
@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError
+from klog.net.turns import Share
 from klog.protocol.apis import ApiKey
 from klog.server import operations
 from klog.server.dispatch import Request, handles
@@ -29,10 +30,13 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     may_do = (
         operations.GROUP if getattr(request.entity, "include_authorized_operations", False) else operations.NOT_ASKED
     )
-    return {"groups": [await _one(broker, name, may_do) for name in request.entity.groups]}
+    share = request.share()
+    names = dict.fromkeys(request.entity.groups)  # a group's answer is thousands of times as large as its name
+    return {"groups": [await _one(broker, name, may_do, share) for name in names]}
 
 
-async def _one(broker: Broker, name: str, may_do: int) -> dict[str, Any]:
+async def _one(broker: Broker, name: str, may_do: int, share: Share) -> dict[str, Any]:
+    await share.breathe()
     code = 0
     try:
         found = await broker.groups.operators.describe(name)

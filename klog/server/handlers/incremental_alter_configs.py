@@ -38,7 +38,7 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     def changed(resource: Any, current: dict[str, str]) -> dict[str, str]:
         return apply(broker.config, current, [(one.name, one.config_operation, one.value) for one in resource.configs])
 
-    return {"responses": await alter_topics(broker, request.entity, changed)}
+    return {"responses": await alter_topics(broker, request.entity, changed, request.share())}
 
 
 def apply(config: BrokerConfig, current: dict[str, str], changes: list[tuple[str, int, str | None]]) -> dict[str, str]:

@@ -36,15 +36,18 @@ MAX_TIMESTAMP = -3
 @handles(ApiKey.LIST_OFFSETS, 1, 7)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     one = _of_replica if request.entity.replica_id == local_replicas.DEBUGGING_REPLICA else _one
+    share = request.share()
+
+    async def answer(topic: str, asked: Any) -> dict[str, Any]:
+        await share.breathe()
+        return await one(broker, look_up, topic, asked, request.head.version)
+
     with broker.look_ups.of(request.connection) as look_up:
         return {
             "topics": [
                 {
                     "name": topic.name,
-                    "partitions": [
-                        await one(broker, look_up, topic.name, asked, request.head.version)
-                        for asked in topic.partitions
-                    ],
+                    "partitions": [await answer(topic.name, asked) for asked in topic.partitions],
                 }
                 for topic in request.entity.topics
             ]

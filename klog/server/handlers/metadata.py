@@ -3,6 +3,7 @@
 Behaviour
     Brokers at their advertised addresses, the controller, the cluster id (v2), and for each topic its partitions with
     leader, leader epoch (v7), replicas and in-sync replicas. No topics asked for: all (v0: an empty list; later: null).
+    A topic that is named twice is answered once, as Kafka does.
     A missing topic is made if the broker allows it (auto.create.topics.enable), the request allows it (v4 on) and it
     is not a consumer that asks: stock consumers say so since v4; before that everybody is taken for a producer. The
     answer waits a second at most until it is there, and is LEADER_NOT_AVAILABLE where that takes longer. A broker that
@@ -84,7 +85,8 @@ def _answer_in_time(broker: Broker, request: Request) -> dict[str, Any] | Awaita
     if not broker.has_image.is_set():
         return _answer_when_told(broker, request)
     asked = request.entity.topics
-    names = None if asked is None or (request.head.version == 0 and not asked) else [one.name for one in asked]
+    is_all = asked is None or (request.head.version == 0 and not asked)
+    names = None if is_all else _names(request)
     if names and None in names:
         raise MalformedRequest("Metadata asks for a topic by its id alone, which is not served")
     lists_departed = bool(names) and request.head.version <= STOCK_MAX
@@ -96,13 +98,18 @@ def _answer_in_time(broker: Broker, request: Request) -> dict[str, Any] | Awaita
     return _answer_when_led(broker, names, lists_departed)
 
 
+def _names(request: Request) -> list[str]:
+    """Each once, however often it is named: an answer about a topic is thousands of times as large as its name."""
+    return list(dict.fromkeys(one.name for one in request.entity.topics or ()))
+
+
 async def _answer_when_told(broker: Broker, request: Request) -> dict[str, Any]:
     """As `handle`, once the cluster is known; a topic asked for by name is LEADER_NOT_AVAILABLE until then."""
     try:
         async with asyncio.timeout(IMAGE_PATIENCE_S):
             await broker.has_image.wait()
     except TimeoutError:
-        return _answer(broker, [one.name for one in request.entity.topics or ()])
+        return _answer(broker, _names(request))
     answer = _answer_in_time(broker, request)
     return answer if isinstance(answer, dict) else await answer
 

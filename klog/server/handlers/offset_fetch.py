@@ -31,6 +31,7 @@ NOTHING = CommittedOffset(-1)
 async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     entity = request.entity
     asked = entity.groups if request.head.version >= 8 else [entity]
+    asked = list({one.group_id: one for one in asked}.values())  # an answer is thousands of times as large as a name
     wanted = {one.group_id: _partitions(one.topics) for one in asked}
     found = await broker.groups.commits.fetch(wanted)
     groups = [{"group_id": one.group_id, **_answer(found[one.group_id], wanted[one.group_id])} for one in asked]

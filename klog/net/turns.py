@@ -1,0 +1,111 @@
+"""Who is served in a turn of the event loop: what some ask for takes long, and the others shall not wait for all of it.
+
+Strategy
+    What is handled at once is measured. Once a turn has taken `TURN_S`, whoever else has sent something waits for the
+    next one, in a queue. A connection whose last request took long (`DEAR_S`) waits in a second queue, of which one is
+    served a turn: between two requests that take long everybody else has a turn.
+
+Limits
+    A single request is not divided; how long one may take is bounded by what it may ask for (`protocol.bounds`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import Final, Protocol
+
+TURN_S: Final = 0.05
+"""After so long in a turn others wait for the next one."""
+DEAR_S: Final = 0.02
+"""A request that takes longer is one of those of which one is served a turn."""
+NOTED_S: Final = 0.001
+"""What takes less is not counted: requests of messages take a tenth of that."""
+WOKEN_MAX: Final = 16
+"""Tasks that go on in a turn, of those that wait."""
+
+
+class Guest(Protocol):
+    """A connection, as this module needs it."""
+
+    def go_on(self) -> None:
+        """It is its turn."""
+        ...
+
+
+class Turns:
+    """One for a loop. Event loop only."""
+
+    def __init__(self) -> None:
+        self._spent_s = 0.0
+        self._is_coming = False
+        """The next turn has been asked for."""
+        self._guests: deque[Guest] = deque()
+        self._dear: deque[Guest] = deque()
+        self._tasks: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether so much has been done in this turn that what is not begun waits for another."""
+        return self._spent_s >= TURN_S
+
+    def spent(self, seconds: float) -> None:
+        """So long has been worked at what a peer asked for."""
+        if seconds >= NOTED_S:
+            self._spent_s += seconds
+            self._ask()
+
+    def wait(self, guest: Guest, *, is_dear: bool) -> None:
+        """Have it told when it is its turn."""
+        (self._dear if is_dear else self._guests).append(guest)
+        self._ask()
+
+    async def come(self) -> None:
+        """For a task: go on when there is time."""
+        while self.is_over:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._tasks.append(waiting)
+            self._ask()
+            await waiting
+
+    def _ask(self) -> None:
+        if not self._is_coming:
+            self._is_coming = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """A turn begins: this is called before what has come in meanwhile is looked at."""
+        self._is_coming = False
+        self._spent_s = 0.0
+        for _ in range(min(len(self._tasks), WOKEN_MAX)):
+            waiting = self._tasks.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+        guests = self._guests
+        for _ in range(len(guests)):
+            if self.is_over:
+                break
+            guests.popleft().go_on()
+        if self._dear:
+            spent_s, self._spent_s = self._spent_s, 0.0
+            self._dear.popleft().go_on()
+            self._spent_s = spent_s  # it was one, and the others have their time all the same
+        if self._tasks or guests or self._dear:
+            self._ask()
+
+
+class Share:
+    """What one task has of the loop: `breathe` between two of many pieces of work lets others on, where it has to."""
+
+    def __init__(self, turns: Turns | None) -> None:
+        """None: nobody else is asked for anything."""
+        self._turns = turns
+        self._began_s = time.perf_counter()
+
+    async def breathe(self) -> None:
+        spent_s = time.perf_counter() - self._began_s
+        if self._turns is not None and spent_s >= TURN_S:
+            self._turns.spent(spent_s)
+            await self._turns.come()
+            self._began_s = time.perf_counter()

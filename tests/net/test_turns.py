@@ -1,0 +1,141 @@
+"""What takes long is served one by one, and lets others pass."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import statistics
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from klog.net.connection import Connection, Limits, Reply
+from klog.net.server import Server
+from klog.net.turns import DEAR_S, TURN_S, Share, Turns
+
+LONG_S = 2 * TURN_S
+WITHIN_S = 60.0
+
+
+def hold() -> None:
+    """The loop, for a long time."""
+    time.sleep(LONG_S)
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def serve(on_frame: Callable[[Connection, memoryview, Reply], None], client: Callable[[int], None]) -> None:
+    async def main() -> None:
+        server = Server(on_frame, limits=Limits(1 << 20), idle_max_s=600, connections_per_ip_max=1 << 30)
+        port = server.listen("127.0.0.1", 0)
+        try:
+            await asyncio.to_thread(client, port)
+        finally:
+            server.close()
+
+    asyncio.run(main())
+
+
+def connect(port: int) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def test_who_asks_for_little_waits_for_few_who_ask_for_much() -> None:
+    order: list[bytes] = []
+
+    def handle(connection: Connection, view: memoryview, reply: Reply) -> None:
+        order.append(bytes(view))
+        if order[-1] == b"much":
+            time.sleep(LONG_S)
+        reply.send(frame(b"done"))
+
+    def client(port: int) -> None:
+        with ExitStack() as stack:
+            greedy = [stack.enter_context(connect(port)) for _ in range(8)]
+            modest = stack.enter_context(connect(port))
+            for one in greedy:
+                one.sendall(frame(b"much") * 3)
+            while b"much" not in order:
+                time.sleep(0.001)
+            for _ in range(5):
+                modest.sendall(frame(b"little"))
+                assert modest.recv(100)
+            for one in greedy:
+                for _ in range(3 * 8):
+                    assert one.recv(1)
+
+    serve(handle, client)
+    assert order.count(b"much") == 24 and order.count(b"little") == 5
+    # Until they are known to ask for much each of the eight has a turn like everybody; from then on one at a time does.
+    between = [len(one) for one in _runs(order)]
+    assert statistics.median(between[1:5]) <= 2, between
+
+
+def _runs(order: list[bytes]) -> list[list[bytes]]:
+    """What was handled between two modest requests."""
+    runs: list[list[bytes]] = [[]]
+    for one in order:
+        if one == b"little":
+            runs.append([])
+        else:
+            runs[-1].append(one)
+    return runs
+
+
+def test_all_that_was_sent_is_handled_in_its_order_and_its_answers_are_taken() -> None:
+    handled: list[int] = []
+
+    def handle(connection: Connection, view: memoryview, reply: Reply) -> None:
+        number = int(bytes(view[:6]))
+        handled.append(number)
+        if number % 10 == 0:
+            time.sleep(2 * DEAR_S)
+        reply.send(frame(bytes(view[:6])))
+
+    def client(port: int) -> None:
+        with connect(port) as sock:
+            sizes = [6, 100, 70_000]
+            sock.sendall(b"".join(frame(b"%06d" % n + bytes(sizes[n % 3] - 6)) for n in range(60)))
+            got = b""
+            while len(got) < 10 * 60:
+                got += sock.recv(1 << 16)
+            assert got == b"".join(frame(b"%06d" % n) for n in range(60))
+
+    serve(handle, client)
+    assert handled == list(range(60))
+
+
+def test_tasks_that_have_much_to_do_take_turns() -> None:
+    begun: list[tuple[int, int]] = []
+
+    async def main() -> None:
+        turns, ticks = Turns(), 0
+
+        async def much(number: int) -> None:
+            share = Share(turns)
+            for _ in range(3):
+                await share.breathe()
+                begun.append((ticks, number))
+                hold()
+
+        async def tick() -> None:
+            nonlocal ticks
+            for ticks in itertools.count(1):  # noqa: B007
+                await asyncio.sleep(0)
+
+        ticking = asyncio.create_task(tick())
+        async with asyncio.timeout(WITHIN_S):
+            await asyncio.gather(*(much(number) for number in range(4)))
+        ticking.cancel()
+
+    asyncio.run(main())
+    assert len(begun) == 12
+    later = Counter(tick for tick, _ in begun[4:])  # each begins at once
+    assert max(later.values()) <= 2, begun  # one that ends, and one that goes on
