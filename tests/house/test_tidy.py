@@ -95,3 +95,9 @@ def test_no_script_opens_its_own_output_anew() -> None:
     for path in TRACKED:
         if path.parent == ROOT / "scripts" and not path.suffix:
             assert not re.search(r"(?<!>)(?:>|\btee) ?(-a )?/dev/std(?:out|err)", path.read_text()), path
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_page_installs_klog_from_an_index(path: Path) -> None:
+    """It is in none: the command fails, or brings whatever somebody puts there under this name."""
+    assert not re.search(r"pip install(?: -\S+)* klog(?![\[\w-])", path.read_text())
