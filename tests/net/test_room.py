@@ -16,8 +16,8 @@ import pytest
 
 from klog.net import connection as connection_module
 from klog.net import server as server_module
-from klog.net.connection import Connection, Limits, Pace, Reply
-from klog.net.room import LITTLE_BYTES, TINY_BYTES, Room
+from klog.net.connection import Connection, Limits, Reply
+from klog.net.room import LITTLE_BYTES, TINY_BYTES, Pace, Room
 from klog.net.server import Server
 from tests.chance import seed_of
 
