@@ -19,7 +19,7 @@ from klog.coordination.controller import ControllerTerm
 from klog.errors import CannotConnect, KlogError, NotController
 from klog.net.channel import Channel
 from klog.server.executors import Purpose
-from klog.server.reach import probe, reach
+from klog.server.reach import knock, probe, reach
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -179,7 +179,8 @@ class Office:
                 self._channel = None
                 self._reachable.clear()
             await channel.close()
-        # Asked at once where it listens: a process that ended refuses within a millisecond.
+        # Asked at once where it listens, until it answers or refuses: who is ending lets connections in for a moment.
+        await knock(*found.broker.probe_address)
         await probe(found.broker, timeout_s=ASK_WITHIN_S, client_id=self._broker.client_id)
 
     async def _succeed(self, term: ControllerTerm) -> None:

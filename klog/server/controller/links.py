@@ -28,7 +28,7 @@ from klog.protocol.apis import ApiKey
 from klog.server.controller import requests
 from klog.server.controller.context import Context
 from klog.server.dispatch import answer_locally
-from klog.server.reach import reach
+from klog.server.reach import knock, reach
 
 if TYPE_CHECKING:
     from klog.server.broker import Broker
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 PROBE_EVERY_S = 0.2
 AGAIN_S = 0.1
 """Before something is said again that was refused by a broker that does not know its own registration yet."""
+SHORT_S = 1.0
+"""A connection that lasted longer and has ended is followed by another at once."""
 
 
 class Owner(Protocol):
@@ -181,15 +183,19 @@ class Link:
                     self._say_trouble(error.message)
                 await asyncio.sleep(PROBE_EVERY_S)
                 continue
+            began_s = asyncio.get_running_loop().time()
             try:
                 await self._serve(speak)
             except KlogError as error:
                 self._say_trouble(error.message)
-                await asyncio.sleep(AGAIN_S)
             finally:
                 self._broker.knocks.doubt(self.broker_id)
                 self._owner.silent(self.registration)
                 await speak.close()
+            if asyncio.get_running_loop().time() - began_s < SHORT_S:
+                await asyncio.sleep(AGAIN_S)
+            # One that is ending lets connections in for a moment more: asked until it answers or refuses.
+            await knock(*self.registration.broker.probe_address)
 
     def _say_trouble(self, what: str) -> None:
         """Once, not ten times a second for as long as it lasts."""
