@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from klog import __version__
-from klog.cli import flags, metrics_page, settings_page
+from klog.cli import flags, metrics_page, requests_page, settings_page
 from klog.cli.command import KlogCommand, NounGroup, arguments, help_record, usage_of
 from klog.cli.entries import ENTRIES, Entry
 from klog.cli.root import ABOUT, load, root, walk
@@ -110,6 +110,7 @@ def pages() -> dict[str, str]:
     found[REFERENCE] = _reference()
     found[settings_page.PATH] = settings_page.page()
     found[metrics_page.PATH] = metrics_page.page()
+    found[requests_page.PATH] = requests_page.page()
     return found
 
 

@@ -1,4 +1,4 @@
-"""What brokers say to one another, in klog's own keys from 10010: version 0, flexible, in the style of `own`.
+"""What brokers say to one another, in klog's own keys from 10010, declared by `klog.protocol.schema`.
 
     LeaderAndIsr        controller -> broker    who leads each of the broker's replicas, and who follows
     StopReplica         controller -> broker    follow no more; with ``delete``, the log goes too
@@ -7,10 +7,10 @@
     ControlledShutdown  broker -> controller    lead elsewhere, I am going
     ReportIsr           leader -> controller    these states I have changed in ZooKeeper: tell the others
     ReportOffline       broker -> controller    these replicas of mine are lost with their disk (rule L5)
+    ReplicaFetch        follower -> leader      written by hand: `klog.protocol.replica_fetch`
 
 The names are Kafka's. A request of the controller names its epoch, and the incarnation of the broker it is meant for:
 the czxid of its registration. One of an earlier controller, or for an earlier incarnation, is refused.
-Annotations are evaluated here on purpose: kio reads the types of the fields.
 """
 
 from uuid import UUID
@@ -20,9 +20,6 @@ from kio.static.primitive import i32, i64
 
 from klog.protocol.apis import ApiKey
 from klog.protocol.schema import Request, Response, Structure
-
-"""Written by hand: `klog.protocol.replica_fetch`."""
-
 
 # --- LeaderAndIsr ---------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@
     Prove   proof that the asker knows it        answered: yes, or CLUSTER_AUTHORIZATION_FAILED
 
 Prove needs no waiting for: requests are answered in order, so what is sent behind it comes to a connection that has, or
-has not, been proven. Annotations are evaluated here on purpose: kio reads the types of the fields.
+has not, been proven.
 """
 
 from typing import Final

@@ -3,7 +3,7 @@
     AlterReassignments     begin, replace, cancel: AlterPartitionReassignments with a throttle
     DescribeReassignments  what is under way: ListPartitionReassignments with origin, throttle, state and reason
 
-In the style of `own`: version 0, flexible. Annotations are evaluated here on purpose: kio reads the fields' types.
+Declared by `klog.protocol.schema`.
 """
 
 from kio.schema.errors import ErrorCode

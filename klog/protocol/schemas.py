@@ -9,7 +9,7 @@
 In ``error`` 0 means done; else it is the number that the common registry answers over HTTP
 (`klog.protocol.schema_errors`). A level is a text such as ``BACKWARD``.
 
-In the style of `own`: version 0, flexible. Annotations are evaluated here on purpose: kio reads the fields' types.
+Declared by `klog.protocol.schema`.
 """
 
 from kio.static.primitive import i32

@@ -22,6 +22,11 @@ WRITTEN_BY_HAND = frozenset({ApiKey.REPLICA_FETCH})
 """Of our own: what has no schema, and a head without tags."""
 
 
+def own_keys() -> list[int]:
+    """The keys of klog's own requests."""
+    return sorted({*REQUESTS, *map(int, WRITTEN_BY_HAND)})
+
+
 @cache
 def request_schema(key: int, version: int) -> Any:
     """kio's class of a request's body; UnsupportedVersion where there is none."""
