@@ -76,11 +76,7 @@ def plan(
         if factor is None and name.topic in may_shrink:
             wanted = max(1, min(wanted, len(usable) + len(kept)))
         if wanted < 1 or wanted > len(usable) + len(kept):
-            raise InvalidReplicationFactor(
-                f"{name} is to have {wanted} replicas; at least 1 and at most {len(usable) + len(kept)} are possible "
-                f"on brokers {', '.join(map(str, sorted({*usable, *kept}))) or 'none'}",
-                hint=f"fewer replicas first: klog reassign plan --topics {name.topic} --replication-factor N",
-            )
+            raise _impossible(name, wanted, {*usable, *kept}, is_asked_for=factor is not None)
         slots[name] = _Slots(kept[:wanted], wanted - len(kept[:wanted]), frozenset(before), frozenset(usable))
     placed = _Exchange(racks, slots, current, goal).solve()
     replicas = {name: {*slots[name].fixed, *placed[name]} for name in current}
@@ -102,6 +98,20 @@ def choose(current: Placement, topics: Collection[str]) -> dict[TopicPartition, 
     if missing:
         raise UnknownTopicOrPartition(f"there is no topic {missing[0]!r}")
     return {name: replicas for name, replicas in current.items() if name.topic in set(topics)}
+
+
+def _impossible(
+    name: TopicPartition, wanted: int, brokers: Collection[int], *, is_asked_for: bool
+) -> InvalidReplicationFactor:
+    """Another topic's factor, which stands in the way, is lowered first; what was asked for itself wants brokers."""
+    first = f"fewer replicas first: klog reassign plan --topics {name.topic} --replication-factor N"
+    return InvalidReplicationFactor(
+        f"{name} is to have {wanted} replicas; at least 1 and at most {len(brokers)} are possible "
+        f"on brokers {', '.join(map(str, sorted(brokers))) or 'none'}",
+        hint="a replica wants a broker of its own: name another number, or start more brokers"
+        if is_asked_for
+        else first,
+    )
 
 
 def _leaders(

@@ -114,8 +114,9 @@ def test_a_dead_broker_keeps_its_replicas_and_gets_no_more() -> None:
 
 @pytest.mark.parametrize("factor", [0, 4, -1])
 def test_a_factor_that_cannot_be(factor: int) -> None:
-    with pytest.raises(InvalidReplicationFactor, match="t-0 is to have"):
+    with pytest.raises(InvalidReplicationFactor, match="t-0 is to have") as caught:
         plan(topic((1,)), bare(1, 2, 3), goal=Goal.KEEP, factor=factor)
+    assert "klog reassign plan" not in (caught.value.hint or ""), "that is what was typed"
 
 
 def test_too_few_brokers_are_left() -> None:
