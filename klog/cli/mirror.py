@@ -65,9 +65,9 @@ async def mirror(
     retention.ms, retention.bytes, max.message.bytes, segment.bytes, segment.ms, compression.type,
     message.timestamp.type, and its bounds. Topics that are there already are left as they are.
 
-    Keys, headers, times and partitions are kept, and each message says in the header klog where it comes from (6
+    Keys, headers, times and partitions are kept, and the header klog of each message says where it comes from (6
     bytes for the source, then the offset there). Started again, it goes on behind the last message in the target.
-    On a terminal a live table, in a pipe JSON Lines. A target that is no klog gets messages at least once.
+    On a terminal a live table, in a pipe JSON Lines. A target that is not klog gets messages at least once.
 
     With --groups, what these groups have committed in the sources is committed for them in the target, every 5 s: the
     offset there of the first message that was copied from theirs or from behind it, as far as the copy is. It goes back

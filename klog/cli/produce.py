@@ -84,7 +84,7 @@ async def produce(
             "--give-up-after",
             metavar="DURATION",
             parser=limit,
-            help="Give a message up that is not acknowledged so long after it was read; never if not given.",
+            help="Give up a message that is not acknowledged so long after it was read [never].",
         ),
     ] = None,
     rejects: Annotated[
@@ -92,7 +92,7 @@ async def produce(
         typer.Option(
             "--rejects",
             metavar="FILE",
-            help="Append what is given up to FILE, for `klog produce -i jsonl`; its lines are named if not given.",
+            help="Append messages given up to FILE, for `klog produce -i jsonl` [name their lines].",
         ),
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Make the topic if it is missing.")] = False,
@@ -107,9 +107,9 @@ async def produce(
     Keys go where Java's clients put them; each message is in the log once, on all replicas in sync. The receipt, with
     the offsets and the `klog tail` that shows them, goes to stderr.
 
-    While the topic takes no messages, because brokers are away or a disk is full, what was read is tried on, no more is
-    read, and stderr says what is waited for. What is given up after all (--give-up-after, a message that is too large)
-    goes to --rejects, or its lines are named; the exit code is 1 then.
+    While the topic accepts no messages, because brokers are away or a disk is full, klog retries what it has read,
+    reads no further input, and says on stderr what it waits for. Messages that it gives up (--give-up-after, or too
+    large) go to --rejects, or the error names their lines; the exit code is 1 then.
     """
     from klog.ops import produce as producing
     from klog.ops.produce_options import ProduceOptions

@@ -23,7 +23,7 @@ async def rebuild(
 ) -> Report:
     """Rebuild the registries from the brokers' log dirs after ZooKeeper has lost its data.
 
-    Asks first, with a preview. All brokers must be stopped, and the ZooKeeper must know no cluster. Topics come back
+    Asks first, with a preview. Stop all brokers before. The ZooKeeper must be empty. Topics come back
     with their ids, partitions, settings and replicas. Of each partition the replica that goes furthest counts, so
     nothing that was acknowledged is lost. Give the log dirs of every broker that still has them: a partition that only
     a missing one had in sync waits for it. Groups with their offsets, and schemas, were in ZooKeeper alone.

@@ -42,8 +42,8 @@ def page() -> str:
     lines += [
         "",
         "`unclean.leader.election.enable=true` lets a replica that was not in sync lead when no other lives.",
-        "**Acknowledged messages are lost by it.** It holds for a topic for which it was set, and for no other: a",
-        "broker's setting is accepted, and has no effect. `klog.events` tells of each such election, and what is cut",
+        "**This loses acknowledged messages.** It works only as a topic's own setting: a broker's setting is accepted,",
+        "and has no effect. `klog.events` records each such election, and what is cut",
         "stays beside the log (`klog lost`).",
     ]
     lines += ["", "## Accepted, without effect", ""]

@@ -51,12 +51,12 @@ def start(
         typer.Option("--ensemble", metavar="1=HOST:PORT:PORT,...", help="All servers, each with its two ports."),
     ] = None,
 ) -> list[Any]:
-    """Start it in the background, and come back when it serves. One that runs there stays as it is.
+    """Start it in the background, and return when it serves. A running server is left alone.
 
-    What is not given is as at the last start on the same folder. A server of an ensemble (`--id 1 --ensemble
-    1=a:2888:3888,2=b:2888:3888,3=c:2888:3888`, with other ids on the other hosts) answers at once and serves when a
-    majority runs; its client port is 2181 unless --port says otherwise. ZooKeeper asks nobody who they are: --listen
-    opens it to all who reach that address.
+    Options that are not given keep their values from the last start on the same folder. A server of an ensemble
+    (`--id 1 --ensemble 1=a:2888:3888,2=b:2888:3888,3=c:2888:3888`, with other ids on the other hosts) answers at once
+    and serves when a majority runs; its client port is 2181 unless --port says otherwise. ZooKeeper has no passwords
+    here: --listen opens it to all who reach that address.
     """
     from klog.ops import zookeeper as servers
 

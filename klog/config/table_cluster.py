@@ -55,7 +55,7 @@ CLUSTER_SETTINGS = (
         "unclean.leader.election.enable",
         "bool",
         False,
-        "Whether a replica out of sync may lead when no other lives; acknowledged messages are lost by it. "
+        "Whether a replica out of sync may lead when no other lives; this loses acknowledged messages. "
         "Of a topic's own: a broker's has no effect.",
         "none",
     ),
@@ -63,9 +63,9 @@ CLUSTER_SETTINGS = (
         "unclean.restart.wait.ms",
         "int",
         3000,
-        "How long, after a crash of a partition's whole in-sync set, those that are not back are waited for before one"
-        " of the others leads. klog's own.",
-        "until then nobody leads it; when all are back the one that has the most does, at once",
+        "How long, after a crash of a partition's whole in-sync set, the controller waits for missing members before"
+        " one of the others leads. klog's own.",
+        "until then it has no leader; when all are back, the most complete replica leads at once",
         at_least(0),
     ),
     Setting(
@@ -268,7 +268,7 @@ CLUSTER_SETTINGS = (
         "int",
         10080,
         "How long a group's offsets are kept after its last member has gone, or, without members, after each commit.",
-        "older ones are deleted; those of groups in which anybody lives never",
+        "older ones are deleted; those of groups with live members never",
         at_least(1),
     ),
     Setting(

@@ -191,8 +191,8 @@ NETWORK_SETTINGS = (
         "queued.max.request.bytes",
         "bytes",
         268435456,
-        "What requests that have come in part may take up together; -1 is no limit, which is Kafka's default.",
-        "beyond it connections wait to be read from; requests that come too slowly are given up, sooner then",
+        "Memory for all requests that have arrived in part; -1 is no limit, which is Kafka's default.",
+        "above it the broker stops reading from connections, and closes slow ones sooner",
         at_least_or_off(1),
     ),
     Setting(

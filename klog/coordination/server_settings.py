@@ -133,7 +133,7 @@ def parse_ensemble(text: str) -> dict[int, Member]:
     for part in text.split(","):
         number, _, member = part.strip().partition("=")
         if not number.isdecimal() or not 0 < int(number) <= SERVER_ID_MAX or int(number) in found:
-            raise _no_ensemble(text, f"{part!r} does not begin with an id of its own, 1 to {SERVER_ID_MAX}")
+            raise _no_ensemble(text, f"{part!r} does not begin with a unique id, 1 to {SERVER_ID_MAX}")
         found[int(number)] = parse_member(member)
     if len(found) < 2:
         raise _no_ensemble(text, "it names one server: leave it out for a server alone")
@@ -147,7 +147,7 @@ def parse_member(text: str) -> Member:
     if not host or any(not port.isdecimal() or not 0 < int(port) < 65536 for port in (peer, election)):
         raise _no_ensemble(text, "expected HOST:PORT:PORT")
     if any(char.isspace() or char in ",=|;" for char in host):
-        raise _no_ensemble(text, f"{host!r} is no host")
+        raise _no_ensemble(text, f"{host!r} is not a host")
     return Member(host, int(peer), int(election))
 
 

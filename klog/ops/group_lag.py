@@ -326,7 +326,7 @@ def remarks(rows: Sequence[LagRow]) -> list[str]:
     gone = sum(row.has_no_topic for row in rows)
     never = sum(row.has_committed_nothing for row in rows)
     if never:
-        found.append(f"{never} partitions have members that have never committed: how far they are is not known")
+        found.append(f"{never} partitions have members that have never committed: their progress is unknown")
     if outside:
         found.append(f"{outside} offsets lie outside of their logs: `klog check groups` names them")
     if gone:

@@ -205,7 +205,7 @@ def _registries(zookeeper: str, cluster_id: str) -> list[StatusRow]:
     if found == cluster_id:
         return []
     if found is not None:
-        said = f"has cluster {found}, and the brokers are of {cluster_id}"
+        said = f"has cluster {found}, the brokers belong to cluster {cluster_id}"
     else:
         said = f"it has lost its data and does not know cluster {cluster_id}: see klog registry rebuild"
     return [StatusRow("zookeeper", None, zookeeper, "empty" if found is None else "another", said)]

@@ -44,7 +44,7 @@ async def tell_waiting(
             if stalled_since() is None and told is None:
                 continue
             if why != told:
-                note(f"waiting, and reading no more meanwhile: {why}")
+                note(f"waiting, and reading no further input: {why}")
             told, began, look_at = why, since if told is None else began, time.monotonic() + LOOK_AGAIN_S
 
 
@@ -76,7 +76,7 @@ async def why_not_taken(cluster: Cluster, topic: str, partitions: Iterable[int],
     for known in chosen:
         name = f"{topic}-{known.partition}"
         if known.leader is None:
-            return f"{name} has no leader; `klog check topics` says who is missing"
+            return f"{name} has no leader; `klog check topics` names the missing brokers"
         needed = effective_min_isr(minimum, len(known.replicas))
         if len(known.isr) < needed:
             return f"{len(known.isr)} of {name} in sync, and min.insync.replicas is {needed}"

@@ -50,7 +50,7 @@ def start(
     if (server_id is None) != (members is None):
         raise UsageError("--id and --ensemble go together: which one of the ensemble is this server?")
     if members is not None and server_id not in members:
-        raise UsageError(f"--id {server_id} is not among those of --ensemble: {', '.join(map(str, sorted(members)))}")
+        raise UsageError(f"--id {server_id} is not in --ensemble: {', '.join(map(str, sorted(members)))}")
     if heap_bytes is not None and heap_bytes < HEAP_ALLOWED_MIN_BYTES:
         raise UsageError(f"--heap must be at least {HEAP_ALLOWED_MIN_BYTES >> 20} MiB, got {heap_bytes} bytes")
     before = embedded.find(directory)

@@ -61,14 +61,14 @@ class Introduction:
         """Raises ClusterAuthorizationFailed where whoever answered is another broker, or none of this cluster."""
         if answer.error_code.value:
             raise ClusterAuthorizationFailed(
-                f"broker {self._answerer_id} was looked for, and whoever listens there says {answer.error_code.name}"
+                f"expected broker {self._answerer_id} there; the process that listens answers {answer.error_code.name}"
             )
         if len(answer.nonce) != NONCE_BYTES:
             raise MalformedRequest(f"a nonce of {len(answer.nonce)} bytes")
         challenge = Challenge(self._asker_id, self._answerer_id, self._nonce, bytes(answer.nonce))
         if not challenge.is_answered(self._secret, bytes(answer.proof)):
             raise ClusterAuthorizationFailed(
-                f"whoever listens where broker {self._answerer_id} should does not know this cluster's secret"
+                f"the process at the address of broker {self._answerer_id} does not know this cluster's secret"
             )
         return ProveRequest(proof=challenge.asker_proof(self._secret))
 

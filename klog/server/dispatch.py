@@ -192,7 +192,7 @@ class Dispatcher:
         assert route.handle is not None
         if route.refusal is not None and not connection.is_broker:
             log.warning(
-                "%s of %s is refused: it has not shown the cluster's secret",
+                "refused %s of %s: the connection has not shown the cluster's secret",
                 api_name(head.key),
                 connection.peer,
                 extra={"peer": connection.peer},

@@ -131,7 +131,7 @@ class Entry:
                 if not is_current:
                     by = await broker.executors.run(Purpose.ELECTIONS, brokers.find, broker.zookeeper, broker.broker_id)
             except KlogError as error:
-                log.warning("it is not known who is registered as this broker: %s; looking again", error.message)
+                log.warning("cannot read which process is registered as this broker: %s; retrying", error.message)
                 await broker.pause(LOOK_AGAIN_S)
                 continue
             if held is not broker.registration or broker.fenced is not None:

@@ -79,7 +79,7 @@ class LookUp:
                 await self._turn.acquire()
                 self._has_turn = True
             if time.monotonic() > self._until_s:
-                raise RequestTimedOut(f"what one request looks up may take {REQUEST_S:g} s")
+                raise RequestTimedOut(f"the look-ups of one request may take {REQUEST_S:g} s")
             whose = "" if connection is None else connection.address
             patience = Patience(seconds=LOOK_UP_S, bytes_max=LOOK_UP_BYTES_MAX, is_wanted=self._is_wanted)
             return await self._executors.run_in_turn(whose, disk, Purpose.LOOK_UPS, question, patience)

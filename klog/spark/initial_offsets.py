@@ -65,7 +65,9 @@ class InitialOffsets:
             raise Refused(f'option "stateLocation": {error.message}', hint="name a folder elsewhere") from None
         kept = self._read(cluster_id)
         if kept is None:
-            raise Refused(f"{self._file} was removed while it was made", hint="does somebody clean up the folder?")
+            raise Refused(
+                f"{self._file} was removed while it was made", hint="does another program clean up the folder?"
+            )
         return kept
 
     @property
@@ -81,7 +83,7 @@ class InitialOffsets:
             version = value["version"]
         except (ValueError, KeyError, TypeError):
             raise Refused(
-                f"{self._file} is no file of initial offsets",
+                f"{self._file} is not a file of initial offsets",
                 hint="give stateLocation a folder of its own, or bring the file back from a backup",
             ) from None
         if version != VERSION:

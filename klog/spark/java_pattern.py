@@ -210,7 +210,7 @@ class _Translation:
 
     def _one(self) -> str:
         if self._at >= len(self._text):
-            raise re.error("it ends too early", self._text, len(self._text))
+            raise re.error("the pattern ends too early", self._text, len(self._text))
         self._at += 1
         return self._text[self._at - 1]
 

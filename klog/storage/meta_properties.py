@@ -43,7 +43,7 @@ class MetaProperties:
         """CorruptLog where it is none."""
         found = partition_folder.parse_uuid(self._pairs[DIRECTORY_ID])
         if found is None:
-            raise CorruptLog(f"{self.path}: {DIRECTORY_ID} {self._pairs[DIRECTORY_ID]!r} is no UUID")
+            raise CorruptLog(f"{self.path}: {DIRECTORY_ID} {self._pairs[DIRECTORY_ID]!r} is not a UUID")
         return found
 
     @property

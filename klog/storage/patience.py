@@ -36,7 +36,7 @@ class Patience:
             self._until_s = now_s + self._seconds
         self._bytes_left -= size
         if self._is_wanted is not None and not self._is_wanted():
-            raise RequestTimedOut("a look-up was given up: whoever asked has gone")
+            raise RequestTimedOut("a look-up was given up: the client has disconnected")
         if self._bytes_left < 0:
             raise RequestTimedOut(f"a look-up was given up: it has read {self._bytes_max:.0f} bytes")
         if now_s > self._until_s:

@@ -93,7 +93,7 @@ class RegistryCopy:
         try:
             fields = json.loads(data)
             if fields["version"] != VERSION:
-                raise CorruptLog(f"{path} is of version {fields['version']!r}, expected {VERSION}")
+                raise CorruptLog(f"{path} has version {fields['version']!r}, expected {VERSION}")
             topics = [_topic(one) for one in fields["topics"]]
             return cls(
                 cluster_id=str(fields["cluster_id"]),
@@ -104,7 +104,7 @@ class RegistryCopy:
                 topics={topic.name: topic for topic in topics},
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise CorruptLog(f"{path} is no copy of the registries: {error!r}") from None
+            raise CorruptLog(f"{path} is not a copy of the registries: {error!r}") from None
 
 
 def _topic(fields: Any) -> TopicCopy:

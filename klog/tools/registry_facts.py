@@ -68,7 +68,7 @@ def held(dirs: Sequence[Path]) -> Iterator[None]:
         for path in dirs:
             if not (path / meta_properties.NAME).is_file():
                 raise NoSuchThing(
-                    f"{path} is no log dir of a broker: it has no {meta_properties.NAME}",
+                    f"{path} is not a broker's log dir: it has no {meta_properties.NAME}",
                     hint="--dir takes the folders that log.dirs names",
                 )
             try:
@@ -93,7 +93,7 @@ def read_dirs(dirs: Sequence[Path]) -> list[DirFacts]:
     clusters = {one.cluster_id: one.path for one in found}
     if len(clusters) > 1:
         named = "; ".join(f"{path} of {cluster}" for cluster, path in clusters.items())
-        raise Refused(f"the log dirs are of {len(clusters)} clusters: {named}", hint="give those of one cluster")
+        raise Refused(f"the log dirs belong to {len(clusters)} clusters: {named}", hint="give those of one cluster")
     return found
 
 

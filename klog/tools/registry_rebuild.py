@@ -90,8 +90,7 @@ def plan_rebuild(dirs: Sequence[DirFacts]) -> RebuildPlan:
         leaderless += left
     for one in dirs:
         rows += [
-            RebuildRow("partition", folder, (one.broker_id,), "left alone: it does not say of which topic it is")
-            for folder in one.unknown
+            RebuildRow("partition", folder, (one.broker_id,), "skipped: its topic is unknown") for folder in one.unknown
         ]
     return RebuildPlan(cluster_id, controller_epoch, below, tuple(plans), tuple(rows), leaderless)
 
@@ -186,7 +185,7 @@ def _decide(
         waits = tuple(one for one in assigned if one in in_sync) or assigned
         state = PartitionState(NO_LEADER, epoch, waits, controller_epoch)
         names = " or ".join(map(str, waits))
-        return assigned, state, f"nobody leads until broker {names} is back: only there is all that was acknowledged"
+        return assigned, state, f"no leader until broker {names} is back: only it has all acknowledged messages"
     furthest: Reach = max(candidates.values())
     isr = tuple(one for one in assigned if candidates.get(one) == furthest)
     state = PartitionState(NO_LEADER, epoch, isr, controller_epoch)
@@ -216,7 +215,7 @@ def check_target(zookeeper: ZooKeeper, plan: RebuildPlan) -> None:
     if found == plan.cluster_id:
         raise Refused(
             f"ZooKeeper {zookeeper.address} knows cluster {found}: there is nothing to rebuild",
-            hint="klog status shows how it is",
+            hint="`klog status` shows its state",
         )
     raise Refused(
         f"ZooKeeper {zookeeper.address} knows another cluster, {found}; the log dirs are of {plan.cluster_id}",

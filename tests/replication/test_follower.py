@@ -79,7 +79,7 @@ def test_a_broker_that_is_looked_for_elsewhere_says_so(tmp_path: Path, caplog: p
     async def scene(one: Side, two: Side) -> None:
         two.image.brokers = {3: one.entry}
         two.follow(3, 5)
-        await until(lambda: "broker 3 was looked for, and whoever listens there says" in caplog.text)
+        await until(lambda: "expected broker 3 there; the process that listens answers" in caplog.text)
 
     run(tmp_path, scene)
 

@@ -305,7 +305,7 @@ def test_a_state_of_somebody_else(new_topic: NewTopic, tmp_path: Path) -> None:
         (json.dumps({**kept, "clusterId": "another"}), "of the cluster another"),
         (json.dumps({**kept, "version": 2}), "version 2"),
         (json.dumps({**kept, "offsets": [1]}), "not klog's"),
-        ("{", "no file of initial offsets"),
+        ("{", "not a file of initial offsets"),
     ):
         file.write_text(text)
         with pytest.raises(Refused, match=said):

@@ -209,7 +209,7 @@ def _note_moved(
             if begins[one] != begin.value:
                 note(f"{topic}-{one} has {start} to {end}, not {begin.value}: beginning at {begins[one]}")
     elif begin.anchor is Anchor.TIME and all(begins[one] == end for one, (_, end) in within.items()):
-        note(f"no message of {topic} is as late as the time to begin at")
+        note(f"{topic} has no message at or after the time to begin at")
 
 
 def _or_end(position: Position | None) -> Position:

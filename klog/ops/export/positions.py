@@ -101,7 +101,9 @@ def _check_begin(
             _refuse_beyond(log, position, [one for one in log.partitions if position.value > log.latest[one]])
             before = [f"{one} starts at {log.earliest[one]}" for one in log.partitions if _is_before(log, one, found)]
             if before:
-                on_note(f"--from {position}: {listed(before)}; what was before is not in the log, nor in the export")
+                on_note(
+                    f"--from {position}: {listed(before)}; earlier messages are neither in the log nor in the export"
+                )
         case Anchor.TIME:
             none = [one for one in log.partitions if found[one] is None]
             if position.value > time.time_ns() // 1_000_000:
@@ -109,8 +111,8 @@ def _check_begin(
             none = [one for one in none if log.earliest[one] < log.latest[one]]
             if none:
                 on_note(
-                    f"--from {position}: no message of {listed(map(str, none))} is as late; "
-                    "what is there now is not exported, what comes is"
+                    f"--from {position}: {listed(map(str, none))}: no message at or after that time; "
+                    "only new messages are exported"
                 )
         case Anchor.FORWARD | Anchor.BACK:
             has = log.messages()

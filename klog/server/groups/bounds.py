@@ -45,7 +45,7 @@ def check_group(name: str) -> None:
 def check_member(member_id: str, instance_id: str | None) -> None:
     """UnknownMemberId, InvalidRequest for ids that nobody can have."""
     if _is_long(member_id, MEMBER_ID_BYTES_MAX):
-        raise UnknownMemberId(f"a member's id of {len(member_id)} characters: nobody was given that")
+        raise UnknownMemberId(f"a member's id of {len(member_id)} characters: no member has it")
     if instance_id is not None and _is_long(instance_id):
         raise InvalidRequest(f"an instance id of {len(instance_id)} characters; at most {NAME_BYTES_MAX} bytes")
 
@@ -57,7 +57,7 @@ def check_protocols(protocol_type: str, protocols: Iterable[tuple[str, int]]) ->
         raise InvalidRequest(f"a member names at most {PROTOCOLS_MAX} protocols, of {NAME_BYTES_MAX} bytes each")
     size = sum(size for _, size in said)
     if size > MEMBER_BYTES_MAX:
-        raise InvalidRequest(f"a member says {size} bytes of what it wants; at most {MEMBER_BYTES_MAX} are kept")
+        raise InvalidRequest(f"a member sends {size} bytes of metadata; at most {MEMBER_BYTES_MAX} are kept")
 
 
 def check_assignments(assignments: Mapping[str, bytes]) -> None:

@@ -250,7 +250,8 @@ class Coordinator:
         taken_bytes = self._size_bytes + self._joining_bytes
         if taken_bytes + join.size_bytes > bounds.BROKER_BYTES_MAX:
             raise CoordinatorNotAvailable(
-                f"the members of all groups of this broker say {taken_bytes} bytes; {bounds.BROKER_BYTES_MAX} are kept"
+                f"the members of all groups of this broker have sent {taken_bytes} bytes; at most "
+                f"{bounds.BROKER_BYTES_MAX} are kept"
             )
         self._joining_bytes += join.size_bytes
         try:

@@ -116,8 +116,8 @@ class Roster:
         others_bytes = self.size_bytes - (0 if known is None else known.counted_bytes)
         if others_bytes + join.size_bytes > GROUP_BYTES_MAX:
             raise GroupMaxSizeReached(
-                f"the members of group {self._group!r} say {others_bytes} bytes, this one {join.size_bytes} more; "
-                f"at most {GROUP_BYTES_MAX} are kept"
+                f"the members of group {self._group!r} have sent {others_bytes} bytes, this one {join.size_bytes} more;"
+                f" at most {GROUP_BYTES_MAX} are kept"
             )
         if known is not None and (known.joining is not None or not of_joined):
             return

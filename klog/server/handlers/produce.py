@@ -115,7 +115,7 @@ def _append_all(
             continue
         try:
             if asked.topic == EVENTS_TOPIC and not connection.is_broker:
-                raise InvalidTopic(f"{EVENTS_TOPIC} is internal: brokers alone write it")
+                raise InvalidTopic(f"{EVENTS_TOPIC} is internal: only brokers write it")
             partition, result = _append(broker, request, asked, looked)
         except KlogError as error:
             order.refused(connection, asked.topic, asked.partition, batches[index], error)

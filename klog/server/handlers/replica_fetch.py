@@ -45,7 +45,7 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
             raise MalformedRequest("a connection was opened for replication twice")
         try:
             if not connection.is_broker:
-                raise ClusterAuthorizationFailed("it has not shown the cluster's secret")
+                raise ClusterAuthorizationFailed("the connection has not shown the cluster's secret")
             _check(broker, request)
         except KlogError as error:
             log.warning(
