@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import fastavro
@@ -136,3 +137,21 @@ def test_any_schema_is_read_as_another_library_reads_it(raw: Any) -> None:
     assert fastavro.schema.to_parsing_canonical_form(json.loads(found)) == (
         fastavro.schema.to_parsing_canonical_form(raw)
     )
+
+
+def test_a_record_of_many_fields_takes_as_much_longer_as_it_has_more_of_them() -> None:
+    def calls(fields: int) -> int:
+        wide, count = text({**RECORD, "fields": [{**ID, "name": f"f{number}"} for number in range(fields)]}), 0
+
+        def called(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(called)
+        try:
+            parse(wide)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert calls(800) < 10 * calls(100)

@@ -85,6 +85,7 @@ def test_schemas_are_registered_and_found(ask: Ask) -> None:
         ("GET", "/schemas/ids/99", None, 40403),
         ("GET", "/schemas/ids/x", None, 40403),
         ("GET", "/schemas/ids/99999999999", None, 40403),
+        ("GET", f"/schemas/ids/{'9' * 5000}", None, 40403),
         ("GET", "/subjects/none/versions", None, 40401),
         ("GET", "/subjects/s/versions/9", None, 40402),
         ("GET", "/subjects/s/versions/0", None, 42202),

@@ -235,16 +235,16 @@ class _Parser:
         listed = _required(raw, "fields", path)
         if not isinstance(listed, list):
             raise _wrong(path, f"fields {_shown(listed)}: expected an array")
-        fields: list[Field] = []
+        fields: dict[str, Field] = {}
         shown = []
         inside = full.rpartition(".")[0]
         for one in listed:
             made, text = self._field(one, inside, path, depth)
-            if any(made.name == other.name for other in fields):
+            if made.name in fields:
                 raise _wrong(path, f"two fields are named {made.name}")
-            fields.append(made)
+            fields[made.name] = made
             shown.append(text)
-        node.fields = tuple(fields)
+        node.fields = tuple(fields.values())
         return node, {**head, "fields": shown, **_rest(raw, _KNOWN["record"])}
 
     def _field(self, raw: Any, namespace: str, path: str, depth: int) -> tuple[Field, Any]:

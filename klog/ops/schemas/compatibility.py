@@ -198,7 +198,8 @@ class _Comparison:
     def _of_a_name(self, reader: Node, writer: Node) -> Iterator[Incompatibility]:
         match reader, writer:
             case Enum(), Enum():
-                lacking = [one for one in writer.symbols if one not in reader.symbols]
+                known = set(reader.symbols)
+                lacking = [one for one in writer.symbols if one not in known]
                 if lacking and reader.default is None:
                     yield Incompatibility(
                         Kind.MISSING_ENUM_SYMBOLS,

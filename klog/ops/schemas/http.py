@@ -41,6 +41,9 @@ CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """The largest schema that ZooKeeper takes, with every character escaped, is far below."""
 MODE: Final = "READWRITE"
+DIGITS_MAX: Final = 20
+"""Of a number in a path, with zeros in front."""
+SHOWN_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,18 +209,18 @@ def _shown(schema: Schema) -> dict[str, Any]:
 
 
 def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) >= 2**31:
-        raise SchemaNotFound(f"Schema {text} not found")
+    if not text.isascii() or not text.isdigit() or len(text) > DIGITS_MAX or int(text) >= 2**31:
+        raise SchemaNotFound(f"Schema {text[:SHOWN_MAX]} not found")
     return int(text)
 
 
 def _version_number(text: str) -> int:
     if text in ("latest", "-1"):
         return LATEST
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**31:
+    if not text.isascii() or not text.isdigit() or len(text) > DIGITS_MAX or not 0 < int(text) < 2**31:
         raise InvalidSchemaVersion(
-            f"The specified version '{text}' is not a valid version id. Allowed values are between [1, 2^31-1] and "
-            'the string "latest"'
+            f"The specified version '{text[:SHOWN_MAX]}' is not a valid version id. Allowed values are between "
+            '[1, 2^31-1] and the string "latest"'
         )
     return int(text)
 
