@@ -136,7 +136,8 @@ class LogCare:
         await self._at_each(self._keep_high_watermarks_in)
 
     async def _keep_high_watermarks_in(self, one: LogDir) -> None:
-        now = {name: self._high_watermark(there) for name, there in one.logs.items()}
+        logs = one.logs.copy()  # a thread may be making others just now
+        now = {name: self._high_watermark(there) for name, there in logs.items()}
         if now != self._kept.get(one.path):
             await self._broker.executors.run_at(one.path, Purpose.UPKEEP, one.checkpoints.keep_high_watermarks, now)
             self._kept[one.path] = now

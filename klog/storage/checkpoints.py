@@ -146,7 +146,8 @@ class Checkpoints:
 
         Of logs that are never flushed only those that rolled, as Kafka does it: what is noted will be flushed.
         """
-        changed = {log for log in self._changed if all_logs or not log.never_flushes or log in self._rolled}
+        seen = self._changed.copy()  # threads that make and remove logs change it meanwhile
+        changed = {log for log in seen if all_logs or not log.never_flushes or log in self._rolled}
         self._changed -= changed
         self._rolled.clear()
         self._changed_batches = self._changed_bytes = 0

@@ -297,13 +297,13 @@ class LogDir(Health):
             return  # whatever is done here might never end; the process ends, and the lock with it
         try:
             if self.failure is None:
-                for log in self.logs.values():
+                for log in list(self.logs.values()):
                     self.checkpoints.changed(log)
                 self.checkpoints.note(all_logs=True)
                 self.checkpoints.write()
         finally:
             all_closed = self.failure is None
-            for log in self.logs.values():
+            for log in list(self.logs.values()):
                 try:
                     log.close()
                 except StorageError as error:
@@ -316,7 +316,7 @@ class LogDir(Health):
     def abandon(self) -> None:
         """Let go of everything as a killed process would: nothing is flushed or written."""
         self.checkpoints.stop_thread(write=False)
-        for log in self.logs.values():
+        for log in list(self.logs.values()):
             log.abandon()
         self._held.release()
 

@@ -253,6 +253,28 @@ def test_a_roll_and_many_batches_are_checkpointed_by_themselves(
     assert again.count(0, again.end.offset) == 10
 
 
+def test_a_log_that_is_made_while_states_are_noted_disturbs_nobody(
+    disk: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logs are made in threads; what is noted on the way of an append must not fail for it."""
+    log_dir = open_dir(disk)
+    log = log_in(log_dir)
+    append(log, batch(1))
+    made: list[object] = []
+
+    def never_flushes(self: object) -> bool:
+        if not made:
+            made.append(None)
+            log_dir.create({TopicPartition("other", 0): (TOPIC_ID, LogConfig())})
+        return False
+
+    seen = property(never_flushes, lambda self, value: None)
+    monkeypatch.setattr(type(log), "never_flushes", seen, raising=False)
+    log_dir.checkpoint()
+    assert made
+    assert log_in(open_dir(disk.crash())).recovered_bytes == 0
+
+
 @pytest.mark.parametrize("config", [LogConfig(segment_bytes=200), LogConfig(200, *[2**62] * 2, 10**9, -1, 2**63 - 1)])
 def test_a_closed_segment_is_not_read_again(disk: FaultyFileSystem, config: LogConfig) -> None:
     log_dir = open_dir(disk, config)
