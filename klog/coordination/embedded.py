@@ -396,7 +396,9 @@ def _choose_port(directory: Path, wanted: int | None, taken: Collection[int], no
         if wanted in taken:
             raise PortInUse(f"ZooKeeper's port {wanted} is a broker's", hint="choose another with --zookeeper-port")
         if not is_free(wanted, now.host):
-            raise PortInUse(f"ZooKeeper's port {wanted} is in use", hint="choose another with --zookeeper-port")
+            raise PortInUse(
+                f"ZooKeeper's port {wanted} is in use", hint="choose another with --port; in `klog up` --zookeeper-port"
+            )
         return wanted
     last = configured_port(directory)
     if last is not None and last not in taken and is_free(last):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,11 @@ def test_options_that_make_no_sense(tmp_path: Path) -> None:
             start_verb(tmp_path / "zk", tmp_path, **options)  # type: ignore[arg-type]
     assert klog("zookeeper", "start", "--dir", tmp_path / "zk", "--heap", "much").code == 2
     assert not (tmp_path / "zk").exists()
+
+
+def test_a_port_in_use_is_answered_with_a_flag_that_there_is(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        ran = klog("zookeeper", "start", "--dir", tmp_path / "zk", "--port", str(other.getsockname()[1]))
+    assert ran.code == 1
+    assert "is in use" in ran.stderr
+    assert "with --port" in ran.stderr
