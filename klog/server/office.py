@@ -161,7 +161,7 @@ class Office:
                 if error.is_refused and found.session == term.session and found.incarnation not in self._deposed:
                     self._deposed.add(found.incarnation)
                     log.warning("controller %d is dead: %s", term.broker_id, error.message)
-                    self._broker.spawn(self._succeed(term))
+                    self._broker.spawn(self._succeed(term, found.incarnation))
             except KlogError as error:
                 log.debug("controller %d: %s", term.broker_id, error.message)
             await asyncio.sleep(AGAIN_S)
@@ -183,11 +183,13 @@ class Office:
         await knock(*found.broker.probe_address)
         await probe(found.broker, timeout_s=ASK_WITHIN_S, client_id=self._broker.client_id)
 
-    async def _succeed(self, term: ControllerTerm) -> None:
+    async def _succeed(self, term: ControllerTerm, incarnation: int) -> None:
+        """Take the office of that incarnation. Where that fails it is not deposed, and its next refusal tries again."""
         try:
             await self._look(term)
         except KlogError as error:
             log.warning("controller %d could not be replaced: %s", term.broker_id, error.message)
+            self._deposed.discard(incarnation)
             self.look_again()
 
     async def ask(self, entity: Any, *, within_s: float = ASK_WITHIN_S) -> Any:

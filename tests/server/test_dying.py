@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from klog.coordination.brokers import Broker, Registration
-from klog.errors import CannotConnect
+from klog.coordination.controller import ControllerTerm
+from klog.errors import CannotConnect, TimedOut
 from klog.net.channel import Channel
 from klog.server import office as office_module
 from klog.server import reach as reach_module
@@ -183,5 +184,46 @@ def test_a_controller_that_is_ending_is_dead_as_soon_as_it_refuses(monkeypatch: 
         finally:
             dying.close()
         assert raised.value.is_refused and doubted == [2] and dying.visits == ENDINGS
+
+    asyncio.run(work())
+
+
+def test_a_succession_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZooKeeper may be slow just then; without another try the dead would be controller until its session is over."""
+
+    async def work() -> None:
+        dead = ControllerTerm(2, 1, 0, 0, session=5)
+        registration = Registration(Broker(2, "127.0.0.1", 1, bind="127.0.0.1:1"), INCARNATION, dead.session, 0, 0)
+        tries, enough = 0, asyncio.Event()
+
+        async def refused(*_: object, **__: object) -> Any:
+            raise CannotConnect("refused", is_refused=True)
+
+        async def run(_: object, act: Any, *arguments: object) -> Any:
+            return act(*arguments)
+
+        def elect(_: Office, instead_of: ControllerTerm | None) -> ControllerTerm:
+            nonlocal tries
+            if instead_of is not None:
+                tries += 1
+                if tries == 1:
+                    raise TimedOut("ZooKeeper did not answer")
+                enough.set()
+            return dead
+
+        monkeypatch.setattr(office_module, "AGAIN_S", 0.001)
+        monkeypatch.setattr(office_module, "reach", refused)
+        monkeypatch.setattr(office_module, "brokers", SimpleNamespace(find=lambda *_: registration))
+        monkeypatch.setattr(Office, "_elect", elect)
+        broker = broker_of(SimpleNamespace(doubt=lambda _: None))
+        broker.zookeeper, broker.executors, broker.fenced = None, SimpleNamespace(run=run), None
+        office = Office(broker)
+        office._term = dead
+        attending = asyncio.create_task(office._attend(dead))
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                await enough.wait()
+        finally:
+            attending.cancel()
 
     asyncio.run(work())
