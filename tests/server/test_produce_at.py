@@ -11,9 +11,11 @@ from klog.errors import (
     FencedLeaderEpoch,
     InconsistentTopicId,
     InvalidProducerEpoch,
+    InvalidTopic,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
+from klog.names import EVENTS_TOPIC
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
@@ -138,6 +140,11 @@ def test_another_epoch_and_another_topic(broker: RunningBroker, topic: str) -> N
         assert error(answer) == expected.wire, (asked["topic"], asked["leader_epoch"], answer)
     assert error(answers[-1]) == 0  # each succeeds or fails alone
     assert offsets(broker.bootstrap, topic) == (0, 3)
+
+
+def test_the_story_is_written_by_brokers_alone(broker: RunningBroker) -> None:
+    (refused,) = produce_at(broker.bootstrap, one(EVENTS_TOPIC, 0, 0))
+    assert error(refused) == InvalidTopic.wire
 
 
 def test_bad_records_are_refused(broker: RunningBroker, topic: str) -> None:

@@ -34,12 +34,13 @@ from klog.errors import (
     FencedLeaderEpoch,
     InconsistentTopicId,
     InvalidProducerEpoch,
+    InvalidTopic,
     KlogError,
     NotEnoughReplicas,
     RequestTimedOut,
     StorageError,
 )
-from klog.names import TopicPartition
+from klog.names import EVENTS_TOPIC, TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.replication.partition import REFUSED_S, Partition
 from klog.server.dispatch import Request, handles
@@ -105,7 +106,8 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     records = [memoryview(bytearray(one.records)) for one in asked]
     looked = [await _look(broker, one, data, request.connection) for one, data in zip(asked, records, strict=True)]
     # All appends are made before anything else is waited for: one flush serves them.
-    answers = [_append(broker, *one) for one in zip(asked, records, looked, strict=True)]
+    is_broker = request.connection is not None and request.connection.is_broker
+    answers = [_append(broker, *one, is_broker=is_broker) for one in zip(asked, records, looked, strict=True)]
     waiting = [answer.committed for answer in answers if answer.committed is not None]
     if waiting:
         await asyncio.wait(waiting, timeout=timeout_s)
@@ -161,11 +163,13 @@ async def _look(broker: Broker, asked: Any, records: memoryview, connection: Con
         return error.bare()
 
 
-def _append(broker: Broker, asked: Any, records: memoryview, looked: Found) -> _Answer:
+def _append(broker: Broker, asked: Any, records: memoryview, looked: Found, *, is_broker: bool) -> _Answer:
     """Append, or say why not; nothing else runs in between, so the end that is looked at is the end appended to."""
     answer = _Answer(asked)
     traffic = broker.measures.traffic
     try:
+        if asked.topic == EVENTS_TOPIC and not is_broker:
+            raise InvalidTopic(f"{EVENTS_TOPIC} is internal: only brokers write it")
         if broker.fenced is not None:
             raise broker.fenced.bare()
         partition = answer.partition = broker.leader_of(asked.topic, asked.partition_index)
