@@ -27,7 +27,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from klog.errors import RequestTimedOut
-from klog.server.turns import Turns
+from klog.server.fair_queue import FairQueue
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class _Pool:
         self._threads_max = threads_max
         self._threads = 0
         self._idle = threading.Semaphore(0)
-        self._waiting: Turns[_Work] = Turns(waiting_max)
+        self._waiting: FairQueue[_Work] = FairQueue(waiting_max)
         self._is_closed = False
 
     def submit(self, whose: str, work: Callable[[], T]) -> Future[T]:

@@ -254,7 +254,8 @@ def test_while_others_wait_for_room_a_frame_has_to_hurry_and_who_waits_waits_for
         while "there was no room" not in caplog.text:
             assert time.monotonic() < deadline_s, caplog.text
             time.sleep(0.01)
+        assert "others wait for room" in caplog.text
+        monkeypatch.setattr(connection_module, "ROOM_S", WITHIN_S)  # a busy machine is no reason to refuse this one
         with connect(port) as other:
             other.sendall(struct.pack(">i", REQUEST) + bytes(REQUEST))
             assert answer(other) == REQUEST
-    assert "others wait for room" in caplog.text

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Turns(Generic[T]):
+class FairQueue(Generic[T]):
     """A queue for each ``whose``; they take turns, a piece each, and within one the first comes first.
 
     Thread-safe. Of each ``whose`` that waits with him, a newcomer has at most one piece in front of him.
