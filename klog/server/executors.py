@@ -50,6 +50,8 @@ class Purpose(Enum):
     """By time, by count, checksums: whatever reads to find out. A pool a log dir."""
     UNPACKING = "unpacking"
     """Batches that must be decompressed: work of the processor."""
+    ANSWERS = "answers"
+    """Answers of many elements are encoded: work of the processor."""
     UPKEEP = "upkeep"
     """Retention, checkpoints, counting again. A pool a log dir."""
     OTHER = "other"
@@ -64,10 +66,11 @@ THREADS: Final = {
     Purpose.COLD_READS: 4,
     Purpose.LOOK_UPS: 2,
     Purpose.UNPACKING: 2,
+    Purpose.ANSWERS: 2,
     Purpose.UPKEEP: 4,
     Purpose.OTHER: 4,
 }
-WAITING_MAX: Final = {Purpose.LOOK_UPS: 1000, Purpose.UNPACKING: 10_000}
+WAITING_MAX: Final = {Purpose.LOOK_UPS: 1000, Purpose.UNPACKING: 10_000, Purpose.ANSWERS: 1000}
 """Pieces of work that may wait for a thread, where strangers ask for them."""
 
 
