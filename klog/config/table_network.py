@@ -191,7 +191,8 @@ NETWORK_SETTINGS = (
         "queued.max.request.bytes",
         "bytes",
         268435456,
-        "Memory for all requests that have arrived in part; -1 is no limit, which is Kafka's default.",
+        "Memory for all requests that have arrived in part, and as much for all answers that clients have not taken; "
+        "-1 is no limit, which is Kafka's default.",
         "above it the broker stops reading from connections, and closes slow ones sooner",
         at_least_or_off(1),
     ),

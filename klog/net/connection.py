@@ -20,7 +20,7 @@ Rules
 Limits
     * `Limits.replies_max` requests of one connection may wait for their answers or for the peer to take them, and
       `WAITING_BYTES_MAX` of answers for the peer; beyond that nothing more is read from it.
-    * a peer that takes nothing for `STALLED_S` while answers wait for it is dropped (see `Server`).
+    * a peer that does not take its answers is dropped (see `unsent`).
     * requests that take long wait for one another, and let others pass: see `turns`.
     * unfinished requests of all connections together are bounded, and each must get on: see `room` and `overdue`.
 """
@@ -43,9 +43,6 @@ from klog.net.turns import DEAR_S, TURN_S, Turns
 
 log = logging.getLogger(__name__)
 
-
-STALLED_S = 30.0
-"""How long a peer may take nothing of what waits for it: Kafka's clients give up on a request after the same time."""
 
 ROOM_S = 30.0
 """How long a request waits for room: then its client has given up on it."""
@@ -233,8 +230,10 @@ class Connection:
         self._out: deque[Part] = deque()
         """What must be sent before anything else; file ranges in it may have been sent in part (`_out_sent`)."""
         self._out_sent = 0
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         """Of answers that are filled and not sent; ranges of files cost nothing."""
+        self.taken_bytes = 0
+        """Of answers, ranges of files included, since the connection began."""
         self._write_scheduled = False
         self._handling = False
         """Whether requests are being handed on: what they answer at once is sent when all have been."""
@@ -468,8 +467,8 @@ class Connection:
         """A reply has been filled. What is ready is written once this turn of the loop has filled what it fills."""
         for part in reply.parts or ():
             if isinstance(part, (bytes, bytearray)):
-                self._waiting_bytes += len(part)
-        if self._waiting_bytes > WAITING_BYTES_MAX:
+                self.waiting_bytes += len(part)
+        if self.waiting_bytes > WAITING_BYTES_MAX:
             self._stop_reading()
         if self._write_scheduled or self._handling or self.closed or self._replies[0] is not reply:
             return
@@ -516,7 +515,7 @@ class Connection:
 
     def _read_on(self) -> None:
         """Read again, unless somebody has paused that or too much waits for the peer."""
-        few_wait = len(self._replies) <= self._replies_max // 2 and self._waiting_bytes <= WAITING_BYTES_MAX // 2
+        few_wait = len(self._replies) <= self._replies_max // 2 and self.waiting_bytes <= WAITING_BYTES_MAX // 2
         can_read = not self._paused and self._waits_since_s is None and not self._waits_for_turn
         if not self._reading and few_wait and can_read:
             if self._backlog is not None and (self._is_dear or self.turns.is_over):
@@ -541,13 +540,14 @@ class Connection:
             run[0] = memoryview(run[0])[before:]
         sent = self._sock.send(run[0]) if len(run) == 1 else self._sock.sendmsg(run)
         self.last_active_s = self._loop.time()
+        self.taken_bytes += sent
         left = sent
         for piece in run:
             if left < len(piece):
                 self._out_sent = before + left
                 return sent
             left -= len(piece)
-            self._waiting_bytes -= before + len(piece)
+            self.waiting_bytes -= before + len(piece)
             before = 0
             self._out.popleft()
         self._out_sent = 0
@@ -559,6 +559,7 @@ class Connection:
         if sent == 0:
             raise OSError(f"the file ended {left} bytes before the range that was promised")
         self.last_active_s = self._loop.time()
+        self.taken_bytes += sent
         if sent == left:
             self._out.popleft()
             self._out_sent = 0

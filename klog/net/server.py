@@ -16,7 +16,8 @@ from collections import Counter, deque
 from collections.abc import Mapping
 
 from klog.errors import PortInUse, SurroundingsError
-from klog.net.connection import STALLED_S, Connection, Limits, OnFrame, Shared
+from klog.net.connection import Connection, Limits, OnFrame, Shared
+from klog.net.unsent import Unsent
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class Server:
         """Taken out of the kernel's queue, and no connections yet."""
         self._per_ip: Counter[str] = Counter()
         self.shared = Shared(unfinished_bytes_max)
+        self._unsent = Unsent(unfinished_bytes_max)
         self._drained = asyncio.Event()
         self._drained.set()
         self._sockets: list[socket.socket] = []
@@ -219,12 +221,12 @@ class Server:
             if overdue is not None:
                 connection.close(overdue)
                 continue
-            if connection.waits_to_send and silent_s > STALLED_S:
-                connection.close(f"it has taken nothing for {silent_s:.0f} s while answers wait for it")
-            elif silent_s > ABANDONED_S and connection.is_abandoned():
+            if silent_s > ABANDONED_S and connection.is_abandoned():
                 connection.close("its peer has ended it, and no answer is in sight")
             elif connection.idle and silent_s > self._idle_max_s:
                 connection.close(f"idle for {silent_s:.0f} s (connections.max.idle.ms)")
+        for connection, reason in list(self._unsent.too_slow(self.connections, now)):
+            connection.close(reason)
         self._sweeping = self._loop.call_later(SWEEP_EVERY_S, self._sweep)
 
     def stop_accepting(self) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from klog.errors import MalformedRequest, PortInUse
 from klog.net.connection import IOVECS_MAX, WAITING_BYTES_MAX, Connection, Limits, Reply
+from klog.net.room import Pace
 from klog.net.server import Server
 from tests.chance import noise
 
@@ -44,6 +45,7 @@ def serve(
             limits=Limits(FRAME_BYTES_MAX),
             idle_max_s=float(limits.get("idle_max_s", 600)),  # type: ignore[arg-type]
             connections_per_ip_max=int(limits.get("per_ip", 1 << 30)),  # type: ignore[call-overload]
+            unfinished_bytes_max=float(limits.get("room", 1 << 30)),  # type: ignore[arg-type]
         )
         port = server.listen("127.0.0.1", 0)
         try:
@@ -251,7 +253,7 @@ def test_whoever_does_not_read_is_read_from_no_more_and_costs_no_other_anything(
 
 
 def test_whoever_takes_nothing_is_dropped_in_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("klog.net.server.STALLED_S", 0.5)
+    monkeypatch.setattr("klog.net.unsent.PACE", Pace(0.5, 64 * 1024))
     path = tmp_path / "segment"
     path.write_bytes(bytes(20_000_000))
     with path.open("rb") as file:
@@ -335,7 +337,7 @@ def test_large_answers_that_nobody_takes_stop_the_reading_and_are_all_sent_in_th
                 assert read_exactly(slow, len(answer)) == answer
             (connection,) = server.connections
             until(lambda: connection.idle)
-            assert connection._waiting_bytes == 0
+            assert connection.waiting_bytes == 0
 
     serve(large, client)
 
@@ -367,3 +369,27 @@ def test_a_connection_that_its_peer_has_ended_ends_though_nothing_is_read_from_i
             assert {one.peer for one in server.connections} == {"{}:{}".format(*kept.getsockname())}
 
     serve(never, client)
+
+
+def test_whoever_takes_too_little_is_dropped_where_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klog.net.server.SWEEP_EVERY_S", 0.02)
+    monkeypatch.setattr("klog.net.unsent.HURRY", Pace(0.2, 1 << 20))
+
+    def answer(connection: Connection, view: memoryview, reply: Reply) -> None:
+        reply.send(frame(bytes(16 << 20) if bytes(view) == b"much" else b"ok"))
+
+    def client(port: int, server: Server) -> None:
+        deaf = [connect(port) for _ in range(5)]
+        try:
+            for one in deaf:
+                one.sendall(frame(b"much"))
+            until(lambda: len(server.connections) == len(deaf))
+            until(lambda: not server.connections, 30)
+            with connect(port) as good:
+                good.sendall(frame(b"some"))
+                assert read_exactly(good, 6) == frame(b"ok")
+        finally:
+            for one in deaf:
+                one.close()
+
+    serve(answer, client, room=4 << 20)
