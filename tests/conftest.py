@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.broker_fixture import broker, make_broker, topic
 from tests.zookeeper_fixture import zk_chroot, zookeeper
@@ -27,6 +28,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("ci")
+# Hypothesis also draws constants of whatever modules are loaded by then: other tests beside it, other examples.
+if hasattr(providers, "_get_local_constants"):
+    providers._get_local_constants = providers.Constants
 # The search for new examples, by hand, after a change of a format. What it finds becomes an explicit @example:
 # `pytest --hypothesis-profile=deep --timeout=0 tests/record`.
 settings.register_profile("deep", settings.get_profile("ci"), derandomize=False, max_examples=5_000)

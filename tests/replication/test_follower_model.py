@@ -98,7 +98,13 @@ class Histories(RuleBasedStateMachine):
                 for address, data in from_address(log, start).items()
                 if not any(first <= address < end for first, end in lead.holes)
             }
-            assert mine == from_address(lead, start)
+            # What a follower's disk has lost is refilled from its leader (rule L2): `test_refill`.
+            theirs = {
+                address: data
+                for address, data in from_address(lead, start).items()
+                if not any(first <= address < end for first, end in log.holes)
+            }
+            assert mine == theirs
             log.flush()
             again = log_in(open_dir(self.disks[number].crash(), self.config), self.config)
             assert from_address(again, 0) == from_address(log, 0)
@@ -138,6 +144,19 @@ def pull(leader: Log, follower: Log, max_bytes: int, epoch: int) -> None:
         if first > follower.end.address:
             follower.skip_to(first, "the leader's")
         follower.append_at(memoryview(bytearray(bytes_of(ranges))), epoch)
+
+
+def test_a_follower_that_lost_a_segment_and_kept_the_next() -> None:
+    history = Histories()
+    history.begin(segment_bytes=300)
+    history.produce(counts=[1], dense=False)
+    history.delete(part=0.0, replica=0)
+    history.produce(counts=[1, 1, 1], dense=False)
+    history.lose_power(kill=False, replica=1, seed=None)
+    history.fetch(follower=1, max_bytes=264, times=2)
+    history.lose_power(kill=False, replica=1, seed=1)
+    assert history.logs[1].holes
+    history.teardown()
 
 
 TestHistories = Histories.TestCase

@@ -247,7 +247,7 @@ def test_a_look_up_ends_with_its_time_and_with_whoever_asks() -> None:
         looked += 1
         return looked < 3
 
-    with pytest.raises(RequestTimedOut, match="has gone"):
+    with pytest.raises(RequestTimedOut, match="has disconnected"):
         log.offset_for_time(len(addresses), Patience(is_wanted=is_wanted))
     assert looked == 3
     with pytest.raises(RequestTimedOut):
