@@ -4,6 +4,7 @@ refuses, and rests for nothing meanwhile."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,6 +17,8 @@ from klog.net.channel import Channel
 from klog.server import office as office_module
 from klog.server import reach as reach_module
 from klog.server.controller import links as links_module
+from klog.server.controller.context import Context
+from klog.server.controller.controller import Controller
 from klog.server.controller.links import Link
 from klog.server.office import Office
 
@@ -227,3 +230,25 @@ def test_a_succession_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch
             attending.cancel()
 
     asyncio.run(work())
+
+
+def test_who_refuses_counts_as_dead_however_its_registration_was_read() -> None:
+    """A read that meets a broker's registering finds its fence too old; later reads of the same one do not."""
+    early = Registration(Broker(2, "127.0.0.1", 1, bind="127.0.0.1:1"), INCARNATION, 5, 0, fence_version=0)
+    context = Context(cast(Any, None), registered={2: replace(early, fence_version=1)})
+    told: list[str] = []
+    controller: Any = SimpleNamespace(
+        context=context,
+        reassigner=SimpleNamespace(sweep=lambda _: None),
+        unsettle=lambda _: None,
+        tell_metadata=lambda: None,
+        _broker=SimpleNamespace(tell=lambda kind, **_: told.append(kind)),
+    )
+    Controller.told_facts(controller, early, ())
+    assert context.facts == {2: {}}
+    Controller.refused(controller, early)
+    assert not context.is_live(2)
+    assert told == ["broker-down"]
+    context.refused.clear()
+    Controller.refused(controller, replace(early, incarnation=INCARNATION - 1))
+    assert context.is_live(2), "an earlier incarnation says nothing of this one"

@@ -73,6 +73,10 @@ class Context:
         found = self.registered.get(broker_id)
         return found is not None and self.refused.get(broker_id) != found.incarnation
 
+    def is_registered(self, registration: Registration) -> bool:
+        """Whether that incarnation is. Two reads of one may differ in the version of its fence, which is read first."""
+        return self._now(registration.broker.broker_id) == registration.incarnation
+
     def incarnation(self, broker_id: int) -> int:
         return self.registered[broker_id].incarnation
 

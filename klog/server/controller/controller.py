@@ -454,7 +454,7 @@ class Controller:
     def refused(self, registration: Registration) -> None:
         """Nobody listens where this broker did: it counts as dead, unless that was said of it falsely before."""
         context, broker_id = self.context, registration.broker.broker_id
-        if context.registered.get(broker_id) != registration:
+        if not context.is_registered(registration):
             return
         if registration.incarnation in context.trusted:
             log.warning("broker %d refuses connections again: its session decides", broker_id)
@@ -484,7 +484,7 @@ class Controller:
 
     def told_facts(self, registration: Registration, facts: Iterable[Any]) -> None:
         context, broker_id = self.context, registration.broker.broker_id
-        if context.registered.get(broker_id) != registration:
+        if not context.is_registered(registration):
             return
         found = {TopicPartition(one.topic, one.partition_index): one for one in facts}
         context.facts[broker_id] = found
