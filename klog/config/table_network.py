@@ -192,7 +192,7 @@ NETWORK_SETTINGS = (
         "bytes",
         268435456,
         "Memory for all requests that have arrived in part, and as much for all answers that clients have not taken; "
-        "-1 is no limit, which is Kafka's default.",
+        "-1: unlimited, which is Kafka's default.",
         "above it the broker stops reading from connections, and closes slow ones sooner",
         at_least_or_off(1),
     ),

@@ -25,9 +25,9 @@ from klog.protocol.schema import Request, Response, Structure
 
 
 class LeaderAndIsrPartition(Structure):
-    """A partition's state as it stands in ZooKeeper. ``incarnations`` are those of ``isr``, in its order.
+    """A partition's state in ZooKeeper. ``incarnations`` are those of ``isr``, in its order.
 
-    ``leader`` is -1 where nobody leads. ``state_version`` is the version of the state's node. ``is_new``: it has never
+    ``leader`` is -1 if there is none. ``state_version`` is the version of the state's node. ``is_new``: it has never
     held a message; only then may the log be created empty by its leader, who then clears the mark (rule R1).
     ``unclean_epoch``: the leader epoch of the last unclean election, -1 without; what is older is kept when it is cut.
     """
@@ -155,7 +155,7 @@ class MetadataBroker(Structure):
 
 
 class GroupSlot(Structure):
-    """Who coordinates the groups of a slot, as it stands in ZooKeeper (rule G1); ``version`` is that of the node."""
+    """Who coordinates the groups of a slot, as ZooKeeper has it (rule G1); ``version`` is that of the node."""
 
     slot: i32
     broker_id: i32
@@ -223,7 +223,7 @@ class ControlledShutdownRequest(Request, key=ApiKey.CONTROLLED_SHUTDOWN):
 
 
 class ControlledShutdownResponse(Response, key=ApiKey.CONTROLLED_SHUTDOWN):
-    """``remaining``: partitions that the broker still leads, since nobody else may."""
+    """``remaining``: partitions that the broker still leads, because no other replica may."""
 
     error_code: ErrorCode
     remaining: i32

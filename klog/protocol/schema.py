@@ -10,7 +10,7 @@ the wire follow from the annotations, so a module that declares them evaluates i
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, dataclass_transform, get_args
+from typing import Any, ClassVar, Final, dataclass_transform, get_args, get_origin
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -55,7 +55,7 @@ class Structure:
 
     def __init_subclass__(cls) -> None:
         for name, annotation in vars(cls).get("__annotations__", {}).items():
-            known = _type_on_the_wire(annotation)
+            known = None if get_origin(annotation) is ClassVar else _type_on_the_wire(annotation)
             if known is not None:
                 setattr(cls, name, field(metadata={"kafka_type": known}))
         dataclass(frozen=True, kw_only=True)(cls)

@@ -63,7 +63,7 @@ class ListedSubject(Structure):
 
 
 class ListSubjectsResponse(Response, key=ApiKey.LIST_SUBJECTS):
-    """``level`` is that of the subjects that have none of their own. A name that nobody knows is no subject here."""
+    """``level`` is that of the subjects that have none of their own. Unknown names are left out."""
 
     error: i32
     error_message: str | None
