@@ -11,7 +11,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from klog.spark.avro.typed import Decoder, Decoding
+from klog.schemas.decoding.decoder import Decoder, Decoding
 
 ROWS = 20_000
 SCHEMA_ID = 7

@@ -10,13 +10,15 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
+
 
 def describe(folder: Path) -> dict[str, str]:
     """Processor, cores, memory, kernel, versions, and how long a small flush takes on the disk that holds `folder`."""
     return {
         "processor": _field("/proc/cpuinfo", "model name"),
         "cores": str(os.cpu_count()),
-        "memory": f"{int(_field('/proc/meminfo', 'MemTotal').split()[0]) / 1048576:.0f} GiB",
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "kernel": platform.release(),
         "load when it began": f"{os.getloadavg()[0]:.1f}",
         "python": platform.python_version(),

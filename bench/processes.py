@@ -1,4 +1,4 @@
-"""Processes of the systems under measurement: started in a session of their own, weighed through /proc, ended by id."""
+"""Processes of the systems under measurement: started in a session of their own, weighed by psutil, ended by id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-CLOCK_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+import psutil
+
 STOP_TIMEOUT_S = 20.0
 
 
@@ -65,44 +66,40 @@ class Process:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """utime + stime of the processes, children not counted; a process that is gone counts nothing."""
-    ticks = 0
+    """User and system time of the processes, children not counted; a process that is gone counts nothing."""
+    total = 0.0
     for pid in pids:
-        with contextlib.suppress(OSError):
-            # The name in parentheses may hold spaces; utime and stime are fields 14 and 15 of the line.
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / CLOCK_TICKS_A_SECOND
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = psutil.Process(pid).cpu_times()
+            total += times.user + times.system
+    return total
 
 
 def resident_bytes(pids: Sequence[int]) -> int:
-    """VmRSS of the processes, added up."""
-    return _status_bytes(pids, "VmRSS")
-
-
-def _status_bytes(pids: Sequence[int], field: str) -> int:
+    """Resident memory of the processes, added up."""
     total = 0
     for pid in pids:
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-                if line.startswith(f"{field}:"):
-                    total += 1024 * int(line.split()[1])
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += psutil.Process(pid).memory_info().rss
     return total
 
 
 def peak_resident_bytes(pids: Sequence[int]) -> int:
-    """The most that each process ever had resident (VmHWM), added up."""
-    return _status_bytes(pids, "VmHWM")
+    """The most that each process ever had resident, added up: VmHWM, which psutil does not show on Linux."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    total += 1024 * int(line.split()[1])
+    return total
 
 
 def children(pid: int) -> list[int]:
     """Processes that this one started and that still run, their own children with them."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in map(int, task.read_text().split()):
-                found += [child, *children(child)]
-    return found
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [one.pid for one in psutil.Process(pid).children(recursive=True)]
+    return []
 
 
 def free_port() -> int:

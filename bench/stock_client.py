@@ -64,7 +64,7 @@ def librdkafka(bootstrap: str, topic: str, partitions: int) -> None:
 
 
 def kafka_python(bootstrap: str, topic: str, partitions: int) -> None:
-    from kafka import KafkaProducer  # type: ignore[import-untyped]
+    from kafka import KafkaProducer
 
     _log_kafka_python()
     producer = KafkaProducer(bootstrap_servers=bootstrap.split(","))

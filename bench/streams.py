@@ -30,9 +30,9 @@ CALM_S = 0.5
 class Registry(threading.Thread):
     """What the registry says of a group, each look one moment.
 
-    An owner is made in the step in which its claim (`klog.coordination.claims`) goes to the version that it has; so
-    whoever owned at any moment is named by a claim's version, and `owned_twice` counts versions with two owners.
-    """
+    An owner is made in the step in which its claim (`klog.coordination.ownership_fence`) goes to the version that it
+    has; so whoever owned at any moment is named by a claim's version, and `owned_twice` counts versions with two
+    owners."""
 
     def __init__(self, zookeeper: str, group: str, partitions: list[TopicPartition]) -> None:
         super().__init__(name="registry", daemon=True)
@@ -56,7 +56,7 @@ class Registry(threading.Thread):
         where = [
             path(self._group, one.topic, one.partition)
             for one in self._partitions
-            for path in (paths.consumer_owner, paths.claim)
+            for path in (paths.consumer_owner, paths.ownership_fence)
         ]
         while not self._ended.wait(LOOK_EVERY_S):
             members = self._entries()

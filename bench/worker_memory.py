@@ -1,10 +1,12 @@
-"""How much memory Spark's Python workers take at their most, from `/proc`: they are forked by daemons of pyspark's."""
+"""How much memory Spark's Python workers take at their most: they are forked by daemons of pyspark's."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
+
+import psutil
 
 from bench.processes import children, peak_resident_bytes
 
@@ -14,13 +16,13 @@ RESET_PEAK = "5"
 
 def python_workers(pid: int) -> list[int]:
     """The workers, and the daemons that fork them, of the Spark driver with this process id."""
-    return [one for one in children(pid) if b"pyspark.daemon" in _command(one)]
+    return [one for one in children(pid) if "pyspark.daemon" in _command(one)]
 
 
-def _command(pid: int) -> bytes:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
+def _command(pid: int) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).cmdline()
+    return []
 
 
 def forget_peaks(pids: Sequence[int]) -> None:

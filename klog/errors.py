@@ -1,4 +1,4 @@
-"""One tree of errors, ordered by who is at fault: the peer's bytes, the caller's request, our surroundings, our disk.
+"""One tree of errors, ordered by origin: the peer's bytes, the caller's request, the host, the disk.
 
 Every error carries four things as class attributes, so that each border can translate it without a table of its own:
 
@@ -91,7 +91,7 @@ class UnsupportedCodec(PeerError):
 
 
 class RequestError(KlogError):
-    """The request is well formed and cannot be granted."""
+    """A well-formed request that cannot be granted."""
 
 
 class UsageError(RequestError):
@@ -193,7 +193,7 @@ class RebalanceFailed(RequestError):
 
 
 class NotOwned(RequestError):
-    """A stream consumer is asked about a partition that it does not read, or does not read any more."""
+    """A stream consumer is asked about a partition that it does not read, or no longer reads."""
 
     code = "NOT_OWNED"
 
@@ -475,30 +475,30 @@ class MismatchedEndpointType(RequestError):
 
 
 class NoSuchThing(RequestError):
-    """A named thing (file, znode, broker, export) is not there."""
+    """A named thing (file, znode, broker, export) does not exist."""
 
     wire = 42
     code = "NOT_FOUND"
 
 
 class Refused(RequestError):
-    """The act would destroy or confuse something; the message says what and what to do instead."""
+    """The operation would destroy or confuse data; the message says what, and what to do instead."""
 
     wire = 42
     code = "REFUSED"
 
 
-# --- Our surroundings -------------------------------------------------------------------------------------------------
+# --- The host ---------------------------------------------------------------------------------------------------------
 
 
-class SurroundingsError(KlogError):
+class HostError(KlogError):
     """Something outside klog is missing: Java, ZooKeeper, a port, a broker."""
 
     code = "ENVIRONMENT"
 
 
-class CannotConnect(SurroundingsError):
-    """``is_refused``: the host answered that nobody listens there, which is more than no answer (rule R6)."""
+class CannotConnect(HostError):
+    """``is_refused``: the host answered that no process listens on the port, which says more than silence (rule R6)."""
 
     code = "CANNOT_CONNECT"
     retriable = True
@@ -508,20 +508,20 @@ class CannotConnect(SurroundingsError):
         self.is_refused = is_refused
 
 
-class TimedOut(SurroundingsError):
+class TimedOut(HostError):
     wire = 7
     code = "TIMED_OUT"
     retriable = True
 
 
-class BufferFull(SurroundingsError):
+class BufferFull(HostError):
     """A producer's buffer has no room, and had none for as long as a send may wait (queue.enqueue.timeout.ms)."""
 
     code = "BUFFER_FULL"
     retriable = True
 
 
-class SendFailed(SurroundingsError):
+class SendFailed(HostError):
     """Some messages of a set were not acknowledged. ``errors`` says which, by their number in it, and why.
 
     The others are in the log; a set is not one transaction.
@@ -541,15 +541,15 @@ class ConsumerTimeout(TimedOut):
     code = "CONSUMER_TIMEOUT"
 
 
-class JavaMissing(SurroundingsError):
+class JavaMissing(HostError):
     code = "JAVA_MISSING"
 
 
-class PortInUse(SurroundingsError):
+class PortInUse(HostError):
     code = "PORT_IN_USE"
 
 
-class ZooKeeperError(SurroundingsError):
+class ZooKeeperError(HostError):
     code = "ZOOKEEPER"
 
 
@@ -568,7 +568,7 @@ class BadVersion(ZooKeeperError):
 class SessionLost(ZooKeeperError):
     """The session is suspended or expired: the write may or may not have happened (rule Z2).
 
-    A client is told REQUEST_TIMED_OUT, which says the same, and tries again.
+    A client gets REQUEST_TIMED_OUT, which says the same, and tries again.
     """
 
     wire = 7
@@ -576,17 +576,17 @@ class SessionLost(ZooKeeperError):
     retriable = True
 
 
-class BrokerIdInUse(SurroundingsError):
+class BrokerIdInUse(HostError):
     code = "BROKER_ID_IN_USE"
 
 
-class WrongCluster(SurroundingsError):
+class WrongCluster(HostError):
     """A log dir, a broker and a ZooKeeper that do not belong together."""
 
     code = "WRONG_CLUSTER"
 
 
-# --- Our disk ---------------------------------------------------------------------------------------------------------
+# --- The disk ---------------------------------------------------------------------------------------------------------
 
 
 class StorageError(KlogError):
@@ -604,7 +604,7 @@ class DiskFull(StorageError):
 
 
 class NoDescriptors(StorageError):
-    """EMFILE, ENFILE: no file descriptor is left. No disk is at fault; what was tried may succeed later."""
+    """EMFILE, ENFILE: no file descriptor is left. No disk has failed; the same call may succeed later."""
 
     code = "NO_DESCRIPTORS"
 
@@ -614,6 +614,6 @@ class LogDirLocked(StorageError):
 
 
 class CorruptLog(StorageError):
-    """Bytes on disk that are no log: path, address, found, expected."""
+    """Bytes on disk that are not a log: path, address, found, expected."""
 
     code = "CORRUPT_LOG"

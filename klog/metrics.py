@@ -3,11 +3,11 @@
 Strategy
     On the path of a message there are additions to plain integers and nothing else: no lock, no library, no clock but
     for one request in `SAMPLE_ONE_IN`. Whatever can be asked of an object that is there anyway (how many partitions,
-    how long a log) is not counted but read when somebody looks: a `Metric` has a function for it.
+    how long a log) is not counted but read when the metrics are asked for: a `Metric` has a function for it.
 
 Rules
-    A number is written by one thread. Whoever reads may do so from another one: an integer is read whole, and
-    containers are copied in one step of the interpreter before they are walked.
+    One thread writes a number. Any other thread may read it: an integer is read whole, and containers are copied in one
+    step of the interpreter before they are walked.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Traffic:
     def __init__(self) -> None:
         self.topics: dict[str, TopicTraffic] = {}
         self._gone = TopicTraffic()
-        """Of topics that are no more: a total never falls."""
+        """Of deleted topics: a total never falls."""
 
     def of(self, topic: str) -> TopicTraffic:
         """A topic's numbers. For topics that are there: whatever a peer makes up must not be kept."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from klog.errors import InvalidTopic
 
 TOPIC_NAME_CHARS_MAX = 249
-"""0.8 allowed 255, which with `-<partition>` behind it is no file name any more; 249 leaves room for five digits."""
+"""0.8 allowed 255, which with `-<partition>` behind it is too long for a file name; 249 leaves room for five digits."""
 
 EVENTS_TOPIC = "klog.events"
 """The cluster's own story; brokers alone write it."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 ECHO_S = 0.1
-"""Within that a signal is the first one's echo: no person is so quick. Whoever runs commands (``timeout``) sends it to
-the process and to its group; a service manager may send SIGHUP right behind SIGTERM."""
+"""A signal within this time is the first one's echo: no person is so quick. A program that runs commands (``timeout``)
+sends it to the process and to its group; a service manager may send SIGHUP right behind SIGTERM."""
 
 
-class Asked:
+class StopRequest:
     """How often a stop was asked for by a signal. Of the first one's echo, by whatever signal, nothing is made."""
 
     def __init__(self) -> None:

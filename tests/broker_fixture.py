@@ -110,12 +110,16 @@ class RunningBroker:
             self.process.kill()
             self.process.wait()
 
-    def wait_for_log(self, text: str, timeout_s: float = 20.0) -> None:
-        """Until the broker has logged ``text``."""
+    def logged(self, *parts: str) -> bool:
+        """Whether a line of the broker's log has all of ``parts``: level, logger, names, numbers; not its sentence."""
+        return any(all(part in line for part in parts) for line in self.log_text.splitlines())
+
+    def wait_for_log(self, *parts: str, timeout_s: float = 20.0) -> None:
+        """Until the broker has logged a line with all of ``parts``."""
         deadline = time.monotonic() + timeout_s
-        while text not in self.log_text:
+        while not self.logged(*parts):
             if time.monotonic() > deadline:
-                raise AssertionError(f"{text!r} did not appear in the broker's log:\n{self.log_text}")
+                raise AssertionError(f"no line with {parts} appeared in the broker's log:\n{self.log_text}")
             time.sleep(0.02)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
+from pathlib import Path
 
 import pytest
+from _pytest.nodeid import NodeId
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
@@ -36,38 +37,36 @@ if hasattr(providers, "_get_local_constants"):
 settings.register_profile("deep", settings.get_profile("ci"), derandomize=False, max_examples=5_000)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests that share a Spark session go to one worker, all others to whoever is free.
-
-    What `--dist loadgroup` would do: xdist 3.8 tells groups by a suffix of the node id that pytest 9.2 does not keep.
-    """
-    from xdist.scheduler import LoadScopeScheduling
-
-    class SparkTogether(LoadScopeScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith(SPARK_MODULES):
-                return "spark"
-            return nodeid.partition("::")[0] if nodeid.startswith(OWN_SERVERS) else nodeid
-
-    return SparkTogether(config, log)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of a minute are not to be among the last: one worker would have nothing to do meanwhile."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
-
-
-LONG = ("tests/spark/test_tour_pipeline.py", "tests/spark/test_export_follow.py")
-"""What is long and stands far behind in the alphabet."""
-
-OWN_SERVERS = ("tests/spark/test_standalone.py", "tests/spark/test_store.py")
-"""Modules whose tests share servers of theirs, which take long to start."""
-
-SPARK_MODULES = tuple(
-    f"tests/spark/test_{name}.py"
-    for name in (
-        *("decoded_export", "export_formats", "export_spark", "pipeline_kills"),
-        *("queries", "source", "spark_kafka", "sql", "store_export"),
-    )
+TESTS = Path(__file__).parent
+FAST_ROOMS = (
+    *("config", "house", "net", "protocol", "record", "replication", "simulation", "storage"),  # no processes
+    *("admin", "schemas", "server"),  # one broker, which all tests of a worker share
 )
+"""The folders of `scripts/test --fast`. Rooms that start Spark, Java clients or several brokers are not among them."""
+
+OWN_PROCESSES = {"make_broker", "make_cluster", "shared_three", "start"}
+"""Fixtures that start servers for one test."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what the fast tier leaves out."""
+    room = collection_path.relative_to(TESTS).parts[:1] if collection_path.is_relative_to(TESTS) else ()
+    return True if config.option.markexpr == "fast" and room and room[0] not in FAST_ROOMS else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is fast, put slow tests first, and keep the groups of xdist together."""
+    for item in items:
+        is_slow = any(item.get_closest_marker(name) for name in ("slow", "spark", "timed"))
+        own = OWN_PROCESSES.intersection(getattr(item, "fixturenames", ()))
+        if item.path.relative_to(TESTS).parts[0] in FAST_ROOMS and not is_slow and not own:
+            item.add_marker("fast")
+    # A test of a minute that starts last would leave the other worker with nothing to do.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    # xdist 3.8 appends the group to a field of the item that pytest 9.2 does not read.
+    if getattr(config.option, "loadgroup", False):
+        for item in items:
+            group = item.get_closest_marker("xdist_group")
+            if group is not None and "@" not in item.nodeid.rpartition("]")[2]:
+                item._id = NodeId.parse(f"{item.nodeid}@{group.args[0]}")  # type: ignore[attr-defined]

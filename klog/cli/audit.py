@@ -11,66 +11,65 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from klog.cli.arguments import OptionalTopics, position_range
 from klog.cli.command import Noun
 from klog.cli.flags import duration, limit
 from klog.cli.invocation import Invocation, is_terminal
-from klog.cli.words import OptionalTopics, position_range
 from klog.errors import UsageError
 from klog.render import Format, Report
-from klog.signals import Asked
+from klog.render.counts import counted
+from klog.signals import StopRequest
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
-    from klog.ops.audit.report import AuditRow
+    from klog.tools.audit.report import AuditRow
 
-audit = Noun("audit", "What producers sent, held against what each cluster has.")
+audit = Noun("audit", "Compare what producers sent with what each cluster has.")
 
 Window = Annotated[
     float | None,
-    typer.Option("--window", metavar="DURATION", parser=duration, help="Windows of this length; the producers' own."),
+    typer.Option("--window", metavar="DURATION", parser=duration, help="Window length; the producers' if not given."),
 ]
-AuditTopic = Annotated[str, typer.Option("--audit-topic", metavar="TOPIC", help="Where counts are published.")]
+AuditTopic = Annotated[str, typer.Option("--audit-topic", metavar="TOPIC", help="Topic with the published counts.")]
 
 
-@audit.command("run", rows="klog.ops.audit.report:AuditRow")
+@audit.command("run", rows="klog.tools.audit.report:AuditRow")
 async def run(
     invocation: Invocation,
     topics: OptionalTopics = None,
-    tier: Annotated[
-        str, typer.Option("--tier", metavar="NAME", help="What this cluster is called in reports.")
-    ] = "live",
+    tier: Annotated[str, typer.Option("--tier", metavar="NAME", help="Name of this cluster in reports.")] = "live",
     publish_to: Annotated[
         str | None,
-        typer.Option("--publish-to", metavar="HOST:PORT,...", help="The producers' cluster, where it is another."),
+        typer.Option("--publish-to", metavar="HOST:PORT,...", help="The producers' cluster, if it is another one."),
     ] = None,
-    no_publish: Annotated[bool, typer.Option("--no-publish", help="Show the counts, and tell nobody.")] = False,
+    no_publish: Annotated[bool, typer.Option("--no-publish", help="Show the counts without publishing them.")] = False,
     from_start: Annotated[
-        bool, typer.Option("--from-start", help="Count everything again, not only what is new.")
+        bool, typer.Option("--from-start", help="Count everything again, not only new messages.")
     ] = False,
     every: Annotated[
         float | None,
-        typer.Option(
-            "--every", metavar="DURATION", parser=limit, help="Again and again, so often, until it is stopped."
-        ),
+        typer.Option("--every", metavar="DURATION", parser=limit, help="Repeat at this interval until stopped."),
     ] = None,
     window: Window = None,
     audit_topic: AuditTopic = "klog.audit",
 ) -> Report | None:
-    """Count what a cluster holds by reading it, a row a window, and publish the counts for `audit report`.
+    """Count the messages of a cluster by reading them, and publish the counts for `audit report`. One row per window.
 
-    It goes on where the last run of this tier ended. Without a topic: all those that producers count. With `--every`
-    rows come as they are counted, in a pipe as JSON Lines; SIGINT and SIGTERM end it, after what it is publishing.
+    The count continues where the last run of this tier ended. Without a topic it counts all topics for which producers
+    publish counts. With `--every` each row is shown once it is counted, in a pipe as JSON Lines. SIGINT and SIGTERM end
+    the command after the current publication.
     """
-    from klog.ops.audit import run as audit_run
+    from klog.tools.audit import run as audit_run
 
     if no_publish and publish_to is not None:
-        raise UsageError("--no-publish and --publish-to: choose")
+        raise UsageError("--no-publish and --publish-to exclude each other")
     if every is not None:
         if no_publish:
-            raise UsageError("--every goes on from what was published, and --no-publish publishes nothing: choose")
+            raise UsageError("--every continues from the published counts, so it excludes --no-publish")
         if invocation.shared.output in (Format.JSON, Format.YAML):
             raise UsageError(
-                f"--output {invocation.shared.output.value} is one report, and this goes on", hint="-o jsonl"
+                f"--output {invocation.shared.output.value} is for a single report, and --every shows many",
+                hint="-o jsonl",
             )
     options = audit_run.RunOptions(
         topics or (),
@@ -92,39 +91,43 @@ async def run(
         return None
     done = await audit_run.run(cluster, options, publish_to=home, note=invocation.say)
     told = "" if no_publish else f", published in {audit_topic}"
-    return invocation.report(done.rows, footer=f"{done.read:,} messages read{told}")
+    return invocation.report(done.rows, footer=f"{counted(done.read, 'message')} read{told}")
 
 
-@audit.command("report", rows="klog.ops.audit.report:AuditRow")
+@audit.command("report", rows="klog.tools.audit.report:AuditRow")
 async def report(
     invocation: Invocation,
     topics: OptionalTopics = None,
     mirror: Annotated[
-        str | None, typer.Option("--mirror", metavar="HOST:PORT,...", help="A cluster that has copies of the topics.")
+        str | None, typer.Option("--mirror", metavar="HOST:PORT,...", help="A cluster with copies of the topics.")
     ] = None,
     export: Annotated[str | None, typer.Option("--export", metavar="ROOT", help="An export of the topics.")] = None,
     exact: Annotated[
         bool,
-        typer.Option("--exact", help="Read the stamps of every window, not only where brokers' counts differ."),
+        typer.Option("--exact", help="Read the stamps of every window, not only of those whose counts differ."),
     ] = False,
     from_times: Annotated[
-        str | None, typer.Option("--from", metavar="RANGE", help="Windows that begin in it: @-1d, @-2d:@-1d.")
+        str | None,
+        typer.Option("--from", metavar="RANGE", help="Only windows that begin in this range: @-1d, @-2d:@-1d."),
     ] = None,
     grace: Annotated[
         float | None,
-        typer.Option("--grace", metavar="DURATION", parser=duration, help="How long a window is left alone (1m)."),
+        typer.Option(
+            "--grace", metavar="DURATION", parser=duration, help="Skip windows that ended less than this ago (1m)."
+        ),
     ] = None,
-    only_gaps: Annotated[bool, typer.Option("--only-gaps", help="Only the windows that differ.")] = False,
+    only_gaps: Annotated[bool, typer.Option("--only-gaps", help="Only windows that differ.")] = False,
     window: Window = None,
     audit_topic: AuditTopic = "klog.audit",
 ) -> Report:
-    """Compare what producers say they sent with what the cluster, a mirror and an export have. Exit 1 on a gap.
+    """Compare what producers sent with what the cluster, a mirror and an export have. Exit 1 on a gap.
 
-    Brokers count first, without reading; where that differs, the stamps are read and tell lost messages, doubled ones
-    and hosts. Windows that are open, or that a producer has not finished, are said so.
+    The brokers' counts are compared first, without reading messages. Where they differ, klog reads the stamps, which
+    tell lost messages from duplicates and name the hosts. The notes name windows that are still open or that a producer
+    has not finished.
     """
-    from klog.ops.audit import report as auditing
     from klog.render.values import to_json
+    from klog.tools.audit import report as auditing
 
     options = auditing.ReportOptions(
         topics or (),
@@ -145,12 +148,14 @@ async def report(
     length_ms = found.rows[0].window_ms if found.rows else None
     if options.window_ms is not None and length_ms not in (None, options.window_ms):
         wanted = f"{options.window_ms / 1000:,g} s"
-        notes.append(f"windows are {length_ms / 1000:,g} s long: those of {wanted} are not made of the producers' own")
+        notes.append(
+            f"windows are {length_ms / 1000:,g} s long, since the producers' windows do not add up to {wanted}"
+        )
     if found.strange:
-        notes.append(f"{found.strange} messages of {audit_topic} are none of the audit's")
-    unjudged = f", {found.unjudged} not judged (open, unfinished, expired or earlier)" if found.unjudged else ""
-    gaps = f"{found.gaps} differ" if found.gaps else "no difference"
-    footer = f"{found.windows} windows judged: {gaps}{unjudged}"
+        notes.append(f"{counted(found.strange, 'message')} of {audit_topic} skipped: not audit messages")
+    unjudged = f", {found.unjudged} not compared (open, unfinished, expired or earlier)" if found.unjudged else ""
+    gaps = f"{found.gaps} differ" if found.gaps else "no differences"
+    footer = f"{counted(found.windows, 'window')} compared: {gaps}{unjudged}"
     return invocation.report(found.rows, notes=tuple(notes), footer=footer, failed=found.gaps > 0)
 
 
@@ -169,20 +174,20 @@ async def _ending_in_order(invocation: Invocation, work: Awaitable[None]) -> Non
     """Until SIGINT or SIGTERM, which cancel it: it may take as long as it needs then."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
-    asked = Asked()
+    asked = StopRequest()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, lambda: asked.again() and task.cancel())
     try:
         await work
     except asyncio.CancelledError:
-        invocation.say("stopped; a start goes on from here")
+        invocation.say("stopped; the next run continues from here")
 
 
 def _window_ms(window: float | None) -> int | None:
     if window is None:
         return None
     if window <= 0:
-        raise UsageError("--window: a time above 0 is wanted")
+        raise UsageError("--window must be above 0")
     return round(window * 1000)
 
 

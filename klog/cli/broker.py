@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from klog.cli.arguments import Properties, settings
 from klog.cli.command import Noun
 from klog.cli.flags import duration
 from klog.cli.invocation import Invocation
 from klog.cli.log_lines import log_to_stderr
-from klog.cli.words import Properties, settings
 from klog.config import BrokerConfig, read_properties
 from klog.render import Report
 
@@ -27,38 +27,48 @@ BrokerId = Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's
 def start(
     invocation: Invocation,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Settings, in Kafka's server.properties form.")
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Settings file in the format of Kafka's server.properties."),
     ] = None,
-    id: Annotated[int | None, typer.Option("--id", metavar="ID", min=0, help="broker.id.")] = None,
+    id: Annotated[int | None, typer.Option("--id", metavar="ID", min=0, help="Broker id (broker.id).")] = None,
     directory: Annotated[
-        str | None, typer.Option("--dir", metavar="DIR,...", help="log.dirs: where the logs are kept.")
+        str | None, typer.Option("--dir", metavar="DIR,...", help="Log directories (log.dirs).")
     ] = None,
     listen: Annotated[
-        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; 127.0.0.1 unless told.")
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Address to listen on [127.0.0.1].")
     ] = None,
     advertise: Annotated[
-        str | None, typer.Option("--advertise", metavar="HOST:PORT", help="The address that clients are told.")
+        str | None, typer.Option("--advertise", metavar="HOST:PORT", help="Address advertised to clients.")
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option("--metrics-port", metavar="PORT", min=0, max=65535, help="Prometheus metrics.")
+        int | None,
+        typer.Option("--metrics-port", metavar="PORT", min=0, max=65535, help="Port for Prometheus metrics."),
     ] = None,
     zookeeper: Annotated[
         str | None,
-        typer.Option("-z", "--zookeeper", metavar="HOST:PORT,.../CHROOT", help="zookeeper.connect; made if missing."),
+        typer.Option(
+            "-z",
+            "--zookeeper",
+            metavar="HOST:PORT,.../CHROOT",
+            help="ZooKeeper of the cluster (zookeeper.connect); a missing chroot is created.",
+        ),
     ] = None,
     properties: Properties = None,
     log_format: Annotated[
-        Literal["text", "json"], typer.Option("--log-format", metavar="text|json", help="The log lines on stderr.")
+        Literal["text", "json"],
+        typer.Option("--log-format", metavar="text|json", help="Format of the log lines on stderr."),
     ] = "text",
     ready_fd: Annotated[
         int | None,
-        typer.Option("--ready-fd", metavar="FD", min=0, help="A descriptor to write a line to when it serves."),
+        typer.Option(
+            "--ready-fd", metavar="FD", min=0, help="File descriptor that gets a line when the broker is ready."
+        ),
     ] = None,
 ) -> int:
     """Run one broker in the foreground.
 
-    Settings come from --config, then -X, then the flags here, the later the stronger. SIGTERM and Ctrl-C stop it in
-    order: leaders move first, logs are flushed and closed.
+    Settings come from --config, then from -X, then from the flags; a later one overrides an earlier one. SIGTERM and
+    Ctrl-C shut the broker down: it transfers its leaderships, then flushes and closes its logs.
     """
     given = {
         "broker.id": id,
@@ -93,46 +103,44 @@ def _level(invocation: Invocation) -> int:
     return logging.DEBUG if invocation.shared.verbose else logging.INFO
 
 
-@broker.command("stop", rows="klog.ops.brokers:BrokerStopped")
+@broker.command("stop", rows="klog.admin.brokers:BrokerStopped")
 async def stop(
     invocation: Invocation,
     id: BrokerId,
     wait: Annotated[
         float,
-        typer.Option(
-            "--wait", metavar="DURATION", parser=duration, help="How long it may take (30s).", show_default=False
-        ),
+        typer.Option("--wait", metavar="DURATION", parser=duration, help="Time limit (30s).", show_default=False),
     ] = 30.0,
 ) -> Report:
-    """Stop a broker in order: leaders move first, logs are flushed and closed."""
-    from klog.ops import brokers
+    """Shut a broker down: transfer its leaderships, then flush and close its logs."""
+    from klog.admin import brokers
 
     stopped = await brokers.stop_broker(await invocation.cluster(), id, wait_s=wait)
     return invocation.report([stopped], failed=not stopped.stopped)
 
 
-@broker.command("list", rows="klog.ops.brokers:BrokerRow")
+@broker.command("list", rows="klog.admin.brokers:BrokerRow")
 async def list_brokers(invocation: Invocation) -> list[Any]:
     """List the live brokers."""
-    from klog.ops import brokers
+    from klog.admin import brokers
 
     return await brokers.list_brokers(await invocation.cluster())
 
 
-@broker.command("describe", rows="klog.ops.brokers:BrokerRow")
+@broker.command("describe", rows="klog.admin.brokers:BrokerRow")
 async def describe(invocation: Invocation, id: BrokerId) -> list[Any]:
     """Show one broker."""
-    from klog.ops import brokers
+    from klog.admin import brokers
 
     return [await brokers.describe_broker(await invocation.cluster(), id)]
 
 
-@broker.command("config", rows="klog.ops.brokers:BrokerSetting")
+@broker.command("config", rows="klog.admin.brokers:BrokerSetting")
 async def config(
     invocation: Invocation,
-    id: Annotated[int | None, typer.Argument(metavar="ID", min=0, help="The broker; any one if not given.")] = None,
+    id: Annotated[int | None, typer.Argument(metavar="ID", min=0, help="Broker id; any broker if not given.")] = None,
 ) -> list[Any]:
-    """Show every setting of a broker: value, where it came from, default, what it does."""
-    from klog.ops import brokers
+    """Show every setting of a broker: value, source, default and meaning."""
+    from klog.admin import brokers
 
     return await brokers.broker_settings(await invocation.cluster(), id)

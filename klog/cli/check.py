@@ -11,43 +11,49 @@ from klog.cli.command import top_command
 from klog.cli.flags import duration
 from klog.cli.invocation import Invocation
 from klog.errors import KlogError, UsageError
-from klog.ops.visible import for_stream
 from klog.render import Report
+from klog.render.counts import counted
+from klog.render.visible import for_stream
 
 if TYPE_CHECKING:
-    from klog.ops.check import Finding
+    from klog.admin.check import Finding
 
 NAGIOS_OK, NAGIOS_WARNING, NAGIOS_CRITICAL, NAGIOS_UNKNOWN = range(4)
 
 
-@top_command("check", rows="klog.ops.check:Finding")
+@top_command("check", rows="klog.admin.check:Finding")
 async def check(
     invocation: Invocation,
     subjects: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SUBJECT", help="topics, groups, brokers, zookeeper; all if not given."),
+        typer.Argument(metavar="SUBJECT", help="topics, groups, brokers or zookeeper; all if not given."),
     ] = None,
     max_lag: Annotated[
         int | None,
-        typer.Option("--max-lag", metavar="N", min=0, help="Groups that lag by more messages are a finding."),
+        typer.Option("--max-lag", metavar="N", min=0, help="Report groups that lag by more than N messages."),
     ] = None,
     wait: Annotated[
         float | None,
-        typer.Option("--wait", metavar="DURATION", parser=duration, help="Look again for so long, until all is well."),
+        typer.Option(
+            "--wait",
+            metavar="DURATION",
+            parser=duration,
+            help="Repeat until there are no findings, for at most this long.",
+        ),
     ] = None,
     nagios: Annotated[
-        bool, typer.Option("--nagios", help="One line, and the exit codes 0, 1, 2, 3 of monitoring plugins.")
+        bool, typer.Option("--nagios", help="Print one line and exit with 0, 1, 2 or 3, as monitoring plugins do.")
     ] = False,
 ) -> Report | int:
-    """Show what is wrong, or soon will be, and what to do about it: a row a finding.
+    """Find problems, present or imminent, and show how to fix them. One row per finding.
 
-    Exit 1 if there is any. Of groups, the offsets that stand in ZooKeeper are looked at.
+    Exit 1 on any finding. For groups it checks the offsets in ZooKeeper.
     """
-    from klog.ops import check as checking
+    from klog.admin import check as checking
 
     unknown = [one for one in subjects or () if one not in checking.SUBJECTS]
     if unknown:
-        raise UsageError(f"{unknown[0]!r} cannot be checked", hint=f"there are {', '.join(checking.SUBJECTS)}")
+        raise UsageError(f"unknown subject {unknown[0]!r}", hint=f"subjects: {', '.join(checking.SUBJECTS)}")
     try:
         target = invocation.target
         findings = await checking.check(
@@ -65,14 +71,14 @@ async def check(
         return NAGIOS_UNKNOWN
     if nagios:
         return _plugin_line(findings)
-    footer = f"{len(findings)} findings" if findings else "nothing found"
+    footer = counted(len(findings), "finding") if findings else "no findings"
     return invocation.report(findings, failed=bool(findings), footer=footer)
 
 
 def _plugin_line(findings: list[Finding]) -> int:
     critical = sum(one.severity == "critical" for one in findings)
     code = NAGIOS_CRITICAL if critical else NAGIOS_WARNING if findings else NAGIOS_OK
-    said = "; ".join(f"{one.what}: {one.found}" for one in findings) or "nothing found"
+    said = "; ".join(f"{one.what}: {one.found}" for one in findings) or "no findings"
     said = " ".join(said.replace("|", "/").split())  # what follows the bar is numbers
     state = ("OK", "WARNING", "CRITICAL")[code]
     line = f"KLOG {state} - {said} | critical={critical} warning={len(findings) - critical}\n"

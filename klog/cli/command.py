@@ -2,7 +2,7 @@
 
     topic = Noun("topic", "Topics.")
 
-    @topic.command("list", rows="klog.ops.topics:TopicSummary")
+    @topic.command("list", rows="klog.admin.topics:TopicSummary")
     async def list_topics(invocation: Invocation, pattern: Annotated[str | None, typer.Argument(help="...")] = None):
 
 A command takes the invocation, then its own parameters; it is async or not; it returns rows, a ``Report``, an exit
@@ -13,22 +13,19 @@ code or nothing. The flags of every command are added here, and everything that 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from typer._click.core import Command, Context
-from typer._click.exceptions import UsageError
-from typer._click.formatting import HelpFormatter
-from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
-from typer.main import get_command_from_info
-from typer.models import CommandInfo
+from typer.core import TyperArgument, TyperCommand, TyperGroup
+from typer.main import get_command
 
 from klog.cli import flags
-from klog.cli.coercion import coerce_plainly
+from klog.cli.conversion import convert_here
+from klog.cli.error_report import EXIT_USAGE, write
+from klog.cli.traits import Traits
 
 CommandFunction = Callable[..., Any]
 
@@ -38,41 +35,13 @@ VERB_ALIASES = {"ls": "list", "rm": "delete"}
 """Hidden: what fingers type. A noun's own verb of that name goes first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """What a command says of itself besides its parameters.
-
-    ``rows`` is ``module:Class`` of what it shows, loaded only when needed; ``connects``: it talks to a cluster;
-    ``asks``: it asks before it acts; ``own_interrupt``: it ends in order on Ctrl-C by itself and exits 0;
-    ``output_letter``: ``-o`` is the output format (not so in ``tail``).
-    """
-
-    rows: str | None = None
-    connects: bool = True
-    asks: bool = False
-    own_interrupt: bool = False
-    output_letter: bool = True
-
-    def row_type(self) -> type | None:
-        """The dataclass of the rows."""
-        if self.rows is None:
-            return None
-        module, _, name = self.rows.partition(":")
-        found: type = getattr(import_module(module), name)
-        return found
-
-    def shared_names(self) -> list[str]:
-        """The names of the shared flags that the command has."""
-        return [parameter.name for group in _groups(self) for parameter in flags.parameters(group)]
-
-
 class PlainHelp:
-    """``-h/--help`` converted as plainly as all else; to be named before typer's class."""
+    """``-h/--help`` converted as all other flags are; to be named before Typer's class."""
 
-    def get_help_option(self, ctx: Context) -> TyperOption | None:
-        option: TyperOption | None = super().get_help_option(ctx)  # type: ignore[misc]
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)  # type: ignore[misc]
         if option is not None:
-            coerce_plainly(option)
+            convert_here(option, Annotated[bool, typer.Option()])
         return option
 
 
@@ -80,18 +49,13 @@ class KlogCommand(PlainHelp, TyperCommand):
     """One command: its own flags and those of every command are listed apart, arguments as man pages write them."""
 
     traits: Traits = Traits()
+    types: Mapping[str, Any] = {}
+    """The annotation of each parameter, by its name."""
 
-    def __init__(self, name: str | None, **attributes: Any) -> None:
-        super().__init__(name, **attributes)
-        for parameter in self.params:
-            if isinstance(parameter, TyperArgument):
-                parameter.metavar = parameter.metavar or parameter.name.upper().replace("_", "-")
-            coerce_plainly(parameter)  # type: ignore[arg-type]
-
-    def collect_usage_pieces(self, ctx: Context) -> list[str]:
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return ["[FLAGS]", *(usage_of(argument) for argument in arguments(self))]
 
-    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+    def format_options(self, ctx: Any, formatter: Any) -> None:
         own: list[tuple[str, tuple[str, str]]] = []
         common: list[tuple[str, tuple[str, str]]] = []
         for parameter in self.get_params(ctx):
@@ -110,19 +74,36 @@ class KlogCommand(PlainHelp, TyperCommand):
                     formatter.write_dl(records)
 
 
-class NounGroup(PlainHelp, TyperGroup):
+class KlogGroup(PlainHelp, TyperGroup):
+    """Commands under one name. Without arguments it shows its help, as wrong usage; a name that it does not have
+    brings the nearest ones."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            write(sys.stderr, self.get_help(ctx) + "\n")
+            ctx.exit(EXIT_USAGE)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if not ctx.resilient_parsing and not args[0].startswith("-") and not self.has_command(ctx, args[0]):
+            near = get_close_matches(args[0], self.list_commands(ctx), n=2)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            ctx.fail(f"{ctx.command_path} has no command {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+    def has_command(self, ctx: Any, name: str) -> bool:
+        """Whether there is a command of this name."""
+        return self.get_command(ctx, name) is not None
+
+
+class NounGroup(KlogGroup):
     """The verbs of one noun, with the hidden aliases ``ls`` and ``rm``."""
 
-    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = super().get_command(ctx, cmd_name)
         return found or super().get_command(ctx, VERB_ALIASES.get(cmd_name, cmd_name))
 
-    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
-        if not ctx.resilient_parsing and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            raise unknown_command(ctx, args[0], self.list_commands(ctx))
-        return super().resolve_command(ctx, args)
-
-    def collect_usage_pieces(self, ctx: Context) -> list[str]:
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return ["VERB", "[ARGUMENTS]", "[FLAGS]"]
 
 
@@ -131,9 +112,7 @@ class Noun:
 
     def __init__(self, name: str, help: str) -> None:
         self.name = name
-        self._group = NounGroup(
-            name=name, help=help, no_args_is_help=True, context_settings=HELP_FLAGS, rich_markup_mode=None
-        )
+        self._group = NounGroup(name=name, help=help, context_settings=HELP_FLAGS, rich_markup_mode=None)
 
     def command(self, verb: str, **traits: Any) -> Callable[[CommandFunction], CommandFunction]:
         """Declare ``klog NOUN VERB``; the keywords are those of ``Traits``."""
@@ -144,19 +123,19 @@ class Noun:
 
         return declare
 
-    def click_command(self) -> Command:
+    def click_command(self) -> NounGroup:
         """The group, for the root to hang in."""
         return self._group
 
 
 class TopCommand:
-    """A command that stands at the top, without a noun."""
+    """A command without a noun."""
 
     def __init__(self, name: str, function: CommandFunction, traits: Traits) -> None:
         self.name = name
         self._command = build(name, function, traits)
 
-    def click_command(self) -> Command:
+    def click_command(self) -> KlogCommand:
         """The command, for the root to hang in."""
         return self._command
 
@@ -175,53 +154,25 @@ def build(name: str, function: CommandFunction, traits: Traits) -> KlogCommand:
         perform(ctx, function, traits, values)
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    shared = [parameter for group in _groups(traits) for parameter in flags.parameters(group)]
+    shared = [parameter for group in traits.flag_groups() for parameter in flags.parameters(group)]
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     callback.__signature__ = inspect.Signature([context, *keywords, *shared])  # type: ignore[attr-defined]
     callback.__annotations__ = {}
-    info = CommandInfo(
-        name=name,
-        cls=KlogCommand,
-        callback=callback,
-        help=inspect.getdoc(function),
-        context_settings=HELP_FLAGS,
-    )
-    command = get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=None)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(name, cls=KlogCommand, help=inspect.getdoc(function), context_settings=HELP_FLAGS)(callback)
+    command = get_command(app)
     assert isinstance(command, KlogCommand)
     command.traits = traits
+    command.types = {parameter.name: parameter.annotation for parameter in (*own, *shared)}
+    for parameter in command.params:
+        if isinstance(parameter, TyperArgument):
+            parameter.metavar = parameter.metavar or parameter.name.upper().replace("_", "-")
+        convert_here(parameter, command.types[parameter.name])  # type: ignore[arg-type]
     return command
 
 
-def _groups(traits: Traits) -> list[Callable[..., Any]]:
-    groups: list[Callable[..., Any]] = [flags.output if traits.output_letter else flags.output_long]
-    if traits.asks:
-        groups.append(flags.question)
-    if traits.connects:
-        groups.append(flags.connection)
-    return groups
-
-
-def command_name(ctx: Context) -> str:
-    """``topic.list``: the name of a command in envelopes, whatever alias was typed."""
-    names = []
-    current: Context | None = ctx
-    while current is not None and current.parent is not None:
-        names.append(current.command.name or "")
-        current = current.parent
-    return ".".join(reversed(names))
-
-
-def unknown_command(ctx: Context, word: str, known: list[str]) -> UsageError:
-    """The error for a word that is no command, with the nearest ones that are."""
-    near = get_close_matches(word, known, n=2)
-    path = ctx.command_path
-    return UsageError(
-        f"{path} has no command {word!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""), ctx=ctx
-    )
-
-
-def arguments(command: Command) -> list[TyperArgument]:
+def arguments(command: KlogCommand) -> list[TyperArgument]:
     """A command's arguments, in order."""
     return [parameter for parameter in command.params if isinstance(parameter, TyperArgument)]
 
@@ -233,7 +184,7 @@ def usage_of(argument: TyperArgument) -> str:
 
 
 def argument_name(argument: TyperArgument) -> str:
-    """The word that stands for an argument in usage lines."""
+    """An argument's name in usage lines."""
     assert argument.metavar is not None  # set when the command was made
     return argument.metavar
 
@@ -245,8 +196,8 @@ def flag_words(option: Any) -> str:
     return ", ".join(words) + takes
 
 
-def help_record(parameter: Any, ctx: Context | None) -> tuple[str, str] | None:
-    """What stands left and right in a help text; None for hidden ones."""
+def help_record(parameter: Any, ctx: Any) -> tuple[str, str] | None:
+    """The two columns of a help text; None for hidden parameters."""
     if parameter.hidden:
         return None
     notes = []
@@ -257,7 +208,7 @@ def help_record(parameter: Any, ctx: Context | None) -> tuple[str, str] | None:
         if parameter.required:
             notes.append("required")
     if parameter.multiple or parameter.nargs == -1:
-        notes.append("may be repeated")
+        notes.append("repeatable")
     default = parameter.default
     if parameter.show_default and default not in (None, [], (), False) and not callable(default):
         notes.append(f"default: {getattr(default, 'value', default)}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import Annotated, Literal
 
 import typer
 
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
-from klog.cli.root import COMPLETE_VARIABLE
+from klog.cli.root import COMPLETE_VARIABLE, root
 
 
 @top_command("completion", connects=False)
@@ -19,9 +21,11 @@ def completion(
 ) -> None:
     """Print the completion script of a shell.
 
-    Load it with `source <(klog completion bash)`, or put it where the shell looks for such files.
+    Load it with `source <(klog completion bash)`, or save it where the shell looks for completion scripts.
     """
-    from typer._completion_shared import get_completion_script
+    from typer.completion import shell_complete
 
-    script = get_completion_script(prog_name="klog", complete_var=COMPLETE_VARIABLE, shell=shell)
-    sys.stdout.write(script + "\n")
+    with redirect_stdout(StringIO()) as script:
+        shell_complete(root(), {}, "klog", COMPLETE_VARIABLE, f"source_{shell}")
+    # Stripped: zsh reads `#compdef` in the first line only.
+    sys.stdout.write(script.getvalue().strip() + "\n")

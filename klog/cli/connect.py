@@ -5,22 +5,46 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from klog.cli.target import Target
 from klog.client.cluster import Cluster
 from klog.errors import BrokerNotAvailable, NoSuchThing, UsageError, WrongCluster
-from klog.ops.visible import for_stream
+from klog.render.visible import for_stream
 
 if TYPE_CHECKING:
-    from klog.cli.invocation import Invocation
+    from contextlib import AsyncExitStack
+
+    from klog.cli.shared_flags import SharedFlags
     from klog.coordination.zookeeper import ZooKeeper
 
 CONNECT_TIMEOUT_S = 3.0
 """How long connecting may take a server, whatever ``--timeout`` says; all servers are tried."""
 
 
-async def open_cluster(invocation: Invocation) -> Cluster:
+class Connecting(Protocol):
+    """What connecting takes of an invocation: which cluster, how patiently, and what closes the connections."""
+
+    shared: SharedFlags
+    closing: AsyncExitStack
+    session: ZooKeeper | None
+
+    @property
+    def target(self) -> Target:
+        """The cluster that is meant."""
+        ...
+
+    @property
+    def timeout_s(self) -> float:
+        """The bound of each wait for an answer."""
+        ...
+
+    def retarget(self, found: Target) -> None:
+        """Take the target with the address that was looked up."""
+        ...
+
+
+async def open_cluster(invocation: Connecting) -> Cluster:
     """A connection to the invocation's cluster, known to be the one that is meant."""
     bootstrap = await bootstrap_servers(invocation)
     target = invocation.target
@@ -38,7 +62,7 @@ async def open_cluster(invocation: Invocation) -> Cluster:
     return cluster
 
 
-async def bootstrap_servers(invocation: Invocation) -> str:
+async def bootstrap_servers(invocation: Connecting) -> str:
     """The addresses of brokers: those given, or those registered in the ZooKeeper that was given."""
     target = invocation.target
     if target.bootstrap is None:
@@ -47,7 +71,7 @@ async def bootstrap_servers(invocation: Invocation) -> str:
     return target.bootstrap
 
 
-async def open_zookeeper(invocation: Invocation) -> ZooKeeper:
+async def open_zookeeper(invocation: Connecting) -> ZooKeeper:
     """A session with the ZooKeeper of the invocation's cluster."""
     target = invocation.target
     if target.zookeeper is None:
@@ -62,17 +86,18 @@ async def open_zookeeper(invocation: Invocation) -> ZooKeeper:
     return session
 
 
-async def open_empty_zookeeper(invocation: Invocation) -> ZooKeeper:
+async def open_empty_zookeeper(invocation: Connecting) -> ZooKeeper:
     """A session with the ZooKeeper that was named, which need not know a cluster yet; its chroot is made."""
     if invocation.shared.zookeeper is None:
         raise UsageError(
-            "which ZooKeeper is to have the registries?", hint="name it, with its chroot if it has one: -z HOST:PORT"
+            "no ZooKeeper given to rebuild the registries in",
+            hint="give its address, with the chroot if there is one: -z HOST:PORT/CHROOT",
         )
     assert invocation.target.zookeeper is not None
     return await _session(invocation, invocation.target.zookeeper, create_chroot=True)
 
 
-async def _with_brokers(invocation: Invocation, target: Target) -> Target:
+async def _with_brokers(invocation: Connecting, target: Target) -> Target:
     from klog.coordination import brokers
 
     assert target.zookeeper is not None
@@ -80,7 +105,8 @@ async def _with_brokers(invocation: Invocation, target: Target) -> Target:
     live = await asyncio.to_thread(brokers.live, session)
     if not live:
         raise BrokerNotAvailable(
-            f"no broker is registered in ZooKeeper {target.zookeeper}", hint="start one: `klog broker start`, `klog up`"
+            f"no broker is registered in ZooKeeper {target.zookeeper}",
+            hint="start one with `klog broker start` or `klog up`",
         )
     addresses = ",".join(f"{entry.broker.host}:{entry.broker.port}" for entry in live)
     found = replace(target, bootstrap=addresses, cluster_id=await asyncio.to_thread(_cluster_id, session))
@@ -88,8 +114,8 @@ async def _with_brokers(invocation: Invocation, target: Target) -> Target:
     return found
 
 
-async def _with_zookeeper(invocation: Invocation, target: Target) -> Target:
-    from klog.ops import brokers
+async def _with_zookeeper(invocation: Connecting, target: Target) -> Target:
+    from klog.admin import brokers
 
     cluster = await open_cluster(invocation)
     for row in await brokers.list_brokers(cluster):
@@ -98,11 +124,12 @@ async def _with_zookeeper(invocation: Invocation, target: Target) -> Target:
             invocation.retarget(found)
             return found
     raise NoSuchThing(
-        f"no broker of {target.bootstrap} says which ZooKeeper it uses: it is no klog", hint="name it: -z HOST:PORT"
+        f"no broker of {target.bootstrap} reports its ZooKeeper: it is not a klog broker",
+        hint="give the ZooKeeper: -z HOST:PORT",
     )
 
 
-async def _session(invocation: Invocation, address: str, *, create_chroot: bool = False) -> ZooKeeper:
+async def _session(invocation: Connecting, address: str, *, create_chroot: bool = False) -> ZooKeeper:
     """A started session, closed when the command ends; one a command."""
     from klog.coordination.zookeeper import ZooKeeper
 
@@ -138,7 +165,7 @@ def _compare(target: Target, by_broker: str | None, by_zookeeper: str | None) ->
     """WrongCluster unless both say the same; one that is not known cannot disagree."""
     if by_broker is not None and by_zookeeper is not None and by_broker != by_zookeeper:
         raise WrongCluster(
-            f"{target.bootstrap} is a broker of cluster {by_broker}, and ZooKeeper {target.zookeeper} has cluster "
+            f"{target.bootstrap} belongs to cluster {by_broker}, but ZooKeeper {target.zookeeper} to cluster "
             f"{by_zookeeper} (both from {target.source})",
-            hint="the addresses do not belong together; give one of them and the other is looked up",
+            hint="give only one of the two addresses; klog looks up the other",
         )

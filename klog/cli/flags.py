@@ -15,7 +15,7 @@ import typer
 from klog.errors import UsageError
 from klog.render import Format
 
-GLOBAL_PANEL = "Flags of every command"
+GLOBAL_PANEL = "Common flags"
 """``rich_help_panel`` of these flags: help lists them apart from the command's own."""
 
 DEFAULT_TIMEOUT_S = 10.0
@@ -23,7 +23,7 @@ DEFAULT_TIMEOUT_S = 10.0
 
 def duration(word: str) -> float:
     """``500ms``, ``10s``, ``2h`` in seconds."""
-    from klog.ops.units import parse_duration_ms
+    from klog.config.units import parse_duration_ms
 
     return parse_duration_ms(word) / 1000
 
@@ -32,7 +32,7 @@ def limit(word: str) -> float:
     """A duration that leaves any time at all, in seconds."""
     seconds = duration(word)
     if seconds <= 0:
-        raise UsageError(f"{word!r} leaves no time to answer")
+        raise UsageError(f"the time limit must be above 0, got {word}")
     return seconds
 
 
@@ -44,7 +44,7 @@ BootstrapServer = Annotated[
         "--bootstrap-servers",
         "--broker-list",
         metavar="HOST:PORT,...",
-        help="The cluster, by one or more of its brokers.",
+        help="The cluster, by the addresses of one or more brokers.",
         rich_help_panel=GLOBAL_PANEL,
     ),
 ]
@@ -54,13 +54,15 @@ ZooKeeperFlag = Annotated[
         "-z",
         "--zookeeper",
         metavar="HOST:PORT,.../CHROOT",
-        help="The cluster, by its ZooKeeper.",
+        help="The cluster, by its ZooKeeper address.",
         rich_help_panel=GLOBAL_PANEL,
     ),
 ]
 Profile = Annotated[
     str | None,
-    typer.Option("--profile", metavar="NAME", help="The cluster, by a profile's name.", rich_help_panel=GLOBAL_PANEL),
+    typer.Option(
+        "--profile", metavar="NAME", help="The cluster, by the name of a profile.", rich_help_panel=GLOBAL_PANEL
+    ),
 ]
 Timeout = Annotated[
     float | None,
@@ -68,41 +70,50 @@ Timeout = Annotated[
         "--timeout",
         metavar="DURATION",
         parser=limit,
-        help="How long to wait for each answer (10s).",
+        help="Time limit for each answer (10s).",
         rich_help_panel=GLOBAL_PANEL,
     ),
 ]
 Trace = Annotated[
     bool,
     typer.Option(
-        "--trace", help="Show every request and znode touched, with milliseconds.", rich_help_panel=GLOBAL_PANEL
+        "--trace", help="Show each request and znode access with its time in ms.", rich_help_panel=GLOBAL_PANEL
     ),
 ]
 Output = Annotated[
     Format | None,
     typer.Option(
-        "-o", "--output", metavar="FORMAT", help="table, wide, json, jsonl, yaml or tsv.", rich_help_panel=GLOBAL_PANEL
+        "-o",
+        "--output",
+        metavar="FORMAT",
+        help="Output format: table, wide, json, jsonl, yaml or tsv.",
+        rich_help_panel=GLOBAL_PANEL,
     ),
 ]
 OutputLong = Annotated[
     Format | None,
     typer.Option(
-        "--output", metavar="FORMAT", help="table, wide, json, jsonl, yaml or tsv.", rich_help_panel=GLOBAL_PANEL
+        "--output",
+        metavar="FORMAT",
+        help="Output format: table, wide, json, jsonl, yaml or tsv.",
+        rich_help_panel=GLOBAL_PANEL,
     ),
 ]
 NoHeader = Annotated[
-    bool, typer.Option("--no-header", help="Tables and TSV without their first line.", rich_help_panel=GLOBAL_PANEL)
+    bool, typer.Option("--no-header", help="Leave out the header line of tables and TSV.", rich_help_panel=GLOBAL_PANEL)
 ]
 Quiet = Annotated[
-    bool, typer.Option("-q", "--quiet", help="Nothing on stderr but errors.", rich_help_panel=GLOBAL_PANEL)
+    bool, typer.Option("-q", "--quiet", help="Print only errors on stderr.", rich_help_panel=GLOBAL_PANEL)
 ]
 Verbose = Annotated[
     bool,
-    typer.Option("-v", "--verbose", help="Say which cluster is used and from where.", rich_help_panel=GLOBAL_PANEL),
+    typer.Option(
+        "-v", "--verbose", help="Show the cluster's address and where it came from.", rich_help_panel=GLOBAL_PANEL
+    ),
 ]
-Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do it without asking.", rich_help_panel=GLOBAL_PANEL)]
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.", rich_help_panel=GLOBAL_PANEL)]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.", rich_help_panel=GLOBAL_PANEL)
+    bool, typer.Option("--dry-run", help="Show what would be done without doing it.", rich_help_panel=GLOBAL_PANEL)
 ]
 
 

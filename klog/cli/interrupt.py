@@ -1,10 +1,10 @@
-"""Ctrl-C, and a reader of our output that has gone.
+"""Ctrl-C, and a closed pipe behind our output.
 
-Ctrl-C stops a command within a second with exit code 130, whatever it hangs in. The first one is Python's
-KeyboardInterrupt, so that files and connections are closed in order; if that takes too long, or at the second one, the
-process ends on the spot. One that comes with the first is no second one (`klog.signals`). ``up`` and ``broker start``
-stop in order by themselves and take the signal over. A command that others wait for when it goes without a word has
-SIGTERM and SIGHUP do the same (`ending_in_order`).
+Ctrl-C stops a command within a second with exit code 130, whatever blocks it. The first Ctrl-C raises Python's
+KeyboardInterrupt, so that files and connections are closed. If that takes too long, or at the second Ctrl-C, the
+process exits at once. A signal that arrives together with the first one does not count (`klog.signals`). ``up`` and
+``broker start`` handle the signal themselves. A command whose peers would wait for it, such as a member of a group,
+handles SIGTERM and SIGHUP in the same way (`ending_in_order`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import IO, Any, NoReturn
 
-from klog.signals import Asked
+from klog.signals import StopRequest
 
 PATIENCE_S = 0.8
 """How long closing may take after Ctrl-C; with what is needed to get here it stays under the promised second."""
@@ -35,7 +35,7 @@ class _Interrupts:
 
     installed = False
     ends_process = True
-    asked = Asked()
+    asked = StopRequest()
     number: int = signal.SIGINT
     cancel: Act | None = None
     cancelled = False
@@ -113,7 +113,7 @@ def take_over(*, ends_process: bool) -> object:
     if threading.current_thread() is not threading.main_thread():
         return None
     before = signal.getsignal(signal.SIGINT)
-    _STATE.asked, _STATE.number = Asked(), signal.SIGINT
+    _STATE.asked, _STATE.number = StopRequest(), signal.SIGINT
     install(ends_process=ends_process)
     return before
 
@@ -157,7 +157,7 @@ def discard_output() -> None:
 
 @contextmanager
 def reader_watched(stream: IO[Any], act: Act) -> Iterator[None]:
-    """While inside: ``act`` is called, from a thread, once nobody reads ``stream`` any more, where that can be told.
+    """While inside: calls ``act`` from a thread when the reader of ``stream`` has closed it, if that can be detected.
 
     A command that waits for messages would otherwise notice only at its next write, which may never come.
     """

@@ -17,44 +17,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
-from typer._click.core import Context
 
-from klog.cli import failure, interrupt
-from klog.cli.command import Traits, command_name
+from klog.cli import error_report, interrupt
 from klog.cli.flags import DEFAULT_TIMEOUT_S
+from klog.cli.shared_flags import SharedFlags
 from klog.cli.target import Target, TargetFlags, klog_home, resolve
-from klog.ops.visible import for_stream
+from klog.cli.traits import Traits, command_name
 from klog.render import Format, Report, render
+from klog.render.visible import for_stream
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """The values of the flags of every command. Also what stands before the noun (``klog -B h:9092 topic list``) and
-    what the shell was started with: then it is the default for what the command itself leaves out."""
-
-    output: Format | None = None
-    no_header: bool = False
-    quiet: bool = False
-    verbose: bool = False
-    bootstrap_server: str | None = None
-    zookeeper: str | None = None
-    profile: str | None = None
-    timeout: float | None = None
-    trace: bool = False
-    yes: bool = False
-    dry_run: bool = False
-
-    def over(self, outer: Shared) -> Shared:
-        """These flags, and the outer ones where these say nothing."""
-        merged = {name: getattr(self, name) or getattr(outer, name) for name in Shared.__slots__}
-        if self.bootstrap_server or self.zookeeper or self.profile:
-            # Which cluster is one choice: half an address from each place would be two clusters.
-            merged.update(bootstrap_server=self.bootstrap_server, zookeeper=self.zookeeper, profile=self.profile)
-        return Shared(**merged)
 
 
 @dataclass(slots=True)
@@ -63,7 +37,7 @@ class Invocation:
 
     command: str
     traits: Traits
-    shared: Shared
+    shared: SharedFlags
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)
     session: ZooKeeper | None = None
     """The command's one session with ZooKeeper, once it has needed it."""
@@ -112,7 +86,7 @@ class Invocation:
             for note in (*report.notes, report.footer):
                 if note:
                     self.say(note)
-        return failure.EXIT_FAILED if failed or report.failed else 0
+        return error_report.EXIT_FAILED if failed or report.failed else 0
 
     # --- which cluster
 
@@ -153,20 +127,20 @@ class Invocation:
         """Ask before something that cannot be taken back; returns only where the answer is yes.
 
         ``--dry-run`` shows the preview on stdout and ends the command with 0; ``--yes`` goes on without a question;
-        where stdin is no terminal, that is exit 2 at once; no is exit 1.
+        if stdin is not a terminal it exits with 2, and with 1 if the answer is no.
         """
         if self.shared.dry_run:
             if preview is not None:
                 self.show(preview)
-            self.say(f"dry run, nothing done: {question}")
+            self.say(f"dry run, nothing changed: {question}")
             raise typer.Exit(0)
         if self.shared.yes:
             return
         where = f" on {self.target}" if self.traits.connects else ""
         if not is_terminal(sys.stdin):
-            raise failure.NeedsAnswer(
-                f"{question}{where}: this asks first, and stdin is no terminal",
-                hint="-y does it without asking, --dry-run shows what would be done",
+            raise error_report.NeedsAnswer(
+                f"{question}{where}: confirmation needed, but stdin is not a terminal; add --yes",
+                hint="--dry-run shows what would be done",
             )
         if preview is not None:
             render(preview, Format.TABLE, sys.stderr, terminal=is_terminal(sys.stderr))
@@ -177,7 +151,7 @@ class Invocation:
         if answer.strip().lower() not in ("y", "yes"):
             if not answer:
                 sys.stderr.write("\n")
-            raise failure.Declined("not done: the answer was no")
+            raise error_report.Declined("cancelled: not confirmed")
 
 
 def is_terminal(stream: Any) -> bool:
@@ -188,11 +162,11 @@ def is_terminal(stream: Any) -> bool:
         return False
 
 
-def perform(ctx: Context, function: Callable[..., Any], traits: Traits, values: dict[str, Any]) -> None:
+def perform(ctx: typer.Context, function: Callable[..., Any], traits: Traits, values: dict[str, Any]) -> None:
     """Run a command function with all that is around it; raises ``typer.Exit`` with the exit code where it is not 0."""
-    own = Shared(**{name: values.pop(name) for name in traits.shared_names() if name in values})
+    own = SharedFlags(**{name: values.pop(name) for name in traits.shared_names() if name in values})
     outer = ctx.find_root().obj
-    shared = own.over(outer) if isinstance(outer, Shared) else own
+    shared = own.over(outer) if isinstance(outer, SharedFlags) else own
     invocation = Invocation(command_name(ctx), traits, shared)
     # What matters of a command is in its error or its rows; klog's own log lines are a server's.
     logging.basicConfig(level=logging.WARNING if shared.verbose else logging.ERROR, format="%(levelname)s %(message)s")
@@ -253,13 +227,13 @@ def _finish(invocation: Invocation, result: Any) -> int:
 
 
 def _fail(invocation: Invocation, error: Exception) -> int:
-    shown = failure.translated(error)
+    shown = error_report.translated(error)
     is_server = invocation.traits.own_interrupt
-    if shown is not error and (invocation.shared.verbose or (is_server and isinstance(shown, failure.Bug))):
+    if shown is not error and (invocation.shared.verbose or (is_server and isinstance(shown, error_report.Bug))):
         # Of a server there may be no second time at which to ask it with -v.
         traceback.print_exception(error)
     # The target as far as it was needed: an error before that has no cluster to name.
     known = invocation._target
     where = str(known) if known is not None else None
-    failure.show(shown, invocation.command, invocation.output, sys.stderr, cluster=where)
+    error_report.show(shown, invocation.command, invocation.output, sys.stderr, cluster=where)
     return shown.exit_code

@@ -9,8 +9,8 @@ import threading
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from klog.ops.visible import for_stream
 from klog.render.values import rfc3339
+from klog.render.visible import for_stream
 
 PEER_LINES_MAX: Final = 100
 PEER_LINES_EVERY_S: Final = 60.0

@@ -7,28 +7,27 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from klog.cli.arguments import OptionalTopics, Partitions, Topic, all_partitions
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, is_terminal
-from klog.cli.words import OptionalTopics, Partitions, Topic, all_partitions
 from klog.errors import UsageError
 from klog.render import Format, Report
+from klog.render.counts import counted
 
-lost = Noun("lost", "What truncation and recovery have set aside: list, show, replay.")
+lost = Noun("lost", "Messages that truncation and recovery have set aside: list, show, replay.")
 
-BrokerOption = Annotated[
-    int | None, typer.Option("--broker", metavar="ID", min=0, help="Only what this broker has kept.")
-]
+BrokerOption = Annotated[int | None, typer.Option("--broker", metavar="ID", min=0, help="Only ranges on this broker.")]
 FromOption = Annotated[
-    int | None, typer.Option("--from", metavar="ADDRESS", min=0, help="Only the stretch that begins here.")
+    int | None, typer.Option("--from", metavar="ADDRESS", min=0, help="Only the range that begins at this offset.")
 ]
 
 
-@lost.command("list", rows="klog.ops.lost:LostRow")
+@lost.command("list", rows="klog.admin.quarantine:LostRow")
 async def list_lost(invocation: Invocation, topics: OptionalTopics = None) -> list[Any]:
-    """List what the brokers have kept beside their logs: cut by a truncation, or damaged."""
-    from klog.ops import lost as losses
+    """List the ranges that brokers have set aside: truncated or damaged."""
+    from klog.admin import quarantine
 
-    return await losses.list_lost(await invocation.cluster(), topics or ())
+    return await quarantine.list_lost(await invocation.cluster(), topics or ())
 
 
 @lost.command("show")
@@ -40,30 +39,31 @@ async def show(
     from_address: FromOption = None,
     form: Annotated[
         str | None,
-        typer.Option("-f", "--format", metavar="FORMAT", help="How to write each message, as for `klog tail`."),
+        typer.Option("-f", "--format", metavar="FORMAT", help="Format of each message, as for `klog tail`."),
     ] = None,
 ) -> int:
-    """Show the messages that were set aside: each value, and a newline after it.
+    """Show the messages that were set aside: each value, followed by a newline.
 
-    `--output jsonl` writes whole messages. Exit 1 where some of the bytes that were kept are no messages.
+    `--output jsonl` writes whole messages. Exit 1 if some of the bytes are not valid messages.
     """
-    from klog.ops import lost as losses
+    from klog.admin import quarantine
+    from klog.tools import quarantine_replay
 
     cluster = await invocation.cluster()
     kind = _kind(invocation.shared.output, form)
-    rows = await losses.choose(
+    rows = await quarantine.choose(
         cluster, topic, partitions=all_partitions(partitions), broker=broker, from_address=from_address
     )
-    messages, useless = await losses.show(
+    messages, useless = await quarantine_replay.show(
         cluster, rows, sys.stdout.buffer, output=kind, form=form, on_terminal=is_terminal(sys.stdout)
     )
-    invocation.say(f"{messages:,} messages of {len(rows)} stretches")
+    invocation.say(f"{counted(messages, 'message')} in {counted(len(rows), 'range')}")
     if useless:
-        invocation.warn(f"{useless:,} bytes that were kept are no messages")
+        invocation.warn(f"{useless:,} bytes are not valid messages")
     return 1 if useless else 0
 
 
-@lost.command("replay", rows="klog.ops.lost:ReplayedRow")
+@lost.command("replay", rows="klog.tools.quarantine_replay:ReplayedRow")
 async def replay(
     invocation: Invocation,
     topic: Topic,
@@ -72,27 +72,29 @@ async def replay(
     broker: BrokerOption = None,
     from_address: FromOption = None,
 ) -> Report:
-    """Send what was set aside to a topic, with keys, headers and times; keys choose the partitions.
+    """Produce the messages that were set aside to a topic, with keys, headers and timestamps.
 
-    Refused where two replicas have kept the same addresses, until one of them is chosen.
+    The keys choose the partitions. Fails if two replicas have set aside the same addresses, until one of them is
+    chosen.
     """
-    from klog.ops import lost as losses
+    from klog.admin import quarantine
+    from klog.tools import quarantine_replay
 
     cluster = await invocation.cluster()
-    rows = await losses.choose(
+    rows = await quarantine.choose(
         cluster, topic, partitions=all_partitions(partitions), broker=broker, from_address=from_address
     )
-    done = await losses.replay(cluster, rows, target)
+    done = await quarantine_replay.replay(cluster, rows, target)
     messages = sum(row.messages for row in done)
-    return invocation.report(done, footer=f"{messages:,} messages to {target}; what was kept stays where it is")
+    return invocation.report(done, footer=f"{counted(messages, 'message')} sent to {target}; the set-aside copies stay")
 
 
 def _kind(output: Format | None, form: str | None) -> Literal["value", "format", "jsonl"]:
     if output not in (None, Format.JSONL):
         raise UsageError(
-            f"--output {output.value}: messages are a stream, which is values, -f FORMAT or --output jsonl",
+            f"--output {output.value} does not apply to messages; use -f FORMAT or --output jsonl",
             hint="`klog lost list` shows a table",
         )
     if form is not None and output is not None:
-        raise UsageError("-f and --output jsonl both say how messages are written: choose")
+        raise UsageError("-f and --output jsonl exclude each other")
     return "format" if form is not None else "jsonl" if output is Format.JSONL else "value"

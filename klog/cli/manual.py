@@ -1,7 +1,11 @@
 """The man pages and the reference of the commands, from the commands themselves.
 
-``man/klog.1`` has what holds for every command; ``man/klog-NOUN.1`` one noun with all its verbs, or one command that
-stands at the top; ``docs/cli-reference.md`` everything on one page. ``scripts/build_man`` writes them.
+``man/klog.1`` has what holds for every command; ``man/klog-NOUN.1`` one noun with all its verbs, or one top command;
+``docs/cli-reference.md`` everything on one page. ``scripts/build_man`` writes them.
+
+klog writes the roff itself, in 70 lines. click-man 0.6.0 was tried: it knows only the options of Click's own class, so
+with Typer's commands every flag is missing; it also writes one page per command, and no columns. Typer's own generator
+writes Markdown only, without columns and common flags apart.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from dataclasses import dataclass
 from klog import __version__
 from klog.cli import flags, metrics_page, requests_page, settings_page
 from klog.cli.command import KlogCommand, NounGroup, arguments, help_record, usage_of
-from klog.cli.entries import ENTRIES, Entry
+from klog.cli.command_table import ENTRIES, Entry
 from klog.cli.root import ABOUT, load, root, walk
 from klog.render.columns import can_fail, columns
 
@@ -22,24 +26,25 @@ REFERENCE = "docs/cli-reference.md"
 RULES = r"""
 Which cluster: Flags (-B, -z, --profile), then KLOG_BOOTSTRAP_SERVER and KLOG_ZOOKEEPER, then KLOG_PROFILE (a section
 of profiles.toml in KLOG_HOME with bootstrap_server, zookeeper, cluster_id), then the local cluster that `klog up` runs.
-Both addresses come from one of these; a missing one is looked up through the other. Where both are given, their
+Both addresses come from the same source; a missing one is looked up through the other. If both are given, their
 cluster ids are compared, and a mismatch is an error.
 
-Output: Data goes to stdout; progress, questions, warnings and receipts to stderr. Tables are aligned text, never cut in
-a pipe, `-` where a value is unknown. JSON is {"_command", "_version", "rows"} with the columns as keys in snake_case;
-jsonl is one row a line; TSV has a header and writes tab, newline and backslash as \t, \n, \\. Times are RFC 3339, UTC,
-with milliseconds. Errors follow the format: with json, {"_command", "error": {"code", "message", "hint"}} on stderr.
+Output: Data goes to stdout; progress, questions, warnings and summaries go to stderr. Tables are aligned text, never
+truncated in a pipe, with `-` for unknown values. JSON is {"_command", "_version", "rows"} with the columns as keys in
+snake_case; jsonl is one row per line; TSV has a header and escapes tab, newline and backslash as \t, \n, \\. Times are
+RFC 3339, UTC, with milliseconds. Errors follow the format: with json, {"_command", "error": {"code", "message",
+"hint"}} on stderr.
 
-Exit codes: 0: done. 1: it failed, or any row failed, or a check found something. 2: wrong usage, or a question was
-needed and stdin is no terminal. 130: stopped by Ctrl-C. A closed pipe ends a command quietly with 0.
+Exit codes: 0: success. 1: the command failed, or any row failed, or a check had findings. 2: wrong usage, or
+confirmation was needed and stdin is not a terminal. 130: stopped by Ctrl-C. A closed pipe ends a command with 0.
 
 Positions: start, end, 1000 (an offset), +10 and -10 (messages from the start, before the end, of each partition),
-@2026-02-01T10:00:00Z (without a zone UTC), @-1h. A range is A:B, from A up to, not with, B.
+@2026-02-01T10:00:00Z (UTC if without a zone), @-1h. A range A:B begins at A and ends before B.
 
 Durations, sizes, rates: 500ms 10s 5m 2h 7d; 64KB 1GiB; 500/s (messages), 20MB/s.
 
-Environment: KLOG_BOOTSTRAP_SERVER, KLOG_ZOOKEEPER, KLOG_PROFILE: the cluster. KLOG_HOME: in place of ~/.klog, where
-local clusters, profiles and the shell's history are. NO_COLOR: no colours.
+Environment: KLOG_BOOTSTRAP_SERVER, KLOG_ZOOKEEPER, KLOG_PROFILE: the cluster. KLOG_HOME: folder of local clusters,
+profiles and the shell's history (~/.klog). NO_COLOR: disables colours.
 """
 """What holds for every command: paragraphs, each with its title before the first colon."""
 
@@ -118,7 +123,7 @@ def pages() -> dict[str, str]:
 
 
 def _overview() -> str:
-    lines = [*_man_head("klog", "a log that many can write and read")]
+    lines = [*_man_head("klog", "a distributed log")]
     lines += [".SH SYNOPSIS", ".B klog", "NOUN VERB [ARGUMENTS] [FLAGS]", ".SH DESCRIPTION"]
     lines += _man_paragraphs(" ".join(part.split()) for part in ABOUT.strip().split("\n\n"))
     for section in dict.fromkeys(entry.section for entry in ENTRIES):
@@ -126,7 +131,7 @@ def _overview() -> str:
         for entry in ENTRIES:
             if entry.section == section:
                 lines += [".TP", f".BR klog-{entry.name} (1)", _roff(entry.help)]
-    lines += [".SH FLAGS OF EVERY COMMAND", *_man_records(_root_flags())]
+    lines += [".SH COMMON FLAGS", *_man_records(_root_flags())]
     for title, text in _rules():
         lines += [f".SH {title.upper()}", _roff(text)]
     return "\n".join(lines) + "\n"
@@ -146,7 +151,7 @@ def _man_page(entry: Entry) -> str:
     lines += [
         ".SH SEE ALSO",
         ".BR klog (1)",
-        "has the flags of every command, exit codes, positions and output formats.",
+        "for common flags, exit codes, positions and output formats.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -159,7 +164,7 @@ def _man_command(one: Page) -> Iterator[str]:
         yield _roff("Columns: " + " ".join(one.columns) + _column_notes(one))
     common = ", ".join(left.split(" ")[0].rstrip(",") for left, _ in one.shared_flags)
     yield ".PP"
-    yield _roff(f"And, from those of every command: {common}.")
+    yield _roff(f"Common flags: {common}.")
 
 
 def _man_head(name: str, summary: str) -> Iterator[str]:
@@ -198,8 +203,8 @@ def _reference() -> str:
         "<!-- Written by scripts/build_man from the commands; do not edit. -->",
         "# Commands",
         "",
-        "Every command of klog, its flags and columns. A column with `*` is in `-o wide` and in machine formats only;",
-        "one with `†` shows in tables where a row has failed.",
+        "Every command of klog, its flags and columns. A column with `*` is shown only with `-o wide` and in machine",
+        "formats; one with `†` is shown in tables if a row has failed.",
         "",
     ]
     for entry in ENTRIES:
@@ -258,7 +263,7 @@ def _root_flags() -> list[tuple[str, str]]:
 def _column_notes(one: Page) -> str:
     notes = []
     if any(head.endswith("*") for head in one.columns):
-        notes.append("* with -o wide and in machine formats only")
+        notes.append("* only with -o wide and in machine formats")
     if any(head.endswith("†") for head in one.columns):
-        notes.append("† in tables where a row has failed")
+        notes.append("† in tables if a row has failed")
     return f" ({'; '.join(notes)})" if notes else ""

@@ -14,72 +14,80 @@ from klog.cli.command import top_command
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import UsageError
 from klog.render import Format, Report, render
-from klog.signals import Asked
+from klog.render.counts import counted
+from klog.signals import StopRequest
 
 LIVE_EVERY_S = 1.0
 ROWS_EVERY_S = 5.0
 """In a pipe: rows that have changed."""
 
 
-@top_command("mirror", rows="klog.ops.copying.mirror:MirrorRow", connects=False, own_interrupt=True)
+@top_command("mirror", rows="klog.tools.copying.mirror:MirrorRow", connects=False, own_interrupt=True)
 async def mirror(
     invocation: Invocation,
     sources: Annotated[
         list[str],
-        typer.Option("--source", metavar="HOST:PORT,...", help="A cluster to copy from, by its brokers."),
+        typer.Option("--source", metavar="HOST:PORT,...", help="A cluster to copy from."),
     ],
     target: Annotated[str, typer.Option("--target", metavar="HOST:PORT,...", help="The cluster to copy into.")],
     topics: Annotated[
-        list[str], typer.Option("--topic", metavar="RE", help="Topics, by a regular expression for the whole name.")
+        list[str],
+        typer.Option("--topic", metavar="RE", help="Topics whose whole name matches this regular expression."),
     ],
     exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", metavar="RE", help="Topics to leave out of these.")
+        list[str] | None, typer.Option("--exclude", metavar="RE", help="Topics to leave out, by regular expression.")
     ] = None,
     begin: Annotated[
         Literal["start", "end"],
-        typer.Option("--from", metavar="start|end", help="Where to begin with what was never copied."),
+        typer.Option("--from", metavar="start|end", help="Start position of partitions not copied before."),
     ] = "start",
     group: Annotated[
         str | None,
-        typer.Option("--group", metavar="NAME", help="Whose commits say how far it is; mirror-ID of the target."),
+        typer.Option(
+            "--group", metavar="NAME", help="Group that commits the progress in the sources (mirror-ID of the target)."
+        ),
     ] = None,
     groups: Annotated[
         list[str] | None,
         typer.Option(
-            "--groups", metavar="NAME,...|RE", help="Groups of the sources whose committed offsets are carried over."
+            "--groups", metavar="NAME,...|RE", help="Groups whose committed offsets are translated to the target."
         ),
     ] = None,
-    once: Annotated[bool, typer.Option("-e", "--once", help="Stop at the ends there are at the start.")] = False,
+    once: Annotated[bool, typer.Option("-e", "--once", help="Exit at the end offsets as of start-up.")] = False,
     no_settings: Annotated[
         bool,
-        typer.Option("--no-settings", help="Topics that are made get the target's defaults, not their own settings."),
+        typer.Option("--no-settings", help="Create topics with the target's defaults, not with the source's settings."),
     ] = False,
     offsets: Annotated[
-        bool, typer.Option("--offsets", help="Only show which offset of a source is which of the target.")
+        bool, typer.Option("--offsets", help="Only show the group offsets of the sources and of the target.")
     ] = False,
     timeout: flags.Timeout = None,
 ) -> Report | int | None:
-    """Copy topics of one or many clusters into another, each message once, until it is stopped.
+    """Copy topics of one or more clusters into another, each message exactly once, until stopped.
 
-    Topics are made with as many partitions as they have, and with those of their own settings that say what they hold:
+    Missing topics are created with the same number of partitions and with these settings of the source topic:
     retention.ms, retention.bytes, max.message.bytes, segment.bytes, segment.ms, compression.type,
-    message.timestamp.type, and its bounds. Topics that are there already are left as they are.
+    message.timestamp.type and its bounds. Existing topics are not changed.
 
-    Keys, headers, times and partitions are kept, and the header klog of each message says where it comes from (6
-    bytes for the source, then the offset there). Started again, it goes on behind the last message in the target.
-    On a terminal a live table, in a pipe JSON Lines. A target that is not klog gets messages at least once.
+    Keys, headers, timestamps and partitions are kept. The header klog of each message names its origin (6 bytes for the
+    source, then the offset there). After a restart the copy continues behind the last message in the target. Progress
+    is shown as a live table on a terminal, and as JSON Lines in a pipe. A target that is not klog gets each message at
+    least once.
 
-    With --groups, what these groups have committed in the sources is committed for them in the target, every 5 s: the
-    offset there of the first message that was copied from theirs or from behind it, as far as the copy is. It goes back
-    only where the group was set back in the source. A group that has members in the target is left alone, and named.
-    Names have commas between; a text with a character of regular expressions other than the dot is one, for the whole
-    name. --offsets shows what each has committed on both sides.
+    With --groups, the offsets that these groups have committed in the sources are translated and committed in the
+    target every 5 s: the offset in the target of the first message copied from that position or from behind it. The
+    offset goes back only if the group was rewound in the source. A group with members in the target is skipped, and a
+    note names it. Names are separated by commas; a name with a character of regular expressions other than the dot is a
+    regular expression for the whole name. --offsets shows the committed offsets on both sides.
     """
-    from klog.ops.copying import mirror as mirroring
-    from klog.ops.copying.side import Side
+    from klog.tools.copying import mirror as mirroring
+    from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 
     if invocation.shared.output in (Format.JSON, Format.YAML) and not (once or offsets):
-        raise UsageError(f"--output {invocation.shared.output.value} is one report, and this goes on", hint="-o jsonl")
+        raise UsageError(
+            f"--output {invocation.shared.output.value} is for a single report, and the mirror shows many",
+            hint="-o jsonl",
+        )
     options = mirroring.MirrorOptions(
         topics=topics,
         exclude=exclude or (),
@@ -90,8 +98,10 @@ async def mirror(
         groups=groups or (),
     )
 
-    async def side(address: str, role: str) -> Side:
-        one = await Side(address, role, timeout_s=timeout or flags.DEFAULT_TIMEOUT_S, note=invocation.say).open()
+    async def side(address: str, role: str) -> ClusterEndpoint:
+        one = await ClusterEndpoint(
+            address, role, timeout_s=timeout or flags.DEFAULT_TIMEOUT_S, note=invocation.say
+        ).open()
         invocation.closing.push_async_callback(one.close)
         return one
 
@@ -104,12 +114,12 @@ async def mirror(
     screen = _Screen(invocation)
     task = asyncio.current_task()
     assert task is not None
-    asked = Asked()
+    asked = StopRequest()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: asked.again() and task.cancel())
     try:
         await running.run(screen, every_s=LIVE_EVERY_S if screen.is_live else ROWS_EVERY_S)
     except asyncio.CancelledError:
-        invocation.say("stopped; a start goes on from here")
+        invocation.say("stopped; the next run continues from here")
     return screen.last()
 
 
@@ -141,5 +151,5 @@ class _Screen:
     def last(self) -> Report | None:
         """What is still to be shown at the end."""
         messages = sum(row.messages for row in self._rows)
-        self._invocation.say(f"{messages:,} messages copied")
+        self._invocation.say(f"{counted(messages, 'message')} copied")
         return None if self.is_live or self._streams else self._invocation.report(self._rows)

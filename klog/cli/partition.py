@@ -6,27 +6,28 @@ from typing import Annotated, Any
 
 import typer
 
+from klog.cli.arguments import OptionalTopics
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
-from klog.cli.words import OptionalTopics
 
-partition = Noun("partition", "Partitions and their health.")
+partition = Noun("partition", "List partitions, and find unhealthy ones.")
 
 
-@partition.command("list", rows="klog.ops.partitions:PartitionRow")
+@partition.command("list", rows="klog.admin.partitions:PartitionRow")
 async def list_partitions(
     invocation: Invocation,
     topics: OptionalTopics = None,
     under_replicated: Annotated[
-        bool, typer.Option("--under-replicated", help="Those with a replica that is not in sync.")
+        bool, typer.Option("--under-replicated", help="Only partitions with a replica that is not in sync.")
     ] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Those without a leader.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Only partitions without a leader.")] = False,
     under_min_isr: Annotated[
-        bool, typer.Option("--under-min-isr", help="Those with fewer replicas in sync than acks=all wants.")
+        bool,
+        typer.Option("--under-min-isr", help="Only partitions with fewer in-sync replicas than min.insync.replicas."),
     ] = False,
 ) -> list[Any]:
-    """List partitions: all, or those that any of the chosen filters is about."""
-    from klog.ops import partitions
+    """List partitions: all, or those that match any of the given filters."""
+    from klog.admin import partitions
 
     return await partitions.list_partitions(
         await invocation.cluster(),

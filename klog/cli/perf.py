@@ -7,46 +7,53 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from klog.cli import failure
+from klog.cli import error_report
+from klog.cli.arguments import Properties, Topic, Topics, settings
 from klog.cli.command import Noun
-from klog.cli.failure import EXIT_FAILED
+from klog.cli.error_report import EXIT_FAILED
 from klog.cli.invocation import Invocation
-from klog.cli.words import Properties, Topic, Topics, settings
+from klog.config import units
 from klog.errors import UsageError
-from klog.ops import units
+from klog.render.counts import counted
 
-perf = Noun("perf", "How fast the cluster is: in, out, and from end to end.")
+perf = Noun("perf", "Measure the cluster: produce, consume and end-to-end latency.")
 
 Acks = Annotated[
     Literal["0", "1", "all"],
-    typer.Option("--acks", metavar="0|1|all", help="Who has it then: nobody, leader, all in sync."),
+    typer.Option("--acks", metavar="0|1|all", help="Required acknowledgements: none, leader, all in-sync replicas."),
 ]
 Compression = Annotated[
     Literal["none", "gzip", "snappy", "lz4", "zstd"],
-    typer.Option("--compression", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
+    typer.Option("--compression", metavar="CODEC", help="Codec: none, gzip, snappy, lz4 or zstd."),
 ]
 MessageSize = Annotated[
-    int, typer.Option("--message-size", metavar="SIZE", parser=units.parse_size, help="The size of a message's value.")
+    int, typer.Option("--message-size", metavar="SIZE", parser=units.parse_size, help="Size of a message's value.")
 ]
-Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, max=64, help="Clients, each in a thread.")]
+Threads = Annotated[
+    int, typer.Option("--threads", metavar="N", min=1, max=64, help="Number of clients, each in a thread.")
+]
 MostRate = Annotated[
     units.Rate | None,
     typer.Option("--rate", metavar="RATE", parser=units.parse_rate, help="At most 500/s (messages) or 20MB/s."),
 ]
-Csv = Annotated[bool, typer.Option("--csv", help="One line under 0.8's header; --no-header: the line alone.")]
+Csv = Annotated[
+    bool, typer.Option("--csv", help="One line with the header of 0.8's tools; with --no-header without it.")
+]
 
 
-@perf.command("produce", rows="klog.ops.perf.produce:ProducedRow")
+@perf.command("produce", rows="klog.tools.perf.produce:ProducedRow")
 async def produce(
     invocation: Invocation,
     topics: Topics,
-    messages: Annotated[int, typer.Option("--messages", metavar="N", min=1, help="How many to send.")] = 1_000_000,
+    messages: Annotated[
+        int, typer.Option("--messages", metavar="N", min=1, help="Number of messages to send.")
+    ] = 1_000_000,
     message_size: MessageSize = 100,
     vary: Annotated[
-        bool, typer.Option("--vary-message-size", help="Sizes from 1 byte to --message-size, at random.")
+        bool, typer.Option("--vary-message-size", help="Random sizes from 1 byte to --message-size.")
     ] = False,
     batch_messages: Annotated[
-        int, typer.Option("--batch-messages", "--batch-size", metavar="N", min=1, help="At most so many in a batch.")
+        int, typer.Option("--batch-messages", "--batch-size", metavar="N", min=1, help="Most messages per batch.")
     ] = 10_000,
     threads: Threads = 1,
     acks: Acks = "all",
@@ -54,17 +61,17 @@ async def produce(
     rate: MostRate = None,
     initial_id: Annotated[
         int | None,
-        typer.Option("--initial-message-id", metavar="N", min=0, help="Number the messages, beginning with this."),
+        typer.Option("--initial-message-id", metavar="N", min=0, help="Number the messages, starting with this id."),
     ] = None,
     csv: Csv = False,
     properties: Properties = None,
 ) -> int:
-    """Send messages to topics in turn and show how fast they were acknowledged.
+    """Produce messages to topics in turn, and show the rate of acknowledged messages.
 
-    The times are from a message's handing over to its acknowledgement, waiting in the client's queue included: at full
-    speed that queue is full. With `--rate` they say what the cluster takes.
+    Latency is measured from the call of send to the acknowledgement, and includes the time in the client's queue. At
+    full speed that queue is full; use `--rate` to measure the cluster's own latency.
     """
-    from klog.ops.perf import produce as perf_produce
+    from klog.tools.perf import produce as perf_produce
 
     _check(invocation, csv)
     load = perf_produce.ProduceLoad(
@@ -87,29 +94,30 @@ async def produce(
     return _show(invocation, row, csv)
 
 
-@perf.command("consume", rows="klog.ops.perf.consume:ConsumedRow")
+@perf.command("consume", rows="klog.tools.perf.consume:ConsumedRow")
 async def consume(
     invocation: Invocation,
     topics: Topics,
     messages: Annotated[
-        int | None, typer.Option("--messages", metavar="N", min=1, help="Stop after N; all there is, if not given.")
+        int | None,
+        typer.Option("--messages", metavar="N", min=1, help="Stop after N messages; at the end offsets if not given."),
     ] = None,
     fetch_size: Annotated[
-        int, typer.Option("--fetch-size", metavar="SIZE", parser=units.parse_size, help="At most so much at once.")
+        int, typer.Option("--fetch-size", metavar="SIZE", parser=units.parse_size, help="Most bytes per fetch.")
     ] = 4 * 1024 * 1024,
     threads: Threads = 1,
     csv: Csv = False,
     properties: Properties = None,
 ) -> int:
-    """Read topics from their start to the end there is now and show how fast they came.
+    """Consume topics from their start to the end offsets as of start-up, and show the rate.
 
-    The partitions are dealt out over the threads.
+    The threads share the partitions.
     """
-    from klog.ops.perf import consume as perf_consume
+    from klog.tools.perf import consume as perf_consume
 
     _check(invocation, csv)
     if not 1 <= fetch_size <= perf_consume.FETCH_BYTES_MAX:
-        raise UsageError(f"--fetch-size {fetch_size} is not between 1 and {perf_consume.FETCH_BYTES_MAX}")
+        raise UsageError(f"--fetch-size must be between 1 and {perf_consume.FETCH_BYTES_MAX}, got {fetch_size}")
     row = await perf_consume.consume(
         await invocation.cluster(),
         topics,
@@ -120,30 +128,29 @@ async def consume(
         interrupted=lambda row: _ignore(_show(invocation, row, csv)),
     )
     if messages is not None and row.messages < messages:
-        invocation.say(f"the topics have only {row.messages:,} messages")
+        invocation.say(f"the topics have only {counted(row.messages, 'message')}")
     return _show(invocation, row, csv)
 
 
-@perf.command("latency", rows="klog.ops.perf.latency:LatencyRow")
+@perf.command("latency", rows="klog.tools.perf.latency:LatencyRow")
 async def latency(
     invocation: Invocation,
     topic: Topic,
-    messages: Annotated[int, typer.Option("--messages", metavar="N", min=1, help="How many to time.")] = 1000,
+    messages: Annotated[int, typer.Option("--messages", metavar="N", min=1, help="Number of messages to time.")] = 1000,
     message_size: MessageSize = 100,
-    partition: Annotated[
-        int, typer.Option("-p", "--partition", metavar="N", min=0, help="The partition they go through.")
-    ] = 0,
+    partition: Annotated[int, typer.Option("-p", "--partition", metavar="N", min=0, help="The partition to use.")] = 0,
     acks: Acks = "all",
     compression: Compression = "none",
     rate: MostRate = None,
     csv: Csv = False,
     properties: Properties = None,
 ) -> int:
-    """Time messages from the producer's hands into a consumer's.
+    """Measure end-to-end latency, from producer to consumer.
 
-    One after the other; with `--rate`, each from when it was due, so that a stall counts for all that it held up.
+    One message at a time. With `--rate` each message is timed from when it was due, so that a stall counts for every
+    message that it delayed.
     """
-    from klog.ops.perf import latency as perf_latency
+    from klog.tools.perf import latency as perf_latency
 
     _check(invocation, csv)
     load = perf_latency.LatencyLoad(
@@ -164,7 +171,7 @@ async def latency(
 
 def _check(invocation: Invocation, csv: bool) -> None:
     if csv and invocation.shared.output is not None:
-        raise UsageError("--csv and -o both say how the figures are written: choose")
+        raise UsageError("--csv and -o exclude each other")
 
 
 def _show(invocation: Invocation, row: Any, csv: bool) -> int:
@@ -176,7 +183,7 @@ def _show(invocation: Invocation, row: Any, csv: bool) -> int:
     sys.stdout.flush()
     error = getattr(row, "message", None)
     if error is not None:
-        failure.write(sys.stderr, f"klog {invocation.command.replace('.', ' ')}: {error}\n")
+        error_report.write(sys.stderr, f"klog {invocation.command.replace('.', ' ')}: {error}\n")
         return EXIT_FAILED
     return 0
 

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
+from klog.cli.arguments import Properties, Topic, pairs, settings
 from klog.cli.command import top_command
-from klog.cli.failure import EXIT_FAILED
+from klog.cli.error_report import EXIT_FAILED
 from klog.cli.flags import limit
 from klog.cli.invocation import Invocation, is_terminal
-from klog.cli.words import Properties, Topic, pairs, settings
+from klog.config import units
 from klog.errors import KlogError, UsageError
-from klog.ops import units
+from klog.render.counts import counted
 
 if TYPE_CHECKING:
-    from klog.ops.fates import LineRange
-    from klog.ops.produce import Receipt
-    from klog.ops.rejects import Rejects
+    from klog.tools.fates import LineRange
+    from klog.tools.produce import Receipt
+    from klog.tools.rejects import Rejects
 
 STDIN = Path("-")
 
@@ -36,43 +37,46 @@ class GivenUp(KlogError):
     code = "GIVEN_UP"
 
 
-@top_command("produce", rows="klog.ops.produce:PartitionReceipt")
+@top_command("produce", rows="klog.tools.produce:PartitionReceipt")
 async def produce(
     invocation: Invocation,
     topic: Topic,
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE", help="Files to read; - or none is stdin.")
+        list[Path] | None, typer.Argument(metavar="FILE", help="Files to read; stdin if none or -.")
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("-p", "--partition", metavar="N", min=0, help="All into this partition.")
+        int | None, typer.Option("-p", "--partition", metavar="N", min=0, help="Send all messages to this partition.")
     ] = None,
-    key: Annotated[str | None, typer.Option("-k", "--key", metavar="KEY", help="The key of all messages.")] = None,
+    key: Annotated[str | None, typer.Option("-k", "--key", metavar="KEY", help="Key of all messages.")] = None,
     key_delimiter: Annotated[
-        str | None, typer.Option("-K", "--key-delimiter", metavar="DELIM", help="Each line is key, DELIM, value.")
+        str | None,
+        typer.Option("-K", "--key-delimiter", metavar="DELIM", help="Split each line into key and value at DELIM."),
     ] = None,
     headers: Annotated[
-        list[str] | None, typer.Option("-H", "--header", metavar="NAME=VALUE", help="A header of all messages.")
+        list[str] | None, typer.Option("-H", "--header", metavar="NAME=VALUE", help="Header of all messages.")
     ] = None,
-    empty_is_null: Annotated[bool, typer.Option("-Z", "--null", help="An empty key or value is null.")] = False,
+    empty_is_null: Annotated[bool, typer.Option("-Z", "--null", help="Send an empty key or value as null.")] = False,
     input_form: Annotated[
         Literal["lines", "jsonl", "raw"],
         typer.Option(
             "-i",
             "--input",
             metavar="lines|jsonl|raw",
-            help="A message a line, a JSON object a line as tail writes it, or a message a file.",
+            help="One message per line, one JSON object per line as `klog tail` writes it, or one message per file.",
         ),
     ] = "lines",
     acks: Annotated[
         Literal["0", "1", "all"],
-        typer.Option("--acks", metavar="0|1|all", help="Who has it then: nobody, leader, all in sync."),
+        typer.Option(
+            "--acks", metavar="0|1|all", help="Required acknowledgements: none, leader, all in-sync replicas."
+        ),
     ] = "all",
     compression: Annotated[
         Literal["none", "gzip", "snappy", "lz4", "zstd"],
-        typer.Option("--compression", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
+        typer.Option("--compression", metavar="CODEC", help="Codec: none, gzip, snappy, lz4 or zstd."),
     ] = "none",
     batch_messages: Annotated[
-        int | None, typer.Option("--batch-messages", metavar="N", min=1, help="At most so many messages a batch.")
+        int | None, typer.Option("--batch-messages", metavar="N", min=1, help="Most messages per batch.")
     ] = None,
     rate: Annotated[
         units.Rate | None,
@@ -84,7 +88,7 @@ async def produce(
             "--give-up-after",
             metavar="DURATION",
             parser=limit,
-            help="Give up a message that is not acknowledged so long after it was read [never].",
+            help="Give up on a message that is not acknowledged within this time [never].",
         ),
     ] = None,
     rejects: Annotated[
@@ -92,31 +96,31 @@ async def produce(
         typer.Option(
             "--rejects",
             metavar="FILE",
-            help="Append messages given up to FILE, for `klog produce -i jsonl` [name their lines].",
+            help="Append failed messages to FILE, for `klog produce -i jsonl` [the error names their lines].",
         ),
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Make the topic if it is missing.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")] = False,
     audit: Annotated[
         bool,
-        typer.Option("--audit", help="Stamp each message with host and time; publish counts for `klog audit`."),
+        typer.Option("--audit", help="Stamp each message with host and time, and publish counts for `klog audit`."),
     ] = False,
     properties: Properties = None,
 ) -> int:
-    """Write messages to a topic, from stdin or files.
+    """Write messages from stdin or files to a topic.
 
-    Keys go where Java's clients put them; each message is in the log once, on all replicas in sync. The receipt, with
-    the offsets and the `klog tail` that shows them, goes to stderr.
+    The partitioner is that of Java's clients. Each message is written exactly once, to all in-sync replicas. The
+    summary on stderr has the offsets, and the `klog tail` command that shows the messages.
 
-    While the topic accepts no messages, because brokers are away or a disk is full, klog retries what it has read,
-    reads no further input, and says on stderr what it waits for. Messages that it gives up (--give-up-after, or too
-    large) go to --rejects, or the error names their lines; the exit code is 1 then.
+    While the topic accepts no messages, because brokers are down or a disk is full, klog retries, reads no further
+    input, and says on stderr what it waits for. Messages that failed (--give-up-after, or too large) go to --rejects,
+    or the error names their lines; then the exit code is 1.
     """
-    from klog.ops import produce as producing
-    from klog.ops.produce_options import ProduceOptions
-    from klog.ops.rejects import Rejects
+    from klog.tools import produce as producing
+    from klog.tools.produce_options import ProduceOptions
+    from klog.tools.rejects import Rejects
 
     if key is not None and key_delimiter is not None:
-        raise UsageError("-k gives all messages one key, and -K one to each: choose")
+        raise UsageError("-k and -K exclude each other: one key for all messages, or one per line")
     options = ProduceOptions(
         input=input_form,
         partition=partition,
@@ -137,7 +141,7 @@ async def produce(
     with ExitStack() as opened:
         sources = [_open(path, opened) for path in files or [STDIN]]
         if sys.stdin.buffer in sources and is_terminal(sys.stdin):
-            invocation.say(f"reading messages for {topic} from the terminal, one a line; Ctrl-D ends")
+            invocation.say(f"reading messages for {topic} from the terminal, one per line; end with Ctrl-D")
         given_up = None
         if rejects is not None:
             given_up = Rejects(rejects, sources)
@@ -159,14 +163,14 @@ async def produce(
 
 def _failure(receipt: Receipt, rejects: Rejects | None) -> GivenUp:
     """What was not sent, and where it is now."""
-    were = "1 message was" if receipt.failed == 1 else f"{receipt.failed:,} messages were"
-    message = f"{were} given up: {receipt.first_error}"
+    were = counted(receipt.failed, "message") + " failed"
+    message = f"{were}: {receipt.first_error}"
     if receipt.given_up:
         message += f"; not sent: {_named(receipt.given_up)}"
     if rejects is None or not rejects.count:
-        return GivenUp(message, hint="--rejects FILE keeps what is given up")
+        return GivenUp(message, hint="--rejects FILE keeps failed messages")
     path = shlex.quote(str(rejects.path))
-    return GivenUp(message, hint=f"kept, ready to be sent again: klog produce {receipt.topic} -i jsonl {path}")
+    return GivenUp(message, hint=f"send them again: klog produce {receipt.topic} -i jsonl {path}")
 
 
 def _named(lines: Sequence[LineRange]) -> str:
@@ -176,17 +180,17 @@ def _named(lines: Sequence[LineRange]) -> str:
 
 
 def _show(invocation: Invocation, receipt: Receipt) -> None:
-    """The receipt on stderr, for stdout is for data: a row a partition, then the sum and the line that shows it."""
+    """The summary on stderr, as stdout is for data: one row per partition, the sum, and how to show the messages."""
     if invocation.shared.quiet:
         return
     summary = (
-        f"{receipt.messages:,} messages, {receipt.bytes:,} bytes to {receipt.topic} "
+        f"{counted(receipt.messages, 'message')}, {receipt.bytes:,} bytes to {receipt.topic} "
         f"in {receipt.ms / 1000:.3f} s ({receipt.rate:,.0f} messages/s)"
     )
     notes = [summary]
     if receipt.unanswered:
         notes.append(
-            f"{receipt.unanswered:,} messages were under way: they may be in the log ({_named(receipt.under_way)})"
+            f"{counted(receipt.unanswered, 'message')} unacknowledged, maybe written ({_named(receipt.under_way)})"
         )
     if receipt.interrupted and receipt.given_up:
         notes.append(f"not sent: {_named(receipt.given_up)}")
@@ -202,12 +206,12 @@ def _open(path: Path, opened: ExitStack) -> BinaryIO:
 
 
 def _bytes(text: str | None) -> bytes | None:
-    """The bytes that were typed, also where they are no UTF-8."""
+    """The bytes as typed, even if they are not UTF-8."""
     return None if text is None else text.encode("utf-8", "surrogateescape")
 
 
 def _unescaped(delimiter: str | None) -> str | None:
     r"""``\t`` and ``\n`` as one can type them in any shell."""
     if delimiter == "":
-        raise UsageError("-K wants a delimiter that is not empty")
+        raise UsageError("-K needs a delimiter that is not empty")
     return None if delimiter is None else delimiter.replace("\\t", "\t").replace("\\n", "\n")

@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from klog.cli.command import Noun
-from klog.cli.complete import topic_names
 from klog.cli.flags import duration
 from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.name_cache import topic_names
 from klog.errors import UsageError
 from klog.render import Format, Report
+from klog.render.counts import counted
 
 if TYPE_CHECKING:
-    from klog.ops.reassign import ReassignRow
+    from klog.admin.reassignment import ReassignRow
 
-reassign = Noun("reassign", "Move replicas between brokers, and change how many there are.")
+reassign = Noun("reassign", "Move replicas between brokers; change the replication factor.")
 
-ROWS = "klog.ops.reassign:ReassignRow"
+ROWS = "klog.admin.reassignment:ReassignRow"
 WATCH_EVERY_S = 1.0
 
-PlanFile = Annotated[Path, typer.Argument(metavar="FILE", help="A plan, as `reassign plan --file` writes it.")]
+PlanFile = Annotated[Path, typer.Argument(metavar="FILE", help="A plan written by `reassign plan --file`.")]
 OptionalFile = Annotated[
-    Path | None, typer.Argument(metavar="FILE", help="Only the partitions of this plan, those that are done too.")
+    Path | None, typer.Argument(metavar="FILE", help="Only the partitions of this plan, including finished ones.")
 ]
 
 
@@ -36,7 +37,7 @@ def _brokers(words: Sequence[str] | None, flag: str) -> list[int]:
     try:
         return sorted({int(one) for word in words or () for one in word.split(",")})
     except ValueError:
-        raise UsageError(f"{flag} {','.join(words or ())!r}: ids of brokers are wanted", hint="write 1,2,3") from None
+        raise UsageError(f"{flag} {','.join(words or ())!r}: expected broker ids", hint="write 1,2,3") from None
 
 
 @reassign.command("plan", rows=ROWS)
@@ -44,7 +45,9 @@ async def plan(
     invocation: Invocation,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="FILE", help="Write the plan here, and the way back to FILE.rollback."),
+        typer.Option(
+            "--file", metavar="FILE", help="Write the plan to FILE, and the plan that undoes it to FILE.rollback."
+        ),
     ] = None,
     topics: Annotated[
         list[str] | None,
@@ -52,22 +55,25 @@ async def plan(
     ] = None,
     brokers: Annotated[
         list[str] | None,
-        typer.Option("--brokers", metavar="ID,...", help="The brokers to use; others are emptied. Else: all alive."),
+        typer.Option(
+            "--brokers", metavar="ID,...", help="Brokers to use; all others are emptied. All live brokers if not given."
+        ),
     ] = None,
     remove_broker: Annotated[
-        list[str] | None, typer.Option("--remove-broker", metavar="ID", help="A broker to be emptied.")
+        list[str] | None, typer.Option("--remove-broker", metavar="ID", help="Move all replicas off this broker.")
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", metavar="R", min=1, help="How many replicas there shall be.")
+        int | None,
+        typer.Option("--replication-factor", metavar="R", min=1, help="New number of replicas per partition."),
     ] = None,
 ) -> Report:
-    """Plan which replicas go where, with the fewest moves. Nothing is changed.
+    """Plan a reassignment with the fewest moves. Changes nothing.
 
-    Without a flag that says what for, replicas and leaders are spread evenly over all live brokers, new ones among
-    them. With --remove-broker or --replication-factor only what must move does. Where the brokers have racks, each
-    partition is in as many as possible.
+    By default replicas and leaders are spread evenly over all live brokers. With --remove-broker or
+    --replication-factor only the necessary replicas move. If the brokers have racks, each partition is spread over as
+    many racks as possible.
     """
-    from klog.ops import reassign as ops
+    from klog.admin import reassignment as ops
 
     rows = await ops.plan(
         await invocation.cluster(),
@@ -78,10 +84,10 @@ async def plan(
         file=file,
     )
     if not rows:
-        return invocation.report(rows, footer="nothing has to move")
+        return invocation.report(rows, footer="no replica has to move")
     moved = sum(len(set(row.to) - set(row.from_)) for row in rows)
-    footer = f"{ops.summary(rows)}; {ops.counted_in_words(moved, 'replica')} to be filled"
-    then = f"written to {file}: klog reassign execute {file}" if file else "--file FILE writes it for execute"
+    footer = f"{ops.summary(rows)}; {counted(moved, 'replica')} to be filled"
+    then = f"written to {file}: klog reassign execute {file}" if file else "write it for execute with --file FILE"
     return invocation.report(rows, footer=footer, notes=(then,))
 
 
@@ -91,19 +97,21 @@ async def execute(
     file: PlanFile,
     throttle: Annotated[
         str | None,
-        typer.Option("--throttle", metavar="RATE", help="What each broker takes in at most: 20MB/s. Ends by itself."),
+        typer.Option(
+            "--throttle", metavar="RATE", help="Limit on what each broker receives, as 20MB/s; removed at the end."
+        ),
     ] = None,
     wait: Annotated[
         float | None,
-        typer.Option("--wait", metavar="DURATION", parser=duration, help="Wait so long until all of it is done."),
+        typer.Option("--wait", metavar="DURATION", parser=duration, help="Wait at most this long for completion."),
     ] = None,
 ) -> Report:
-    """Begin what a plan says. Asks first. The brokers go on with it by themselves.
+    """Start the reassignment of a plan. Asks first. The brokers complete it by themselves.
 
-    A partition that is being reassigned goes to the new target instead; executed again, a plan takes the new throttle.
+    A partition that is already being reassigned gets the new target. To change the throttle, execute the plan again.
     """
-    from klog.ops import reassign as ops
-    from klog.ops import reassignment_file
+    from klog.admin import reassignment as ops
+    from klog.admin import reassignment_file
 
     rate = _rate(throttle)
     cluster = await invocation.cluster()
@@ -111,10 +119,10 @@ async def execute(
     ops.refuse_failed(rows)
     todo = [row for row in rows if row.state != ops.DONE]
     if not todo:
-        return invocation.report(rows, footer="nothing to do: all of it is as the plan wants it")
+        return invocation.report(rows, footer="nothing to do: all partitions match the plan")
     moved = sum(len(set(row.to) - set(row.from_)) for row in todo)
-    limit = f", at most {throttle} into each broker" if rate else ""
-    what = f"{ops.counted_in_words(len(todo), 'partition')}, {ops.counted_in_words(moved, 'replica')} to be filled"
+    limit = f", at most {throttle} per broker" if rate else ""
+    what = f"{counted(len(todo), 'partition')}, {counted(moved, 'replica')} to be filled"
     question = f"Reassign {what}{limit}"
     invocation.confirm(question, invocation.report(rows))
     rollback = reassignment_file.rollback_path(file)
@@ -124,9 +132,9 @@ async def execute(
     if wait is not None:
         rows = await ops.wait(cluster, rows, wait)
     late = wait is not None and any(row.state not in (ops.DONE, ops.FAILED) for row in rows)
-    notes = (*ops.reasons(rows), f"the way back: klog reassign execute {rollback}")
+    notes = (*ops.reasons(rows), f"to undo: klog reassign execute {rollback}")
     if late:
-        notes = (*notes, f"not done within {wait:g} s; it goes on: klog reassign status --watch")
+        notes = (*notes, f"not complete within {wait:g} s; it continues: klog reassign status --watch")
     return invocation.report(rows, footer=ops.summary(rows), notes=notes, failed=late)
 
 
@@ -134,16 +142,20 @@ async def execute(
 async def status(
     invocation: Invocation,
     file: OptionalFile = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it every second, until nothing is under way.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Refresh every second until no reassignment is in progress.")
+    ] = False,
 ) -> Report | None:
-    """Show what is being reassigned: how much is there, what is left, when it will be done, why it stands still."""
-    from klog.ops import reassign as ops
+    """Show reassignments in progress: bytes copied and left, time of completion, and why one is stalled."""
+    from klog.admin import reassignment as ops
 
     cluster = await invocation.cluster()
     if not watch:
         return _status(invocation, await ops.status(cluster, file))
     if invocation.output in (Format.JSON, Format.YAML):
-        raise UsageError(f"--watch shows many reports: {invocation.output.value} is one", hint="use -o jsonl")
+        raise UsageError(
+            f"--output {invocation.output.value} is for a single report, and --watch shows many", hint="use -o jsonl"
+        )
     before = await ops.look(cluster)
     while True:
         if before.underway:
@@ -160,33 +172,31 @@ async def status(
 
 
 def _status(invocation: Invocation, rows: Sequence[ReassignRow]) -> Report:
-    from klog.ops import reassign as ops
+    from klog.admin import reassignment as ops
 
     return invocation.report(rows, footer=ops.summary(rows), notes=ops.reasons(rows))
 
 
 @reassign.command("cancel", rows=ROWS, asks=True)
 async def cancel(invocation: Invocation, file: OptionalFile = None) -> Report:
-    """Take back what is under way: each partition goes back to where it was. Asks first."""
-    from klog.ops import reassign as ops
+    """Cancel reassignments in progress: each partition returns to its old replicas. Asks first."""
+    from klog.admin import reassignment as ops
 
     cluster = await invocation.cluster()
     rows = await ops.cancellable(cluster, file)
     if not rows:
-        return invocation.report(rows, footer="nothing to cancel: nothing is being reassigned")
-    invocation.confirm(
-        f"Cancel the reassignment of {ops.counted_in_words(len(rows), 'partition')}", invocation.report(rows)
-    )
+        return invocation.report(rows, footer="nothing to cancel: no reassignment is in progress")
+    invocation.confirm(f"Cancel the reassignment of {counted(len(rows), 'partition')}", invocation.report(rows))
     rows = await ops.cancel(cluster, rows)
     return invocation.report(rows, footer=ops.summary(rows), notes=ops.reasons(rows))
 
 
 def _rate(text: str | None) -> int:
-    from klog.ops.units import parse_rate
+    from klog.config.units import parse_rate
 
     if text is None:
         return 0
     rate = parse_rate(text)
     if rate.what != "bytes":
-        raise UsageError(f"--throttle {text!r}: bytes a second are wanted", hint="write 20MB/s")
+        raise UsageError(f"--throttle {text!r}: expected bytes per second", hint="write 20MB/s")
     return max(1, int(rate.per_second))

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from klog.cli.arguments import Partitions, all_partitions, position_range
 from klog.cli.command import top_command
-from klog.cli.complete import topic_names
 from klog.cli.invocation import Invocation
-from klog.cli.words import Partitions, all_partitions, position_range
+from klog.cli.name_cache import topic_names
+from klog.config import units
 from klog.errors import UsageError
-from klog.ops import units
 from klog.render import Report
+from klog.render.counts import counted
 
 
 def speed(word: str) -> float:
@@ -24,18 +25,18 @@ def speed(word: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found < float("inf"):
-        raise UsageError(f"{word!r} is no speed", hint="write 2x for twice as fast as the messages were written")
+        raise UsageError(f"{word!r} is not a speed", hint="2x replays at twice the original pace")
     return found
 
 
-@top_command("replay", rows="klog.ops.copying.replay:ReplayedRange")
+@top_command("replay", rows="klog.tools.copying.replay:ReplayedRange")
 async def replay(
     invocation: Invocation,
     source: Annotated[str, typer.Argument(metavar="SRC", help="The topic to copy from.", autocompletion=topic_names)],
     into: Annotated[str, typer.Argument(metavar="DST", help="The topic to copy into; made if it is missing.")],
     from_range: Annotated[
         str | None,
-        typer.Option("--from", metavar="RANGE", help="What to copy: A:B, or from a position on; all if not given."),
+        typer.Option("--from", metavar="RANGE", help="Range A:B to copy, or start position; everything if not given."),
     ] = None,
     partitions: Partitions = None,
     count: Annotated[
@@ -47,22 +48,24 @@ async def replay(
     ] = None,
     speed: Annotated[
         float | None,
-        typer.Option("--speed", metavar="2x", parser=speed, help="As they were written, so many times as fast."),
+        typer.Option("--speed", metavar="2x", parser=speed, help="Original pace, times this factor."),
     ] = None,
     to_bootstrap_server: Annotated[
         str | None,
-        typer.Option("--to-bootstrap-server", metavar="HOST:PORT,...", help="The cluster of DST, if another."),
+        typer.Option(
+            "--to-bootstrap-server", metavar="HOST:PORT,...", help="The cluster of DST, if it is another one."
+        ),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Copy it also where DST has it already.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be copied, and copy nothing.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Copy messages again that DST already has.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be copied without copying.")] = False,
 ) -> Report:
-    """Copy messages of a topic into another one: keys, headers, times and partitions are kept.
+    """Copy messages of a topic into another one, with keys, headers, timestamps and partitions.
 
-    Each message is copied once, also when the command is stopped and begun again: in each partition it goes on behind
-    the last message of the range that DST has.
+    Each message is copied exactly once, even if the command is interrupted and started again: in each partition it
+    continues behind the last message of the range that DST has.
     """
-    from klog.ops.copying import replay as replaying
-    from klog.ops.copying.side import Side
+    from klog.tools.copying import replay as replaying
+    from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 
     options = replaying.ReplayOptions(
         range=position_range(from_range, "--from") if from_range is not None else None,
@@ -76,8 +79,8 @@ async def replay(
     await invocation.cluster()
     bootstrap = await invocation.bootstrap_servers()
 
-    def side(address: str, role: str) -> Side:
-        return Side(
+    def side(address: str, role: str) -> ClusterEndpoint:
+        return ClusterEndpoint(
             address,
             role,
             timeout_s=invocation.timeout_s,
@@ -95,12 +98,12 @@ async def replay(
     except asyncio.CancelledError:
         if not shown.rows:
             raise
-        return _report(invocation, shown.rows, "stopped; the same command goes on from here")
+        return _report(invocation, shown.rows, "stopped; the same command continues from here")
     return _report(invocation, rows, None, "would be copied" if dry_run else "copied")
 
 
 def _report(invocation: Invocation, rows: list[Any], more: str | None, done: str = "copied") -> Report:
-    total = f"{sum(row.messages or 0 for row in rows):,} messages {done}"
+    total = f"{counted(sum(row.messages or 0 for row in rows), 'message')} {done}"
     return invocation.report(rows, footer=total if more is None else f"{total}; {more}")
 
 
@@ -115,5 +118,5 @@ class _Shown:
         self.rows = rows
         if self._is_live:
             done = sum(row.messages for row in rows)
-            sys.stderr.write(f"\r{done:,} messages")
+            sys.stderr.write(f"\r{counted(done, 'message')}")
             sys.stderr.flush()

@@ -2,53 +2,63 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import typer
-from typer._click.core import Command, Context
-from typer._click.exceptions import ClickException, UsageError
-from typer._click.formatting import HelpFormatter
-from typer._click.shell_completion import CompletionItem
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from klog import __version__
-from klog.cli import failure, flags, interrupt
-from klog.cli.command import HELP_FLAGS, KlogCommand, NounGroup, PlainHelp, command_name, help_record, unknown_command
-from klog.cli.entries import ENTRIES, Entry, entry_named
+from klog.cli import error_report, flags, interrupt
+from klog.cli.command import HELP_FLAGS, KlogCommand, KlogGroup, NounGroup, help_record
+from klog.cli.command_table import ENTRIES, Entry, entry_named
+from klog.cli.conversion import convert_here
+from klog.cli.shared_flags import SharedFlags
+from klog.cli.traits import command_name
 from klog.errors import KlogError
 
 COMPLETE_VARIABLE = "_KLOG_COMPLETE"
 """Set by a shell's completion script: klog then answers what may stand next, and does nothing else."""
 
-ABOUT = """A log that many can write and read: the brokers, topics, messages and files of a cluster.
+ABOUT = """A distributed log: manage the brokers, topics, messages and files of a cluster.
 
-Start one on this machine with `klog up`; `klog NOUN --help` and `klog NOUN VERB --help` say more.
+Start a cluster on this machine with `klog up`. See `klog NOUN --help` and `klog NOUN VERB --help` for details.
 """
 
 
-class RootGroup(PlainHelp, TyperGroup):
-    """``klog`` itself. Its commands come from ``klog.cli.entries``; each module is imported when its word is used."""
+@runtime_checkable
+class WrongUsage(Protocol):
+    """What Typer raises where it cannot parse a command line. It exports some of these errors, and no common class."""
 
-    def list_commands(self, ctx: Context) -> list[str]:
+    exit_code: int
+
+    def format_message(self) -> str:
+        """What does not parse."""
+        ...
+
+
+class RootGroup(KlogGroup):
+    """``klog`` itself, with the commands of ``klog.cli.command_table``. Their modules are imported when used."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
         return [entry.name for entry in ENTRIES]
 
-    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+    def has_command(self, ctx: Any, name: str) -> bool:
+        return entry_named(name) is not None
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         entry = entry_named(cmd_name)
         return None if entry is None else load(entry)
 
-    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
-        if not ctx.resilient_parsing and not args[0].startswith("-") and entry_named(args[0]) is None:
-            raise unknown_command(ctx, args[0], self.list_commands(ctx))
-        return super().resolve_command(ctx, args)
-
-    def collect_usage_pieces(self, ctx: Context) -> list[str]:
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return ["NOUN", "VERB", "[ARGUMENTS]", "[FLAGS]"]
 
-    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+    def format_options(self, ctx: Any, formatter: Any) -> None:
         for section in dict.fromkeys(entry.section for entry in ENTRIES):
             with formatter.section(section):
                 formatter.write_dl([(entry.name, entry.help) for entry in ENTRIES if entry.section == section])
@@ -56,9 +66,11 @@ class RootGroup(PlainHelp, TyperGroup):
         with formatter.section(flags.GLOBAL_PANEL):
             formatter.write_dl([record for record in records if record is not None])
 
-    def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
-        words = [CompletionItem(entry.name, help=entry.help) for entry in ENTRIES if entry.name.startswith(incomplete)]
-        return words or Command.shell_complete(self, ctx, incomplete)
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        # A menu of names and help lines: Typer would load every noun to ask it for its own.
+        names = [TyperCommand(entry.name, short_help=entry.help) for entry in ENTRIES]
+        menu = TyperGroup(name=self.name, params=self.params, commands=names)
+        return menu.shell_complete(typer.Context(menu), incomplete)
 
     def main(  # type: ignore[override]  # the rest of typer's keywords are in `extra`
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
@@ -66,40 +78,42 @@ class RootGroup(PlainHelp, TyperGroup):
         """Run a command line and leave by SystemExit with its exit code, as typer's own does."""
         sys.exit(self.execute(list(sys.argv[1:] if args is None else args), **extra))
 
-    def execute(self, words: list[str], **extra: Any) -> int:
+    def execute(self, arguments: list[str], **extra: Any) -> int:
         """Run a command line; its exit code. What the shell calls for each of its lines.
 
-        ``help WORDS`` is ``WORDS --help``.
+        ``help NOUN VERB`` is ``NOUN VERB --help``.
         """
-        if words[:1] == ["help"]:
-            words = [*words[1:], "--help"]
+        if arguments[:1] == ["help"]:
+            arguments = [*arguments[1:], "--help"]
         try:
-            result = super().main(args=words, prog_name="klog", standalone_mode=False, **extra)
+            result = super().main(args=arguments, prog_name="klog", standalone_mode=False, **extra)
             sys.stdout.flush()
-        except ClickException as error:
-            return _wrong_usage(error, words)
         except typer.Abort:
-            return failure.EXIT_FAILED
+            return error_report.EXIT_FAILED
         except BrokenPipeError:
             return 0  # the reader has seen enough (`| head`): that is a way to end, not an error
         except OSError as error:  # commands say what went wrong with theirs; what is left is the output
-            failure.write(sys.stderr, f"klog: writing the output: {error.strerror}\n")
+            error_report.write(sys.stderr, f"klog: cannot write the output: {error.strerror}\n")
             interrupt.discard_output()
-            return failure.EXIT_FAILED
+            return error_report.EXIT_FAILED
         except SystemExit as leaving:
             # typer leaves so once it has answered a completion, and where it meets a closed pipe itself.
             return int(leaving.code or 0) if os.environ.get(COMPLETE_VARIABLE) else 0
+        except Exception as error:
+            if not isinstance(error, WrongUsage):
+                raise
+            return _wrong_usage(error, arguments)
         return result if isinstance(result, int) else 0
 
 
-def load(entry: Entry) -> Command:
-    """The command behind a word, its module imported."""
-    command: Command = getattr(import_module(entry.module), entry.attribute).click_command()
+def load(entry: Entry) -> KlogCommand | NounGroup:
+    """The command of an entry, its module imported."""
+    command: KlogCommand | NounGroup = getattr(import_module(entry.module), entry.attribute).click_command()
     return command
 
 
 def walk() -> Iterator[tuple[tuple[str, ...], KlogCommand]]:
-    """Every command of the tree with its words, ``("topic", "list")``; for tests, man pages and completion."""
+    """Every command of the tree with its path, ``("topic", "list")``; for tests, man pages and completion."""
     for entry in ENTRIES:
         command = load(entry)
         if isinstance(command, NounGroup):
@@ -107,7 +121,6 @@ def walk() -> Iterator[tuple[tuple[str, ...], KlogCommand]]:
                 assert isinstance(child, KlogCommand)
                 yield (entry.name, verb), child
         else:
-            assert isinstance(command, KlogCommand)
             yield (entry.name,), command
 
 
@@ -121,8 +134,6 @@ app = typer.Typer(
     name="klog",
     cls=RootGroup,
     help=ABOUT,
-    add_completion=False,
-    no_args_is_help=True,
     context_settings=HELP_FLAGS,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -132,9 +143,9 @@ app = typer.Typer(
 @app.callback()
 def _root(
     ctx: typer.Context,
-    version: bool = typer.Option(
-        False, "--version", is_eager=True, callback=_show_version, help="The version of klog."
-    ),
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version of klog.")
+    ] = False,
     output: flags.Output = None,
     no_header: flags.NoHeader = False,
     quiet: flags.Quiet = False,
@@ -146,24 +157,21 @@ def _root(
     trace: flags.Trace = False,
 ) -> None:
     """Keeps the flags before the noun, for the command behind it."""
-    from klog.cli.invocation import Shared
-
-    here = Shared(output, no_header, quiet, verbose, bootstrap_server, zookeeper, profile, timeout, trace)
-    ctx.obj = here.over(ctx.obj) if isinstance(ctx.obj, Shared) else here
+    here = SharedFlags(output, no_header, quiet, verbose, bootstrap_server, zookeeper, profile, timeout, trace)
+    ctx.obj = here.over(ctx.obj) if isinstance(ctx.obj, SharedFlags) else here
 
 
 def root() -> RootGroup:
     """The root of the tree, made once."""
     global _ROOT
     if _ROOT is None:
-        from typer.main import get_command
-
-        from klog.cli.coercion import coerce_plainly
-
         group = get_command(app)
         assert isinstance(group, RootGroup)
+        types = inspect.signature(_root, eval_str=True).parameters
+        # Typer prepares completion where it also adds its flags for it; klog has a command in place of those.
+        group.params = [parameter for parameter in group.params if parameter.name in types]
         for parameter in group.params:
-            coerce_plainly(parameter)  # type: ignore[arg-type]
+            convert_here(parameter, types[parameter.name].annotation)  # type: ignore[arg-type]
         group.help = ABOUT
         _ROOT = group
     return _ROOT
@@ -172,16 +180,12 @@ def root() -> RootGroup:
 _ROOT: RootGroup | None = None
 
 
-def run(words: list[str]) -> int:
+def run(arguments: list[str]) -> int:
     """What the command ``klog`` does: one command line, to its exit code."""
-    if os.environ.get(COMPLETE_VARIABLE):
-        from typer._completion_classes import completion_init
-
-        completion_init()
     interrupt.install()
     _open_streams()
     try:
-        code = root().execute(words)
+        code = root().execute(arguments)
     except KeyboardInterrupt:
         code = interrupt.exit_code()
     try:
@@ -189,8 +193,8 @@ def run(words: list[str]) -> int:
         sys.stderr.flush()
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
-            sys.stderr.write(f"klog: writing the output: {error.strerror}\n")
-            code = code or failure.EXIT_FAILED
+            sys.stderr.write(f"klog: cannot write the output: {error.strerror}\n")
+            code = code or error_report.EXIT_FAILED
         interrupt.discard_output()
     return code
 
@@ -210,15 +214,13 @@ def _open_streams() -> None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115
 
 
-def _wrong_usage(error: ClickException, words: list[str]) -> int:
+def _wrong_usage(error: WrongUsage, arguments: list[str]) -> int:
     """Show that a command line could not be parsed; exit code 2."""
-    ctx = error.ctx if isinstance(error, UsageError) else None
-    form = failure.format_in(words)
-    if type(error).__name__ == "NoArgsIsHelpError":
-        failure.write(sys.stderr, error.format_message() + "\n")
-        return error.exit_code
+    ctx = getattr(error, "ctx", None)
     path = ctx.command_path if ctx is not None else "klog"
-    wrong = KlogError(error.format_message().replace("\n\t", " "), hint=f"`{path} --help` shows what there is")
+    wrong = KlogError(error.format_message().replace("\n\t", " "), hint=f"see `{path} --help`")
     wrong.code = "USAGE"
-    failure.show(wrong, command_name(ctx) if ctx is not None else "", form, sys.stderr)
+    error_report.show(
+        wrong, command_name(ctx) if ctx is not None else "", error_report.format_in(arguments), sys.stderr
+    )
     return error.exit_code

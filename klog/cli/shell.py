@@ -12,43 +12,44 @@ import typer
 from typer.core import TyperOption
 
 from klog.cli import interrupt
-from klog.cli.coercion import choices
 from klog.cli.command import KlogCommand, NounGroup, arguments, top_command
-from klog.cli.complete import remember_groups, remember_topics
-from klog.cli.entries import ENTRIES, entry_named
-from klog.cli.invocation import Invocation, Shared, is_terminal
+from klog.cli.command_table import ENTRIES, entry_named
+from klog.cli.conversion import choices
+from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.name_cache import remember_groups, remember_topics
+from klog.cli.shared_flags import SharedFlags
 from klog.cli.target import NoCluster, Target, TargetFlags, klog_home, resolve
 from klog.errors import KlogError, UsageError
 
 if TYPE_CHECKING:
-    from klog.admin.tree import CommandShape, Word
+    from klog.admin.shell.tree import CommandShape, Suggestion
 
 REFRESH_TIMEOUT_S = 2.0
-"""How long the background may take to learn topic names; nobody waits for it."""
+"""Time limit of the background refresh of names; no command waits for it."""
 
 
 @top_command("shell")
 def shell(
     invocation: Invocation,
     commands: Annotated[
-        list[str] | None, typer.Option("-e", "--execute", metavar="COMMAND", help="Run this line and leave.")
+        list[str] | None, typer.Option("-e", "--execute", metavar="COMMAND", help="Run this command line and exit.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("-f", "--file", metavar="FILE", help="Run the lines of a file and leave; - is stdin.")
+        Path | None, typer.Option("-f", "--file", metavar="FILE", help="Run the lines of a file and exit; - for stdin.")
     ] = None,
     keep_going: Annotated[
-        bool, typer.Option("-k", "--keep-going", help="Go on after a command of a script that fails.")
+        bool, typer.Option("-k", "--keep-going", help="Continue a script after a command that fails.")
     ] = False,
 ) -> int:
-    """The same commands, interactively, on one cluster.
+    """Run commands interactively on one cluster.
 
-    Tab completes commands, flags and topics; lines are remembered, but for those that begin with a space. Where stdin
-    is no terminal its lines are run as a script. A script ends at the first command that fails, with its exit code.
+    Tab completes commands, flags and topics. The history leaves out lines that begin with a space. If stdin is not a
+    terminal, its lines are run as a script. A script ends at the first command that fails, with its exit code.
     """
-    from klog.admin.shell import Shell, script_lines
+    from klog.admin.shell.prompt import Shell, script_lines
 
     if commands and file is not None:
-        raise UsageError("-e and -f both say what to run: choose")
+        raise UsageError("-e and -f exclude each other")
     running = Shell(Tree(invocation.shared))
     if commands:
         return running.run_lines(commands, keep_going=keep_going)
@@ -61,9 +62,9 @@ def shell(
 
 
 class Tree:
-    """klog's commands as ``klog.admin.tree.CommandTree``; ``shared`` is what the shell was started with."""
+    """klog's commands as ``klog.admin.shell.tree.CommandTree``; ``shared`` is what the shell was started with."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SharedFlags) -> None:
         self._shared = shared
 
     def execute(self, words: list[str]) -> int:
@@ -74,32 +75,37 @@ class Tree:
         try:
             return root().execute(words, obj=self._shared)
         except Exception as error:
-            sys.stderr.write(f"klog: unexpected {type(error).__name__}: {error}\n")
+            sys.stderr.write(f"klog: internal error: {type(error).__name__}: {error}\n")
             return 1
         finally:
             interrupt.give_back(before)
 
-    def words_after(self, path: tuple[str, ...]) -> list[Word]:
+    def words_after(self, path: tuple[str, ...]) -> list[Suggestion]:
         """Nouns and commands, or a noun's verbs."""
-        from klog.admin.tree import Word
+        from klog.admin.shell.tree import Suggestion
 
         if not path:
-            return [Word(entry.name, entry.help) for entry in ENTRIES if entry.name != "shell"]
+            return [Suggestion(entry.name, entry.help) for entry in ENTRIES if entry.name != "shell"]
         command = self._command(path)
         if not isinstance(command, NounGroup):
             return []
-        return [Word(verb, child.get_short_help_str(60)) for verb, child in command.commands.items()]
+        return [Suggestion(verb, child.get_short_help_str(60)) for verb, child in command.commands.items()]
 
     def shape(self, path: tuple[str, ...]) -> CommandShape | None:
         """A command's flags and arguments."""
-        from klog.admin.tree import CommandShape, Flag
+        from klog.admin.shell.tree import CommandShape, Flag
 
         command = self._command(path)
         if not isinstance(command, KlogCommand):
             return None
         options = [parameter for parameter in command.params if isinstance(parameter, TyperOption)]
         flags = [
-            Flag((*option.opts, *option.secondary_opts), option.help or "", not option.is_flag, choices(option))
+            Flag(
+                (*option.opts, *option.secondary_opts),
+                option.help or "",
+                not option.is_flag,
+                choices(command.types[option.name]),
+            )
             for option in options
         ]
         metavars = [argument.metavar for argument in arguments(command)]
@@ -111,7 +117,7 @@ class Tree:
         try:
             return f"cluster {self._target()}"
         except NoCluster:
-            return "no cluster: `up` starts one, `klog shell -B HOST:PORT` names one"
+            return "no cluster: start one with `up`, or give one: `klog shell -B HOST:PORT`"
         except (KlogError, OSError) as error:
             return f"no cluster: {error}"
 
@@ -153,8 +159,8 @@ async def _topic_names(target: Target) -> list[str]:
 
 
 async def _group_names(target: Target) -> list[str]:
+    from klog.admin import groups
     from klog.client.cluster import Cluster
-    from klog.ops import groups
 
     if target.bootstrap is None:
         return []

@@ -8,14 +8,14 @@ from klog.cli.target import NoCluster, klog_home
 from klog.render import Report
 
 
-@top_command("status", rows="klog.ops.status:StatusRow")
+@top_command("status", rows="klog.admin.status:StatusRow")
 async def status(invocation: Invocation) -> Report:
-    """Show whether each ZooKeeper server, each broker, the controller and the partitions are well.
+    """Show the state of ZooKeeper, the brokers, the controller and the partitions.
 
-    Exit 1 when something is down.
+    Exit 1 if anything is down.
     """
-    from klog.ops import status as looking
-    from klog.ops.local_notes import look
+    from klog.admin import status as looking
+    from klog.admin.local_state import look
 
     bootstrap = zookeeper = None
     try:

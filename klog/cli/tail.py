@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 from klog.cli import interrupt
+from klog.cli.arguments import Partitions, Properties, Topics, all_partitions, position_range, settings
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation, is_terminal
-from klog.cli.words import Partitions, Properties, Topics, all_partitions, position_range, settings
+from klog.config.units import parse_duration_ms
 from klog.errors import UsageError
-from klog.ops.units import parse_duration_ms
 from klog.render import Format
 
 LAST_ON_TERMINAL = 10
@@ -32,20 +32,26 @@ async def tail(
             "-o",
             "--offset",
             metavar="POSITION",
-            help="Where to begin, or a range: start, end, 1000, +10, -10, @-1h, A:B.",
+            help="Start position or range: start, end, 1000, +10, -10, @-1h, A:B.",
         ),
     ] = None,
     count: Annotated[
         int | None, typer.Option("-c", "--count", metavar="N", min=0, help="Stop after N messages.")
     ] = None,
     last: Annotated[
-        int | None, typer.Option("-n", "--last", metavar="N", min=0, help="The last N over all partitions, by time.")
+        int | None,
+        typer.Option(
+            "-n", "--last", metavar="N", min=0, help="Begin with the last N messages of all partitions, by time."
+        ),
     ] = None,
-    until_end: Annotated[bool, typer.Option("-e", "--exit", help="Stop at the end there is at the start.")] = False,
+    until_end: Annotated[bool, typer.Option("-e", "--exit", help="Exit at the end offset as of start-up.")] = False,
     group: Annotated[
         str | None,
         typer.Option(
-            "-G", "--group", metavar="GROUP", help="As a member of a group: from where it has committed; commits."
+            "-G",
+            "--group",
+            metavar="GROUP",
+            help="Read as a member of this group: from its committed offsets; commits.",
         ),
     ] = None,
     replica: Annotated[
@@ -54,7 +60,7 @@ async def tail(
             "--replica",
             metavar="ID",
             min=0,
-            help="What this broker's own replicas have, whoever leads; not the leader's.",
+            help="Read from the replicas of this broker instead of the leaders.",
         ),
     ] = None,
     form: Annotated[
@@ -63,17 +69,19 @@ async def tail(
             "-f",
             "--format",
             metavar="FORMAT",
-            help="How to write each message: %t %p %o %k %s %h %T %K %S as kcat, %v{hex}, %d{strftime[%T]}, %].",
+            help="Format of each message: %t %p %o %k %s %h %T %K %S as in kcat, %v{hex}, %d{strftime[%T]}, %].",
         ),
     ] = None,
     grep: Annotated[
-        str | None, typer.Option("--grep", metavar="RE", help="Only messages in whose value this is found.")
+        str | None,
+        typer.Option("--grep", metavar="RE", help="Only messages whose value matches this regular expression."),
     ] = None,
     grep_key: Annotated[
-        str | None, typer.Option("--grep-key", metavar="RE", help="Only messages in whose key this is found.")
+        str | None,
+        typer.Option("--grep-key", metavar="RE", help="Only messages whose key matches this regular expression."),
     ] = None,
     merge: Annotated[
-        Literal["time"] | None, typer.Option("--merge", metavar="time", help="Over partitions in the order of time.")
+        Literal["time"] | None, typer.Option("--merge", metavar="time", help="Merge all partitions by time.")
     ] = None,
     settle: Annotated[
         int | None,
@@ -81,49 +89,50 @@ async def tail(
             "--settle",
             metavar="DURATION",
             parser=parse_duration_ms,
-            help="With --merge: how long what comes waits for what is earlier (500ms).",
+            help="With --merge: how long a new message waits for earlier ones (500ms).",
         ),
     ] = None,
     properties: Properties = None,
 ) -> None:
-    """Show the messages of topics: each value, and a newline after it.
+    """Show the messages of topics: each value, followed by a newline.
 
-    Without a position: on a terminal the last 10, then what comes; in a pipe, what comes. `--output jsonl` writes whole
-    messages, and `klog produce -i jsonl` takes them in again.
+    Without a position: on a terminal the last 10 messages and then new ones, in a pipe only new ones. `--output jsonl`
+    writes whole messages, which `klog produce -i jsonl` reads.
 
-    Letters of `-f`: `%t` topic, `%p` partition, `%o` offset, `%k` key, `%s` or `%v` value, `%K` and `%S` their
-    lengths, `%R` the value's length as four bytes, `%T` time in ms, `%d{strftime[%F %T]}` time in UTC, `%h`
-    headers, `%H` how many, `%h{%k=%v }` each by a format of its own, `%e` leader epoch, `%]` high watermark, `%%`.
-    Behind `%k`, `%s` and `%v` may stand `{hex}`, `{base64}` or `{unpack[>I]}`, by Python's struct letters. Bytes
-    are written as they are, null as nothing; on a terminal what would command it is escaped.
+    Letters of `-f`: `%t` topic, `%p` partition, `%o` offset, `%k` key, `%s` or `%v` value, `%K` and `%S` their lengths,
+    `%R` the value's length as four bytes, `%T` time in ms, `%d{strftime[%F %T]}` time in UTC, `%h` headers, `%H` their
+    number, `%h{%k=%v }` each header in a format of its own, `%e` leader epoch, `%]` high watermark, `%%`. `%k`, `%s`
+    and `%v` take `{hex}`, `{base64}` or `{unpack[>I]}`, with the letters of Python's struct. Bytes are written
+    unchanged, and null as nothing; on a terminal control characters are escaped.
 
-    Partitions that a topic gets while all of it is followed are shown too, from their start (not with `--merge`).
+    When all partitions of a topic are followed, partitions added later are shown too, from their start (not with
+    `--merge`).
 
-    `-G` shares the partitions among all that read under that group's name, and goes on where the group has committed;
-    where it has committed nothing, at `-o` (the end if not given). What was written is committed then, not before:
-    after a crash some messages come twice, and none is left out.
+    `-G` shares the partitions among all readers of that group, and continues from the group's committed offsets; where
+    there are none, from `-o` (default end). Offsets are committed after the messages were written: after a crash some
+    messages come twice, and none are skipped.
 
-    `--replica ID` reads from that broker, follower or leader: what its replicas have, up to the high watermark that
-    they know of (a follower's is a moment behind). Without `-p`, of the partitions that it has replicas of. It shows
-    also what has no leader any more, from `-o start`, `end` or an offset on.
+    `--replica ID` reads from that broker, leader or follower: what its replicas have, up to the high watermark that
+    they know (a follower's is slightly behind). Without `-p` it reads all partitions of which the broker has a replica.
+    With `-o` start, end or an offset it also reads partitions without a leader.
 
-    Regular expressions are searched in bytes; in null nothing is found. With `-n` it is the last N that are searched.
+    Regular expressions are matched against bytes; null never matches. With `-n` the last N messages are searched.
 
-    `--merge time` orders exactly what is there when it begins. What comes then waits `--settle` for messages of other
-    partitions that are earlier; one that comes later than that is shown late.
+    `--merge time` sorts existing messages exactly. New messages wait `--settle` for earlier messages of other
+    partitions; a message that comes later than that is shown late.
     """
-    from klog.ops import tail as tailing
-    from klog.ops.tail_options import SETTLE_S, TailOptions
+    from klog.tools import tail as tailing
+    from klog.tools.tail_options import SETTLE_S, TailOptions
 
     if form is not None and "%" not in form:
         raise UsageError(
-            f"-f {form!r} holds no %: it is the format of each message",
-            hint="klog tail follows already; -f '%o %s\\n' writes offsets and values",
+            f"-f {form!r} contains no %: -f is the format of each message",
+            hint="klog tail follows by default; -f '%o %s\\n' shows offsets and values",
         )
     if offset is not None and last is not None:
-        raise UsageError("-o says where to begin, and so does -n: choose")
+        raise UsageError("-o and -n exclude each other")
     if settle is not None and merge is None:
-        raise UsageError("--settle is for --merge time", hint="without it nothing waits")
+        raise UsageError("--settle needs --merge time", hint="only merged messages wait")
     options = TailOptions(
         partitions=all_partitions(partitions),
         offset=position_range(offset, "-o") if offset is not None else None,
@@ -149,7 +158,7 @@ async def tail(
     try:
         with ExitStack() as around:
             if group is not None:
-                # A member that goes without a word is waited for: until then nobody reads its partitions.
+                # If a member exits without leaving the group, its partitions wait for its session to time out.
                 around.enter_context(interrupt.ending_in_order())
             around.enter_context(interrupt.reader_watched(sys.stdout, _canceller(reading)))
             await reading
@@ -176,9 +185,9 @@ def _canceller(reading: asyncio.Future[Any]) -> interrupt.Act:
 def _output(output: Format | None, form: str | None) -> Literal["value", "format", "jsonl"]:
     if output not in (None, Format.JSONL):
         raise UsageError(
-            f"--output {output.value}: tail writes a stream, which is values, -f FORMAT or --output jsonl",
-            hint="`klog topic describe` and `klog offset list` show tables",
+            f"--output {output.value} does not apply to messages; use -f FORMAT or --output jsonl",
+            hint="for tables: `klog topic describe`, `klog offset list`",
         )
     if form is not None and output is not None:
-        raise UsageError("-f and --output jsonl both say how messages are written: choose")
+        raise UsageError("-f and --output jsonl exclude each other")
     return "format" if form is not None else "jsonl" if output is Format.JSONL else "value"

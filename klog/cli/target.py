@@ -64,9 +64,7 @@ def klog_home() -> Path:
 def resolve(flags: TargetFlags, environment: Mapping[str, str], home: Path) -> Target:
     """The cluster that is meant; NoCluster where nothing says so, Refused where several local ones run."""
     if flags.profile and (flags.bootstrap or flags.zookeeper):
-        raise UsageError(
-            "--profile and an address both say which cluster", hint="give one: the profile, or -B and/or -z"
-        )
+        raise UsageError("--profile excludes -B and -z", hint="give either the profile or addresses")
     if flags.bootstrap or flags.zookeeper:
         words = " and ".join(word for word, given in (("-B", flags.bootstrap), ("-z", flags.zookeeper)) if given)
         return Target(flags.bootstrap, flags.zookeeper, f"flag {words}")
@@ -89,19 +87,19 @@ def _profile(name: str, said_by: str, home: Path) -> Target:
         profiles: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise NoSuchThing(
-            f"profile {name!r} ({said_by}): there is no {path}",
-            hint=f'write it: [{name}] and below it bootstrap_server = "host:9092"',
+            f"profile {name!r} ({said_by}): {path} does not exist",
+            hint=f'create it, with a section [{name}] that has bootstrap_server = "host:9092"',
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}") from None
     profile = profiles.get(name)
     if not isinstance(profile, dict):
         known = ", ".join(sorted(key for key, value in profiles.items() if isinstance(value, dict))) or "none"
-        raise NoSuchThing(f"no profile {name!r} ({said_by}) in {path}", hint=f"profiles there: {known}")
+        raise NoSuchThing(f"{path} has no profile {name!r} ({said_by})", hint=f"its profiles: {known}")
     source = f"profile {name} in {path}, by {said_by}"
     for key in ("bootstrap_server", "zookeeper", "cluster_id"):
         if not isinstance(profile.get(key, ""), str):
-            raise UsageError(f"{path}: [{name}] {key} is {profile[key]!r}; a text is expected")
+            raise UsageError(f"{path}: [{name}] {key} must be a string, got {profile[key]!r}")
     target = Target(
         profile.get("bootstrap_server") or None, profile.get("zookeeper") or None, source, profile.get("cluster_id")
     )
@@ -111,17 +109,17 @@ def _profile(name: str, said_by: str, home: Path) -> Target:
 
 
 def _local(home: Path) -> Target:
-    from klog.ops.local_notes import running_clusters
+    from klog.admin.local_state import running_clusters
 
     running = running_clusters(home)
     if not running:
         raise NoCluster(
-            f"no cluster given, and no local one is running (looked in {home / 'running'})",
-            hint=f"start one with `klog up`, or name one: -B HOST:PORT, -z, --profile, {SERVER_VARIABLE}",
+            f"no cluster given, and no local cluster is running (none in {home / 'running'})",
+            hint=f"start one with `klog up`, or give one: -B HOST:PORT, -z, --profile, {SERVER_VARIABLE}",
         )
     if len(running) > 1:
         listed = "; ".join(f"{cluster.bootstrap} in {cluster.directory}" for cluster in running)
-        raise Refused(f"{len(running)} local clusters are running: {listed}", hint="say which: -B HOST:PORT")
+        raise Refused(f"{len(running)} local clusters are running: {listed}", hint="choose one: -B HOST:PORT")
     cluster = running[0]
     source = f"the local cluster in {cluster.directory}"
     return Target(cluster.bootstrap, cluster.zookeeper, source, cluster.cluster_id, cluster.directory)

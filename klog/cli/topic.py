@@ -6,47 +6,49 @@ from typing import Annotated, Any
 
 import typer
 
+from klog.cli.arguments import ID_MAX, Properties, Regex, Topic, Topics, assignment, settings
 from klog.cli.command import Noun
-from klog.cli.complete import remember_topics
 from klog.cli.invocation import Invocation
-from klog.cli.words import ID_MAX, Properties, Regex, Topic, Topics, assignment, settings
+from klog.cli.name_cache import remember_topics
 from klog.errors import UsageError
 from klog.render import Report
+from klog.render.counts import counted
 
 topic = Noun("topic", "Create, list, describe, alter and delete topics.")
 
 
-@topic.command("create", rows="klog.ops.topics:TopicCreated")
+@topic.command("create", rows="klog.admin.topics:TopicCreated")
 async def create(
     invocation: Invocation,
     name: Topic,
     partitions: Annotated[
-        int | None, typer.Option("-p", "--partitions", metavar="N", min=1, max=ID_MAX, help="How many.")
+        int | None, typer.Option("-p", "--partitions", metavar="N", min=1, max=ID_MAX, help="Number of partitions.")
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", metavar="R", min=1, help="On how many brokers each lies.")
+        int | None,
+        typer.Option("--replication-factor", metavar="R", min=1, help="Number of replicas of each partition."),
     ] = None,
     properties: Properties = None,
     assignment_text: Annotated[
         str | None,
-        typer.Option("--assignment", metavar="1:2,2:3", help="The brokers of each partition, the leader first."),
+        typer.Option("--assignment", metavar="1:2,2:3", help="Replicas of each partition, the preferred leader first."),
     ] = None,
     start_broker: Annotated[
-        int | None, typer.Option("--start-broker", metavar="ID", help="The broker that gets the first partition.")
+        int | None, typer.Option("--start-broker", metavar="ID", help="Broker of the first partition.")
     ] = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="No error where the topic is there.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="No error if the topic exists.")] = False,
 ) -> list[Any]:
     """Create a topic.
 
-    Settings are the topic's own, by Kafka's names: -X retention.ms=3600000.
+    -X sets the topic's own settings, under Kafka's names: -X retention.ms=3600000.
     """
-    from klog.ops import topics
-    from klog.ops.settings import min_isr
+    from klog.admin import topics
+    from klog.admin.settings import min_isr
 
     given = settings(properties)
     chosen = assignment(assignment_text) if assignment_text is not None else None
     if chosen is not None and (partitions is not None or replication_factor is not None or start_broker is not None):
-        raise UsageError("--assignment already says how many partitions and replicas, and where")
+        raise UsageError("--assignment excludes -p, --replication-factor and --start-broker")
     cluster = await invocation.cluster()
     created = await topics.create_topic(
         cluster,
@@ -67,17 +69,18 @@ async def create(
     return [created]
 
 
-@topic.command("list", rows="klog.ops.topics:TopicSummary")
+@topic.command("list", rows="klog.admin.topics:TopicSummary")
 async def list_topics(
     invocation: Invocation,
-    pattern: Annotated[str | None, typer.Argument(help="Only topics whose name matches, as file names do.")] = None,
+    pattern: Annotated[str | None, typer.Argument(help="Only topics whose name matches this glob pattern.")] = None,
     regex: Regex = False,
 ) -> Report:
     """List topics.
 
-    A topic whose messages cannot be counted, because a leader does not answer, has an ERROR; the exit code is then 1.
+    If the messages of a topic cannot be counted because a leader does not answer, its row has an ERROR and the exit
+    code is 1.
     """
-    from klog.ops import topics
+    from klog.admin import topics
 
     if regex and pattern is None:
         raise UsageError("--regex needs a PATTERN")
@@ -86,52 +89,56 @@ async def list_topics(
     if pattern is None:
         remember_topics(invocation.target, [row.topic for row in rows])
     unknown = sum(row.messages is None and row.error is None for row in rows) if cluster.is_klog else 0
-    note = f"{unknown} without a count: a partition has no leader, or its broker still counts" if unknown else ""
+    note = (
+        f"{counted(unknown, 'topic')} without a count: a partition has no leader, or its broker is still counting"
+        if unknown
+        else ""
+    )
     return invocation.report(rows, notes=(note,))
 
 
-@topic.command("describe", rows="klog.ops.partitions:PartitionRow")
+@topic.command("describe", rows="klog.admin.partitions:PartitionRow")
 async def describe(invocation: Invocation, names: Topics) -> list[Any]:
     """Show the partitions of topics: leaders, replicas, offsets, sizes."""
-    from klog.ops import partitions
+    from klog.admin import partitions
 
     return await partitions.describe_topics(await invocation.cluster(), names)
 
 
-@topic.command("alter", rows="klog.ops.topics:TopicAltered", asks=True)
+@topic.command("alter", rows="klog.admin.topics:TopicAltered", asks=True)
 async def alter(
     invocation: Invocation,
     name: Topic,
     partitions: Annotated[
-        int, typer.Option("-p", "--partitions", metavar="N", min=1, max=ID_MAX, help="How many it shall have.")
+        int, typer.Option("-p", "--partitions", metavar="N", min=1, max=ID_MAX, help="New number of partitions.")
     ],
 ) -> list[Any]:
-    """Add partitions to a topic.
+    """Add partitions to a topic. Asks first.
 
-    Keys then go to other partitions than before, and partitions cannot be taken away again: it asks first.
+    Keys then map to other partitions than before, and partitions cannot be removed again.
     """
-    from klog.ops import topics
+    from klog.admin import topics
 
     cluster = await invocation.cluster()
     planned = await topics.preview_alter(cluster, name, partitions)
-    question = f"Give {name} {planned.partitions} partitions instead of {planned.partitions_before}"
-    invocation.confirm(f"{question} (keys will go elsewhere than before)", invocation.report([planned]))
+    question = f"Increase the partitions of {name} from {planned.partitions_before} to {planned.partitions}"
+    invocation.confirm(f"{question} (keys will map to other partitions)", invocation.report([planned]))
     return [await topics.alter_topic(cluster, name, partitions)]
 
 
-@topic.command("config", rows="klog.ops.topics:TopicSetting")
+@topic.command("config", rows="klog.admin.topics:TopicSetting")
 async def config(
     invocation: Invocation,
     name: Topic,
     given: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Settings to set; none: show them all.")
+        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Settings to set; shows all settings if not given.")
     ] = None,
     delete: Annotated[
-        list[str] | None, typer.Option("--delete", metavar="NAME", help="A setting to take away from the topic.")
+        list[str] | None, typer.Option("--delete", metavar="NAME", help="Remove this setting from the topic.")
     ] = None,
 ) -> list[Any]:
     """Show a topic's settings, or set and delete some."""
-    from klog.ops import topics
+    from klog.admin import topics
 
     changes = settings(given)
     cluster = await invocation.cluster()
@@ -140,14 +147,14 @@ async def config(
     return await topics.topic_settings(cluster, name)
 
 
-@topic.command("delete", rows="klog.ops.topics:TopicDeletion", asks=True)
+@topic.command("delete", rows="klog.admin.topics:TopicDeletion", asks=True)
 async def delete(
     invocation: Invocation,
     names: Topics,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="No error where a topic is not there.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="No error if a topic does not exist.")] = False,
 ) -> Report:
-    """Delete topics and all their messages. Asks first, naming the counts."""
-    from klog.ops import topics
+    """Delete topics and all their messages. Asks first, and shows the number of messages."""
+    from klog.admin import topics
 
     cluster = await invocation.cluster()
     preview = await topics.preview_deletion(cluster, names, if_exists=if_exists)
@@ -155,7 +162,7 @@ async def delete(
     if not doomed:
         return invocation.report(preview)
     messages = [row.messages for row in doomed]
-    counted = "an unknown number of" if None in messages else f"{sum(count or 0 for count in messages):,}"
-    what = f"topic {doomed[0].topic}" if len(doomed) == 1 else f"{len(doomed)} topics"
-    invocation.confirm(f"Delete {what} with {counted} messages", invocation.report(preview))
+    total = "an unknown number of messages" if None in messages else counted(sum(filter(None, messages)), "message")
+    what = f"topic {doomed[0].topic}" if len(doomed) == 1 else counted(len(doomed), "topic")
+    invocation.confirm(f"Delete {what} with {total}", invocation.report(preview))
     return invocation.report(await topics.delete_topics(cluster, preview))

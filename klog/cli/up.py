@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from klog.cli.arguments import Properties, settings
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
 from klog.cli.target import klog_home
-from klog.cli.words import Properties, settings
+from klog.config import units
 from klog.errors import NoSuchThing
-from klog.ops import units
 from klog.render import Report
-from klog.signals import Asked
+from klog.signals import StopRequest
 
 if TYPE_CHECKING:
-    from klog.ops.local_notes import LocalCluster
+    from klog.admin.local_state import LocalCluster
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Directory = Annotated[
-    Path | None, typer.Option("--dir", metavar="DIR", help="Where its data is; `local` in ~/.klog if not given.")
+    Path | None, typer.Option("--dir", metavar="DIR", help="Data folder; `local` in ~/.klog if not given.")
 ]
 
 
@@ -34,17 +34,19 @@ class _StopAsked(BaseException):
     """A signal asked the foreground to stop. A BaseException: no handler of errors on the way may take it for one."""
 
 
-@top_command("up", rows="klog.ops.local_cluster:Started", connects=False, own_interrupt=True)
+@top_command("up", rows="klog.admin.local_cluster:Started", connects=False, own_interrupt=True)
 def up(
     invocation: Invocation,
     directory: Directory = None,
-    brokers: Annotated[int | None, typer.Option("--brokers", metavar="N", min=1, help="How many brokers [1].")] = None,
+    brokers: Annotated[int | None, typer.Option("--brokers", metavar="N", min=1, help="Number of brokers [1].")] = None,
     port: Annotated[
-        int | None, typer.Option("--port", metavar="PORT", min=1, max=65535, help="The first broker's port [9092].")
+        int | None, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Port of the first broker [9092].")
     ] = None,
     zookeeper_port: Annotated[
         int | None,
-        typer.Option("--zookeeper-port", metavar="PORT", min=1, max=65535, help="ZooKeeper's port; else a free one."),
+        typer.Option(
+            "--zookeeper-port", metavar="PORT", min=1, max=65535, help="ZooKeeper's port; a free one if not given."
+        ),
     ] = None,
     zookeeper_heap: Annotated[
         int | None,
@@ -52,23 +54,23 @@ def up(
             "--zookeeper-heap",
             metavar="SIZE",
             parser=units.parse_size,
-            help="ZooKeeper's largest heap; see `klog zookeeper start --help`.",
+            help="ZooKeeper's maximum heap; see `klog zookeeper start --help`.",
         ),
     ] = None,
-    detach: Annotated[bool, typer.Option("-d", "--detach", help="Come back when it is ready.")] = False,
+    detach: Annotated[bool, typer.Option("-d", "--detach", help="Run in the background; return when ready.")] = False,
     properties: Properties = None,
 ) -> int:
     """Run ZooKeeper and brokers on this machine, ready to use.
 
-    In the foreground until Ctrl-C, which stops all of it in order. Run again on the same folder: the same data; what
-    runs stays, what is missing is started, and with a larger --brokers more are added. Every other command finds the
-    one cluster that runs. Brokers have the ids 1 to N on the ports PORT to PORT+N-1.
+    Runs in the foreground until Ctrl-C, which shuts everything down. Another run on the same folder keeps its data,
+    leaves running servers alone, starts missing ones, and with a larger --brokers adds brokers. Every other command
+    finds the running cluster. Brokers have the ids 1 to N and the ports PORT to PORT+N-1.
 
-    With two brokers a topic has two replicas unless told otherwise; with three or more it has three, and two of them
-    must have what is acknowledged (default.replication.factor, min.insync.replicas; -X sets others). With
-    -X metrics.port=P broker 1 serves its metrics at P, broker 2 at P+1, and so on.
+    With two brokers a topic has two replicas by default. With three or more it has three, of which two must have an
+    acknowledged message (default.replication.factor, min.insync.replicas; -X changes them). With -X metrics.port=P
+    broker 1 serves metrics on port P, broker 2 on P+1, and so on.
     """
-    from klog.ops import local_cluster
+    from klog.admin import local_cluster
 
     home = klog_home()
     begun = time.monotonic()
@@ -79,7 +81,7 @@ def up(
         # The brokers say so too, but in their logs.
         for warning in BrokerConfig.parse(given, "-X").warnings:
             invocation.warn(warning)
-    asked = Asked()
+    asked = StopRequest()
 
     def stop(number: int, frame: FrameType | None) -> None:
         if not asked.again():
@@ -105,10 +107,10 @@ def up(
         invocation.show(invocation.report(rows, notes=(ready, *cluster.notes), footer=f"data in {cluster.directory}"))
         if detach:
             return 0
-        invocation.say("Ctrl-C stops it")
+        invocation.say("stop with Ctrl-C")
         return _stay(invocation, cluster)
     except _StopAsked:
-        invocation.say("stopping in order; once more leaves at once")
+        invocation.say("shutting down; press Ctrl-C again to exit now")
         try:
             local_cluster.down(directory or home / "local", home)
         except NoSuchThing:
@@ -119,10 +121,10 @@ def up(
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
-@top_command("down", rows="klog.ops.local_cluster:Stopped", connects=False)
+@top_command("down", rows="klog.admin.local_cluster:Stopped", connects=False)
 def down(invocation: Invocation, directory: Directory = None) -> Report:
-    """Stop all that `klog up` started, in order, and wait until nothing of it runs."""
-    from klog.ops import local_cluster
+    """Shut down everything that `klog up` started, and wait until it has stopped."""
+    from klog.admin import local_cluster
 
     rows = local_cluster.down(directory, klog_home())
     killed = any(row.state == "killed" for row in rows)
@@ -130,14 +132,14 @@ def down(invocation: Invocation, directory: Directory = None) -> Report:
 
 
 def _stay(invocation: Invocation, cluster: LocalCluster) -> int:
-    """Until nothing of the cluster runs any more; `_StopAsked` ends it earlier."""
-    from klog.ops import local_cluster
+    """Wait until the whole cluster has stopped; `_StopAsked` ends it earlier."""
+    from klog.admin import local_cluster
 
     here: LocalCluster | None = cluster
     while here is not None and here.live:
         ended = local_cluster.await_end(here)
         here = local_cluster.look(cluster.directory)
         if ended is not None and here is not None and here.live:
-            invocation.warn(f"{ended.name} has ended; its log: {ended.log_file}; `klog up` starts what is missing")
-    invocation.say(f"nothing of the cluster in {cluster.directory} runs any more")
+            invocation.warn(f"{ended.name} has stopped; see {ended.log_file}; restart it with `klog up`")
+    invocation.say(f"the cluster in {cluster.directory} has stopped")
     return 0

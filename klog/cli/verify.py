@@ -1,4 +1,4 @@
-"""``klog verify``: prove that replicas are what they are said to be."""
+"""``klog verify``: verify that all replicas hold the same bytes."""
 
 from __future__ import annotations
 
@@ -7,38 +7,41 @@ from typing import Annotated
 
 import typer
 
+from klog.cli.arguments import OptionalTopics
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
-from klog.cli.words import OptionalTopics
 from klog.errors import UsageError
 from klog.render import Report
+from klog.render.counts import counted
 
-verify = Noun("verify", "Prove that all replicas hold the same bytes.")
+verify = Noun("verify", "Verify that all replicas hold the same bytes.")
 
 
-@verify.command("replicas", rows="klog.ops.verify_replicas:ReplicaRow")
+@verify.command("replicas", rows="klog.tools.verify_replicas:ReplicaRow")
 async def replicas(
     invocation: Invocation,
     topics: OptionalTopics = None,
     regex: Annotated[
         str | None,
-        typer.Option("-r", "--regex", metavar="RE", help="Topics whose whole name matches, besides those named."),
+        typer.Option(
+            "-r", "--regex", metavar="RE", help="Also topics whose whole name matches this regular expression."
+        ),
     ] = None,
     rate: Annotated[
-        str | None, typer.Option("--rate", metavar="RATE", help="What each broker reads at most: 50MB/s.")
+        str | None, typer.Option("--rate", metavar="RATE", help="Limit on what each broker reads, as 50MB/s.")
     ] = None,
 ) -> Report:
-    """Compare every replica of each partition, from the highest log start to the lowest high watermark.
+    """Compare all replicas of each partition, from the highest log start offset to the lowest high watermark.
 
-    Checksums of ranges are compared first, then the first differing address is found. A replica that has a recorded
-    hole is reported and no mismatch. Exit 1 on any mismatch, and where a replica could not be asked.
+    It compares checksums of ranges, then finds the first address that differs. A replica with a recorded hole is
+    reported, but not as a mismatch. Exit 1 on any mismatch, or if a replica cannot be read.
     """
-    from klog.ops import verify_replicas
-    from klog.ops.units import parse_rate
+    from klog.config.units import parse_rate
+    from klog.tools import verify_replicas
 
     wanted = parse_rate(rate) if rate is not None else None
     if wanted is not None and wanted.what != "bytes":
-        raise UsageError(f"--rate {rate!r}: bytes a second are wanted", hint="write 50MB/s")
+        raise UsageError(f"--rate {rate!r}: expected bytes per second", hint="write 50MB/s")
     began = time.monotonic()
     rows, read_bytes = await verify_replicas.verify_replicas(
         await invocation.cluster(),
@@ -49,7 +52,9 @@ async def replicas(
     took_s = max(time.monotonic() - began, 1e-9)
     bad = sum(row.is_mismatch for row in rows)
     failed = sum(row.error is not None for row in rows)
-    found = f"{bad} differ" if bad else "no difference"
-    unasked = f", {failed} could not be asked" if failed else ""
-    footer = f"{len(rows)} replicas, {found}{unasked}; {read_bytes:,} bytes each way in {took_s:.1f} s"
+    found = f"{bad} differ" if bad else "no differences"
+    unasked = f", {failed} not readable" if failed else ""
+    footer = (
+        f"{counted(len(rows), 'replica')}, {found}{unasked}; {read_bytes:,} bytes read per replica in {took_s:.1f} s"
+    )
     return invocation.report(rows, failed=bad > 0, footer=footer)

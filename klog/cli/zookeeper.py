@@ -10,15 +10,15 @@ import typer
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
 from klog.cli.target import klog_home
-from klog.ops import units
+from klog.config import units
 from klog.render import Report
 
-zookeeper = Noun("zookeeper", "The embedded ZooKeeper server.")
+zookeeper = Noun("zookeeper", "Run the embedded ZooKeeper server.")
 
-ROWS = "klog.ops.zookeeper:ZooKeeperRow"
+ROWS = "klog.admin.zookeeper:ZooKeeperRow"
 
 Directory = Annotated[
-    Path | None, typer.Option("--dir", metavar="DIR", help="Where its data is; `zookeeper` in ~/.klog if not given.")
+    Path | None, typer.Option("--dir", metavar="DIR", help="Data folder; `zookeeper` in ~/.klog if not given.")
 ]
 
 Heap = Annotated[
@@ -27,7 +27,7 @@ Heap = Annotated[
         "--heap",
         metavar="SIZE",
         parser=units.parse_size,
-        help="Largest heap [a quarter of the memory up to 1 GiB, or an eighth; 256 MiB to 4 GiB].",
+        help="Maximum heap [a quarter of the memory up to 1 GiB, or an eighth; 256 MiB to 4 GiB].",
     ),
 ]
 
@@ -37,10 +37,10 @@ def start(
     invocation: Invocation,
     directory: Directory = None,
     port: Annotated[
-        int | None, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Its port; else a free one.")
+        int | None, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Port; a free one if not given.")
     ] = None,
     listen: Annotated[
-        str | None, typer.Option("--listen", metavar="HOST", help="Address for clients [127.0.0.1]; 0.0.0.0: all.")
+        str | None, typer.Option("--listen", metavar="HOST", help="Address to listen on [127.0.0.1]; 0.0.0.0 for all.")
     ] = None,
     heap: Heap = None,
     server_id: Annotated[
@@ -48,17 +48,19 @@ def start(
     ] = None,
     ensemble: Annotated[
         str | None,
-        typer.Option("--ensemble", metavar="1=HOST:PORT:PORT,...", help="All servers, each with its two ports."),
+        typer.Option(
+            "--ensemble", metavar="1=HOST:PORT:PORT,...", help="All servers of the ensemble, each with its two ports."
+        ),
     ] = None,
 ) -> list[Any]:
-    """Start it in the background, and return when it serves. A running server is left alone.
+    """Start ZooKeeper in the background, and return when it is ready. A running server is left alone.
 
-    Options that are not given keep their values from the last start on the same folder. A server of an ensemble
-    (`--id 1 --ensemble 1=a:2888:3888,2=b:2888:3888,3=c:2888:3888`, with other ids on the other hosts) answers at once
-    and serves when a majority runs; its client port is 2181 unless --port says otherwise. ZooKeeper has no passwords
-    here: --listen opens it to all who reach that address.
+    Options that are not given keep their values from the last start on the same folder. A server of an ensemble (`--id
+    1 --ensemble 1=a:2888:3888,2=b:2888:3888,3=c:2888:3888`, with other ids on the other hosts) returns at once and
+    serves when a majority runs; its client port is 2181 unless --port is given. This ZooKeeper has no passwords:
+    --listen opens it to everyone who can reach the address.
     """
-    from klog.ops import zookeeper as servers
+    from klog.admin import zookeeper as servers
 
     return [
         servers.start(
@@ -75,19 +77,22 @@ def start(
 
 @zookeeper.command("stop", rows=ROWS, connects=False)
 def stop(invocation: Invocation, directory: Directory = None) -> Report:
-    """Stop it, and wait until it is gone."""
-    from klog.ops import zookeeper as servers
+    """Stop ZooKeeper, and wait until it has stopped."""
+    from klog.admin import zookeeper as servers
 
     rows = servers.stop(directory, klog_home())
     killed = any(row.state == "killed" for row in rows)
-    return invocation.report(rows, failed=killed, footer=None if rows else "no ZooKeeper was running there")
+    return invocation.report(rows, failed=killed, footer=None if rows else "no ZooKeeper was running")
 
 
 @zookeeper.command("status", rows=ROWS, connects=False)
 def status(invocation: Invocation, directory: Directory = None) -> Report:
-    """Show whether it runs: the one named, or those of this machine that klog has started. Exit 1 when one does not."""
-    from klog.ops import zookeeper as servers
+    """Show whether ZooKeeper runs: the given server, or all that klog has started on this machine.
+
+    Exit 1 if one does not run.
+    """
+    from klog.admin import zookeeper as servers
 
     rows = servers.status(directory, klog_home())
     down = not rows or any(row.state != "running" for row in rows)
-    return invocation.report(rows, failed=down, footer=None if rows else "no ZooKeeper was ever started here")
+    return invocation.report(rows, failed=down, footer=None if rows else "klog has not started a ZooKeeper here")

@@ -6,9 +6,9 @@
         let i be C_i's place in C_T, and N = |P_T| / |C_T|
         assign partitions from i*N to (i+1)*N - 1 in P_T to C_i
 
-Where the division leaves a rest, the first threads get one more each, as 0.8 has it. Partitions sort as numbers;
-threads sort as texts, as 0.8 sorts them, so that consumers of both come to the same result. Every consumer computes
-the whole for itself from the same two registries, and nobody is asked.
+If the division leaves a rest, the first threads get one more each, as in 0.8. Partitions sort as numbers; threads sort
+as texts, as in 0.8, so that consumers of both get the same result. Every consumer computes the whole assignment itself,
+from the same two registries, and asks no other.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from klog.names import TopicPartition
 
 
 def thread_id(consumer_id: str, number: int) -> str:
-    """As it stands in the ownership registry."""
+    """The thread's name in the ownership registry."""
     return f"{consumer_id}-{number}"
 
 
 def split(partitions: Collection[int], threads: Collection[str]) -> dict[int, str]:
-    """The owner of each partition of one topic; nothing where there are no threads."""
+    """The owner of each partition of one topic; empty without threads."""
     if not threads:
         return {}
     ordered = sorted(partitions)

@@ -1,21 +1,21 @@
-"""What a producer tells for the audit (paper, section 4): a stamp on each message, and counts a topic and window.
+"""What a producer publishes for the audit (paper, section 4): a stamp on each message, and counts per topic and window.
 
 The stamp is a header, ``klog.audit``, of four words::
 
     1771930800123 17 9f2c41d07ab3 web-1        time in ms, number, producer, host
 
 The time is the message's own timestamp. Numbers count a producer's messages of one topic, so that a copy of a message
-is known from another message. A publication is a message of the topic ``klog.audit``, with the producer as its key::
+is recognized as one. A publication is a message of the topic ``klog.audit``, with the producer as its key::
 
     {"version": 1, "kind": "produced", "producer": "9f2c41d07ab3", "host": "web-1", "sequence": 3, "sent_ms": ...,
      "window_ms": 600000, "closed": false, "counts": [
        {"topic": "t", "start_ms": ..., "part": 0, "messages": 812, "unknown": 0, "first_ms": ..., "last_ms": ...,
         "final": true}]}
 
-Counts are totals and no differences: of what a producer has published of a topic, window and part, that with the
-highest sequence holds, so a publication that is repeated counts once. ``messages`` were acknowledged; of ``unknown``
-nobody can say (no answer came), so they may be in the log. ``final``: the window is over and nothing of it is under
-way, or the producer has closed. A part is what a producer sends for a window after it had forgotten it: parts add up.
+Counts are totals, not differences. Of the counts that a producer publishes for a topic, window and part, the one with
+the highest sequence holds, so a repeated publication counts once. ``messages`` were acknowledged. ``unknown`` ones may
+be in the log: no answer came. ``final``: the window is over and none of its messages is under way, or the producer has
+closed. A producer that sends in a window that it had forgotten begins a new part; parts add up.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ VERSION: Final = 1
 PRODUCED: Final = "produced"
 
 COUNTS_MAX: Final = 1000
-"""Of one publication: about 150 KB of JSON, well below any broker's limit for a message."""
+"""Counts in one publication: about 150 KB of JSON, well below any broker's limit for a message."""
 KEPT_WINDOWS: Final = 3
-"""For how many windows after its end a finished one is remembered: late messages with old timestamps are rare."""
+"""A finished window is remembered for this many windows after its end: late messages with old timestamps are rare."""
 
 TOPIC_SETTINGS: Final = {"retention.ms": str(30 * 24 * 3_600_000)}
 
 
 class Stamp(NamedTuple):
-    """What a message says of its origin."""
+    """A message's origin."""
 
     time_ms: int
     number: int
@@ -55,7 +55,7 @@ class Stamp(NamedTuple):
 
 
 def read_stamp(value: bytes | None) -> Stamp | None:
-    """The stamp of a header's bytes; None where they are none."""
+    """The stamp in a header's bytes; None if they are not a stamp."""
     if value is None:
         return None
     try:
@@ -96,7 +96,7 @@ class Publication:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Publication:
-        """MalformedRequest where it is not of this kind."""
+        """MalformedRequest if it is not of this kind."""
         try:
             return cls(
                 str(value["producer"]),
@@ -116,7 +116,7 @@ class _Window:
     count: Count
     under_way: int = 0
     told: tuple[int, int, bool] = (0, 0, False)
-    """What the last publication said, and of those the last acknowledged one."""
+    """The state in the last publication; `known` is that in the last acknowledged one."""
     known: tuple[int, int, bool] = (0, 0, False)
 
     @property
@@ -125,7 +125,7 @@ class _Window:
 
 
 class Auditor:
-    """Counts what one producer sends. Any thread."""
+    """Counts the messages of one producer. Any thread."""
 
     def __init__(self, settings: AuditSettings) -> None:
         self.settings = settings
@@ -141,6 +141,12 @@ class Auditor:
     def is_used(self) -> bool:
         """Whether anything was stamped."""
         return bool(self._numbers)
+
+    @property
+    def has_unpublished(self) -> bool:
+        """Whether some counts are in no publication that was acknowledged."""
+        with self._lock:
+            return any(window.state != window.known for window in self._windows.values())
 
     def stamp(self, topic: str, time_ms: int | None) -> tuple[int, bytes, _Window]:
         """The message's time, the header's value, and the window in which it counts; `settle` must follow."""
@@ -159,7 +165,7 @@ class Auditor:
         return when, f"{when} {number}{self._tail}".encode(), window
 
     def settle(self, window: _Window, error: KlogError | None, *, maybe: bool = False) -> None:
-        """A message was acknowledged, or failed; ``maybe``: it may be in the log all the same."""
+        """A message was acknowledged, or failed; ``maybe``: it failed but may be in the log."""
         with self._lock:
             window.under_way -= 1
             if error is None:
@@ -168,7 +174,7 @@ class Auditor:
                 window.count.unknown += 1
 
     def due(self, *, closing: bool = False) -> list[Publication]:
-        """What is to be published now; `published` must follow for each. Cheap where nothing is."""
+        """The publications that are due now; `published` must follow for each. Cheap if there are none."""
         now_ms = _now_ms()
         settings = self.settings
         is_time = closing or now_ms - self._published_ms >= settings.publish_ms or now_ms < self._published_ms
@@ -199,7 +205,7 @@ class Auditor:
             return publications
 
     def published(self, publication: Publication, *, failed: bool = False) -> None:
-        """A publication was acknowledged, or failed for good: then what it said is still to be told."""
+        """A publication was acknowledged, or failed for good: then its counts go into the next one."""
         with self._lock:
             for count in publication.counts:
                 window = self._windows.get((count.topic, count.start_ms))
@@ -211,7 +217,7 @@ class Auditor:
                     window.known = count.messages, count.unknown, count.final
 
     def _forget(self, now_ms: int) -> None:
-        """Windows that were told for the last time; called with the lock held."""
+        """Drop old windows whose last counts were acknowledged; called with the lock held."""
         oldest_ms = now_ms - (KEPT_WINDOWS + 1) * self.settings.window_ms
         for key in [one for one in self._windows if one[1] < oldest_ms]:
             window = self._windows[key]
@@ -224,5 +230,5 @@ def _now_ms() -> int:
 
 
 def with_stamp(headers: Iterable[tuple[str, bytes | None]], stamp: bytes) -> list[tuple[str, bytes | None]]:
-    """A message's headers with its stamp; one that it had before (it is a copy) goes."""
+    """A message's headers with this stamp, which replaces an earlier one (of a copy)."""
     return [*(one for one in headers if one[0] != HEADER), (HEADER, stamp)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,57 +11,70 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from klog.client.audit import TOPIC_SETTINGS, Auditor, Publication
+from klog.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 0.2
-"""Whether anything is due; a look costs some microseconds."""
+"""Between checks whether a count is due; a check costs some microseconds."""
 CREATION_S: Final = 10.0
-MAKE_EVERY_S: Final = 30.0
-"""Where the topic cannot be made: so often it is tried."""
+MAKE_AGAIN_S: Final = 1.0
+MAKE_AGAIN_MAX_S: Final = 30.0
+"""Between attempts to create the topic, if it cannot be created: the first pause, then twice as long each time."""
 CLOSE_S: Final = 10.0
-"""How long a producer that closes tries to have its last counts told."""
+"""How long a closing producer tries to publish its last counts."""
 
 _ADMIN_PREFIXES: Final = ("bootstrap.servers", "client.id", "security.", "sasl.", "ssl.", "socket.", "broker.address")
 
 
 class AuditPublisher:
-    """Publishes what an `Auditor` has counted. One thread at a time, the one that polls."""
+    """Publishes the counts of an `Auditor`. One thread at a time, the one that polls."""
 
-    def __init__(self, rdkafka: Any, auditor: Auditor, settings: Mapping[str, Any]) -> None:
-        """``rdkafka``: confluent-kafka's producer; ``settings``: those it was made with."""
+    def __init__(
+        self, rdkafka: Any, auditor: Auditor, settings: Mapping[str, Any], clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        """``rdkafka``: confluent-kafka's producer; ``settings``: the ones that it was created with."""
         self._rdkafka = rdkafka
         self._auditor = auditor
+        self._clock = clock
         self._settings = {name: value for name, value in settings.items() if name.startswith(_ADMIN_PREFIXES)}
         self._topic_is_there = False
         self._maker: threading.Thread | None = None
         self._make_at = 0.0
+        self._make_pause_s = MAKE_AGAIN_S
         self._look_at = 0.0
 
     def tick(self) -> None:
         """Publish what is due; to be called often."""
-        now = time.monotonic()
+        now = self._clock.monotonic_s()
         if now >= self._look_at:
             self._look_at = now + LOOK_EVERY_S
             if not self._topic_is_there and now >= self._make_at and self._auditor.is_used:
-                # At once, and not when it is needed: then a broker may be away, and this thread has acks to hear.
-                self._make_at = now + MAKE_EVERY_S
+                # Create the topic now, not when it is needed: a broker may be away then, and this thread serves acks.
+                self._make_at = now + self._make_pause_s
+                self._make_pause_s = min(2 * self._make_pause_s, MAKE_AGAIN_MAX_S)
                 self._maker = threading.Thread(target=self._make, name="klog-audit-topic", daemon=True)
                 self._maker.start()
             self._publish(self._auditor.due())
 
     def close(self) -> None:
-        """Publish all that was not, for a while again and again; the caller flushes before and after."""
-        deadline = time.monotonic() + CLOSE_S
-        while (publications := self._auditor.due(closing=True)) and time.monotonic() < deadline:
+        """Publish all remaining counts, with retries for a while; the caller flushes before and after."""
+        if self._maker is not None:
+            self._maker.join(CREATION_S)
+        deadline = self._clock.monotonic_s() + CLOSE_S
+        while (left_s := deadline - self._clock.monotonic_s()) > 0:
+            publications = self._auditor.due(closing=True)
+            if not publications and not self._auditor.has_unpublished:
+                return
             self._publish(publications, closing=True)
-            self._rdkafka.flush(max(deadline - time.monotonic(), 0.1))
+            # Without the topic, what was produced to it waits in the buffer: the topic must be created meanwhile.
+            self._rdkafka.flush(left_s if self._topic_is_there else min(left_s, MAKE_AGAIN_S))
 
     def _make(self) -> None:
         self._topic_is_there = ensure_audit_topic(self._settings, self._auditor.settings.topic)
 
     def _publish(self, publications: list[Publication], *, closing: bool = False) -> None:
-        if publications and not self._topic_is_there:
+        if (publications or closing) and not self._topic_is_there:
             if self._maker is not None:
                 self._maker.join(CREATION_S)
             if closing and not self._topic_is_there:
@@ -77,7 +89,7 @@ class AuditPublisher:
                 )
             except (BufferError, KafkaException) as error:
                 self._failed(one, str(error))
-                self._rdkafka.poll(0.1)  # room may come of it
+                self._rdkafka.poll(0.1)  # this may make room in the buffer
 
     def _answered(self, error: KafkaError | None, publication: Publication) -> None:
         if error is not None:
@@ -91,9 +103,9 @@ class AuditPublisher:
 
 
 def ensure_audit_topic(settings: Mapping[str, Any], topic: str) -> bool:
-    """Make the topic where it is not there; whether it is there now. Blocks for some `CREATION_S` at most.
+    """Create the topic if it does not exist. Returns whether it exists now. Blocks for some `CREATION_S` at most.
 
-    It gets as many replicas as the cluster's topics do, or, where brokers are away, as there are brokers.
+    It gets as many replicas as the cluster's topics do, or, if brokers are away, as there are brokers.
     """
     client = AdminClient({**settings, "logger": logging.getLogger("klog.librdkafka")})
     try:

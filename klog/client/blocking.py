@@ -8,39 +8,49 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from collections import deque
 from typing import Any
 
 from klog import errors
+from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut, UnsupportedVersion
 from klog.protocol import codec, klog_apis
 from klog.protocol.apis import ApiKey, api_name
 
 FRAME_BYTES_MAX = 512 * 1024 * 1024
-"""An answer above this is no answer. Fetches ask for far less, but one batch larger than the limit is sent whole."""
+"""A larger answer is malformed. Fetches ask for far less, but one batch larger than their limit is sent whole."""
 
 SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
-"""Holds the answer that was asked for ahead while the one before it is decoded."""
+"""Holds the next answer while the one before it is decoded."""
 
 
 class BlockingChannel:
     """One connection; made by `connect`, which also learns what the broker serves."""
 
-    def __init__(self, connection: socket.socket, address: str, client_id: str, timeout_s: float) -> None:
+    def __init__(
+        self, connection: socket.socket, address: str, client_id: str, timeout_s: float, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self.address = address
         self.versions: dict[int, tuple[int, int]] = {}
         """key -> (lowest, highest) version that the broker serves."""
         self._socket = connection
         self._client_id = client_id
         self._timeout_s = timeout_s
+        self._clock = clock
         self._correlation_id = 0
         self._sent: deque[tuple[int, int, int]] = deque()
-        """(correlation id, key, version) of each request whose answer was not read yet, in order."""
+        """(correlation id, key, version) of each request without an answer yet, in order."""
 
     @classmethod
     def connect(
-        cls, host: str, port: int, *, connect_timeout_s: float = 3.0, timeout_s: float = 10.0, client_id: str = "klog"
+        cls,
+        host: str,
+        port: int,
+        *,
+        connect_timeout_s: float = 3.0,
+        timeout_s: float = 10.0,
+        client_id: str = "klog",
+        clock: Clock = SYSTEM_CLOCK,
     ) -> BlockingChannel:
         """A channel whose broker has answered ApiVersions; CannotConnect, with host and port, otherwise."""
         address = f"{host}:{port}"
@@ -52,7 +62,7 @@ class BlockingChannel:
             raise CannotConnect(f"{address}: {error.strerror or error}") from None
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
-        channel = cls(connection, address, client_id, timeout_s)
+        channel = cls(connection, address, client_id, timeout_s, clock)
         try:
             channel._ask_versions()
         except (TimedOut, MalformedRequest, UnsupportedVersion, CannotConnect) as error:
@@ -66,7 +76,7 @@ class BlockingChannel:
         return channel
 
     def _ask_versions(self) -> None:
-        """KIP-511's ApiVersions v3, and v0 for a broker that knows no better."""
+        """KIP-511's ApiVersions v3, and v0 for a broker that does not know v3."""
         answer: Any = None
         for version in (3, 0):
             answer = self.request(
@@ -87,7 +97,7 @@ class BlockingChannel:
         return key in self.versions
 
     def version_for(self, key: int, highest: int, lowest: int = 0) -> int:
-        """The highest version that both sides speak; UnsupportedVersion where there is none."""
+        """The highest version that both sides speak. Raises UnsupportedVersion if they share none."""
         low, high = self.versions.get(key, (1, 0))
         version = min(high, highest)
         if low > high or version < max(low, lowest):
@@ -110,13 +120,13 @@ class BlockingChannel:
     def receive(self, *, timeout_s: float | None = None) -> Any:
         """The answer to the oldest request sent; TimedOut, CannotConnect (connection lost), MalformedRequest."""
         correlation_id, key, version = self._sent.popleft()
-        deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        deadline = self._clock.monotonic_s() + (self._timeout_s if timeout_s is None else timeout_s)
         (size,) = struct.unpack(">i", self._read(4, deadline, key))
         if not 4 <= size <= FRAME_BYTES_MAX:
             raise MalformedRequest(f"{self.address}: an answer to {api_name(key)} claims {size} bytes")
         frame = self._read(size, deadline, key)
         if key == ApiKey.API_VERSIONS and frame[4:6].tobytes() == b"\x00\x23":
-            version = 0  # a refusal of ApiVersions comes in v0's form whatever was asked (KIP-511)
+            version = 0  # an error of ApiVersions has v0's form, whatever version was requested (KIP-511)
         answered_id, entity = codec.decode_response(frame, key, version)
         if answered_id != correlation_id:
             raise MalformedRequest(f"{self.address}: answer {answered_id} where {correlation_id} was due")
@@ -134,7 +144,7 @@ class BlockingChannel:
         got = 0
         try:
             while got < size:
-                self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+                self._socket.settimeout(max(deadline - self._clock.monotonic_s(), 0.001))
                 read = self._socket.recv_into(view[got:])
                 if read == 0:
                     raise CannotConnect(f"{self.address}: the broker closed the connection")
@@ -151,7 +161,7 @@ class BlockingChannel:
 
 
 def error_of(wire: int, message: str) -> KlogError:
-    """The error of klog's tree that has this code on the wire; the bare base, with the number, for the others."""
+    """klog's error with this code on the wire; for unknown codes the base class, with the number."""
     known = _by_wire(errors.KlogError).get(wire)
     return known(message) if known else KlogError(f"{message} (error {wire})")
 

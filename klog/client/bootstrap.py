@@ -9,14 +9,14 @@ from klog.errors import CannotConnect, UsageError
 from klog.net.channel import Channel
 
 STAGGER_S = 0.25
-"""A server that says nothing for this long no longer holds up the next one: the local case answers within 5 ms, and
-three servers that swallow packets cost a second instead of nine."""
+"""The next server is tried after this time without an answer: a local one answers within 5 ms, and three servers that
+swallow packets cost a second instead of nine."""
 
 
 def parse_bootstrap(text: str, source: str) -> list[tuple[str, int]]:
     """(host, port) of each server in ``host:port,...``; UsageError, with ``source``, otherwise.
 
-    The port may be left out (9092); IPv6 addresses with a port stand in brackets.
+    The port may be left out (9092); an IPv6 address with a port is written in brackets.
     """
     servers = []
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -24,7 +24,7 @@ def parse_bootstrap(text: str, source: str) -> list[tuple[str, int]]:
         if not colon or part.endswith("]"):
             host, port = part, "9092"
         if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536) or not host.strip("[]"):
-            raise UsageError(f"{part!r} (from {source}) is no HOST:PORT", hint="write for example 127.0.0.1:9092")
+            raise UsageError(f"{part!r} (from {source}) is not HOST:PORT", hint="write for example 127.0.0.1:9092")
         servers.append((host.strip("[]"), int(port)))
     if not servers:
         raise UsageError(f"no server named in {text!r} (from {source})", hint="write for example 127.0.0.1:9092")
@@ -36,7 +36,7 @@ async def connect_any(
 ) -> Channel:
     """The channel of the server that answers first, tried in order and overlapping.
 
-    Raises CannotConnect that names every server tried, why each failed, and who named them.
+    Raises CannotConnect, which names every server tried, why each failed, and the source of the addresses.
     """
     failures: list[str] = []
     waiting = list(servers)

@@ -1,8 +1,8 @@
-"""A connection to a cluster for one command: who is there, and requests sent to the broker that must answer them.
+"""A connection to a cluster for one command: its metadata, and requests to the broker that must answer them.
 
-Strategy: metadata is asked for once and kept, for a command is short; a broker that answers "not me" makes it ask
-again. Channels are opened when first needed, one a broker, and shared by requests that overlap. Every error names
-the address, the source of the address, and, where one is known, what to do.
+Strategy: metadata is read once and kept, because a command is short; it is read again when a broker answers "not me".
+Channels are opened when first needed, one per broker, and shared by requests that overlap. Every error names the
+address, the source of the address, and, if there is one, the remedy.
 
 Event loop only. Use as ``async with await Cluster.connect("h:9092", source="-B") as cluster``.
 """
@@ -35,8 +35,8 @@ from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 
 CONNECT_TIMEOUT_S = 3.0
 RETRY_PAUSE_S = 0.1
-"""Between attempts while a leader or controller is being elected: short beside an election (tens of ms and up), long
-beside a round trip."""
+"""Between attempts while a leader or controller is being elected: short compared with an election (tens of ms and up),
+long compared with a round trip."""
 
 ANSWER_GRACE_S = 1.0
 
@@ -72,8 +72,8 @@ class Cluster:
     ) -> Cluster:
         """The cluster behind ``host:port,...``; each server gets three seconds, the first to answer is used.
 
-        ``source`` says, in errors, who gave the address. Raises UsageError for an address that is none, CannotConnect
-        where nobody answers, WrongCluster where the cluster is another one than ``expected_cluster_id``.
+        ``source`` names the address's source in errors. Raises UsageError for an invalid address, CannotConnect
+        if no broker answers, WrongCluster if the cluster is not ``expected_cluster_id``.
         """
         servers = parse_bootstrap(bootstrap, source)
 
@@ -122,19 +122,19 @@ class Cluster:
 
     @property
     def is_klog(self) -> bool:
-        """Whether klog's own requests are served; on a plain Kafka broker what only they tell is None."""
+        """Whether the brokers serve klog's own requests; on plain Kafka, values that need them are None."""
         return OWN_KEYS_FROM in self._any.versions
 
     def known_servers(self) -> list[str]:
-        """HOST:PORT of every broker that it has heard of."""
+        """HOST:PORT of every known broker."""
         return [one.address for one in self._metadata.brokers.values()] if self._metadata is not None else []
 
     # --- What is there ---
 
     async def metadata(self, topics: Iterable[str] | None = None, *, fresh: bool = False) -> Metadata:
-        """All topics, or these (an empty list: brokers alone). What is known is not asked again unless ``fresh``.
+        """All topics, or these (an empty list: brokers alone). Known metadata is not read again unless ``fresh``.
 
-        Topics that are missing are in ``errors``. Never creates a topic.
+        Missing topics are in ``errors``. Never creates a topic.
         """
         wanted = None if topics is None else sorted(set(topics))
         known = self._metadata
@@ -152,7 +152,7 @@ class Cluster:
                 include_topic_authorized_operations=False,
             )
         )
-        if known is not None and wanted is not None:  # keep what earlier questions brought
+        if known is not None and wanted is not None:  # keep the results of earlier requests
             gone = answer.errors.keys()
             kept = {name: topic for name, topic in known.topics.items() if name not in gone}
             answer = answer._replace(topics={**kept, **answer.topics})
@@ -167,9 +167,9 @@ class Cluster:
         return list((await self.metadata([])).brokers.values())
 
     async def topic(self, name: str, *, fresh: bool = False) -> TopicNode:
-        """One topic; UnknownTopicOrPartition (or what else the broker says of it) where it cannot be told.
+        """One topic; UnknownTopicOrPartition (or the broker's other error) if it cannot be described.
 
-        Asked for the first time (not ``fresh``), a missing one's error names those that are called nearly so.
+        On the first request (not ``fresh``), the error of a missing topic names topics with similar names.
         """
         metadata = await self.metadata([name], fresh=fresh)
         found = metadata.topics.get(name)
@@ -183,11 +183,11 @@ class Cluster:
                 hint=f"did you mean {' or '.join(near)}?" if near else "`klog topic list` shows those there are",
             )
         if wire == InvalidTopic.wire:
-            check_topic_name(name)  # says what is wrong with it
+            check_topic_name(name)  # raises with the reason
         raise error_of(wire, f"topic {name!r} on {self}")
 
     async def near(self, name: str) -> list[str]:
-        """The topics whose names are nearly this one, the nearest first; none where they cannot be told."""
+        """The topics with names similar to this one, the closest first; empty if topics cannot be listed."""
         from difflib import get_close_matches
 
         try:
@@ -196,10 +196,10 @@ class Cluster:
             return []
         return get_close_matches(name, [one.name for one in topics if not one.is_internal], n=2)
 
-    # --- Requests to whom they concern ---
+    # --- Requests to the broker that they concern ---
 
     async def to_any(self, key: ApiKey, highest: int, lowest: int = 0, /, **fields: Any) -> Any:
-        """Ask whichever broker is connected; one that has gone is replaced by another of those named at the start."""
+        """Ask any connected broker; if it has gone, another one of those named at the start."""
         try:
             return await self._ask(self._any, key, highest, lowest, None, fields)
         except CannotConnect:
@@ -217,7 +217,7 @@ class Cluster:
     async def to_broker(
         self, broker_id: int, key: ApiKey, highest: int, lowest: int = 0, *, wait_s: float | None = None, **fields: Any
     ) -> Any:
-        """Ask one broker; BrokerNotAvailable where the cluster does not list it, CannotConnect where it is away."""
+        """Ask one broker; BrokerNotAvailable if the cluster does not list it, CannotConnect if it is away."""
         return await self._ask(await self.channel(broker_id), key, highest, lowest, wait_s, fields)
 
     async def to_controller(
@@ -231,8 +231,8 @@ class Cluster:
     ) -> Any:
         """Ask the controller; ``refused`` says whether an answer means "not me", and the next controller is asked.
 
-        Within the time-out; then NotController, or what else kept it from being asked. An answer that is lost under
-        way is not asked for again: the change may have been made, and making it twice is another thing.
+        Retries until the time-out; then NotController, or the last error. After a lost answer the request is not sent
+        again: the change may have been made, and making it twice may have another result.
         """
         deadline = asyncio.get_running_loop().time() + self.timeout_s
         while True:
@@ -245,7 +245,7 @@ class Cluster:
             except (NotController, CannotConnect, BrokerNotAvailable) as error:
                 trouble = error
             else:
-                # The request carries the time-out too: the broker's word on what became of it is worth a moment more.
+                # The request carries the time-out too: wait a moment longer, for the broker's own answer about it.
                 answer = await self._ask(channel, key, highest, lowest, self.timeout_s + ANSWER_GRACE_S, fields)
                 if not refused(answer):
                     return answer
@@ -262,11 +262,11 @@ class Cluster:
         *,
         wait_for_leader: bool = False,
     ) -> dict[TopicPartition, A | KlogError]:
-        """Ask each partition's leader, all leaders at once; an error stands where its partition's answer would.
+        """Ask each partition's leader, all leaders at once. Returns an answer or an error for each partition.
 
-        ``ask`` sends one broker its share and gives back an answer or an error for each partition. Answers that say
-        "not me" or "not now" are asked again with fresh metadata until the time-out. A partition without a leader is
-        an error at once, unless ``wait_for_leader``.
+        ``ask`` sends one broker its share and returns an answer or an error for each partition. Partitions with the
+        answer "not me" or "not now" are asked about again, with fresh metadata, until the time-out. A partition
+        without a leader is an error at once, unless ``wait_for_leader``.
         """
         found: dict[TopicPartition, A | KlogError] = {}
         todo = dict(wanted)
@@ -320,7 +320,8 @@ class Cluster:
             count = len(topic.partitions)
             return _final(
                 UnknownTopicOrPartition(
-                    f"{one.topic} has {count} partitions (0 to {count - 1}), no partition {one.partition}"
+                    f"{one.topic} has {count} partition{'s' if count != 1 else ''} (0 to {count - 1}), "
+                    f"no partition {one.partition}"
                 )
             )
         if partition.leader is None:
@@ -352,7 +353,7 @@ class Cluster:
             metadata = await self.metadata([])
             first = metadata.brokers.get(broker_id)
             if first is not None and first.address == self._any.address and not self._any.is_closed:
-                return self._any  # the very address that was connected to at the start
+                return self._any  # the address of the first connection
             node = metadata.brokers.get(broker_id)
             if node is None:
                 live = ", ".join(map(str, metadata.brokers)) or "none"
@@ -378,7 +379,7 @@ class Cluster:
 
 
 def _final(error: KlogError) -> KlogError:
-    """The error, marked as one that asking again would not change."""
+    """The error, marked as one that a retry would not change."""
     error.retriable = False
     return error
 

@@ -1,8 +1,8 @@
 """The settings of the paper's consumer: Kafka 0.8's names, with 0.7's and today's beside them, and what klog does.
 
-A setting is given as a keyword, ``_`` for ``.``: ``auto_commit_interval_ms=1000``. What this table does not know is
-librdkafka's to know (``security.protocol``, ``statistics.interval.ms``); what that does not know either is an error
-that names it.
+A setting is a keyword, with ``_`` for ``.``: ``auto_commit_interval_ms=1000``. Settings that are not in this table go
+to librdkafka (``security.protocol``, ``statistics.interval.ms``); one that librdkafka does not know is an error that
+names it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "exclude.internal.topics",
         "bool",
         True,
-        "Whether filters pass over topics that begin with __ or klog.",
+        "Whether filters skip topics that begin with __ or klog.",
         "they do, or not",
     ),
     # --- streams
@@ -194,12 +194,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "metadata.max.age.ms",
         "ms",
         300000,
-        "How long leaders are believed that nobody has contradicted.",
+        "How long leaders are used before the metadata is read again.",
         "as Kafka's",
         between(10, 3_600_000),
     ),
 )
-"""In the order of the documentation. klog's own defaults differ from 0.8's where the text says so."""
+"""In the order of the documentation. Defaults that differ from 0.8's are marked in the text."""
 
 NO_USE: Final[Mapping[str, str]] = {
     "bootstrap.servers": "the brokers' addresses come from ZooKeeper: zookeeper=...",
@@ -216,7 +216,7 @@ NO_USE: Final[Mapping[str, str]] = {
     "allow.auto.create.topics": "a consumer never makes a topic",
     "enable.partition.eof": "a stream has no end; see consumer_timeout_ms",
 }
-"""What cannot be, and what to do instead."""
+"""Settings that klog refuses, and the alternative."""
 
 _BY_NAME: Final[Mapping[str, Setting]] = {
     name: setting for setting in SETTINGS for name in (setting.name, *setting.aliases)
@@ -225,9 +225,10 @@ _BY_NAME: Final[Mapping[str, Setting]] = {
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """What was given and what was not, typed.
+    """All settings, given or default, typed.
 
-    ``librdkafka``: what is set there for each stream; ``others``: names among those that this table does not know.
+    ``librdkafka``: the settings of each stream's librdkafka; ``others``: the names among them that are not in this
+    table.
     """
 
     own_id: str | None
@@ -245,7 +246,7 @@ class ConsumerSettings:
 
 
 def read_settings(group: str, given: Mapping[str, Any]) -> ConsumerSettings:
-    """From the keywords of a consumer. InvalidConfig names every setting that is unknown, or one that is wrong."""
+    """The settings from a consumer's keywords. InvalidConfig names every unknown setting, or an invalid one."""
     values: dict[str, Any] = {setting.name: setting.default for setting in SETTINGS}
     called: dict[str, str] = {}
     others: dict[str, Any] = {}
@@ -280,7 +281,7 @@ def read_settings(group: str, given: Mapping[str, Any]) -> ConsumerSettings:
 
 
 def check_librdkafka(settings: ConsumerSettings) -> None:
-    """Ask librdkafka about what only it knows. InvalidConfig names all that it does not, or the one that is wrong."""
+    """Check the rest with librdkafka. InvalidConfig names every setting that it does not know, or an invalid one."""
     from confluent_kafka import Consumer, KafkaException
 
     def refused(some: Mapping[str, Any]) -> str:
@@ -310,7 +311,7 @@ def _librdkafka(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
     ahead_kilobytes = max(1, values["queued.max.message.chunks"] * chunk_bytes // 1024)
     return {
         "client.id": values["client.id"] or group,
-        "group.id": group,  # asked for, and never used: partitions are assigned, nothing is committed
+        "group.id": group,  # librdkafka requires it; unused, because klog assigns partitions and commits
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "earliest" if values["auto.offset.reset"] in SMALLEST else "latest",

@@ -1,22 +1,21 @@
-"""A consumer's place in its group: its entry, what it sees of the others, what it has claimed. ZooKeeper only.
+"""A consumer's membership in its group: its entry, its view of the others, its claims. ZooKeeper only.
 
-In the keeper's thread, but for `commit`, which is guarded. Watches call ``on_change`` from ZooKeeper's threads.
+Runs in the rebalancer's thread, except `commit`, which has a lock. Watches call ``on_change`` from ZooKeeper's threads.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from klog.client.assignment import assign, thread_id
 from klog.client.streams import Lease
 from klog.client.subscription import STREAMS_MAX, Subscription, threads_of
-from klog.coordination import brokers, claims, consumers, paths, topics
-from klog.coordination.claims import Claim
+from klog.coordination import brokers, consumers, ownership_fence, paths, topics
 from klog.coordination.committed import OffsetWriter
+from klog.coordination.ownership_fence import OwnershipFence
 from klog.coordination.zookeeper import Check, WatchEvent, ZooKeeper
 from klog.errors import NoNode, NotOwned
 from klog.names import TopicPartition
@@ -25,15 +24,15 @@ _log = logging.getLogger("klog.consumer")
 
 
 class Evicted(NoNode):
-    """Our entry is not in the registry any more: somebody has taken it out, or the session is another."""
+    """Our entry is no longer in the registry: another client removed it, or the session is a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the registries said when they were read.
+    """The registries as they were read.
 
-    ``wanted``: partition to the number of the stream of ours that is to read it, by Algorithm 1. ``owners``: the same
-    with every other consumer's. ``newcomers``: those among ours that came when we were there already.
+    ``wanted``: partition -> the number of our stream that must read it, by Algorithm 1. ``owners``: partition ->
+    thread, of all consumers. ``newcomers``: our partitions that were created after we entered the group.
     """
 
     wanted: Mapping[TopicPartition, int]
@@ -44,7 +43,7 @@ class View:
 
 
 class Membership:
-    """One consumer of a group. `claims` is what it owns, changed by the keeper's thread only."""
+    """One consumer of a group. `owned` is changed by the rebalancer's thread only."""
 
     def __init__(
         self,
@@ -60,25 +59,26 @@ class Membership:
         self.zookeeper = zookeeper
         self.group = group
         self.consumer_id = ""
-        self.claims: dict[TopicPartition, Claim] = {}
+        self.owned: dict[TopicPartition, OwnershipFence] = {}
         self._subscription = subscription
         self._lease = lease
+        self._clock = lease.clock
         self._on_change = on_change
         self._own_id = own_id
         self._exclude_internal = exclude_internal
         self._writer = OffsetWriter(zookeeper)
         self._writing = threading.Lock()
         self._entered_zxid = 0
-        """The transaction of our first entry."""
+        """The zxid of our first entry."""
         self._counts: dict[str, int] = {}
-        """Of each topic: its partitions when it was seen first."""
+        """Topic -> the number of its partitions when it was first seen."""
         self._fences: dict[str, tuple[Check, ...]] = {}
-        """Of each topic that `_counts` has: which of the name it is."""
+        """The fence of each topic in `_counts`: it tells a topic from a later one of the same name."""
 
     # --- coming and going ---------------------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """Register under a new id. GroupIsHeld while the group is used the other way."""
+        """Register under a new id. GroupIsHeld while members of the brokers' protocol use the group."""
         self.consumer_id = consumers.new_consumer_id(self.group, self._own_id)
         consumers.register(self.zookeeper, self.group, self._subscription.entry(self.consumer_id))
         if not self._entered_zxid:
@@ -87,28 +87,28 @@ class Membership:
         _log.info("group %s: entered as %s", self.group, self.consumer_id)
 
     def leave(self) -> None:
-        """Remove the entry; the others are told by ZooKeeper."""
+        """Remove the entry; ZooKeeper notifies the other members."""
         if self.consumer_id:
             consumers.unregister(self.zookeeper, self.group, self.consumer_id)
 
     def confirm(self) -> None:
-        """Ask ZooKeeper whether our entry stands, and with it the session: the lease goes on from when it was asked.
+        """Ask ZooKeeper whether our entry and its session still exist; extends the lease from the time of the request.
 
-        Evicted when it is gone.
+        Evicted when the entry is gone.
         """
-        asked = time.monotonic()
+        asked = self._clock.monotonic_s()
         stat = self.zookeeper.exists(paths.consumer_id(self.group, self.consumer_id))
         if stat is None or stat.owner_session != self.zookeeper.session_id:
             raise self._evicted()
         self._lease.until = asked + self.zookeeper.session_timeout_ms / 1000
 
     def _evicted(self) -> Evicted:
-        return Evicted(f"consumer {self.consumer_id} of group {self.group!r} is not registered any more")
+        return Evicted(f"consumer {self.consumer_id} of group {self.group!r} is no longer registered")
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def look(self) -> View:
-        """Read the registries, leaving watches, and compute who reads what. Evicted when our entry is gone."""
+        """Read the registries, set watches, and compute the assignment. Evicted when our entry is gone."""
         zookeeper = self.zookeeper
         alive = brokers.live(zookeeper, self._changed)
         entries = consumers.members(zookeeper, self.group, self._changed)
@@ -136,11 +136,11 @@ class Membership:
     def _newcomers(
         self, there: Mapping[str, topics.Topic], wanted: Collection[TopicPartition]
     ) -> frozenset[TopicPartition]:
-        """A topic that was made after our entry, and partitions that a topic has got since: all in them is new."""
+        """Partitions of topics created after our entry, and partitions added since: all their messages are new."""
         for name in [
             name for name, fence in self._fences.items() if name not in there or tuple(there[name].fence) != fence
         ]:
-            del self._counts[name], self._fences[name]  # another topic of the name is another topic
+            del self._counts[name], self._fences[name]  # the topic was deleted, or created again
         names = [name for name in there if name not in self._counts]
         for name, stat in zip(names, self._created(names), strict=True):
             self._fences[name] = tuple(there[name].fence)
@@ -153,79 +153,80 @@ class Membership:
         return [0 if node is None else node.stat.created_zxid for node in nodes]
 
     def _changed(self, event: WatchEvent) -> None:
-        """ZooKeeper's watch thread."""
+        """Called in ZooKeeper's watch thread."""
         self._on_change()
 
     # --- owning -------------------------------------------------------------------------------------------------------
 
     def outdated(self, view: View) -> set[TopicPartition]:
-        """What is claimed of a topic that another of the name has taken the place of: those claims went with it."""
-        return {one for one, claim in self.claims.items() if claim.fences[1:] != view.fences.get(one.topic, ())}
+        """Our claims on topics that were deleted or created again: the deletion removed those claims."""
+        return {one for one, fence in self.owned.items() if fence.fences[1:] != view.fences.get(one.topic, ())}
 
     def claim(self, view: View, partitions: Collection[TopicPartition]) -> None:
-        """Own these of our share as well, all or none. OwnershipConflict; Evicted when our entry is gone."""
+        """Also claim these partitions of our share, all or none. OwnershipConflict; Evicted when our entry is gone."""
         wanted = {one: view.owners[one] for one in partitions}
         try:
-            claimed = claims.claim(self.zookeeper, self.group, self.consumer_id, wanted, view.fences)
+            claimed = ownership_fence.claim(self.zookeeper, self.group, self.consumer_id, wanted, view.fences)
         except NoNode:
             raise self._evicted() from None
         with self._writing:
-            self.claims = {**self.claims, **claimed}
+            self.owned = {**self.owned, **claimed}
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the group stands; to be asked for what is claimed: then nobody else moves it."""
-        return claims.start_of(self.zookeeper, self.group, partitions)
+        """The group's offsets; for owned partitions only, since then no other consumer moves them."""
+        return ownership_fence.start_of(self.zookeeper, self.group, partitions)
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, only_ours: bool = False) -> set[TopicPartition]:
-        """Write offsets of what we own; the partitions that are another's by now. Thread-safe.
+        """Commit offsets of partitions that we own. Returns those that another consumer has taken. Thread-safe.
 
-        NotOwned, and nothing is written, where one is not ours as far as we know; with ``only_ours`` it is left out.
+        NotOwned, and nothing is written, if we know that we do not own one; ``only_ours`` leaves such partitions out.
         """
         with self._writing:
-            strange = [one for one in offsets if one not in self.claims]
+            strange = [one for one in offsets if one not in self.owned]
             if only_ours:
-                offsets = {one: offset for one, offset in offsets.items() if one in self.claims}
+                offsets = {one: offset for one, offset in offsets.items() if one in self.owned}
             elif strange:
                 raise NotOwned(
                     f"group {self.group!r}: {', '.join(map(str, strange[:5]))} "
                     f"{'is' if len(strange) == 1 else 'are'} not read by this consumer, which cannot commit there"
                 )
-            mine = {one: self.claims[one] for one in offsets}
-            return claims.commit(self.zookeeper, self.group, self._writer, mine, offsets) if mine else set()
+            mine = {one: self.owned[one] for one in offsets}
+            return ownership_fence.commit(self.zookeeper, self.group, self._writer, mine, offsets) if mine else set()
 
     def release(self, partitions: Collection[TopicPartition], offsets: Mapping[TopicPartition, int]) -> None:
-        """Own these no more; with the same write, their offsets. What was another's already is left alone.
+        """Give up these partitions, and commit their offsets with the same write. Skips those that another has taken.
 
-        SessionLost: they may still be owned, and are kept.
+        SessionLost: we may still own them, and keep them.
         """
         with self._writing:
-            mine = {one: self.claims[one] for one in partitions if one in self.claims}
+            mine = {one: self.owned[one] for one in partitions if one in self.owned}
             if not mine:
                 return
             written = {one: offset for one, offset in offsets.items() if one in mine}
-            lost = claims.release(self.zookeeper, self.group, self._writer, mine, written)
+            lost = ownership_fence.release(self.zookeeper, self.group, self._writer, mine, written)
             if lost:
                 named = ", ".join(map(str, sorted(lost)))
                 _log.warning(
                     "group %s: %s was taken over by another consumer, or its topic has gone", self.group, named
                 )
-            self.claims = {one: claim for one, claim in self.claims.items() if one not in mine}
+            self.owned = {one: fence for one, fence in self.owned.items() if one not in mine}
 
     def forget(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """After the session's end, or our own: nothing is owned. Where nobody has claimed since, these are committed.
+        """Drop all claims, after the session or our membership has ended. Commits these offsets where no other consumer
+        has claimed since.
 
-        SessionLost: some of it may have to be done again, and can be.
+        SessionLost: some of it may not be done; it is safe to repeat.
         """
         with self._writing:
-            mine = {one: self.claims[one] for one in offsets if one in self.claims}
+            mine = {one: self.owned[one] for one in offsets if one in self.owned}
             self._writer.forget(self.group)
             if mine:
-                claims.commit(self.zookeeper, self.group, self._writer, mine, offsets)
-            # Of an entry that was taken out while its session lives the owners stand; those of a session went with it.
-            standing = claims.standing(self.zookeeper, self.group, self.claims)
+                ownership_fence.commit(self.zookeeper, self.group, self._writer, mine, offsets)
+            # If our entry was removed while the session lives, our owner nodes still exist: remove them.
+            standing = ownership_fence.standing(self.zookeeper, self.group, self.owned)
             if standing:
-                claims.release(self.zookeeper, self.group, self._writer, standing, {})
-            self.claims = {}
+                ownership_fence.release(self.zookeeper, self.group, self._writer, standing, {})
+            self.owned = {}
 
 
 def _address(host: str, port: int) -> str:

@@ -1,4 +1,4 @@
-"""What a cluster says about itself: brokers, topics, partitions, leaders. Plain values, immutable."""
+"""A cluster's metadata: brokers, topics, partitions, leaders. Plain values, immutable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NO_TOPIC_ID = "00000000-0000-0000-0000-000000000000"
 
 
 class BrokerNode(NamedTuple):
-    """A broker at the address that it tells clients."""
+    """A broker at the address that it advertises to clients."""
 
     broker_id: int
     host: str
@@ -22,7 +22,7 @@ class BrokerNode(NamedTuple):
 
 
 class PartitionNode(NamedTuple):
-    """``leader`` is None while nobody leads; ``leader_epoch`` None where the broker is too old to say."""
+    """``leader`` is None without a leader; ``leader_epoch`` is None if the broker is too old to give it."""
 
     partition: int
     leader: int | None
@@ -36,7 +36,7 @@ class PartitionNode(NamedTuple):
 
 
 class TopicNode(NamedTuple):
-    """``partitions`` by their number, in order. ``topic_id`` is None where the broker has none to tell."""
+    """``partitions`` by their number, in order. ``topic_id`` is None if the broker does not send one."""
 
     name: str
     topic_id: str | None
@@ -45,7 +45,7 @@ class TopicNode(NamedTuple):
 
     @property
     def replication_factor(self) -> int:
-        """Of the first partition, as every tool shows it."""
+        """The first partition's, as other tools show it."""
         return len(next(iter(self.partitions.values())).replicas) if self.partitions else 0
 
 
@@ -57,7 +57,7 @@ class Metadata(NamedTuple):
     brokers: Mapping[int, BrokerNode]
     topics: Mapping[str, TopicNode]
     errors: Mapping[str, int]
-    """Topics that were asked for and are not there, or cannot be told: the error's number on the wire."""
+    """Requested topic -> the error's number on the wire, if it does not exist or cannot be described."""
 
 
 def metadata_of(answer: Any) -> Metadata:

@@ -1,16 +1,17 @@
 """The paper's producer: messages, or sets of them, to a topic; one at a time or buffered.
 
-Strategy: librdkafka keeps the buffer, the connections, the order and the retries. Here are the paper's interface over
-it, 0.8's names and its two ways, and one thread a producer that hears what was acknowledged: it settles the futures,
-calls the callbacks and publishes what the audit counts.
+Strategy: librdkafka keeps the buffer, the connections, the order and the retries. This module has the paper's interface
+over it, with 0.8's names and its two modes. One thread per producer reads the acknowledgements: it settles the futures,
+calls the callbacks and publishes the audit's counts.
 
     sync    `send` returns when the message is acknowledged, and raises where it is not
-    async   `send` puts it into the buffer; a request goes when there are ``batch.num.messages`` (200), or the oldest
-            has waited ``queue.buffering.max.ms`` (5 s). A full buffer (``queue.buffering.max.messages``, 10,000) holds
-            up a send for ``queue.enqueue.timeout.ms`` (-1: until there is room), then BufferFull is raised.
+    async   `send` puts it into the buffer; a request goes when there are ``batch.num.messages`` (1000), or the
+            oldest has waited ``queue.buffering.max.ms`` (5 s). While the buffer is full
+            (``queue.buffering.max.messages``, 10,000), a send waits for ``queue.enqueue.timeout.ms`` (-1: until there
+            is room), then raises BufferFull.
 
-A crash (kill -9, a power cut) loses the buffer: what was not acknowledged may be gone, and whoever cannot bear that
-sends sync, or keeps what it sends until its future is done. An ordinary end of the program closes producers that are
+A crash (kill -9, a power cut) loses the buffer: unacknowledged messages may be gone. A program that cannot bear that
+sends sync, or keeps each message until its future is done. An ordinary end of the program closes producers that are
 still open, which sends what they have.
 """
 
@@ -48,19 +49,19 @@ from klog.names import check_topic_name
 log = logging.getLogger(__name__)
 
 POLL_S = 0.1
-"""How long the thread waits for news: the time in which it notices that it is to end."""
+"""How long the thread waits for an event, and so the time in which it notices that it must end."""
 
 HEAD_START_S = 0.01
 
 _Parts = tuple[bytes | None, bytes | None, Headers, int | None]
-"""Value, key, headers and timestamp of a message that is sent."""
+"""Value, key, headers and timestamp of a message to send."""
 
 _Delivered = Callable[[Any, Any], None]
-"""librdkafka's word about a message: an error or None, and the message."""
+"""librdkafka's delivery report of a message: an error or None, and the message."""
 
 
 class Producer:
-    """Sends messages. Any number of threads; in one process (make it after a fork, not before).
+    """Sends messages. Any number of threads, in one process (create it after a fork, not before).
 
     >>> with klog.Producer(bootstrap_servers="127.0.0.1:9092") as producer:
     ...     producer.send("topic1", klog.Message(b"payload"), key=b"user-7")
@@ -78,10 +79,10 @@ class Producer:
     ) -> None:
         """Finds the cluster by its brokers (``h:9092,...``) or by its ZooKeeper (``h:2181,.../chroot``).
 
-        ``partitioner``: a function of key and number of partitions, or one of librdkafka's by its name; without it keys
-        go where Java's clients put them (murmur2), and messages without a key anywhere. ``audit``: stamp and count what
-        is sent (``audit_window_ms``, ``audit_host``, ``audit_topic``). ``settings`` are Kafka's, ``_`` for ``.``, by
-        today's names or 0.8's. InvalidConfig for those that cannot be; SurroundingsError where ZooKeeper is away.
+        ``partitioner``: a function of key and number of partitions, or the name of one of librdkafka's. The default
+        puts keys where Java's clients put them (murmur2), and messages without a key anywhere. ``audit``: stamp and
+        count the messages (``audit_window_ms``, ``audit_host``, ``audit_topic``). ``settings`` are Kafka's, ``_`` for
+        ``.``, by today's names or 0.8's. InvalidConfig for an invalid setting; HostError if ZooKeeper is away.
         """
         if producer_type not in ("sync", "async"):
             raise InvalidConfig(f"producer_type={producer_type!r}: sync or async is wanted")
@@ -98,6 +99,7 @@ class Producer:
         if "bootstrap.servers" not in rdkafka:
             raise InvalidConfig("a producer needs bootstrap_servers='host:port,...' or zookeeper='host:port/chroot'")
         self._auditor = None if self._settings.audit is None else Auditor(self._settings.audit)
+        self._hand_over = self._buffer if self._auditor is None else self._stamp_and_buffer
         self._rdkafka = _open({**rdkafka, "logger": _quiet()})
         self._choice = PartitionChoice(
             self._rdkafka,
@@ -118,7 +120,7 @@ class Producer:
             target=_serve, args=(self._rdkafka, self._end, self._room, publisher), name="klog-producer", daemon=True
         )
         self._thread.start()
-        # Also at the end of the program, and where it is forgotten: what it has is sent. `_shut` has no way back to us.
+        # Also runs at the end of the program, and when the producer is garbage: `_shut` holds no reference to it.
         self._finalizer = weakref.finalize(
             self, _shut, self._rdkafka, self._closed, self._end, self._thread, publisher, None
         )
@@ -135,11 +137,11 @@ class Producer:
         partition: int | None = None,
         callback: Callback | None = None,
     ) -> Sending:
-        """Send a message, or several as one set; ``key`` is that of messages without one of their own.
+        """Send a message, or several as one set; ``key`` is the key of messages that have none.
 
-        Sync: returns when all are acknowledged; raises what kept the message from it, SendFailed for a set. Async:
-        returns at once; the future, and the callback, tell what became of it, and failures that nobody asked to hear
-        of are logged. BufferFull, UsageError, InvalidTopic and errors of the partitioner are raised by both.
+        Sync: returns when all are acknowledged; otherwise raises the message's error, or SendFailed for a set. Async:
+        returns at once; the future and the callback get the outcome, and failures without a callback are logged. Both
+        raise BufferFull, UsageError, InvalidTopic and errors of the partitioner.
         """
         if self._closed.is_set():
             raise UsageError("the producer is closed")
@@ -179,7 +181,7 @@ class Producer:
             try:
                 self._hand_over(topic, message, places[index], partial(delivered, index))
             except KlogError as error:
-                # Those before it are under way; it and those behind it are not.
+                # The messages before it are under way; it and those behind it are not.
                 for rest in range(index, len(messages)):
                     sending.failed(rest, error)
                 if self._watchers is not None:
@@ -187,12 +189,10 @@ class Producer:
                 break
         return sending
 
-    def _hand_over(self, topic: str, message: _Parts, partition: int, delivered: _Delivered) -> None:
-        """Into the buffer, waiting for room as the settings say; ``delivered`` is called when its fate is known."""
+    def _stamp_and_buffer(self, topic: str, message: _Parts, partition: int, delivered: _Delivered) -> None:
+        """`_buffer` a message that the audit counts."""
         auditor = self._auditor
-        if auditor is None:
-            self._buffer(topic, message, partition, delivered)
-            return
+        assert auditor is not None
         value, key, headers, timestamp = message
         timestamp, stamp, window = auditor.stamp(topic, timestamp)
         stamped = value, key, tuple(with_stamp(headers, stamp)), timestamp
@@ -203,7 +203,7 @@ class Producer:
             raise
 
     def _buffer(self, topic: str, message: _Parts, partition: int, delivered: _Delivered) -> None:
-        """As `_hand_over`, without a look at the audit."""
+        """Put a message into the buffer, waiting for room as the settings say; ``delivered`` gets the outcome."""
         value, key, headers, timestamp = message
         full_since: float | None = None
         while True:
@@ -241,10 +241,10 @@ class Producer:
             raise TimedOut(f"after {timeout:g} s not all messages are acknowledged")
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is buffered and end; may be called twice.
+        """Send the buffer and end; may be called twice.
 
-        After ``timeout`` seconds what was not acknowledged is given up: TimedOut, and its futures fail. Without it, the
-        end comes when each message was acknowledged or its time (``delivery.timeout.ms``, 2 minutes) is over.
+        After ``timeout`` seconds, unacknowledged messages are dropped: TimedOut, and their futures fail. Without it,
+        this returns when each message was acknowledged or its time (``delivery.timeout.ms``, 2 minutes) is over.
         """
         if self._finalizer.detach() is None:
             return
@@ -253,7 +253,7 @@ class Producer:
             raise TimedOut(f"what was not acknowledged within {timeout:g} s was given up")
 
     def __len__(self) -> int:
-        """How many messages, and other news of librdkafka's, are buffered or under way."""
+        """The number of messages and other events of librdkafka that are buffered or under way."""
         return len(self._rdkafka)
 
     def __bool__(self) -> bool:
@@ -269,19 +269,19 @@ class Producer:
 
     @property
     def audit(self) -> AuditSettings | None:
-        """How what is sent is audited; None where it is not."""
+        """The producer's audit; None without one."""
         return self._settings.audit
 
 
 def _parts_of_all(messages: Iterable[Message | bytes], key: bytes | None) -> list[_Parts]:
-    """Of each; TypeError for what is no message."""
+    """Of each message; raises TypeError for anything else."""
     if isinstance(messages, str):  # type: ignore[unreachable]
         raise TypeError("a message is bytes; encode the text: text.encode()")
     return [(one, key, (), None) if isinstance(one, bytes) else _parts(one, key) for one in messages]
 
 
 def _parts(message: Message, key: bytes | None) -> _Parts:
-    """``key`` is for a message without one of its own; TypeError for what is no message."""
+    """``key`` is used if the message has none; raises TypeError for anything but a message."""
     if not isinstance(message, Message):
         raise TypeError(f"a message is a klog.Message or bytes, not {type(message).__name__}")
     value, its_key, headers, timestamp, _, _, _ = message
@@ -303,7 +303,7 @@ def _settle_audited(auditor: Auditor, window: Any, topic: str, delivered: _Deliv
 
 
 def _serve(rdkafka: Any, end: threading.Event, room: threading.Condition, publisher: AuditPublisher | None) -> None:
-    """The producer's thread. It knows nothing of the Producer, so that one which is forgotten can go."""
+    """The producer's thread. It has no reference to the Producer, which can thus be garbage-collected."""
     while not end.is_set():
         if rdkafka.poll(POLL_S):
             with room:
@@ -313,7 +313,7 @@ def _serve(rdkafka: Any, end: threading.Event, room: threading.Condition, publis
 
 
 def _flush(rdkafka: Any, timeout_s: float | None) -> int:
-    """How many are left after that time; None waits for all."""
+    """Flush for that time; None waits for all. Returns the number of messages left."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         left: int = rdkafka.flush(POLL_S if deadline is None else min(POLL_S, max(deadline - time.monotonic(), 0.0)))
@@ -329,7 +329,7 @@ def _shut(
     publisher: AuditPublisher | None,
     timeout_s: float | None,
 ) -> int:
-    """Flush, publish the last counts, and end the thread; how many messages were given up."""
+    """Flush, publish the last counts, and end the thread. Returns the number of dropped messages."""
     closed.set()
     left = _flush(rdkafka, timeout_s)
     end.set()
@@ -354,7 +354,7 @@ def _quiet() -> logging.Logger:
 
 
 def registered_brokers(zookeeper: str) -> str:
-    """``host:port,...`` of the brokers that are registered there; BrokerNotAvailable where there is none."""
+    """``host:port,...`` of the brokers registered there; BrokerNotAvailable if there are none."""
     from klog.coordination import brokers
     from klog.coordination.zookeeper import ZooKeeper
 

@@ -1,8 +1,8 @@
 """The settings of a producer, under Kafka's names of today and of 0.8, and what librdkafka calls them.
 
-A setting is given as a keyword, ``_`` for ``.``: ``queue_buffering_max_ms=5000``. What this table does not know is
-librdkafka's to know (``ssl.ca.location``, ``statistics.interval.ms``); what that does not know either is an error which
-names it.
+A setting is a keyword, with ``_`` for ``.``: ``queue_buffering_max_ms=5000``. Settings that are not in this table go to
+librdkafka (``ssl.ca.location``, ``statistics.interval.ms``); one that librdkafka does not know is an error that names
+it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ ALIASES: Final[Mapping[str, str]] = {
     "timeout.ms": "request.timeout.ms",
     "metadata.fetch.timeout.ms": "queue.enqueue.timeout.ms",
 }
-"""Another name of the same thing; two names of one thing in one call are an error."""
+"""Other names of the same setting; two names of one setting in one call are an error."""
 
 LIBRDKAFKA: Final[Mapping[str, str]] = {"metadata.max.age.ms": "topic.metadata.refresh.interval.ms"}
-"""Where librdkafka has 0.8's name and not today's."""
+"""Settings for which librdkafka has 0.8's name and not today's."""
 
 NO_USE: Final[Mapping[str, str]] = {
     "serializer.class": "values are bytes; serialize before you send",
@@ -53,7 +53,7 @@ NO_USE: Final[Mapping[str, str]] = {
     "on_delivery": "give the callback to send()",
     "dr_cb": "give the callback to send()",
 }
-"""What cannot be, and what to do instead."""
+"""Settings that klog refuses, and the alternative."""
 
 _CODECS: Final = {"0": "none", "1": "gzip", "2": "snappy", "3": "lz4", "4": "zstd"}
 """0.8 took the number of a codec as well as its name."""
@@ -71,14 +71,14 @@ class AuditSettings:
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """What klog's part of the producer reads itself, and ``librdkafka`` for the rest."""
+    """The settings that klog's part of the producer reads itself, and ``librdkafka`` for the rest."""
 
     is_async: bool
     enqueue_timeout_s: float | None
     """How long a full buffer holds up a send; None: until there is room."""
     metadata_age_s: float
     answer_s: float
-    """How long the first answer of the cluster may take."""
+    """The time limit of the cluster's first answer."""
     audit: AuditSettings | None
     librdkafka: dict[str, Any] = field(default_factory=dict)
 
@@ -86,11 +86,11 @@ class ProducerSettings:
 def read_settings(
     given: Mapping[str, Any], *, is_async: bool, audit: bool, partitioner: str | None
 ) -> ProducerSettings:
-    """From the keywords of a producer. InvalidConfig, naming the setting, for a value or a name that cannot be.
+    """The settings from a producer's keywords. InvalidConfig names a setting with an invalid name or value.
 
-    Defaults: ``acks`` all, idempotent, as `klog produce` (0.8's own, 0, waited for nobody). Sync sends at once. Async
-    has 0.8's buffer: ``queue.buffering.max.ms`` 5000, ``batch.num.messages`` 200, ``queue.buffering.max.messages``
-    10000, ``queue.enqueue.timeout.ms`` -1.
+    Defaults: ``acks`` all, idempotent, as `klog produce` (0.8's own default, 0, waits for no broker). Sync sends at
+    once. Async has 0.8's buffer: ``queue.buffering.max.ms`` 5000, ``queue.buffering.max.messages`` 10000,
+    ``queue.enqueue.timeout.ms`` -1; but ``batch.num.messages`` is 1000 where 0.8 has 200, which costs a fifth more.
     """
     found = _by_todays_names(given)
     rdkafka: dict[str, Any] = {
@@ -101,10 +101,10 @@ def read_settings(
         "queue.buffering.max.messages": 10_000,
         "linger.ms": 5000 if is_async else 0,
         "metadata.max.age.ms": 300_000,
-        "message.max.bytes": 1_000_000_000,  # what is too large is for the broker to say
+        "message.max.bytes": 1_000_000_000,  # the broker decides which messages are too large
     }
     if is_async:
-        rdkafka["batch.num.messages"] = 200
+        rdkafka["batch.num.messages"] = 1000
     rdkafka.update(found)
     rdkafka["partitioner"] = partitioner or "murmur2_random"
     block_on_full = rdkafka.pop("block.on.buffer.full", None)
@@ -156,7 +156,7 @@ def _by_todays_names(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def audit_settings(rdkafka: dict[str, Any], audit: bool) -> AuditSettings | None:
-    """Takes ``audit.*`` out of the settings; None without `audit`. InvalidConfig for what cannot be."""
+    """Takes ``audit.*`` out of the settings; None without `audit`. InvalidConfig for an invalid setting."""
     host = rdkafka.pop("audit.host", None)
     window_ms = _number(rdkafka.pop("audit.window.ms", None), "audit.window.ms", AUDIT_WINDOW_MS)
     publish_ms = _number(rdkafka.pop("audit.publish.ms", None), "audit.publish.ms", 60_000)
@@ -176,7 +176,7 @@ def own_host() -> str:
 
 
 def check_host(host: str) -> str:
-    """The name itself; InvalidConfig where a stamp cannot hold it."""
+    """The name itself; InvalidConfig if a stamp cannot hold it."""
     if not host or host != "".join(host.split()):
         raise InvalidConfig(f"audit.host {host!r}: a name without spaces is wanted")
     return host

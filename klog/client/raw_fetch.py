@@ -1,20 +1,21 @@
-"""Record batches as they lie in the log, fetched by offset ranges over blocking connections.
+"""Record batches as they are in the log, fetched by offset ranges over blocking connections.
 
-For readers that decode whole batches themselves (the pipeline). A range is ``[from, to)`` of one partition. What comes
-back are whole batches as the broker stores them: the first may begin before ``from`` and the last may reach past
-``to``, so whoever decodes drops what lies outside.
+For readers that decode whole batches themselves (the pipeline). A range is ``[from, to)`` of one partition. The result
+is whole batches as the broker stores them: the first may begin before ``from`` and the last may reach past ``to``, so a
+decoder drops the messages outside.
 """
 
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from klog.client import partition_requests
 from klog.client.blocking import BlockingChannel, error_of
 from klog.client.bootstrap import parse_bootstrap
+from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import (
     CannotConnect,
     CorruptBatch,
@@ -29,19 +30,15 @@ from klog.errors import (
 from klog.names import TopicPartition
 from klog.protocol import codec, schema_errors
 from klog.protocol.apis import ApiKey
-from klog.protocol.versions import request_schema
 
 FETCH_BYTES = 4 * 1024 * 1024
-"""Asked for at once: some ten thousand small records, enough for the work on them to outweigh the round trip."""
+"""Bytes per request: some ten thousand small records, enough for the work on them to outweigh the round trip."""
 
 WAIT_MS = 500
-"""How long a broker may hold an answer for which it has nothing; only met when a range's end is not there."""
+"""How long a broker may hold an empty answer; this happens only if the log ends before the range."""
 
 RETRY_PAUSE_S = 0.1
 """Between attempts while a leader is being elected or a broker's counts are being rebuilt."""
-
-EARLIEST = -2
-LATEST = -1
 
 NO_TOPIC_ID = "00000000-0000-0000-0000-000000000000"
 
@@ -77,7 +74,7 @@ class PartitionFacts(NamedTuple):
 
 
 class TopicFacts(NamedTuple):
-    """``topic_id`` is None where the broker speaks no version of Metadata that has it."""
+    """``topic_id`` is None if no version of Metadata that the broker knows has it."""
 
     name: str
     topic_id: str | None
@@ -85,24 +82,27 @@ class TopicFacts(NamedTuple):
 
 
 class FoundOffset(NamedTuple):
-    """``offset`` is -1 and ``timestamp_ms`` -1 where no record is as late as the time asked for."""
+    """``offset`` is -1 and ``timestamp_ms`` -1 if no record is as late as the requested time."""
 
     offset: int
     timestamp_ms: int
 
 
 class RawCluster:
-    """A cluster seen over blocking connections, one a broker, opened when first needed. One thread at a time."""
+    """A cluster over blocking connections, one per broker, opened when first needed. One thread at a time."""
 
-    def __init__(self, bootstrap: str, *, connect_timeout_s: float = 3.0, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, bootstrap: str, *, connect_timeout_s: float = 3.0, timeout_s: float = 10.0, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         """``bootstrap`` is ``host:port,...``; connects to the first server that answers.
 
-        Raises CannotConnect naming every server tried, UsageError where the text is no such list.
+        Raises CannotConnect naming every server tried, UsageError if the text is not such a list.
         """
         self.bootstrap = bootstrap
         self.cluster_id: str | None = None
         self._connect_timeout_s = connect_timeout_s
         self._timeout_s = timeout_s
+        self._clock = clock
         self._addresses: dict[int, tuple[str, int]] = {}
         self._channels: dict[int, BlockingChannel] = {}
         self._leaders: dict[TopicPartition, int] = {}
@@ -132,7 +132,9 @@ class RawCluster:
         raise CannotConnect("no broker answers: " + "; ".join(tried), hint="is the broker running? try: klog status")
 
     def _connect(self, host: str, port: int) -> BlockingChannel:
-        return BlockingChannel.connect(host, port, connect_timeout_s=self._connect_timeout_s, timeout_s=self._timeout_s)
+        return BlockingChannel.connect(
+            host, port, connect_timeout_s=self._connect_timeout_s, timeout_s=self._timeout_s, clock=self._clock
+        )
 
     def _to(self, broker: int) -> BlockingChannel:
         channel = self._channels.get(broker)
@@ -151,7 +153,7 @@ class RawCluster:
         return self._to(broker)
 
     def _forget(self, partition: TopicPartition) -> None:
-        """Ask for the leader again next time, over a new connection."""
+        """Read the leader again next time, over a new connection."""
         broker = self._leaders.pop(partition, None)
         if broker is not None and (channel := self._channels.pop(broker, None)) is not None:
             channel.close()
@@ -159,7 +161,7 @@ class RawCluster:
     # --- What is there ---
 
     def describe(self, topics: Iterable[str] | None = None) -> dict[str, TopicFacts]:
-        """The topics' ids, partitions and leaders; None: all there are. A missing topic is no key of the answer.
+        """The topics' ids, partitions and leaders; None: all there are. A missing topic is left out of the result.
 
         Never creates a topic.
         """
@@ -185,7 +187,7 @@ class RawCluster:
         return found
 
     def _ask_any(self, request: Callable[[BlockingChannel], Any]) -> Any:
-        """The answer of whichever broker is connected; another will do where that one has left."""
+        """The answer of any connected broker, or of another one if that one has left."""
         try:
             return self._any.request(request(self._any))
         except (CannotConnect, TimedOut):
@@ -201,35 +203,16 @@ class RawCluster:
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
         """For each partition the offset at its time in ms; EARLIEST and LATEST mean its start and its end."""
-        return self._ask_leaders(wanted, ApiKey.LIST_OFFSETS, self._ask_offsets)
-
-    def _ask_offsets(self, channel: BlockingChannel, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
-        asked = codec.request(
-            ApiKey.LIST_OFFSETS,
-            channel.version_for(ApiKey.LIST_OFFSETS, 7, 1),
-            replica_id=-1,
-            isolation_level=0,
-            topics=[
-                {"name": topic, "partitions": [{"partition_index": p, "timestamp": t} for p, t in partitions]}
-                for topic, partitions in _by_topic(wanted)
-            ],
-        )
-        return {
-            TopicPartition(topic.name, one.partition_index): _answer(
-                one.error_code, TopicPartition(topic.name, one.partition_index), FoundOffset(one.offset, one.timestamp)
-            )
-            for topic in channel.request(asked).topics
-            for one in topic.partitions
-        }
+        return self._ask_leaders(wanted, _ask_offsets)
 
     def counts(self, ranges: Iterable[Range], *, patience_s: float = 60.0) -> dict[Range, int | None]:
-        """How many messages the leaders count in each range; None where a broker has no words for it (plain Kafka).
+        """The number of messages in each range, by the leaders; None if a broker cannot count them (plain Kafka).
 
-        A klog broker that is rebuilding its counts is asked again for ``patience_s``; then TimedOut. OffsetOutOfRange
-        where a part of the range is not in the log any more.
+        While a klog broker rebuilds its counts, this retries for ``patience_s``; then TimedOut. OffsetOutOfRange if a
+        part of the range is no longer in the log.
         """
         found: dict[Range, int | None] = {}
-        deadline = time.monotonic() + patience_s
+        deadline = self._clock.monotonic_s() + patience_s
         todo = list(dict.fromkeys(ranges))
         while todo:
             rounds: list[dict[TopicPartition, Range]] = []
@@ -242,45 +225,46 @@ class RawCluster:
                 else:
                     rounds.append({key: one})
             for this in rounds:
-                answers = self._ask_leaders(this, ApiKey.COUNT_MESSAGES, _ask_counts)
+                answers = self._ask_leaders(this, _ask_counts)
                 found.update((this[key], count) for key, count in answers.items())
             todo = [one for one, count in found.items() if count is not None and count < 0]
-            if todo and time.monotonic() > deadline:
+            if todo and self._clock.monotonic_s() > deadline:
                 raise TimedOut(
                     f"the broker does not know yet how many messages {todo[0]} has: it is counting its log again",
                     hint="try again in a while",
                 )
             if todo:
-                time.sleep(RETRY_PAUSE_S)
+                self._clock.sleep(RETRY_PAUSE_S)
         return found
 
     def nth(self, partition: TopicPartition, offset: int, n: int) -> int:
         """The offset of the ``n``-th message from ``offset`` on (0: the first; below 0: that many before it).
 
-        Clamped to the log's ends. Where the broker cannot find messages by number, offsets are taken to be consecutive.
+        Clamped to the log's ends. If the broker cannot find messages by number, offsets count as consecutive.
         """
         return self.nths({partition: (offset, n)})[partition]
 
     def nths(self, wanted: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
         """As `nth`, for many partitions at once: partition -> (offset, n)."""
-        return self._ask_leaders(wanted, ApiKey.FIND_MESSAGE, _ask_nths)
+        return self._ask_leaders(wanted, _ask_nths)
 
     def batch_start(self, partition: TopicPartition, offset: int) -> int | None:
-        """Where the batch that holds this offset begins; None where the broker cannot say."""
+        """The first offset of the batch that holds this offset; None if the broker cannot find it."""
         channel = self._to_leader(partition)
         if not channel.serves(ApiKey.LOCATE_MESSAGE):
             return None
-        schema = request_schema(ApiKey.LOCATE_MESSAGE, 0)
         answer = channel.request(
-            codec.build(schema, {"topic": partition.topic, "partition_index": partition.partition, "offset": offset})
+            codec.request(
+                ApiKey.LOCATE_MESSAGE, 0, topic=partition.topic, partition_index=partition.partition, offset=offset
+            )
         )
         return int(answer.batch_offset) if answer.error_code == 0 else None
 
     def schema(self, schema_id: int) -> str:
-        """The text of a registered schema, asked for once and kept: what stands under an id never changes.
+        """The text of a registered schema, read once and kept: the schema of an id never changes.
 
-        SchemaNotFound for an id that was never given out, NoSuchThing where the broker has no registry (plain Kafka),
-        TimedOut when no broker can read it within the time-out.
+        SchemaNotFound for an unused id, NoSuchThing if the broker has no registry (plain Kafka), TimedOut when no
+        broker can read it within the time-out.
         """
         known = self._schemas.get(schema_id)
         if known is None:
@@ -289,7 +273,7 @@ class RawCluster:
         return known
 
     def newest_schema_id(self, subject: str) -> int:
-        """The id of a subject's newest version. SubjectNotFound where it has none; else as `schema`."""
+        """The id of a subject's newest version. SubjectNotFound if it has none; otherwise as `schema`."""
         answer = self._ask_registry(lambda: self._asked(ApiKey.LIST_SUBJECTS, subjects=[subject]))
         versions = [one for listed in answer.subjects for one in listed.versions if not one.is_deleted]
         if not versions:
@@ -300,13 +284,13 @@ class RawCluster:
         return self._ask_any(lambda _: codec.request(key, 0, **fields))
 
     def _ask_registry(self, ask: Callable[[], Any]) -> Any:
-        """What ``ask`` answers when it has no error; what can be retried is, until the time-out."""
-        deadline = time.monotonic() + self._timeout_s
+        """The answer of ``ask`` without an error; retries retriable errors until the time-out."""
+        deadline = self._clock.monotonic_s() + self._timeout_s
         while True:
             if not self._any.serves(ApiKey.GET_SCHEMAS):
                 raise NoSuchThing(
-                    f"{self._any.address} has no registry of schemas: it is no klog, or an older one",
-                    hint="schema ids are looked up at klog's brokers",
+                    f"{self._any.address} has no schema registry: it is not a klog broker, or an older one",
+                    hint="use a klog broker: schema ids are looked up there",
                 )
             try:
                 found = ask()
@@ -315,20 +299,19 @@ class RawCluster:
                 trouble = schema_errors.error_of(int(found.error), found.error_message)
             except (CannotConnect, TimedOut) as error:
                 trouble = error
-            if not trouble.retriable or time.monotonic() > deadline:
+            if not trouble.retriable or self._clock.monotonic_s() > deadline:
                 raise trouble
-            time.sleep(RETRY_PAUSE_S)
+            self._clock.sleep(RETRY_PAUSE_S)
 
     def _ask_leaders(
         self,
         wanted: Mapping[TopicPartition, Any],
-        key: int,
         ask: Callable[[BlockingChannel, dict[TopicPartition, Any]], dict[TopicPartition, Any]],
     ) -> dict[TopicPartition, Any]:
-        """``ask`` each leader about its partitions; what can be retried is, until the time-out."""
+        """``ask`` each leader about its partitions; retries retriable errors until the time-out."""
         found: dict[TopicPartition, Any] = {}
         todo = dict(wanted)
-        deadline = time.monotonic() + self._timeout_s
+        deadline = self._clock.monotonic_s() + self._timeout_s
         while todo:
             trouble: KlogError | None = None
             by_channel: dict[int, tuple[BlockingChannel, dict[TopicPartition, Any]]] = {}
@@ -358,9 +341,9 @@ class RawCluster:
                         found[partition] = answer
                         todo.pop(partition)
             if trouble is not None:
-                if time.monotonic() > deadline:
+                if self._clock.monotonic_s() > deadline:
                     raise trouble
-                time.sleep(RETRY_PAUSE_S)
+                self._clock.sleep(RETRY_PAUSE_S)
         return found
 
     # --- The bytes ---
@@ -368,14 +351,14 @@ class RawCluster:
     def fetch(self, wanted: Range, *, max_bytes: int = FETCH_BYTES) -> Iterator[memoryview]:
         """The batches of a range, in the order of the log, as runs of whole batches.
 
-        The next run is asked for before this one is handed out, so that the broker works while the caller does.
+        The next run is requested before this one is returned, so that the broker works while the caller does.
         Raises OffsetOutOfRange when the range begins before the log's start or ends behind its end (retention,
-        DeleteRecords or a truncation went past it), CorruptBatch when the bytes are no batches, and CannotConnect or
+        DeleteRecords or a truncation went past it), CorruptBatch when the bytes are not batches, and CannotConnect or
         another retriable error when no leader answers within the time-out.
         """
         partition = TopicPartition(wanted.topic, wanted.partition)
         position = wanted.from_offset
-        deadline = time.monotonic() + self._timeout_s
+        deadline = self._clock.monotonic_s() + self._timeout_s
         asked: BlockingChannel | None = None
         while position < wanted.to_offset:
             try:
@@ -388,22 +371,22 @@ class RawCluster:
             except KlogError as error:
                 asked = None
                 self._forget(partition)
-                if not error.retriable or time.monotonic() > deadline:
+                if not error.retriable or self._clock.monotonic_s() > deadline:
                     raise
-                time.sleep(RETRY_PAUSE_S)
+                self._clock.sleep(RETRY_PAUSE_S)
                 continue
             whole, after = self._walk(channel, memoryview(one.records or b""), wanted)
             if after is None:
                 if one.high_watermark < wanted.to_offset:
                     self._forget(partition)
                     raise OffsetOutOfRange(f"{wanted}: the log ends at {one.high_watermark}")
-                if time.monotonic() > deadline:
+                if self._clock.monotonic_s() > deadline:
                     raise TimedOut(f"{wanted}: the broker sends nothing from {position} on")
                 continue
-            deadline = time.monotonic() + self._timeout_s
+            deadline = self._clock.monotonic_s() + self._timeout_s
             position = after
             if position < wanted.to_offset:
-                with suppress(KlogError):  # met again, and dealt with, at the top of the loop
+                with suppress(KlogError):  # the top of the loop meets and handles it again
                     asked = self._ask_fetch(partition, position, max_bytes)
             try:
                 yield whole
@@ -413,20 +396,8 @@ class RawCluster:
 
     def _ask_fetch(self, partition: TopicPartition, position: int, max_bytes: int) -> BlockingChannel:
         channel = self._to_leader(partition)
-        one = {"partition": partition.partition, "fetch_offset": position, "partition_max_bytes": max_bytes}
-        channel.send(
-            codec.request(
-                ApiKey.FETCH,
-                channel.version_for(ApiKey.FETCH, 12, 4),
-                replica_id=-1,
-                max_wait=WAIT_MS,
-                min_bytes=1,
-                max_bytes=max_bytes,
-                isolation_level=0,
-                topics=[{"topic": partition.topic, "partitions": [one]}],
-                forgotten_topics_data=[],
-            )
-        )
+        asked = partition_requests.fetch(channel, {partition: position}, max_wait_ms=WAIT_MS, max_bytes=max_bytes)
+        channel.send(asked)
         return channel
 
     @staticmethod
@@ -442,7 +413,7 @@ class RawCluster:
             base_offset, length, last_offset_delta = _BATCH.unpack_from(records, at)
             size = length + _BATCH_PREFIX_BYTES
             if size < _HEADER_BYTES or last_offset_delta < 0:
-                raise CorruptBatch(f"{wanted}: what came after {after} is no batch (length {length})")
+                raise CorruptBatch(f"{wanted}: what came after {after} is not a batch (length {length})")
             if at + size > end:
                 break
             if base_offset >= wanted.to_offset:
@@ -454,26 +425,27 @@ class RawCluster:
         return records[:at], after
 
 
+def _ask_offsets(channel: BlockingChannel, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
+    return {
+        TopicPartition(topic.name, one.partition_index): _answer(
+            one.error_code, TopicPartition(topic.name, one.partition_index), FoundOffset(one.offset, one.timestamp)
+        )
+        for topic in channel.request(partition_requests.list_offsets(channel, wanted)).topics
+        for one in topic.partitions
+    }
+
+
 def _ask_counts(channel: BlockingChannel, wanted: dict[TopicPartition, Range]) -> dict[TopicPartition, Any]:
     if not channel.serves(ApiKey.COUNT_MESSAGES):
         return dict.fromkeys(wanted)
-    schema = request_schema(ApiKey.COUNT_MESSAGES, 0)
-    topics = [
-        {
-            "name": topic,
-            "ranges": [
-                {"partition_index": p, "from_offset": one.from_offset, "to_offset": one.to_offset} for p, one in ranges
-            ],
-        }
-        for topic, ranges in _by_topic(wanted)
-    ]
     found = {}
-    for topic in channel.request(codec.build(schema, {"topics": topics})).topics:
+    ranges = {partition: [(one.from_offset, one.to_offset)] for partition, one in wanted.items()}
+    for topic in channel.request(partition_requests.count_messages(ranges)).topics:
         for one in topic.ranges:
             asked = wanted[TopicPartition(topic.name, one.partition_index)]
             answer = _answer(one.error_code, asked, int(one.messages))
             if one.error_code == 0 and (one.from_offset, one.to_offset) != (asked.from_offset, asked.to_offset):
-                # The broker counts what it still has of a range, and says so: for us that is a range that is gone.
+                # The broker has counted only the part of the range that it still has: the range is no longer whole.
                 answer = OffsetOutOfRange(f"{asked}: the log has only [{one.from_offset}, {one.to_offset}) of it")
             found[TopicPartition(topic.name, one.partition_index)] = answer
     return found
@@ -482,19 +454,11 @@ def _ask_counts(channel: BlockingChannel, wanted: dict[TopicPartition, Range]) -
 def _ask_nths(channel: BlockingChannel, wanted: dict[TopicPartition, Any]) -> dict[TopicPartition, Any]:
     if not channel.serves(ApiKey.FIND_MESSAGE):
         return {one: offset + n for one, (offset, n) in wanted.items()}
-    topics = [
-        {
-            "name": topic,
-            "partitions": [{"partition_index": p, "from_offset": offset, "n": n} for p, (offset, n) in partitions],
-        }
-        for topic, partitions in _by_topic(wanted)
-    ]
-    asked = codec.build(request_schema(ApiKey.FIND_MESSAGE, 0), {"topics": topics})
     return {
         TopicPartition(topic.name, one.partition_index): _answer(
             one.error_code, TopicPartition(topic.name, one.partition_index), int(one.offset)
         )
-        for topic in channel.request(asked).topics
+        for topic in channel.request(partition_requests.find_message(wanted)).topics
         for one in topic.partitions
     }
 
@@ -512,10 +476,3 @@ def _fetch_error(one: Any, wanted: Range, position: int) -> KlogError:
     if one.error_code in (NotLeader.wire, UnknownTopicOrPartition.wire):
         return error_of(int(one.error_code), f"{wanted}: the broker does not lead it")
     return error_of(int(one.error_code), f"{wanted}: {one.error_code.name} at offset {position}")
-
-
-def _by_topic(wanted: Mapping[TopicPartition, Any]) -> list[tuple[str, list[tuple[int, Any]]]]:
-    topics: dict[str, list[tuple[int, Any]]] = {}
-    for partition, what in wanted.items():
-        topics.setdefault(partition.topic, []).append((partition.partition, what))
-    return list(topics.items())

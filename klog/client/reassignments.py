@@ -1,7 +1,7 @@
-"""What is asked of the controller about replicas' places and leaders, and of brokers about what lies with them.
+"""Requests to the controller about the placement and leaders of replicas, and to brokers about the bytes they hold.
 
-A plain Kafka cluster is asked in Kafka's words; what only klog tells (origin, throttle, why one stands still) is then
-None or empty, and a throttle is refused.
+A plain Kafka cluster gets Kafka's requests. Values that only klog sends (origin, throttle, the reason of a stall) are
+then None or empty, and a throttle is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from klog.client.blocking import error_of
 from klog.client.cluster import Cluster
+from klog.client.partition_requests import by_topic
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, NotController, Refused, TimedOut
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
@@ -21,9 +22,9 @@ DESCRIBE_LOG_DIRS_MAX = 4
 
 
 class Reassigning(NamedTuple):
-    """One partition under way. `missing`: those of the target that are not in sync; `throttle`: bytes a second, or 0.
+    """One reassignment in progress. `missing`: target replicas that are not in sync; `throttle`: bytes/s, or 0.
 
-    `state`: copying or stalled; then `reason` is half a sentence. `leader` None: nobody leads.
+    `state`: copying or stalled; then `reason` is half a sentence. `leader` is None without a leader.
     """
 
     partition: TopicPartition
@@ -37,19 +38,20 @@ class Reassigning(NamedTuple):
 
     @property
     def copied(self) -> tuple[int, ...]:
-        """The brokers that have to be filled."""
+        """The brokers that need a copy."""
         return tuple(one for one in self.target if one not in self.origin)
 
 
 async def alter_reassignments(
     cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int] | None], throttle: int = 0
 ) -> dict[TopicPartition, KlogError | None]:
-    """Begin or replace, or (None) cancel reassignments; partition -> why not. Refused: a throttle on plain Kafka."""
+    """Begin, replace or (None) cancel reassignments. Returns partition -> error or None. Refused: a throttle on plain
+    Kafka."""
     if not wanted:
         return {}
     topics = [
         {"name": topic, "partitions": [{"partition_index": n, "replicas": ids} for n, ids in partitions]}
-        for topic, partitions in _by_topic(wanted).items()
+        for topic, partitions in by_topic(wanted)
     ]
     if cluster.is_klog:
         answer = await cluster.to_controller(
@@ -59,8 +61,8 @@ async def alter_reassignments(
         return {TopicPartition(str(one.topic), int(one.partition_index)): _error(one) for one in answer.outcomes}
     if throttle:
         raise Refused(
-            f"{cluster} is no klog: a throttle there is settings of brokers and topics",
-            hint="kafka-reassign-partitions --throttle sets them, --verify takes them away",
+            f"{cluster} is not a klog cluster: it sets throttles by settings of brokers and topics",
+            hint="`kafka-reassign-partitions --throttle` sets them, `--verify` removes them",
         )
     answer = await cluster.to_controller(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
@@ -78,7 +80,7 @@ async def alter_reassignments(
 
 
 async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
-    """Every reassignment under way, in order."""
+    """Every reassignment in progress, in order."""
     if cluster.is_klog:
         answer = await cluster.to_controller(ApiKey.DESCRIBE_REASSIGNMENTS, 0, refused=_is_refused)
         _check(answer, cluster)
@@ -128,11 +130,12 @@ async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
 async def elect_leaders(
     cluster: Cluster, names: Iterable[TopicPartition] | None, *, unclean: bool = False
 ) -> dict[TopicPartition, KlogError | None]:
-    """Elect preferred leaders (or unclean ones) of these, or of all that need it; partition -> why not."""
+    """Elect preferred (or unclean) leaders of these partitions, or of all that need it. Returns partition -> error or
+    None."""
     asked = None
     if names is not None:
-        by_topic = _by_topic(dict.fromkeys(names))
-        asked = [{"topic": topic, "partitions": [n for n, _ in numbers]} for topic, numbers in by_topic.items()]
+        topics = by_topic(dict.fromkeys(names))
+        asked = [{"topic": topic, "partitions": [n for n, _ in numbers]} for topic, numbers in topics]
     answer = await cluster.to_controller(
         ApiKey.ELECT_LEADERS,
         2,
@@ -153,11 +156,10 @@ async def elect_leaders(
 async def replica_bytes(
     cluster: Cluster, broker_ids: Iterable[int], names: Iterable[TopicPartition]
 ) -> dict[int, dict[TopicPartition, int]]:
-    """Broker id -> the bytes of those of these partitions that it has; brokers that do not answer are left out."""
+    """Broker id -> the bytes of its replicas of these partitions; brokers that do not answer are left out."""
     wanted = list(dict.fromkeys(broker_ids))
     topics = [
-        {"topic": topic, "partitions": [n for n, _ in numbers]}
-        for topic, numbers in _by_topic(dict.fromkeys(names)).items()
+        {"topic": topic, "partitions": [n for n, _ in numbers]} for topic, numbers in by_topic(dict.fromkeys(names))
     ]
     found = await asyncio.gather(*(_bytes_of(cluster, one, topics) for one in wanted))
     return {one: sizes for one, sizes in zip(wanted, found, strict=True) if sizes is not None}
@@ -176,19 +178,12 @@ async def _bytes_of(cluster: Cluster, broker_id: int, topics: list[dict[str, Any
     }
 
 
-def _by_topic(wanted: Mapping[TopicPartition, Any]) -> dict[str, list[tuple[int, Any]]]:
-    topics: dict[str, list[tuple[int, Any]]] = {}
-    for one, what in wanted.items():
-        topics.setdefault(one.topic, []).append((one.partition, what))
-    return topics
-
-
 def _is_refused(answer: Any) -> bool:
     return int(answer.error_code) == NotController.wire
 
 
 def _check(answer: Any, cluster: Cluster) -> None:
-    """Raise what the answer as a whole says."""
+    """Raise the error of the answer as a whole."""
     wire = int(answer.error_code)
     if wire:
         raise error_of(wire, f"{cluster}: {getattr(answer, 'error_message', None) or answer.error_code.name}")

@@ -53,13 +53,13 @@ _NOT_IN_THE_LOG: Final = frozenset(
         KafkaError.POLICY_VIOLATION,
     }
 )
-"""What a broker refuses before it appends, and what never left. After any other error nobody knows."""
+"""Errors before the append, or before the send. After any other error the outcome is unknown."""
 
 _UNKNOWN_NAME = re.compile(r'No such configuration property: "([^"]+)"')
 
 
 def error_from(error: KafkaError, what: str) -> KlogError:
-    """klog's error of the same meaning, ``what`` it is about in front."""
+    """klog's error of the same meaning; its message begins with ``what``."""
     said = f"{what}: {error.str()}" if what else error.str()
     kind = _LOCAL.get(error.code())
     if kind is not None:
@@ -68,12 +68,12 @@ def error_from(error: KafkaError, what: str) -> KlogError:
 
 
 def may_be_in_the_log(error: KafkaError) -> bool:
-    """Whether the message may have been appended all the same."""
+    """Whether the message may have been appended despite the error."""
     return error.code() not in _NOT_IN_THE_LOG
 
 
 def refused_settings(settings: Mapping[str, Any], error: Exception) -> InvalidConfig:
-    """Every name that librdkafka does not know, or the value it refuses; it names one a time itself."""
+    """An error with every name that librdkafka does not know (it reports one at a time), or the value it refuses."""
     unknown: list[str] = []
     left = dict(settings)
     while isinstance(error, KafkaException):

@@ -1,4 +1,4 @@
-"""What becomes of the messages of one send: settled one by one, told as a future and by callbacks."""
+"""The outcome of one send: its messages are settled one by one, and reported by a future and by callbacks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """Where a message is; ``offset`` is -1 where nobody said (acks=0)."""
+    """A message's place in the log; ``offset`` is -1 if unknown (acks=0)."""
 
     topic: str
     partition: int
@@ -26,17 +26,18 @@ class Place(NamedTuple):
 
 
 Callback = Callable[[KlogError | None, Place | None], None]
-"""What is called for each message when its fate is known, in the producer's thread: it must not wait for long."""
+"""Called for each message when its outcome is known, in the producer's thread: it must not block for long."""
 
 
 class Sending(Future[tuple[Place, ...]]):
-    """What becomes of one `send`: its result are the places of its messages, in their order.
+    """The future of one `send`: its result is the places of its messages, in their order.
 
-    Running from the start: what is in the buffer cannot be taken back. Settled message by message, by any thread.
+    It is running from the start: what is in the buffer cannot be taken back. Any thread settles it, message by message.
 
-    Hardly one of a million is waited for by itself, so settling takes no lock while nobody watches. Who settles says so
-    and then looks for watchers; who begins to watch says so and then looks whether it is settled: one of them sees the
-    other. From then on what watchers see changes under their lock alone, as `concurrent.futures` has it.
+    Callers wait for hardly one in a million by itself, so settling takes no lock while there is no watcher. The thread
+    that settles sets its flag and then looks for watchers; a thread that begins to watch sets its flag and then looks
+    whether the send is settled: one of the two sees the other. From then on, what watchers see changes under their lock
+    alone, as in `concurrent.futures`.
     """
 
     _exception: BaseException | None = None
@@ -46,9 +47,9 @@ class Sending(Future[tuple[Place, ...]]):
     """Settled, and watchers see it."""
 
     def __init__(self, topic: str, callback: Callback | None, shared: threading.Condition | None) -> None:
-        """``shared`` is what watchers of an async producer's sends wait on; a sync send has its own.
+        """``shared`` is the condition for watchers of an async producer's sends; a sync send has its own.
 
-        `Future.__init__` is not called: what it makes would cost as much as all the rest of a send (`__getattr__`).
+        `Future.__init__` is not called: it would cost as much as the rest of a send (`__getattr__`).
         """
         self._topic = topic
         self._callback = callback
@@ -56,7 +57,7 @@ class Sending(Future[tuple[Place, ...]]):
         self._logs = shared is not None and callback is None
 
     def __getattr__(self, name: str) -> Any:
-        """What `concurrent.futures` looks for in a future: its condition, and, while it holds that, the others."""
+        """The attributes that `concurrent.futures` reads: the condition and, while it holds that, the others."""
         if name == "_condition":
             self._watch()
             return self._watchers
@@ -66,16 +67,16 @@ class Sending(Future[tuple[Place, ...]]):
 
     @property
     def _state(self) -> str:  # type: ignore[override]
-        """What `concurrent.futures` asks."""
+        """The state, for `concurrent.futures`."""
         return "FINISHED" if (self._is_announced if self._is_watched else self._is_settled) else "RUNNING"
 
     def result(self, timeout: float | None = None) -> tuple[Place, ...]:
-        """The places; raises what kept the messages from the log, TimeoutError after that many seconds."""
+        """The places; raises the messages' error, or TimeoutError after that many seconds."""
         self._wait(timeout)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What kept the messages from the log; None where nothing did. TimeoutError after that many seconds."""
+        """The messages' error, None without one. TimeoutError after that many seconds."""
         self._wait(timeout)
         return self._exception
 
@@ -86,7 +87,7 @@ class Sending(Future[tuple[Place, ...]]):
                 self._is_announced = self._is_settled
 
     def _wait(self, timeout: float | None) -> None:
-        """The condition is for other sends too."""
+        """Other sends share the condition."""
         self._watch()
         with self._watchers:
             if not self._watchers.wait_for(self.done, timeout):
@@ -94,12 +95,12 @@ class Sending(Future[tuple[Place, ...]]):
 
     @property
     def place(self) -> Place:
-        """Of the first message; waits for the acknowledgement, and raises where there is none."""
+        """The first message's place; waits for the acknowledgement, and raises its error."""
         return self.result()[0]
 
     @property
     def _result(self) -> tuple[Place, ...]:  # type: ignore[override]
-        """What `Future` returns when it is finished without an exception."""
+        """The result that `Future` returns when it finishes without an exception."""
         raise NotImplementedError
 
     def _tell(self, error: KlogError | None, place: Place | None) -> None:
@@ -110,7 +111,7 @@ class Sending(Future[tuple[Place, ...]]):
             log.exception("the callback of a message to %s has failed", self._topic)
 
     def _finish(self, error: KlogError | None) -> None:
-        """The last message is settled."""
+        """Called when the last message is settled."""
         if error is not None:
             self._exception = error
         self._is_settled = True
@@ -129,13 +130,13 @@ class Sending(Future[tuple[Place, ...]]):
 
 
 class SendingOne(Sending):
-    """Of one message."""
+    """The sending of one message."""
 
     _partition = -1
     _offset = -1
 
     def __call__(self, error: KafkaError | None, answer: Any) -> None:
-        """librdkafka's word about the message."""
+        """librdkafka's delivery report of the message."""
         if error is None:
             self._partition, self._offset = answer.partition(), answer.offset()
             if self._callback is not None:
@@ -160,7 +161,7 @@ class SendingOne(Sending):
 
 
 class SendingSet(Sending):
-    """Of several that were given as a set; settled by their numbers in it."""
+    """The sending of a set of messages; settled by their numbers in it."""
 
     def __init__(self, topic: str, callback: Callback | None, shared: threading.Condition | None, count: int) -> None:
         super().__init__(topic, callback, shared)
@@ -168,13 +169,13 @@ class SendingSet(Sending):
         """Partition and offset, by number."""
         self._errors: dict[int, KlogError] = {}
         self._count = count
-        # Counts without a lock: of two threads that settle the last two messages, one alone sees the last number.
+        # Counts without a lock: if two threads settle the last two messages, only one sees the last number.
         self._settled = itertools.count(1)
         if not count:
             self._finish(None)
 
     def delivered(self, index: int, error: KafkaError | None, answer: Any) -> None:
-        """librdkafka's word about one of them."""
+        """librdkafka's delivery report of one of them."""
         if error is None:
             found = self._found[index] = answer.partition(), answer.offset()
             if self._callback is not None:

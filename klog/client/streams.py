@@ -1,26 +1,25 @@
 """A stream of messages: a blocking iterator over the partitions that its thread owns at the moment.
 
-Strategy: each stream has a librdkafka of its own, which fetches ahead as much as `queued.max.message.chunks` says and
-no more. Who iterates takes runs of messages out of it; there is no thread and no queue between. The keeper of the
-consumer comes by from its own thread to give the stream partitions and take them away again.
+Strategy: each stream has its own librdkafka, which fetches ahead up to `queued.max.message.chunks`. The iterating
+thread takes runs of messages out of it; there is no thread and no queue between. The consumer's rebalancer gives the
+stream partitions, and takes them away, from its own thread.
 
 Rules
-- One lock guards all of it but the run. Who iterates holds it while it waits for messages, for WAIT_S at most; a
-  visitor (`_visit`) announces itself, and whoever iterates lets it in first.
-- A message is taken from the run by one `popleft`, without the lock: nothing that is done for each message is cheaper.
-  A visitor empties the run before it looks at anything, from the other end, and fills it again with what stays; whoever
-  iterates meanwhile finds nothing and waits for the lock. What was taken is known from what is left (`_account`).
-- A message is *delivered* when the iterator returns it, and *done* when it is asked for the next one. Automatic commits
-  take what is done; what is in hand is committed when the partition is taken away and the message was not done within
-  the time given for that, or when the user says so.
-- Nothing is delivered when the lease is over: then ZooKeeper may have given the partitions to others.
+- One lock guards all of it but the run. The iterating thread holds it while it waits for messages, for WAIT_S at most;
+  a visitor (`_visit`) announces itself, and the iterating thread lets it in first.
+- The iterator takes a message from the run by one `popleft`, without the lock: no other work per message is cheaper.
+  A visitor first empties the run, from the other end, and at last fills it again with what stays; the iterating thread
+  meanwhile finds it empty and waits for the lock. The rest of the run shows what was taken (`_account`).
+- A message is *delivered* when the iterator returns it, and *done* when the caller asks for the next one. Automatic
+  commits take what is done. The message in hand is committed when the partition is taken away and the message was not
+  done in time, or when the user commits.
+- The iterator delivers nothing after the lease has ended: then ZooKeeper may have given the partitions to others.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,16 +30,16 @@ from confluent_kafka import TopicPartition as Assigned
 
 from klog.client.blocking import error_of
 from klog.client.message import Message
+from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import ConsumerTimeout, CorruptBatch, KlogError, NotOwned
 from klog.names import TopicPartition
 
 WAIT_S = 0.05
-"""How long one wait for a message holds the lock: what a rebalance may have to wait for."""
+"""How long one wait for a message holds the lock, and so delays a rebalance."""
 RUN_MESSAGES = 1000
-"""Taken out of librdkafka at once; they are in memory already."""
+"""Messages taken out of librdkafka at once; they are in memory already."""
 
 _log = logging.getLogger("klog.consumer")
-_monotonic = time.monotonic
 
 _PASSING = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -51,20 +50,21 @@ _PASSING = (
     KafkaError._PARTITION_EOF,
     KafkaError.OFFSET_OUT_OF_RANGE,
 )
-"""What ZooKeeper will say better, or librdkafka deals with itself."""
+"""Errors that ZooKeeper reports better, or that librdkafka handles itself."""
 
 
 class Lease:
-    """Until when what is owned is owned for certain, whatever ZooKeeper does meanwhile. Monotonic seconds."""
+    """The time until which the consumer owns its partitions for certain. Monotonic seconds."""
 
-    __slots__ = ("until",)
+    __slots__ = ("clock", "until")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.clock = clock
         self.until = 0.0
 
     @property
     def is_over(self) -> bool:
-        return time.monotonic() > self.until
+        return self.clock.monotonic_s() > self.until
 
 
 class MessageStream(Iterator[Message]):
@@ -75,6 +75,7 @@ class MessageStream(Iterator[Message]):
         self.topic = topic
         self.number = number
         self._lease = lease
+        self._monotonic_s = lease.clock.monotonic_s
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -82,15 +83,15 @@ class MessageStream(Iterator[Message]):
         self._source: Any = None
         """confluent-kafka's Consumer, while the stream has partitions."""
         self._run: deque[Message] = deque()
-        """What whoever iterates takes from; empty during a visit, and then what is left of it is ahead."""
+        """The messages for the iterating thread; empty during a visit, when the rest of it is in `_ahead`."""
         self._run_filled: list[Message] = []
         """The run as it was when it was filled."""
         self._ahead: list[Message] = []
-        """Out of librdkafka, and not to be taken yet."""
+        """Messages out of librdkafka that the iterator may not take yet."""
         self._next: dict[tuple[str, int], int] = {}
-        """Of each partition: the offset behind what was delivered, without the run's."""
+        """Partition -> the offset behind its delivered messages, without the run's."""
         self._in_hand: tuple[tuple[str, int], int] | None = None
-        """Partition and offset of the message that was delivered and is not done, unless a later one was taken."""
+        """Partition and offset of the message that is delivered but not done, unless a later one was taken."""
         self._error: KlogError | None = None
         self._is_failed = False
         """The error stays."""
@@ -107,9 +108,9 @@ class MessageStream(Iterator[Message]):
         return self
 
     def __next__(self) -> Message:
-        """The next message; waits for one. ConsumerTimeout after ``consumer.timeout.ms``; what a broker refuses."""
+        """The next message; waits for one. ConsumerTimeout after ``consumer.timeout.ms``; errors of brokers."""
         try:
-            if _monotonic() < self._lease.until:
+            if self._monotonic_s() < self._lease.until:
                 return self._run.popleft()
         except IndexError:
             return self._next_run()
@@ -124,17 +125,17 @@ class MessageStream(Iterator[Message]):
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """What this stream reads at the moment."""
+        """The partitions that this stream reads at the moment."""
         return sorted(TopicPartition(*key) for key in list(self._next))
 
     # --- who iterates (lock held) -------------------------------------------------------------------------------------
 
     def _account(self) -> None:
-        """Empty the run, and write down what was delivered of it."""
+        """Empty the run, and record what was delivered of it."""
         left: list[Message] = []
         with suppress(IndexError):
             while True:
-                left.append(self._run.pop())  # from the end that nobody else takes from
+                left.append(self._run.pop())  # from the end that the iterator does not take from
         delivered = self._run_filled[: len(self._run_filled) - len(left)]
         self._run_filled = []
         left.reverse()
@@ -153,12 +154,12 @@ class MessageStream(Iterator[Message]):
                     break
 
     def _release(self) -> None:
-        """What is ahead may be taken. Nobody visits."""
+        """Let the iterator take what is ahead; the visit is over."""
         self._run_filled, self._ahead = self._ahead, []
         self._run.extend(self._run_filled)
 
     def _wait(self) -> Message:
-        deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
+        deadline = None if self._timeout_s is None else self._monotonic_s() + self._timeout_s
         while True:
             if self._visitors:
                 self._changed.notify_all()
@@ -179,10 +180,12 @@ class MessageStream(Iterator[Message]):
             elif self._source is not None and self._next:
                 self._fill()
             else:
-                self._changed.wait(WAIT_S if deadline is None else min(WAIT_S, max(0.001, deadline - time.monotonic())))
+                self._changed.wait(
+                    WAIT_S if deadline is None else min(WAIT_S, max(0.001, deadline - self._monotonic_s()))
+                )
             if (
                 deadline is not None
-                and time.monotonic() >= deadline
+                and self._monotonic_s() >= deadline
                 and (not (self._run or self._ahead) or self._lease.is_over)
             ):
                 raise self._timed_out()
@@ -195,7 +198,7 @@ class MessageStream(Iterator[Message]):
         self._ahead = _messages([one for one in found if one.error() is None or self._heard(one)])
 
     def _heard(self, message: Any) -> bool:
-        """Deal with what is no message; always False."""
+        """Handle an event that is not a message; returns False."""
         error = message.error()
         where = f"{message.topic()}-{message.partition()}"
         if error.code() in _PASSING or error.retriable():
@@ -210,11 +213,11 @@ class MessageStream(Iterator[Message]):
         reads = ", ".join(map(str, self.partitions)) or "no partition: others of its group have them, or there are none"
         return ConsumerTimeout(f"no message within {self._timeout_s:g} s; the stream reads {reads}")
 
-    # --- the keeper, from its thread ----------------------------------------------------------------------------------
+    # --- the rebalancer, from its thread ------------------------------------------------------------------------------
 
     @contextmanager
     def _visit(self) -> Iterator[None]:
-        """The lock, before whoever iterates takes it again, and what was delivered written down."""
+        """Take the lock before the iterating thread takes it again, and record what was delivered."""
         self._visitors.append(None)
         with self._lock:
             try:
@@ -227,7 +230,7 @@ class MessageStream(Iterator[Message]):
                 self._changed.notify_all()
 
     def open(self, settings: Mapping[str, Any]) -> None:
-        """A librdkafka with these settings, in place of the one there is, which goes on where that one was."""
+        """Open a librdkafka with these settings; it replaces an earlier one and continues at its offsets."""
         with self._visit():
             self._close_source()
             self._source = Consumer(dict(settings), logger=_librdkafka_log())
@@ -249,10 +252,10 @@ class MessageStream(Iterator[Message]):
     def take(
         self, partitions: Collection[TopicPartition], deadline: float, *, in_hand: bool
     ) -> dict[TopicPartition, int]:
-        """Read these no more, from now on; where the next reader of each goes on, where anything was delivered.
+        """Stop reading these partitions. Returns where the next reader of each continues, if anything was delivered.
 
-        Waits until ``deadline`` (monotonic) for a message in hand to be done; one that is not counts as done with
-        ``in_hand``, else it is for the next reader.
+        Waits until ``deadline`` (monotonic) for a message in hand to be done. After that, it counts as done with
+        ``in_hand``; otherwise the next reader gets it.
         """
         gone = {(one.topic, one.partition) for one in partitions if one in self._next}
         with self._visit():
@@ -263,7 +266,7 @@ class MessageStream(Iterator[Message]):
                 self._in_hand is not None
                 and self._in_hand[0] in gone
                 and self._reader != threading.get_ident()
-                and (left_s := deadline - time.monotonic()) > 0
+                and (left_s := deadline - self._monotonic_s()) > 0
             ):
                 self._changed.wait(left_s)
             found = self._positions(done=not in_hand)
@@ -272,9 +275,9 @@ class MessageStream(Iterator[Message]):
             return {one: offset for one, offset in found.items() if one in gone}
 
     def positions(self, *, done: bool) -> dict[TopicPartition, int]:
-        """The offset behind what was delivered of each partition; with ``done`` without the message in hand.
+        """The offset behind each partition's delivered messages; ``done`` excludes the message in hand.
 
-        Without partitions of which nothing was delivered and whose start was left to their leader.
+        Without partitions that have delivered nothing and whose start offset is up to their leader.
         """
         with self._visit():
             return self._positions(done=done)
@@ -286,7 +289,7 @@ class MessageStream(Iterator[Message]):
         return found
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on there. NotOwned where the stream does not read the partition."""
+        """Continue at this offset. NotOwned if the stream does not read the partition."""
         key = (partition.topic, partition.partition)
         with self._visit():
             if key not in self._next:
@@ -299,7 +302,7 @@ class MessageStream(Iterator[Message]):
             self._source.incremental_assign([Assigned(*key, offset)])
 
     def fail(self, error: KlogError) -> None:
-        """Raise this from the iterator, whenever it is asked."""
+        """Make the iterator raise this error from now on."""
         with self._visit():
             self._error, self._is_failed = error, True
 
@@ -318,7 +321,7 @@ class MessageStream(Iterator[Message]):
 
 
 def _messages(found: list[Any]) -> list[Message]:
-    """Of librdkafka's. Made without `Message.__new__`, which costs as much as all the rest of it."""
+    """klog's message from librdkafka's. Avoids `Message.__new__`, which costs as much as the rest."""
     new = tuple.__new__
     return [
         new(
@@ -343,7 +346,7 @@ def _key(message: Message) -> tuple[str, int]:
 
 
 def _librdkafka_log() -> logging.Logger:
-    """What librdkafka says of its connections; it goes on trying by itself, so nobody hears it unless they listen."""
+    """The logger of librdkafka's connection errors, silent unless a program adds a handler: librdkafka retries."""
     logger = logging.getLogger("klog.librdkafka")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())

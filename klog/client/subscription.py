@@ -1,8 +1,8 @@
-"""What a stream consumer subscribes to: topics with their numbers of streams, or a filter over all topics.
+"""A stream consumer's subscription: topics with their numbers of streams, or a filter over all topics.
 
-A filter is a regular expression that must match a topic's whole name, or, as in 0.8, several separated by commas. 0.8's
-are Java's, klog's are Python's; what topics' names are made of is written the same in both. Internal topics are those
-whose names begin with ``__`` or ``klog.``.
+A filter is a regular expression that must match a topic's whole name, or, as in 0.8, several separated by commas. 0.8
+has Java's syntax, klog has Python's; the characters of topic names are written the same in both. Internal topics are
+those whose names begin with ``__`` or ``klog.``.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from klog.errors import UsageError
 from klog.names import check_topic_name
 
 STREAMS_MAX = 1024
-"""Of one consumer: each that owns a partition has connections of its own."""
+"""Streams of one consumer: each stream that owns a partition has its own connections."""
 
 _COMMA = re.compile(r",(?![^{]*\})")
-"""Not that of ``{1,3}``."""
+"""A comma between expressions, not the one in ``{1,3}``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """`threads`: topic to number of streams; of a filter (`pattern` is no STATIC) one entry, the filter itself."""
+    """`threads`: topic to number of streams; of a filter (`pattern` is not STATIC) one entry, the filter itself."""
 
     threads: Mapping[str, int]
     pattern: str = STATIC
 
     @classmethod
     def of_topics(cls, threads: Mapping[str, int]) -> Subscription:
-        """UsageError, InvalidTopic for what cannot be subscribed to."""
+        """Raises UsageError or InvalidTopic for an invalid subscription."""
         if not threads:
             raise UsageError("no topic is named", hint='write create_message_streams({"topic": 1})')
         for topic, count in threads.items():
@@ -41,7 +41,7 @@ class Subscription:
 
     @classmethod
     def of_filter(cls, whitelist: str | None, blacklist: str | None, streams: int) -> Subscription:
-        """UsageError where there is not exactly one list, or it is no regular expression."""
+        """Raises UsageError unless there is exactly one list that is a regular expression."""
         if (whitelist is None) == (blacklist is None):
             raise UsageError("a filter is either whitelist=... or blacklist=...")
         text = whitelist if whitelist is not None else blacklist
@@ -50,7 +50,7 @@ class Subscription:
         try:
             compile_filter(text)
         except re.error as error:
-            raise UsageError(f"the filter {text!r} is no regular expression: {error}") from None
+            raise UsageError(f"the filter {text!r} is not a regular expression: {error}") from None
         return cls({text: streams}, WHITE_LIST if whitelist is not None else BLACK_LIST)
 
     def entry(self, consumer_id: str) -> ConsumerEntry:
@@ -58,7 +58,7 @@ class Subscription:
 
 
 def threads_of(entry: ConsumerEntry, topics: Iterable[str], exclude_internal: bool = True) -> dict[str, int]:
-    """How many threads of a consumer read each of these topics; what another tool wrote wrong reads nothing."""
+    """The number of a consumer's threads for each of these topics; an invalid entry of another tool has none."""
     if entry.pattern == STATIC:
         return {topic: count for topic in topics if (count := entry.subscription.get(topic, 0)) > 0}
     if entry.pattern not in (WHITE_LIST, BLACK_LIST):
@@ -77,7 +77,7 @@ def threads_of(entry: ConsumerEntry, topics: Iterable[str], exclude_internal: bo
 
 
 def compile_filter(text: str) -> re.Pattern[str]:
-    """re.error where it is none. White space and quotes around it do not count, as in 0.8."""
+    """Raises re.error if invalid. White space and quotes around it are ignored, as in 0.8."""
     return re.compile(_COMMA.sub("|", re.sub(r"\s", "", text).strip("\"'")))
 
 

@@ -39,7 +39,7 @@ class BrokerConfig:
     def __init__(self, given: Mapping[str, _Given], warnings: tuple[str, ...]) -> None:
         self._given = dict(given)
         self.warnings = warnings
-        """What to tell whoever starts the broker: unknown names, names given twice, settings that are a bad idea."""
+        """Warnings at start-up: unknown names, names given twice, risky settings."""
 
     @classmethod
     def parse(cls, properties: Mapping[str, str], source: str = "settings") -> BrokerConfig:
@@ -65,9 +65,9 @@ class BrokerConfig:
                     continue
                 if name in seen:
                     if written != name:  # today's name wins over an older one in the same source
-                        warnings.append(f"{written} (from {source}) is ignored: {seen[name]} says the same")
+                        warnings.append(f"{written} (from {source}) is ignored: {seen[name]} is the same setting")
                         continue
-                    warnings.append(f"{seen[name]} (from {source}) is ignored: {written} says the same")
+                    warnings.append(f"{seen[name]} (from {source}) is ignored: {written} is the same setting")
                 seen[name] = written
                 given[name] = _Given(setting.parse(text, name=written, source=source), source)
         config = cls(given, ())
@@ -125,7 +125,7 @@ class BrokerConfig:
 
     @property
     def advertised(self) -> tuple[str | None, int | None]:
-        """(host, port) that clients are told; None where it is the address that is listened on."""
+        """(host, port) advertised to clients; None if it is the listener's."""
         listeners = self._listeners("advertised.listeners")
         if listeners is not None:
             return _reachable(listeners[0], "clients")
@@ -137,7 +137,7 @@ class BrokerConfig:
 
     @property
     def inter_advertised(self) -> tuple[str, int] | None:
-        """(host, port) that brokers are told; None where it is the address that is listened on for them."""
+        """(host, port) advertised to brokers; None if it is the address of their listener."""
         listeners = self._listeners("advertised.listeners")
         return None if listeners is None or listeners[1] is None else _reachable(listeners[1], "brokers")
 
@@ -151,7 +151,7 @@ class BrokerConfig:
             raise InvalidConfig(f"{name}={','.join(texts)} (from {self.source(name)}): {error.message}") from None
 
     def with_settings(self, properties: Mapping[str, str], source: str) -> BrokerConfig:
-        """This configuration with some settings given anew."""
+        """This configuration with some settings replaced."""
         above = BrokerConfig.parse(properties, source)
         return BrokerConfig({**self._given, **above._given}, (*self.warnings, *above.warnings))
 
@@ -192,16 +192,16 @@ def _bad_ideas(config: BrokerConfig) -> list[str]:
     warnings = []
     if config["replica.lag.max.messages"] is not None:
         warnings.append(
-            "replica.lag.max.messages is set: a burst throws followers out of sync that are not behind in time"
+            "replica.lag.max.messages is set: a burst can remove followers that keep up in time from the ISR"
         )
     if 1 < config.integer("log.flush.interval.messages") < LONG_MAX <= config.integer("log.flush.interval.ms"):
         warnings.append(
             "log.flush.interval.messages is above 1 and log.flush.interval.ms is not set: "
-            "an acks=all answer waits until so many messages have come"
+            "an acks=all request waits until that many messages have arrived"
         )
     if config.flag("unclean.leader.election.enable"):
         warnings.append(
-            "unclean.leader.election.enable is true, and has no effect for a broker: "
+            "unclean.leader.election.enable is true, but has no effect on a broker: "
             "only a topic's own setting allows elections that lose acknowledged messages"
         )
     return warnings

@@ -4,7 +4,7 @@ Rules (those of Java's Properties, without its escapes for other alphabets, for 
 
 * a line whose first visible character is ``#`` or ``!`` is a comment, an empty one is nothing;
 * the key ends at the first ``=`` or ``:``, or at white space; white space around key and separator does not
-  count, and neither does white space at the end of a value (Java keeps it, and nobody ever meant it);
+  count, and neither does white space at the end of a value (Java keeps it, always by accident);
 * a line that ends in an odd number of backslashes goes on in the next one, whose leading white space is dropped;
 * a backslash takes the next character as it is; ``t n r f`` behind it are tab, line feed, return and form feed, and
   ``uXXXX`` is a character by its number.
@@ -40,7 +40,7 @@ def read_properties(path: str | Path) -> dict[str, str]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise NoSuchThing(f"cannot read the settings in {path}: {reason}") from None
     return parse_properties(text, source=str(path))
 

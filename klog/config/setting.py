@@ -3,8 +3,8 @@
 A setting's text comes from a properties file, a flag or ZooKeeper; `Setting.parse` turns it into a value of one of
 these kinds, or says what was expected:
 
-    int     a whole number                          bytes   a whole number of bytes
-    ms      a whole number of milliseconds          bool    true or false
+    int     an integer                              bytes   an integer, in bytes
+    ms      an integer, in milliseconds             bool    true or false
     float   a decimal number                        string  any text
     list    items separated by commas               enum    one of `Setting.check`'s words
 
@@ -27,19 +27,19 @@ LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
 _WORDS: dict[Kind, str] = {
-    "int": "a whole number",
-    "bytes": "a whole number of bytes",
-    "ms": "a whole number of milliseconds",
+    "int": "an integer",
+    "bytes": "an integer (bytes)",
+    "ms": "an integer (milliseconds)",
     "float": "a number",
     "bool": "true or false",
-    "string": "a text",
-    "list": "items separated by commas",
-    "enum": "a word",
+    "string": "a string",
+    "list": "a list separated by commas",
+    "enum": "a value",
 }
 
 
 class Check(NamedTuple):
-    """What a value must satisfy beyond its kind; ``expected`` ends the sentence "expected a whole number ..."."""
+    """What a value must satisfy beyond its kind; ``expected`` ends the sentence "expected an integer ..."."""
 
     expected: str
     holds: Callable[[object], bool]
@@ -50,7 +50,7 @@ def at_least(lowest: float) -> Check:
 
 
 def between(lowest: float, highest: float) -> Check:
-    return Check(f"from {lowest} to {highest}", lambda value: lowest <= value <= highest)  # type: ignore[operator]
+    return Check(f"between {lowest} and {highest}", lambda value: lowest <= value <= highest)  # type: ignore[operator]
 
 
 def at_least_or_off(lowest: int) -> Check:
@@ -93,7 +93,7 @@ class Setting(NamedTuple):
 
     @property
     def expected(self) -> str:
-        """What a value must be, in words: "a whole number of bytes of at least 14"."""
+        """What a value must be, in words: "an integer (bytes) of at least 14"."""
         words = _WORDS[self.kind]
         return f"{words} {self.check.expected}" if self.check else words
 

@@ -37,8 +37,8 @@ TOPIC_SETTINGS: dict[str, str] = {
 """A topic's setting -> the broker's setting that holds where the topic has none."""
 
 OF_TOPICS_ALONE = frozenset({"unclean.leader.election.enable"})
-"""What a topic has only where it was set for that very topic. A whole cluster that may lose acknowledged messages, by a
-line in a file that once had Kafka's default of 0.8, is nobody's wish."""
+"""Settings that only a topic's own value switches on: a line in a broker's file, once Kafka 0.8's
+default, must not let a whole cluster lose acknowledged messages."""
 
 TOPIC_SOURCE = "topic"
 
@@ -57,7 +57,7 @@ class TopicValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """What one partition's log goes by. -1 is no limit for retention; LONG_MAX is never for the flush."""
+    """The settings of one partition's log. -1 means no retention limit; LONG_MAX means never flush."""
 
     segment_bytes: int = 1073741824
     segment_ms: int = 168 * 3_600_000
@@ -154,9 +154,9 @@ def _setting_of(name: str) -> Setting:
     known = ALIASES.get(name, name)
     meant = next((topic for topic, broker in TOPIC_SETTINGS.items() if broker == known), None)
     if meant is not None:
-        hint = f"for a topic it is called {meant}"
+        hint = f"the topic's setting is {meant}"
     elif known in BROKER_SETTINGS:
-        hint = "it is a broker's setting and cannot differ between topics"
+        hint = "it is a broker's setting, not a topic's"
     else:
         from difflib import get_close_matches
 

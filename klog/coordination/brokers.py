@@ -24,7 +24,7 @@ REGISTER_TRIES = 20
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """What a broker says of itself. `host`, `port` are what clients are told; `bind` is where it listens."""
+    """A broker as it registers. `host` and `port` are the address advertised to clients; `bind` is where it listens."""
 
     broker_id: int
     host: str
@@ -35,19 +35,19 @@ class Broker:
     jmx_port: int = -1
     timestamp_ms: int = 0
     inter_broker: str = ""
-    """``host:port`` where brokers reach it, where that differs from what clients are told."""
+    """``host:port`` where brokers reach it, if that differs from the address advertised to clients."""
 
     @property
     def inter_address(self) -> tuple[str, int]:
-        """Where brokers reach it."""
+        """Host and port where brokers reach it."""
         host, _, port = self.inter_broker.rpartition(":")
         return (host, int(port)) if host else (self.host, self.port)
 
     @property
     def probe_address(self) -> tuple[str, int]:
-        """Where to ask whether it lives: the address it listens on, where no balancer answers in its place (rule R6).
+        """Where to probe it: the address it listens on, where no load balancer answers in its place (rule R6).
 
-        That of every interface, or of this machine alone, means nothing elsewhere: then where brokers reach it.
+        A wildcard or loopback address is useless on other machines: then the address where brokers reach it.
         """
         host, _, port = self.bind.rpartition(":")
         inter_host, inter_port = self.inter_address
@@ -58,7 +58,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A broker's entry as it stands in ZooKeeper. `fence_version` is the version of the node beside it."""
+    """A broker's entry as it is in ZooKeeper. `fence_version` is the version of the node beside it."""
 
     broker: Broker
     incarnation: int
@@ -68,23 +68,23 @@ class Registration:
 
     @property
     def fence(self) -> Check:
-        """Fails once anybody has registered this broker id again."""
+        """Fails once this broker id has been registered again."""
         return Check(paths.registration(self.broker.broker_id), self.fence_version)
 
 
 def register(
     zookeeper: ZooKeeper, broker: Broker, ask_holder: Callable[[Registration], None] | None = None
 ) -> Registration:
-    """Enter the broker; the caller holds `broker.log_dirs` locked.
+    """Register the broker; the caller holds the locks of `broker.log_dirs`.
 
-    BrokerIdInUse, naming the holder, unless the entry found is one that our own earlier process left: all its log dirs
-    are among those that we hold locked now, so that process is dead or has let go (rule R7). It is then replaced, and
-    with it a `/controller` of the same dead session. An entry without log dirs (another's broker) is never replaced.
+    An entry from our own earlier process is replaced, and with it a `/controller` of the same dead session. It is ours
+    if we now hold the locks of all its log dirs, so that process is dead or has released them (rule R7). Any other
+    entry is BrokerIdInUse, which names the holder; one without log dirs (not klog's) is never replaced.
 
-    A copied log dir has the same UUIDs and a lock of its own: ``ask_holder`` gets an entry that may be replaced by that
-    rule, of another session, before it is. It returns where the holder is dead, and raises where it lives.
+    A copied log dir has the same UUIDs but another lock. So ``ask_holder`` gets an entry of another session before it
+    is replaced: it returns if the holder is dead, and raises if it is alive.
     """
-    stamped = broker.timestamp_ms or time.time_ns() // 1_000_000
+    stamped = broker.timestamp_ms or zookeeper.clock.now_ms()
     broker = Broker(
         broker.broker_id,
         broker.host,
@@ -99,7 +99,7 @@ def register(
     path, beside = paths.broker(broker.broker_id), paths.registration(broker.broker_id)
     data = _encode(broker)
     for _ in range(REGISTER_TRIES):
-        # The fence is read before the entry: it can be found too old, which fails the multi, but never too new.
+        # Read the fence before the entry: it may be too old, which fails the multi, but never too new.
         fence, node = zookeeper.get_many([beside, path])
         if fence is None:
             try:
@@ -126,12 +126,12 @@ def register(
             zookeeper.multi(operations)
         except (BadVersion, NodeExists, NoNode, SessionLost):
             pass
-        # Success is what is read, not what was answered: the loop's start finds our own entry.
+        # An answer may be lost, so success is decided by reading: the loop's start finds our own entry.
     raise SessionLost(f"{path} could not be made in {REGISTER_TRIES} tries at ZooKeeper {zookeeper.address}")
 
 
 def unregister(zookeeper: ZooKeeper, registration: Registration) -> None:
-    """Remove the entry; nothing to do when it is gone or another's by now."""
+    """Remove the entry, unless it is gone or has been replaced."""
     broker_id = registration.broker.broker_id
     try:
         zookeeper.commit(
@@ -142,9 +142,9 @@ def unregister(zookeeper: ZooKeeper, registration: Registration) -> None:
 
 
 def is_current(zookeeper: ZooKeeper, registration: Registration, watch: Watch | None = None) -> bool:
-    """Whether nobody has registered the id again; a broker that finds its entry replaced stops (rule R7).
+    """Whether this is still the last registration of the id; a broker whose entry was replaced stops (rule R7).
 
-    The watch fires when somebody does.
+    The watch fires on another registration.
     """
     beside = zookeeper.exists(paths.registration(registration.broker.broker_id), watch)
     return beside is not None and beside.version == registration.fence_version
@@ -157,7 +157,7 @@ def find(zookeeper: ZooKeeper, broker_id: int) -> Registration | None:
 
 
 def live(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[Registration]:
-    """All registered brokers by id; the watch fires when one comes or goes (an entry replaced may show as neither)."""
+    """All registered brokers by id; the watch fires when one comes or goes, but perhaps not when one is replaced."""
     try:
         names = zookeeper.children(paths.BROKER_IDS, watch)
     except NoNode:
@@ -173,7 +173,7 @@ def live(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[Registration]
 
 
 def _controller_of(zookeeper: ZooKeeper, session: int) -> list[Operation]:
-    """What removes a `/controller` that the dead session holds, fenced by its epoch (rule Z1)."""
+    """The operations that remove a `/controller` of the dead session, fenced by its epoch (rule Z1)."""
     epoch, controller = zookeeper.get_many([paths.CONTROLLER_EPOCH, paths.CONTROLLER])
     if epoch is None or controller is None or controller.stat.owner_session != session:
         return []

@@ -1,10 +1,10 @@
 """What makes a chroot a cluster: its id in ``/cluster/id`` and the folders that every registry lives in.
 
-``/cluster/id`` holds ``{"version":"1","id":"<22 characters>"}`` as Kafka's (KIP-78). It is made with the folders, so
-whoever finds it finds them too. Only brokers call `ensure_cluster`; clients read.
+``/cluster/id`` holds ``{"version":"1","id":"<22 characters>"}`` as Kafka's (KIP-78). One multi creates it with the
+folders, so a client that finds it finds them too. Only brokers call `ensure_cluster`; clients read.
 
-``/klog/secret`` holds ``{"version":1,"secret":"<43 characters>"}``: what brokers know one another by (rule R10).
-Whoever reads ZooKeeper reads it: it keeps out who reaches brokers and nothing else.
+``/klog/secret`` holds ``{"version":1,"secret":"<43 characters>"}``, by which brokers authenticate each other (rule
+R10). Every client that can read ZooKeeper can read it: it protects against clients that reach only brokers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RACE_TRIES = 10
 
 
 def secret(zookeeper: ZooKeeper) -> Secret | None:
-    """None where no broker has made one yet. ZooKeeperError, which does not show it, where it does not parse."""
+    """The secret, None until a broker has made one. ZooKeeperError, which does not show it, if it does not parse."""
     node = zookeeper.find(paths.SECRET)
     if node is None:
         return None
@@ -43,18 +43,18 @@ def ensure_secret(zookeeper: ZooKeeper, candidate: Secret) -> Secret:
         try:
             zookeeper.create(paths.SECRET, entries.encode({"version": 1, "secret": candidate.text}), parents=True)
         except (NodeExists, SessionLost):
-            pass  # what is there is read, another's or our own whose answer was lost
+            pass  # read it: another broker's, or our own whose answer was lost
     raise SessionLost(f"no secret could be made at ZooKeeper {zookeeper.address} in {RACE_TRIES} tries")
 
 
 def cluster_id(zookeeper: ZooKeeper) -> str | None:
-    """None where no broker has ever started."""
+    """The cluster's id, None where no broker has ever started."""
     node = zookeeper.find(paths.CLUSTER_ID)
     return None if node is None else entries.Entry(paths.CLUSTER_ID, node.data).text("id")
 
 
 def ensure_cluster(zookeeper: ZooKeeper) -> str:
-    """The id of the cluster, which is made where there is none, folders and all in one multi; brokers may race."""
+    """The cluster's id; creates it if absent, in one multi with the folders. Brokers may race."""
     for _ in range(RACE_TRIES):
         found = cluster_id(zookeeper)
         if found is not None:
@@ -64,7 +64,7 @@ def ensure_cluster(zookeeper: ZooKeeper) -> str:
         try:
             zookeeper.multi([*map(Create, missing), Create(paths.CLUSTER_ID, made)])
         except (NodeExists, SessionLost):
-            continue  # another's id, or our own whose answer was lost: the loop's start reads which
+            continue  # another broker's id, or our own whose answer was lost: the loop's start reads it
     found = cluster_id(zookeeper)
     if found is None:
         raise SessionLost(f"no cluster could be made at ZooKeeper {zookeeper.address} in {RACE_TRIES} tries")
@@ -72,14 +72,14 @@ def ensure_cluster(zookeeper: ZooKeeper) -> str:
 
 
 def ensure_folders(zookeeper: ZooKeeper) -> None:
-    """The folders without the id, which `restore_id` writes when all of a cluster's registries are there again."""
+    """Create the folders without the id, which `restore_id` writes when all registries of the cluster are restored."""
     missing = _missing_folders(zookeeper)
     if missing:
         zookeeper.commit(list(map(Create, missing)), lambda: not _missing_folders(zookeeper))
 
 
 def restore_id(zookeeper: ZooKeeper, known: str) -> None:
-    """The id that the cluster had. Refused where there is another by now."""
+    """Write the id that the cluster had. Refused if there is another by now."""
     data = entries.encode({"version": "1", "id": known})
     try:
         zookeeper.commit([Create(paths.CLUSTER_ID, data)], lambda: cluster_id(zookeeper) == known)

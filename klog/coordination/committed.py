@@ -1,16 +1,15 @@
-"""What groups have committed: ``/consumers/<g>/offsets/<t>/<p>``, 0.8's plain number, and a note beside it (rule G2).
+"""Committed offsets of groups: ``/consumers/<g>/offsets/<t>/<p>``, 0.8's plain number, and a note beside it (rule G2).
 
 The note, ``/klog/commits/<g>/<t>/<p>``, is ``{"version":1,"offset":4,"leader_epoch":3,"metadata":"","timestamp":"ms"}``
-and belongs to the number only while both name the same offset: whoever writes the number alone, as a ZooKeeper-era
-tool does, leaves a note behind that nobody reads any more.
+and belongs to the number only while both name the same offset: a ZooKeeper-era tool that writes the number alone
+leaves a note that klog no longer reads.
 
-Nothing is kept in memory but which nodes exist: readers read ZooKeeper.
+Only the existence of nodes is kept in memory: readers read ZooKeeper.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +19,7 @@ from klog.errors import NodeExists, NoNode, UnknownTopicOrPartition, ZooKeeperEr
 from klog.names import TopicPartition
 
 NODES_MAX = 200_000
-"""Whose existence is remembered, of all groups together: some 40 MB."""
+"""Nodes whose existence is remembered, of all groups together: some 40 MB."""
 LATEST_MS = 10**15
 """A time with more digits than any that is written."""
 
@@ -30,7 +29,7 @@ _NUMBER = re.compile(rb"-?[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """`leader_epoch` is -1 where none was told; `commit_ms` 0 where it is not known."""
+    """`leader_epoch` is -1 if the commit has none; `commit_ms` is 0 if unknown."""
 
     offset: int
     leader_epoch: int = -1
@@ -39,7 +38,7 @@ class CommittedOffset:
 
 
 def groups(zookeeper: ZooKeeper) -> list[str]:
-    """Every group with a folder in 0.8's registry, whichever way it consumes."""
+    """Every group with a folder in 0.8's registry, of either protocol."""
     try:
         return sorted(paths.group_name(node) for node in zookeeper.children(paths.CONSUMERS))
     except NoNode:
@@ -65,7 +64,7 @@ def names(zookeeper: ZooKeeper, of: Sequence[str]) -> dict[str, list[TopicPartit
 def read(
     zookeeper: ZooKeeper, group: str, wanted: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, CommittedOffset]:
-    """What a group has committed in these partitions, or in all; without those where it has not."""
+    """A group's committed offsets in these partitions, or in all; partitions without one are left out."""
     return read_many(zookeeper, {group: wanted})[group]
 
 
@@ -92,14 +91,14 @@ def read_many(
 
 
 def offset_in(data: bytes) -> int | None:
-    """The number of an offset's node; None where it is none, or none that fits the protocol: any tool may write one."""
+    """The number in an offset's node; None if it is invalid or does not fit the protocol: any tool may write one."""
     offset = int(data) if _NUMBER.fullmatch(data) else None
     return offset if offset is not None and -(2**63) <= offset < 2**63 else None
 
 
 @dataclass(slots=True)
 class _Nodes:
-    """Of one group: which there are, folders too, and which were looked for in vain, in folders that are there."""
+    """The nodes of one group: those that exist, folders too, and those known to be absent in existing folders."""
 
     known: set[str] = field(default_factory=set)
     absent: set[str] = field(default_factory=set)
@@ -112,22 +111,22 @@ class _Nodes:
 
 
 class OffsetWriter:
-    """Makes the operations of commits; it knows which nodes exist, so that a commit is writes and nothing else.
+    """Makes the operations of commits. It knows which nodes exist, so a commit needs no reads.
 
-    In threads, one at a time. `operations` are to stand in one multi behind the fences of whoever commits. When that
-    multi fails with NoNode or NodeExists something was deleted or made meanwhile: `forget`, and make them again.
+    In threads, one at a time. `operations` go into one multi, after the committer's fences. When that multi fails with
+    NoNode or NodeExists, a node was deleted or created meanwhile: call `forget`, and make the operations again.
     """
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self._zookeeper = zookeeper
         self._nodes: dict[str, _Nodes] = {}
-        """Of each group that was written lately, the last one last."""
+        """By group, in the order of their last writes."""
         self._count = 0
         self._topic_versions: dict[str, int] = {}
-        """Topic -> version of the node beside it, as it was before anybody had marked the topic for deletion."""
+        """Topic -> version of the node beside it, read before the topic was marked for deletion."""
 
     def prepare(self, wanted: Iterable[tuple[str, Iterable[TopicPartition]]]) -> None:
-        """Find out which nodes of these groups' partitions there are, and make the folders above them, all at once."""
+        """Read which nodes of these groups' partitions exist, and create the folders above them, all at once."""
         unknown: dict[str, _Nodes] = {}
         touched: set[str] = set()
         for group, partitions in wanted:
@@ -157,16 +156,16 @@ class OffsetWriter:
         return nodes
 
     def _forget_some(self) -> None:
-        """Those of the groups that were written longest ago; never the last one's, which are about to be written."""
+        """Forget the groups that were written longest ago; never the last group, which is about to be written."""
         while self._count > NODES_MAX and len(self._nodes) > 1:
             self._count -= self._nodes.pop(next(iter(self._nodes))).counted
 
     def operations(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Operation]:
-        """Two writes a partition; folders that are missing are made first, at once and for good."""
+        """Two writes per partition; missing folders are created first, at once and for good."""
         self.prepare([(group, offsets)])
         known = self._nodes[group].known
         made: list[Operation] = []
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._zookeeper.clock.now_ms()
         for partition, committed in offsets.items():
             number = str(committed.offset).encode()
             note = _encode(committed, committed.commit_ms or now_ms)
@@ -178,17 +177,17 @@ class OffsetWriter:
         return made
 
     def size_bytes(self, group: str, partition: TopicPartition, committed: CommittedOffset) -> int:
-        """What the two writes of a partition take in a multi, at most. Pure."""
+        """The most bytes that the two writes of a partition take in a multi. Pure."""
         chroot = self._zookeeper.address.chroot
         return size_bytes(
             Create(paths.consumer_offset(group, *partition), str(committed.offset).encode()), chroot
         ) + size_bytes(Create(paths.commit_note(group, *partition), _encode(committed, LATEST_MS)), chroot)
 
     def topic_fences(self, topics: Iterable[str]) -> list[Check]:
-        """Fail a commit once one of these topics is being deleted, so that none comes after its offsets are forgotten.
+        """Fail a commit once one of these topics is being deleted, so that none comes after its offsets are removed.
 
-        Whoever deletes marks the topic, raises the node beside it, and forgets; here the version is read before the
-        mark is looked for (rule L10). UnknownTopicOrPartition for a topic that is marked.
+        A deletion marks the topic, raises the version of the node beside it, and removes the offsets. Here the version
+        is read before the mark (rule L10). UnknownTopicOrPartition for a marked topic.
         """
         wanted = dict.fromkeys(topics)
         unknown = [topic for topic in wanted if topic not in self._topic_versions]
@@ -198,13 +197,13 @@ class OffsetWriter:
             for topic, node, mark in zip(unknown, beside, marks, strict=True):
                 if mark is not None:
                     raise UnknownTopicOrPartition(f"topic {topic!r} is being deleted")
-                if node is not None:  # else it was made by a tool that knows of no such node
+                if node is not None:  # absent if another tool created the topic: it does not know this node
                     self._topic_versions[topic] = node.stat.version
         versions = ((topic, self._topic_versions.get(topic)) for topic in wanted)
         return [Check(paths.topic_epoch(topic), version) for topic, version in versions if version is not None]
 
     def landed(self, group: str, operations: Iterable[Operation]) -> None:
-        """These of the group have been carried out: what they made exists now."""
+        """Note that these operations of the group succeeded: the nodes that they create now exist."""
         nodes = self._nodes.get(group)
         if nodes is not None:
             made = {one.path for one in operations if isinstance(one, Create)}
@@ -213,7 +212,7 @@ class OffsetWriter:
             self._count += nodes.grown()
 
     def forget(self, group: str) -> None:
-        """What is known of a group's nodes may be wrong."""
+        """Forget what is known of a group's nodes: it may be wrong."""
         nodes = self._nodes.pop(group, None)
         if nodes is not None:
             self._count -= nodes.counted
@@ -221,9 +220,9 @@ class OffsetWriter:
 
 
 def delete(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition], fence: Sequence[Operation] = ()) -> None:
-    """What a group has committed in these partitions, in one multi behind the fence; folders that end empty stay.
+    """Remove a group's committed offsets in these partitions, in one fenced multi; empty folders stay.
 
-    A node that another deletes at the same moment fails the multi with NoNode: read again and decide.
+    If another client deletes a node at the same moment, the multi fails with NoNode: read again and decide.
     """
     doomed = ends(zookeeper, group, gone)
     zookeeper.commit(
@@ -232,7 +231,7 @@ def delete(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition], fen
 
 
 def ends(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition]) -> list[Delete]:
-    """The operations that take away what a group has committed in these partitions, as far as it is there now."""
+    """The operations that remove a group's committed offsets in these partitions, as far as they exist now."""
     where = [
         path
         for partition in gone
@@ -242,7 +241,7 @@ def ends(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition]) -> li
 
 
 def forget_topic(zookeeper: ZooKeeper, topic: str) -> None:
-    """All that any group has committed, owns or has claimed of a topic that is being deleted (rule L10)."""
+    """Remove every group's offsets, owners and claims of a topic that is being deleted (rule L10)."""
     roots = [(paths.CONSUMERS, "/offsets"), (paths.CONSUMERS, "/owners"), (paths.COMMITS, ""), (paths.CLAIMS, "")]
     for root, below in roots:
         try:
@@ -256,7 +255,7 @@ def forget_topic(zookeeper: ZooKeeper, topic: str) -> None:
 
 
 def _remove(zookeeper: ZooKeeper, path: str) -> None:
-    """Gone, whoever removed it; a folder in which somebody has just made something stays."""
+    """Remove the node, if it is still there; a folder with a new child stays."""
     try:
         zookeeper.delete(path)
     except (NoNode, NodeExists):
@@ -285,5 +284,5 @@ def _decode(path: str, offset: int, modified_ms: int, note: ZNode | None) -> Com
         return CommittedOffset(
             offset, entry.integer("leader_epoch", -1), entry.text("metadata", ""), entry.integer("timestamp", 0)
         )
-    except ZooKeeperError:  # beside the point: the number is what was committed
+    except ZooKeeperError:  # harmless: the number is the commit
         return CommittedOffset(offset, commit_ms=modified_ms)

@@ -13,7 +13,7 @@ from klog.errors import UsageError
 
 DEFAULT_PORT = 2181
 ANSWER_BYTES_MAX = 64 * 1024
-"""`srvr` answers some 200 bytes; whatever sends more is no ZooKeeper."""
+"""`srvr` answers some 200 bytes; a server that sends more is not ZooKeeper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,13 @@ class ConnectString:
 
     @classmethod
     def parse(cls, text: str) -> ConnectString:
-        """UsageError when a host is missing, a port is no number or the chroot is no path."""
+        """Raises UsageError if a host is missing, a port is not a number or the chroot is not a path."""
         hosts, slash, rest = text.strip().partition("/")
         chroot = "/" + rest.strip("/") if slash and rest.strip("/") else ""
         if "," in chroot:
             raise UsageError(
                 f"ZooKeeper connect string {text!r} has its chroot in the middle",
-                hint="the chroot stands once, behind the last server: host:2181,host:2181/chroot",
+                hint="write the chroot once, after the last server: host:2181,host:2181/chroot",
             )
         if "//" in chroot:
             raise UsageError(f"chroot {chroot!r} in ZooKeeper connect string {text!r} has an empty part")
@@ -53,13 +53,13 @@ def _server(part: str, text: str) -> tuple[str, int]:
     host = host.strip("[]")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise UsageError(
-            f"ZooKeeper connect string {text!r}: {part!r} is no HOST:PORT", hint="host:2181,host:2181/chroot"
+            f"ZooKeeper connect string {text!r}: {part!r} is not HOST:PORT", hint="host:2181,host:2181/chroot"
         )
     return host, int(port)
 
 
 def four_letter_word(host: str, port: int, word: bytes, timeout_s: float) -> str:
-    """What a ZooKeeper server answers to an administrative word such as ``srvr``; OSError when it cannot be asked."""
+    """A ZooKeeper server's answer to an administrative word such as ``srvr``; OSError when it cannot be asked."""
     with socket.create_connection((host, port), timeout_s) as connection:
         connection.settimeout(timeout_s)
         connection.sendall(word)
@@ -73,7 +73,7 @@ def four_letter_word(host: str, port: int, word: bytes, timeout_s: float) -> str
 
 
 def last_change_in(answer: str) -> int | None:
-    """The zxid of the last change that the server knows, of its answer to `srvr`; None where it does not say."""
+    """The zxid of the last change that the server knows, from its answer to ``srvr``; None if it has none."""
     found = re.search(r"^Zxid: 0x([0-9a-fA-F]+)", answer, re.MULTILINE)
     return int(found[1], 16) if found else None
 

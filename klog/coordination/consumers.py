@@ -1,21 +1,21 @@
-"""The consumers of a group in 0.8's registry: who lives, and who reads what (paper, section 3.2).
+"""The consumers of a group in 0.8's registry: the live ones, and the partitions that each owns (paper, section 3.2).
 
     /consumers/<g>/ids/<id>           (e) {"version":1,"subscription":{"t":2},"pattern":"static","timestamp":"ms"}
     /consumers/<g>/owners/<t>/<p>     (e) the owner: <consumer id>-<number of its thread>
 
 `pattern` is 0.8's: ``static``, ``white_list`` or ``black_list``; a list's subscription names one filter in place of a
-topic. Members of the brokers' protocol stand here too, with a thread for each topic, put there by their coordinator.
-What stream consumers claim stands in `coordination.claims`.
+topic. Members of the brokers' protocol are here too: their coordinator enters them, with a thread for each topic. The
+claims of stream consumers are in `coordination.ownership_fence`.
 """
 
 from __future__ import annotations
 
 import socket
-import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination import entries, group_states, paths
 from klog.coordination.group_states import COORDINATOR, ZOOKEEPER, GroupState
 from klog.coordination.zookeeper import Create, Watch, ZNode, ZooKeeper
@@ -23,7 +23,7 @@ from klog.errors import BadVersion, GroupIsHeld, NodeExists, NoNode, SessionLost
 from klog.names import TopicPartition
 
 REGISTER_TRIES = 100
-"""Each consumer that comes writes the group's node: of sixteen that come at once, the last tries sixteen times."""
+"""Each new consumer writes the group's node: of sixteen that come at once, the last tries sixteen times."""
 MEMBERS_NAMED_MAX = 5
 
 STATIC = "static"
@@ -33,7 +33,7 @@ BLACK_LIST = "black_list"
 
 @dataclass(frozen=True, slots=True)
 class ConsumerEntry:
-    """`subscription`: topic, or filter, to its number of threads. `session` holds the node; 0 in one to be written."""
+    """`subscription`: topic or filter -> number of threads. `session` holds the node; 0 in an entry not written yet."""
 
     consumer_id: str
     subscription: Mapping[str, int]
@@ -41,39 +41,42 @@ class ConsumerEntry:
     timestamp_ms: int = 0
     session: int = 0
     is_member: bool = False
-    """Of the brokers' protocol: its coordinator has put it there, for ZooKeeper-era tools to see."""
+    """A member of the brokers' protocol, entered by its coordinator so that ZooKeeper-era tools see it."""
 
 
-def encode(entry: ConsumerEntry) -> bytes:
-    """As 0.8 writes it; ``"member":true`` behind it for a member of the brokers' protocol."""
+def encode(entry: ConsumerEntry, now_ms: int) -> bytes:
+    """As 0.8 writes it, and ``"member":true`` at the end for a member of the brokers' protocol.
+
+    ``now_ms`` dates an entry that has no time.
+    """
     return entries.encode(
         {
             "version": 1,
             "subscription": dict(entry.subscription),
             "pattern": entry.pattern,
-            "timestamp": str(entry.timestamp_ms or time.time_ns() // 1_000_000),
+            "timestamp": str(entry.timestamp_ms or now_ms),
             **({"member": True} if entry.is_member else {}),
         }
     )
 
 
-def new_consumer_id(group: str, own: str | None = None) -> str:
+def new_consumer_id(group: str, own: str | None = None, clock: Clock = SYSTEM_CLOCK) -> str:
     """0.8's form, ``<group>_<host>-<ms>-<8 hex digits>``, or ``<group>_<own>-<8 hex digits>``; never the same again.
 
-    0.8 leaves the digits out behind a name that was given. Here a consumer that has lost its session comes back at
+    0.8 leaves out the digits after a given name. klog keeps them: a consumer that has lost its session comes back at
     once under another name, and a fence may rest on the entry's version.
     """
-    name = own or f"{socket.gethostname()}-{time.time_ns() // 1_000_000}"
+    name = own or f"{socket.gethostname()}-{clock.now_ms()}"
     return f"{group}_{name}-{uuid.uuid4().hex[:8]}"
 
 
 def register(zookeeper: ZooKeeper, group: str, entry: ConsumerEntry) -> GroupState:
-    """Enter a stream consumer, and with it take the group for its way; the group's node as it was written.
+    """Enter a stream consumer and take the group for the ZooKeeper protocol. Returns the group's state as written.
 
-    GroupIsHeld while members of the brokers' protocol live. NodeExists when another session has this very id. Two who
-    take the group at once, in different ways or the same, write the same version of its node: one of them looks again.
+    Raises GroupIsHeld while members of the brokers' protocol live, NodeExists when another session has this id. Two
+    consumers that take the group at once write the same version of its node, so one of them fails and reads again.
     """
-    path, data = paths.consumer_id(group, entry.consumer_id), encode(entry)
+    path, data = paths.consumer_id(group, entry.consumer_id), encode(entry, zookeeper.clock.now_ms())
     zookeeper.ensure_path(paths.consumer_ids(group))
     for _ in range(REGISTER_TRIES):
         there = zookeeper.find(path)
@@ -82,7 +85,7 @@ def register(zookeeper: ZooKeeper, group: str, entry: ConsumerEntry) -> GroupSta
             if there.data == data and there.stat.owner_session == zookeeper.session_id:
                 return state  # ours, whose answer was lost
             raise NodeExists(f"consumer id {entry.consumer_id!r} of group {group!r} is in use ({path})")
-        if state.way == COORDINATOR and state.members:
+        if state.group_protocol == COORDINATOR and state.members:
             raise GroupIsHeld(_held(state))
         taken = GroupState(group, ZOOKEEPER, state.generation + 1, version=state.version)
         try:
@@ -91,7 +94,7 @@ def register(zookeeper: ZooKeeper, group: str, entry: ConsumerEntry) -> GroupSta
             zookeeper.ensure_path(paths.consumer_ids(group))
             zookeeper.ensure_path(paths.GROUPS)
         except (BadVersion, NodeExists, SessionLost):
-            pass  # whether it is there is read at the loop's start
+            pass  # the loop's start reads whether it exists
     raise SessionLost(f"{path} could not be made in {REGISTER_TRIES} tries at ZooKeeper {zookeeper.address}")
 
 
@@ -130,7 +133,7 @@ def _held(state: GroupState) -> str:
 def live(zookeeper: ZooKeeper, groups: Sequence[str], *, of_members: bool = False) -> dict[str, list[ConsumerEntry]]:
     """The consumers of each of these groups that have an entry, by id; two rounds for all of them.
 
-    Members of the brokers' protocol only with `of_members`: whether they live, their coordinator knows.
+    Includes members of the brokers' protocol only with `of_members`; their coordinator knows whether they live.
     """
     folders = [paths.consumer_ids(group) for group in groups]
     where = [

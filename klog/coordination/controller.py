@@ -1,14 +1,13 @@
-"""Who is controller: ``/controller`` (ephemeral) and the fence ``/controller_epoch`` (rule Z1).
+"""The controller's election: ``/controller`` (ephemeral) and the fence ``/controller_epoch`` (rule Z1).
 
 ``/controller`` is ``{"version":1,"brokerid":N,"timestamp":"ms"}``; ``/controller_epoch`` a plain number. A delete or
 set of ``/controller`` by version would fence nothing: the node is re-created, and its version starts at 0 each time.
-So making it and raising the epoch is one multi, and everything a controller writes, its own removal included, is a
-multi that starts with a check of the epoch's version.
+So one multi creates it and raises the epoch, and every write of a controller, its own removal included, is a multi that
+starts with a check of the epoch's version.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from klog.coordination import entries, paths
@@ -16,7 +15,7 @@ from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetDat
 from klog.errors import BadVersion, NodeExists, NoNode, SessionLost
 
 ELECTION_TRIES = 20
-"""Every lost race means that another broker won one; more than a handful in a row is a bug, not bad luck."""
+"""Every lost race means that another broker won one; many in a row are a bug, not bad luck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +31,23 @@ class ControllerTerm:
 
     @property
     def fence(self) -> Check:
-        """Stands first in every multi of this controller: it fails once another has been elected."""
+        """Begins every multi of this controller: it fails once another has been elected."""
         return Check(paths.CONTROLLER_EPOCH, self.epoch_version)
 
 
 def current(zookeeper: ZooKeeper, watch: Watch | None = None) -> ControllerTerm | None:
-    """Who holds `/controller`, None when nobody does; the watch fires when that changes."""
+    """The holder of `/controller`, None if there is none; the watch fires when that changes."""
     if watch is not None:
-        # Set before the read that is answered from: what changes after it is seen, what changed before it is read.
+        # Set the watch before the read: it fires for later changes, and the read sees earlier ones.
         zookeeper.exists(paths.CONTROLLER, watch)
     epoch, node = _read(zookeeper)
     return None if node is None or epoch is None else _term(node, epoch)
 
 
 def written_epoch(zookeeper: ZooKeeper, at_least: int) -> int:
-    """`/controller_epoch` as it is written, 0 where there is none.
+    """The number in `/controller_epoch`, 0 if the node does not exist.
 
-    Where it is below ``at_least`` the server that was asked may lag behind: it is brought up to date and asked again.
+    If it is below ``at_least``, the ZooKeeper server may lag behind: this syncs it and reads again.
     """
     epoch = _epoch(zookeeper)
     if epoch < at_least:
@@ -58,7 +57,7 @@ def written_epoch(zookeeper: ZooKeeper, at_least: int) -> int:
 
 
 def restore_epoch(zookeeper: ZooKeeper, epoch: int) -> None:
-    """The next controller's epoch is above this one; for registries that are made anew."""
+    """Make the next controller's epoch larger than this one; for rebuilt registries."""
     path = paths.CONTROLLER_EPOCH
     node = zookeeper.find(path)
     if node is not None and entries.number(path, node.data) >= epoch:
@@ -74,7 +73,7 @@ def _epoch(zookeeper: ZooKeeper) -> int:
 
 
 def _read(zookeeper: ZooKeeper) -> tuple[ZNode | None, ZNode | None]:
-    """`/controller_epoch` and `/controller` as they stood at one moment.
+    """`/controller_epoch` and `/controller` as they were at one moment.
 
     There is no read of two nodes at once. But the epoch moves with each new `/controller`, so when it reads the same
     before and after, the node in between belongs to it.
@@ -86,11 +85,11 @@ def _read(zookeeper: ZooKeeper) -> tuple[ZNode | None, ZNode | None]:
 
 
 def elect(zookeeper: ZooKeeper, broker_id: int, instead_of: ControllerTerm | None = None) -> ControllerTerm:
-    """Become controller unless there is one. The term of whoever is: ours when `term.session` is this session's.
+    """Become controller unless there is one. Returns the term of the controller: ours when `term.session` is this
+    session's.
 
-    ``instead_of``: a term that is over, since its broker is dead: its `/controller` is replaced, in the multi that
-    raises the epoch, if it is still the one. A lost answer is settled by reading again: a `/controller` of this
-    session is ours.
+    ``instead_of``: a term that is over because its broker is dead. Its `/controller`, if it still exists, is replaced
+    in the multi that raises the epoch. After a lost answer this reads again: a `/controller` of this session is ours.
     """
     for _ in range(ELECTION_TRIES):
         epoch, node = _read(zookeeper)
@@ -108,7 +107,7 @@ def elect(zookeeper: ZooKeeper, broker_id: int, instead_of: ControllerTerm | Non
             replaced = [Delete(paths.CONTROLLER)]
         session = zookeeper.session_id
         raised = entries.number(paths.CONTROLLER_EPOCH, epoch.data) + 1
-        timestamp_ms = time.time_ns() // 1_000_000
+        timestamp_ms = zookeeper.clock.now_ms()
         entry = entries.encode({"version": 1, "brokerid": broker_id, "timestamp": str(timestamp_ms)})
         try:
             zookeeper.multi(
@@ -126,7 +125,7 @@ def elect(zookeeper: ZooKeeper, broker_id: int, instead_of: ControllerTerm | Non
 
 
 def resign(zookeeper: ZooKeeper, term: ControllerTerm) -> None:
-    """Give `/controller` up; BadVersion or NoNode when the term is over already."""
+    """Resign: remove `/controller`; BadVersion or NoNode when the term is already over."""
 
     def gone() -> bool:
         node = zookeeper.find(paths.CONTROLLER)

@@ -1,20 +1,20 @@
 """A real ZooKeeper server from the jars that the pyspark wheel carries, as a process of its own.
 
-    DIR/zoo.cfg          its configuration (`klog.coordination.server_settings`), written anew at each start
+    DIR/zoo.cfg          its configuration (`klog.coordination.server_settings`), written again at each start
     DIR/data/            snapshots and transaction logs
     DIR/zookeeper.log    what the Java process prints
-    DIR/zookeeper.pid    whom to signal
+    DIR/zookeeper.pid    the process to signal
     DIR/archive          where the class archive is being written, if it is
     DIR/lock             locked (flock) by the server's own open descriptor
 
 Strategy: the lock's descriptor is inherited by the Java process, so it is held exactly as long as the server lives,
-whatever kills whom: ZooKeeper itself does not lock its data, and two servers on one dataDir destroy it. The pid file
-only says whom to signal; when it is missing or stale the process is found by its configuration's path on its command
-line.
+however either process ends: ZooKeeper itself does not lock its data, and two servers on one dataDir destroy it. The pid
+file only names the process to signal; when it is missing or stale the process is found by its configuration's path on
+its command line.
 
-The class path is the smallest that serves (no log provider, no jetty), the JVM is told to start fast, and the classes
-it loads are kept in an archive (`-XX:SharedArchiveFile`) that the first server writes as it ends. The archive is a
-cache: it is never waited for, and a start without one, or with a damaged one, is only slower.
+The class path is the smallest that serves (no log provider, no jetty), the JVM has flags for a fast start, and the
+classes it loads are kept in an archive (`-XX:SharedArchiveFile`) that the first server writes as it ends. The archive
+is a cache: it is never waited for, and a start without one, or with a damaged one, is only slower.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from klog.coordination.server_settings import (
     jvm_heap_flags,
     settings_of,
 )
-from klog.errors import PortInUse, Refused, SurroundingsError, TimedOut
+from klog.errors import HostError, PortInUse, Refused, TimedOut
 
 ALONE = "org.apache.zookeeper.server.ZooKeeperServerMain"
 IN_ENSEMBLE = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -66,7 +66,7 @@ JARS = (
 )
 LOGGER_JARS = ("log4j-slf4j2-impl", "log4j-api", "log4j-core")
 MARK = "-Djava.awt.headless=true"
-"""Among the arguments of each server of ours."""
+"""An argument that every server started by klog has."""
 JVM_FLAGS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:-UsePerfData",
@@ -77,11 +77,11 @@ JVM_FLAGS = (
     "-Dzookeeper.cnxTimeout=1000",  # of the tries to reach others for an election, one after the other
 )
 PORTS = (20_000, 32_000)
-"""Below the range that Linux gives to outgoing connections: a port of ours is not taken by one while we are down."""
+"""Below Linux's range for outgoing connections: none of those takes the server's port while it is down."""
 PORT_TRIES = 50
 CLIENT_PORT = 2181
 START_TIMEOUT_S = 120.0
-"""While it lives: a million nodes take a quarter of a minute to read."""
+"""As long as the process lives: it takes a quarter of a minute to read a million nodes."""
 LOCK_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 10.0
 REASON_TIMEOUT_S = 10.0
@@ -92,17 +92,17 @@ LOG_TAIL_BYTES = 2000
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperServer:
-    """A server that was started on `directory`; whether it lives is asked, not remembered."""
+    """A server that was started on `directory`; each question checks again whether it lives."""
 
     directory: Path
     port: int
     identity: ProcessId
     host: str = LOOPBACK
-    """Where it listens for clients."""
+    """The port on which it listens for clients."""
 
     @property
     def address(self) -> str:
-        """At which this machine's own processes find it."""
+        """The address for processes on this machine."""
         return f"{self._reached_at}:{self.port}"
 
     @property
@@ -118,7 +118,7 @@ class ZooKeeperServer:
         return log_file(self.directory)
 
     def is_serving(self) -> bool:
-        """It answers, and it is the server of this very directory."""
+        """Whether a server answers there and is the one of this directory."""
         try:
             if self.mode() is None:
                 return False
@@ -127,11 +127,11 @@ class ZooKeeperServer:
             return False
 
     def mode(self, timeout_s: float = 1.0) -> str | None:
-        """`standalone`, `leader`, `follower`; None while it answers and does not serve. OSError: it does not answer."""
+        """`standalone`, `leader`, `follower`; None while it answers but does not serve. OSError: it does not answer."""
         return mode_in(four_letter_word(self._reached_at, self.port, b"srvr", timeout_s))
 
     def is_answering(self) -> bool:
-        """It listens: one of an ensemble does so before it serves, which takes a majority of them."""
+        """Whether it listens. A server of an ensemble listens before it serves, which takes a majority of them."""
         try:
             self.mode()
         except OSError:
@@ -139,11 +139,11 @@ class ZooKeeperServer:
         return True
 
     def await_serving(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return when the first request would succeed. SurroundingsError when it ended instead, TimedOut."""
+        """Return when the first request would succeed. HostError if the server ended instead; TimedOut."""
         self._await(self.is_serving, timeout_s)
 
     def await_answering(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """As `await_serving`, of one of an ensemble, which may have to wait for the others."""
+        """Return when it listens; for a server of an ensemble, which may wait for the others before it serves."""
         self._await(self.is_answering, timeout_s)
 
     def _await(self, holds: Callable[[], bool], timeout_s: float) -> None:
@@ -151,7 +151,7 @@ class ZooKeeperServer:
         while not holds():
             if not self.identity.is_alive():
                 printed = _reason(self.directory) or tail(self.log_file) or "it printed nothing"
-                raise SurroundingsError(
+                raise HostError(
                     f"ZooKeeper on {self.directory} ended while starting: {printed}",
                     hint=f"its log: {self.log_file}",
                 )
@@ -167,7 +167,7 @@ class ZooKeeperServer:
             return True
         ended = self.identity.end(timeout_s)
         try:
-            os.waitpid(self.identity.pid, os.WNOHANG)  # where it was our own child, leave no zombie
+            os.waitpid(self.identity.pid, os.WNOHANG)  # if it was our own child, leave no zombie
         except ChildProcessError:
             pass
         if ended:
@@ -187,11 +187,11 @@ def start(
     cache: Path | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> ZooKeeperServer:
-    """The server on `directory`: the one that runs there, or a new one, which may not serve yet.
+    """The server on `directory`: the running one, or a new one, which may not serve yet.
 
-    What is None is as at the last start, else: any free port (also where the last one is taken), the loopback, the
-    default heap, no ensemble. Ports in `taken` are for others that are about to listen there. JavaMissing, PortInUse,
-    Refused (one with other options runs there), SurroundingsError (no jars; a server runs there that cannot be found).
+    An option that is None is as at the last start. Without one: any free port (also if the last one is taken), the
+    loopback, the default heap, no ensemble. Ports in `taken` are reserved for other processes. JavaMissing, PortInUse,
+    Refused (a server with other options runs there), HostError (no jars; a server runs there that cannot be found).
     """
     directory = directory.resolve()
     _data(directory).mkdir(parents=True, exist_ok=True)
@@ -227,7 +227,7 @@ def start(
                 env={
                     **environment,
                     "LC_ALL": "C.UTF-8",
-                },  # a JVM takes the names of files to be in its locale's letters
+                },  # a JVM decodes file names by its locale
                 pass_fds=(lock,),
                 start_new_session=True,
             )
@@ -247,7 +247,7 @@ def _check_unchanged(
     server_id: int | None,
     ensemble: Mapping[int, Member] | None,
 ) -> None:
-    """Refused where the server that runs was started with other options than these."""
+    """Raises Refused if the running server was started with other options."""
     runs = settings(directory) or ServerSettings(0)
     wanted = ServerSettings(
         runs.port,
@@ -263,7 +263,7 @@ def _check_unchanged(
 
 
 def find(directory: Path) -> ZooKeeperServer | None:
-    """The server that runs on `directory`, whoever started it; None when none does."""
+    """The running server on `directory`, whichever process started it; None if there is none."""
     directory = directory.resolve()
     found = settings(directory)
     if found is None:
@@ -283,10 +283,10 @@ def _main_class(of: ServerSettings) -> str:
 
 
 def _reason(directory: Path) -> str:
-    """Why the server on the directory ends as it starts; "" when that cannot be found out.
+    """Why the server on the directory fails to start; "" if that cannot be found out.
 
-    Its log says nothing, as a logger costs a third of the start. So it is started once more, with one, under its lock,
-    and ended if it should serve this time.
+    Its log is empty, because a logger costs a third of the start. So this starts it again with a logger, under its
+    lock, and ends it if it serves this time.
     """
     with (directory / "lock").open("ab") as lock:
         try:
@@ -301,17 +301,17 @@ def _reason(directory: Path) -> str:
                 timeout=REASON_TIMEOUT_S,
                 check=False,
             )
-        except (OSError, SurroundingsError, subprocess.TimeoutExpired):
+        except (OSError, HostError, subprocess.TimeoutExpired):
             return ""
     said = (again.stdout + again.stderr).decode("utf-8", "replace").splitlines()
     return next((line for line in said if re.match(r"(Caused by: )?[\w.$]+(Exception|Error)\b", line)), "")
 
 
 def class_path(wanted: tuple[str, ...] = JARS) -> list[Path]:
-    """The jars, in a fixed order (the class archive is bound to it); SurroundingsError when pyspark is not there."""
+    """The jars, in a fixed order (the class archive is bound to it); HostError when pyspark is not there."""
     found = importlib.util.find_spec("pyspark")  # looks the package up without importing it
     if found is None or found.origin is None:
-        raise SurroundingsError(
+        raise HostError(
             "the embedded ZooKeeper comes with pyspark, which is not installed",
             hint="pip install pyspark, or give the address of a ZooKeeper: --zookeeper HOST:PORT",
         )
@@ -321,7 +321,7 @@ def class_path(wanted: tuple[str, ...] = JARS) -> list[Path]:
     for jar in wanted:
         matching = [name for name in names if name.startswith(jar + "-") and name[len(jar) + 1].isdigit()]
         if not matching:
-            raise SurroundingsError(
+            raise HostError(
                 f"the embedded ZooKeeper needs {jar}-*.jar, which is not in {folder}",
                 hint="reinstall pyspark, or give the address of a ZooKeeper: --zookeeper HOST:PORT",
             )
@@ -346,7 +346,7 @@ def tail(path: Path) -> str:
 def _lock_or_find(lock: int, directory: Path) -> ZooKeeperServer | None:
     """None with the lock taken, or the server that holds it.
 
-    Someone who is just starting one holds it for a moment, and a killed one for as long as the kernel takes to end it.
+    A process that is starting a server holds it for a moment, and a killed server until the kernel has ended it.
     """
     deadline = time.monotonic() + LOCK_TIMEOUT_S
     while True:
@@ -359,7 +359,7 @@ def _lock_or_find(lock: int, directory: Path) -> ZooKeeperServer | None:
         if running is not None:
             return running
         if time.monotonic() >= deadline:
-            raise SurroundingsError(
+            raise HostError(
                 f"another process holds {directory / 'lock'}, and no ZooKeeper of that directory can be found",
                 hint="it may run under another user or in another container",
             )
@@ -379,7 +379,7 @@ def _archive_note(directory: Path) -> Path:
 
 
 def settings(directory: Path) -> ServerSettings | None:
-    """Those of the last start on this directory, whether it lives or not; None when there was none."""
+    """The settings of the last start on this directory, running or not; None if there was none."""
     return settings_of(directory, _data(directory))
 
 
@@ -390,7 +390,7 @@ def configured_port(directory: Path) -> int | None:
 
 
 def _choose_port(directory: Path, wanted: int | None, taken: Collection[int], now: ServerSettings) -> int:
-    if wanted is None and now.server_id is not None:  # the others' clients and ours have it in their settings
+    if wanted is None and now.server_id is not None:  # clients have an ensemble server's port in their settings
         wanted = configured_port(directory) or CLIENT_PORT
     if wanted is not None:
         if wanted in taken:
@@ -411,10 +411,10 @@ def _choose_port(directory: Path, wanted: int | None, taken: Collection[int], no
 
 
 def is_free(port: int, host: str = LOOPBACK) -> bool:
-    """Nobody listens on the port of this machine."""
+    """Whether no process listens on this port of this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: TIME_WAIT is no listener
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: TIME_WAIT is not a listener
         try:
             probe.bind((host, port))
         except OSError:
@@ -423,10 +423,10 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
 
 
 def _archive(cache: Path | None, java: Java, jars: list[Path], also: list[str]) -> tuple[list[str], Path | None]:
-    """JVM flags that use the class archive or have one written, and the file that one is being written to.
+    """JVM flags that use the class archive, or write one, and the file to which it is written.
 
-    The name holds what the archive depends on, and its size: the JVM checks what is in an archive and ignores what
-    does not fit (-XX:+VerifySharedSpaces, which costs nothing measurable), but one that was cut off it maps and dies.
+    The name holds what the archive depends on, and its size. The JVM checks the content of an archive and ignores one
+    that does not fit (-XX:+VerifySharedSpaces, at no measurable cost), but it maps a truncated one and crashes.
     """
     if cache is None:
         return [], None
@@ -449,10 +449,10 @@ def _archive(cache: Path | None, java: Java, jars: list[Path], also: list[str]) 
 
 
 def _keep_archive(directory: Path) -> None:
-    """The server has ended by itself, so what it was writing is whole: give it its name."""
+    """Give the archive its name: the server has ended by itself, so the file is whole."""
     try:
         part = Path(_archive_note(directory).read_text("utf-8"))
         if part.suffix == ".part":
             part.replace(part.with_name(f"{part.name.partition('.')[0]}-{part.stat().st_size}.jsa"))
-    except OSError:  # none was wanted, or the JVM could not: the next start is as slow as this one was
+    except OSError:  # no archive was written: the next start is as slow as this one
         pass

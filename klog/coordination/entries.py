@@ -1,7 +1,7 @@
-"""The JSON of registry entries: one object a node, 0.8's keys, klog's own keys beside them.
+"""The JSON of registry entries: one object per node, with 0.8's keys and klog's own.
 
-What another tool wrote is not trusted: a node that is no such object is a ZooKeeperError naming the path and what was
-found. Unknown keys are ignored, as 0.8's own readers do.
+klog does not trust what other tools wrote: a node that is not such an object raises a ZooKeeperError with the path and
+what was found. Unknown keys are ignored, as by 0.8's own readers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Entry:
         self._data = data
         try:
             fields = json.loads(data)
-        except (ValueError, RecursionError):  # the latter: brackets within brackets
+        except (ValueError, RecursionError):  # RecursionError: too many nested brackets
             fields = None
         if not isinstance(fields, dict):
             raise ZooKeeperError(f"ZooKeeper node {path} holds {self._shown()}, expected a JSON object")

@@ -1,16 +1,16 @@
-"""Offsets of groups in which nobody has lived for long (``offsets.retention.minutes``), and how they are taken away.
+"""Offsets of groups that have had no members for ``offsets.retention.minutes``, and how klog removes them.
 
-An offset's time runs from the latest of these, all by ZooKeeper's clock:
+An offset's retention begins at the latest of these times, all by ZooKeeper's clock:
 
-    when the offset was written
-    when the group's node was written, as it is by whoever joins and when the last member of the brokers' protocol goes
-    when consumers that coordinate through ZooKeeper were last seen: their coming and going leaves no time behind, so
-    while they live the folder ``/klog/commits/<g>`` is written now and then, whose data nobody reads
+    - the offset was written
+    - the group's node was written; it is when a member joins, and when the last member of the brokers' protocol leaves
+    - consumers that coordinate through ZooKeeper were last seen. They leave no time behind, so while they live klog
+      writes the folder ``/klog/commits/<g>`` now and then; its data is never read
 
-Taken away behind fences (`Expired.operations`): each node at the version that was looked at, so that an offset that is
-committed meanwhile stays; the group's node at its version, so that a group that is joined meanwhile keeps everything. A
-group without a node must still have none. Consumers of 0.8's time, which write no node of ours, may come in the moment
-between: they have read an offset that was not committed for all that time, and commit it again.
+Fences guard the removal (`Expired.operations`). Each node is deleted at the version that was read, so an offset that is
+committed meanwhile stays. The group's node is checked at its version, so a group that a member joins meanwhile keeps
+everything; a group without a node must still have none. Consumers of 0.8's time write no node of klog's and may come
+between the read and the removal: they have read an offset as old as the retention, and commit it again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from klog.errors import NodeExists, NoNode
 from klog.names import TopicPartition
 
 SEEN_PART = 8
-"""Of the retention time: so often the presence of consumers is noted, and so much longer it holds."""
+"""The presence of consumers is noted every eighth of the retention time, and counts for an eighth longer."""
 AT_ONCE = 500
 """Partitions in one multi."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What of a group may go. ``next_ms``: when more of it may, at the earliest."""
+    """The offsets of a group to remove. ``next_ms``: the earliest time at which more expire."""
 
     state: GroupState
     partitions: tuple[TopicPartition, ...] = ()
@@ -42,14 +42,14 @@ class Expired:
 
     @property
     def operations(self) -> list[Operation]:
-        """Nothing where nothing has expired. With the last of its offsets the group is nobody's any more."""
+        """Nothing where nothing has expired. With the last of its offsets the group is free again."""
         if not self.partitions:
             return []
         state = self.state
         if state.version < 0:
             node = paths.group(state.group)
             return [Create(node, b""), Delete(node), *self.nodes]
-        if self.is_all and state.way != FREE:
+        if self.is_all and state.group_protocol != FREE:
             free = GroupState(state.group, generation=state.generation, version=state.version)
             return [free.operation, *self.nodes]
         return [state.fence, *self.nodes]
@@ -58,12 +58,12 @@ class Expired:
 def of_group(zookeeper: ZooKeeper, group: str, now_ms: int, retention_ms: int) -> Expired:
     """What has expired of a group by ``now_ms``; at most `AT_ONCE` partitions."""
     state, part_ms = group_states.read(zookeeper, group), retention_ms // SEEN_PART
-    if state.way == COORDINATOR and state.members:
+    if state.group_protocol == COORDINATOR and state.members:
         return Expired(state, next_ms=now_ms + retention_ms)
     if state.modified_ms + retention_ms >= now_ms:
         return Expired(state, next_ms=state.modified_ms + retention_ms)
     (folder,) = zookeeper.get_many([paths.commits(group)])
-    is_noted = folder is not None and folder.stat.version > 0  # made by a commit, it says nothing
+    is_noted = folder is not None and folder.stat.version > 0  # at version 0 a commit made it, not a note
     noted_ms = folder.stat.modified_ms if folder is not None and is_noted else 0
     if consumers.live(zookeeper, [group])[group]:
         if noted_ms + part_ms < now_ms:
@@ -95,14 +95,14 @@ def _expired(zookeeper: ZooKeeper, state: GroupState, since_ms: int, now_ms: int
 
 
 def note_presence(zookeeper: ZooKeeper, group: str) -> None:
-    """Consumers of this group live now."""
+    """Note that consumers of this group are alive now."""
     folder = paths.commits(group)
     zookeeper.ensure_path(folder)
     zookeeper.set(folder, b"")
 
 
 def remove_empty_folders(zookeeper: ZooKeeper, group: str, topics: Iterable[str]) -> None:
-    """Of these topics, and then the group's own. One in which somebody has just made something stays."""
+    """Of these topics, and then the group's own. A folder with a new child stays."""
     wanted = dict.fromkeys(topics)
     folders = [f"{paths.consumer_offsets(group)}/{topic}" for topic in wanted]
     folders += [f"{paths.commits(group)}/{topic}" for topic in wanted]

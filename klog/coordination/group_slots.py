@@ -1,9 +1,9 @@
-"""Who coordinates which groups: ``/klog/group_slots/<n>``, a persistent node for each of 64 slots (rule G1).
+"""The coordinator of each group: ``/klog/group_slots/<n>``, a persistent node for each of 64 slots (rule G1).
 
 ``{"version":1,"broker":2,"incarnation":8589934598,"term":5}``: the broker, the czxid of its registration, and a number
-that goes up whenever the slot changes hands. The controller alone writes them, fenced by its epoch. All that a
-coordinator writes for a group is a multi with a check of its slot's version, so that of two brokers that each believe
-to hold a slot only one can write. A group belongs to the slot that the CRC of its name says.
+that each new holder of the slot raises. Only the controller writes these nodes, fenced by its epoch. Every write of a
+coordinator for a group is a multi that checks its slot's version: if two brokers both believe that they hold a slot,
+only one can write. The CRC of a group's name gives its slot.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def slot_of(group: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SlotHolder:
-    """`version` is that of the node; -1 in a holder that is not written yet."""
+    """`version` is the node's, -1 in a holder that is not written yet."""
 
     slot: int
     broker_id: int
@@ -35,12 +35,12 @@ class SlotHolder:
 
     @property
     def fence(self) -> Check:
-        """Stands first in every multi of this holder: it fails once the slot has another."""
+        """Begins every multi of this holder: it fails once the slot has another holder."""
         return Check(paths.group_slot(self.slot), self.version)
 
 
 def read_all(zookeeper: ZooKeeper) -> dict[int, SlotHolder]:
-    """By slot; without those that nobody has held yet."""
+    """The holders by slot, without slots that never had one."""
     where = [paths.group_slot(slot) for slot in range(SLOTS)]
     return {
         slot: _decode(slot, path, node)
@@ -50,9 +50,9 @@ def read_all(zookeeper: ZooKeeper) -> dict[int, SlotHolder]:
 
 
 def write_many(zookeeper: ZooKeeper, holders: Iterable[SlotHolder], fence: Sequence[Check]) -> Mapping[int, SlotHolder]:
-    """Put these in place of what stands at their `version` (-1: nothing), all at once; them with their new versions.
+    """Replace the holders at their `version` (-1: none yet), in one multi. Returns them with their new versions.
 
-    BadVersion, NodeExists when one was changed meanwhile or the fence fails: nothing is written.
+    BadVersion or NodeExists when one was changed meanwhile or the fence fails: nothing is written.
     """
     wanted = list(holders)
     writes: list[Operation] = []
@@ -64,7 +64,7 @@ def write_many(zookeeper: ZooKeeper, holders: Iterable[SlotHolder], fence: Seque
 
 
 def _landed(zookeeper: ZooKeeper, wanted: Sequence[SlotHolder]) -> bool:
-    """They stand as they were to be written: our own success, whose answer was lost (rule Z2)."""
+    """Whether all nodes hold what we wrote: then our write succeeded, and its answer was lost (rule Z2)."""
     found = read_all(zookeeper)
     return all(found.get(one.slot) == replace(one, version=one.version + 1) for one in wanted)
 

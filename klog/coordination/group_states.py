@@ -1,44 +1,45 @@
-"""A group as it outlives its coordinator: ``/klog/groups/<group>``, one persistent node a group (rule G2).
+"""A group's state, which outlives its coordinator: ``/klog/groups/<group>``, one persistent node per group (rule G2).
 
 ``{"version":1,"way":"coordinator","generation":7,"protocol_type":"consumer","protocol":"range","leader":"<member id>",
 "members":[{"id":..,"instance":..,"client":..,"host":..,"session_timeout_ms":..,"rebalance_timeout_ms":..,
 "metadata":"<base64>","assignment":"<base64>"}],"is_assigned":true,"timestamp":"ms"}``; behind a byte ``z`` and
 compressed by zlib where it is large.
 
-`way` says who may use the group: members of the brokers' protocol, consumers that coordinate through ZooKeeper, or,
-empty, whoever comes first. Every write names the version it replaces, also that of a stream consumer that changes
-nothing but says "I am here": so of two who take a group in different ways at once, one fails and looks again.
+`way` (in Python `GroupState.group_protocol`) says who may use the group: members of the brokers' protocol, consumers
+that coordinate through ZooKeeper, or, if it is empty, the first that comes. Every write names the version that it
+replaces, even when a stream consumer registers and changes nothing: if two clients take a group by different protocols
+at once, one of them fails and reads again.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import time
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from klog.clock import SYSTEM_CLOCK
 from klog.coordination import entries, paths
 from klog.coordination.zookeeper import Check, Create, Operation, SetData, ZNode, ZooKeeper
 from klog.errors import NoNode, ZooKeeperError
 
-Way = Literal["", "coordinator", "zookeeper"]
-FREE: Way = ""
-COORDINATOR: Way = "coordinator"
-ZOOKEEPER: Way = "zookeeper"
+GroupProtocol = Literal["", "coordinator", "zookeeper"]
+FREE: GroupProtocol = ""
+COORDINATOR: GroupProtocol = "coordinator"
+ZOOKEEPER: GroupProtocol = "zookeeper"
 
 COMPRESSED_FROM_BYTES = 32 * 1024
 UNPACKED_BYTES_MAX = 64 * 1024 * 1024
-"""What members say and are assigned has half of it at most; it is counted while it is unpacked."""
+"""Members' metadata and assignments have at most half of it; klog counts while it decompresses."""
 NODE_BYTES_MAX = 400 * 1024
 """Below the limit of a multi (rule Z3), with room for its checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """`metadata` is what the member said for the protocol that was chosen; `instance_id` only static members have."""
+    """`metadata` is the member's for the chosen protocol; only static members have an `instance_id`."""
 
     member_id: str
     instance_id: str | None
@@ -52,13 +53,13 @@ class MemberState:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """`version` is that of the node; -1 in a state that is not written yet.
+    """`version` is the node's, -1 in a state that is not written yet.
 
-    `is_assigned`: the generation's leader has said who reads what; without it the members are to join again.
+    `is_assigned`: the generation's leader has sent the assignment; without it the members must join again.
     """
 
     group: str
-    way: Way = FREE
+    group_protocol: GroupProtocol = FREE
     generation: int = 0
     protocol_type: str = ""
     protocol: str = ""
@@ -70,13 +71,13 @@ class GroupState:
 
     @property
     def fence(self) -> Check:
-        """Fails a multi once anybody has written the group after this."""
+        """Fails a multi once the group has been written after this state."""
         return Check(paths.group(self.group), self.version)
 
     @property
     def operation(self) -> Operation:
-        """Puts this state in place of the one at its `version` (-1: none)."""
-        path, data = paths.group(self.group), _encode(self)
+        """Replaces the state at its `version` (-1: none yet) by this one."""
+        path, data = paths.group(self.group), _encode(self, SYSTEM_CLOCK.now_ms())
         return Create(path, data) if self.version < 0 else SetData(path, data, self.version)
 
     @property
@@ -86,7 +87,7 @@ class GroupState:
 
 
 def names(zookeeper: ZooKeeper) -> list[str]:
-    """Every group that has a node here; those that only have offsets are not among them (`committed.groups`)."""
+    """Every group that has a node here; groups with only offsets are in `committed.groups`."""
     try:
         return sorted(paths.group_name(node) for node in zookeeper.children(paths.GROUPS))
     except NoNode:
@@ -94,7 +95,7 @@ def names(zookeeper: ZooKeeper) -> list[str]:
 
 
 def read(zookeeper: ZooKeeper, group: str) -> GroupState:
-    """As it stands; a free one at version -1 when there is none."""
+    """The group's state; a free one at version -1 when there is none."""
     return read_many(zookeeper, [group])[group]
 
 
@@ -109,9 +110,9 @@ def read_many(zookeeper: ZooKeeper, groups: Iterable[str]) -> dict[str, GroupSta
 
 
 def write(zookeeper: ZooKeeper, state: GroupState, also: Sequence[Operation] = ()) -> GroupState:
-    """Replace the state at its `version`, with `also` before it in the same multi; it with its new version.
+    """Replace the state at its `version`, after `also` in the same multi. Returns it with its new version.
 
-    BadVersion, NodeExists when it was changed meanwhile, NoNode when it is gone; whatever `also` fails with.
+    BadVersion or NodeExists when it was changed meanwhile, NoNode when it is gone, or the error of `also`.
     """
     operation = state.operation
 
@@ -123,7 +124,7 @@ def write(zookeeper: ZooKeeper, state: GroupState, also: Sequence[Operation] = (
     return state.written
 
 
-def _encode(state: GroupState) -> bytes:
+def _encode(state: GroupState, now_ms: int) -> bytes:
     members = [
         {
             "id": one.member_id,
@@ -140,14 +141,14 @@ def _encode(state: GroupState) -> bytes:
     data = entries.encode(
         {
             "version": 1,
-            "way": state.way,
+            "way": state.group_protocol,
             "generation": state.generation,
             "protocol_type": state.protocol_type,
             "protocol": state.protocol,
             "leader": state.leader,
             "members": members,
             "is_assigned": state.is_assigned,
-            "timestamp": str(time.time_ns() // 1_000_000),
+            "timestamp": str(now_ms),
         }
     )
     if len(data) > COMPRESSED_FROM_BYTES:
@@ -171,12 +172,14 @@ def _decode(group: str, path: str, node: ZNode) -> GroupState:
             what = f"more than {UNPACKED_BYTES_MAX} bytes" if inflater.unconsumed_tail else "a part of what was written"
             raise ZooKeeperError(f"ZooKeeper node {path} is {what} when it is decompressed")
     entry = entries.Entry(path, data)
-    way = entry.text("way", FREE)
-    if way not in (FREE, COORDINATOR, ZOOKEEPER):
-        raise ZooKeeperError(f"ZooKeeper node {path} has the way {way!r}, expected {COORDINATOR!r} or {ZOOKEEPER!r}")
+    group_protocol = entry.text("way", FREE)
+    if group_protocol not in (FREE, COORDINATOR, ZOOKEEPER):
+        raise ZooKeeperError(
+            f"ZooKeeper node {path} has the way {group_protocol!r}, expected {COORDINATOR!r} or {ZOOKEEPER!r}"
+        )
     return GroupState(
         group,
-        way,
+        group_protocol,
         entry.integer("generation", 0),
         entry.text("protocol_type", ""),
         entry.text("protocol", ""),

@@ -32,7 +32,7 @@ class Java:
 
     @property
     def major(self) -> int:
-        """17 of "17.0.15", 8 of "1.8.0_392"; 0 when it is no version."""
+        """17 of "17.0.15", 8 of "1.8.0_392"; 0 if it is not a version."""
         numbers = re.findall(r"\d+", self.version)
         if not numbers:
             return 0

@@ -5,8 +5,8 @@
 
 The type is 4 for a node's data, 8 for its children.
 
-One request a node costs kazoo some 0.1 ms and the server as much; a broker that starts reads several nodes a partition.
-A server that does not know the request ends the session, so it must be asked for its version first.
+A request per node costs kazoo some 0.1 ms and the server as much, and a starting broker reads several nodes per
+partition. A server that does not know the request ends the session, so the client must ask for its version first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import ZnodeStat
 
 NODES_MAX = 1000
-"""In one request: with paths of 250 characters a quarter of what a server takes, and answers of a few hundred KB."""
+"""Per request: with paths of 250 characters a quarter of what a server accepts, and answers of a few hundred KB."""
 SINCE = (3, 6)
 DATA: int = GetData.type
 CHILDREN: int = GetChildren.type
@@ -89,6 +89,6 @@ def _names(body: bytes, offset: int) -> tuple[list[str], int]:
 
 
 def is_known_to(srvr: str) -> bool:
-    """Whether the server that gave this answer to ``srvr`` knows the request; False where it does not say."""
+    """Whether the server with this answer to ``srvr`` knows the request; False if the answer has no version."""
     version = re.search(r"version: (\d+)\.(\d+)", srvr)
     return version is not None and (int(version[1]), int(version[2])) >= SINCE

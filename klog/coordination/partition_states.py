@@ -2,12 +2,13 @@
 
 0.8's ``{"controller_epoch":4,"leader":5,"version":1,"leader_epoch":2,"isr":[5]}``, behind it ``"incarnations":[N]``:
 the czxid of each ISR member's registration, in the order of ``isr``. A member has run without interruption since the
-state was written when its registration today has that czxid (rule R1); whoever writes an ISR writes its incarnations.
-States that were written without them have none. A partition that has never held a
-message carries ``"new":true`` behind it: only such a one is created empty on a broker (rule R1); whoever creates its
-folder writes the state once more without the mark. One that has had an unclean election names the leader epoch that
-began with it, ``"unclean_epoch":N``, and does so ever after: what a replica has from before, and has to cut, may have
-been acknowledged. A partition without a state node has never had a leader.
+state was written when its registration today has that czxid (rule R1). Every writer of an ISR writes its incarnations;
+states from other writers have none.
+
+A partition that has never held a message has ``"new":true`` as well: a broker creates only such a partition empty (rule
+R1), and the broker that creates its folder writes the state again without the mark. After an unclean election the state
+has ``"unclean_epoch":N`` for ever: the leader epoch that began with the election. What a replica has from before that
+epoch, and must cut, may have been acknowledged. A partition without a state node has never had a leader.
 
 Every write names the version it replaces. A controller's writes are fenced by `ControllerTerm.fence`; a leader's change
 of the ISR by the topic's fence and by its own registration's (rule Z1).
@@ -39,7 +40,7 @@ NEVER_UNCLEAN = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """`version` is that of the node; -1 in a state that is not written yet. `incarnations`: of `isr`, or ()."""
+    """`version` is the node's, -1 in a state that is not written yet. `incarnations` are those of `isr`, or ()."""
 
     leader: int
     leader_epoch: int
@@ -51,7 +52,7 @@ class PartitionState:
     unclean_epoch: int = NEVER_UNCLEAN
 
     def ran_on(self, broker_id: int, incarnation: int) -> bool:
-        """Whether this is the very incarnation of the broker that was in the ISR when the state was written."""
+        """Whether this incarnation of the broker was in the ISR when the state was written."""
         return (broker_id, incarnation) in zip(self.isr, self.incarnations, strict=False)
 
 
@@ -65,9 +66,9 @@ def read_many(
     partitions: Iterable[TopicPartition],
     damage: dict[TopicPartition, str] | None = None,
 ) -> dict[TopicPartition, PartitionState | None]:
-    """All of them in one round: requests are pipelined. ZooKeeperError for a node that holds no state.
+    """All of them in one round: requests are pipelined. ZooKeeperError for a node whose data is not a state.
 
-    With `damage` such a partition is left out, and noted there with what is wrong.
+    With `damage`, such a partition is left out, and its error is noted there.
     """
     wanted = list(partitions)
     where = [paths.partition_state(partition.topic, partition.partition) for partition in wanted]
@@ -86,10 +87,10 @@ def read_many(
 def create_many(
     zookeeper: ZooKeeper, states: Mapping[TopicPartition, PartitionState], fence: Sequence[Check]
 ) -> dict[TopicPartition, PartitionState]:
-    """First states of partitions that have none, with the folders above them. The states at version 0.
+    """Create the first states of partitions, with the folders above them. Returns the states at version 0.
 
-    NodeExists when one has a state already; BadVersion when the fence fails. Batches of at most 512 KB (rule Z3), each
-    whole or not at all; after a failure the caller reads which are there.
+    NodeExists when a partition already has a state; BadVersion when the fence fails. Sent in batches of at most 512 KB
+    (rule Z3), each atomic; after a failure the caller reads which states exist.
     """
     missing = _missing_folders(zookeeper, states)
     groups: list[list[Operation]] = []
@@ -109,9 +110,10 @@ def create_many(
 def write_many(
     zookeeper: ZooKeeper, states: Mapping[TopicPartition, PartitionState], fence: Sequence[Check]
 ) -> dict[TopicPartition, PartitionState]:
-    """Replace states at their `version`; the states with their new versions.
+    """Replace states at their `version`. Returns the states with their new versions.
 
-    BadVersion when one was changed meanwhile or the fence fails: nothing of that batch of at most 512 KB is written.
+    BadVersion when another writer changed one meanwhile or the fence fails: nothing of that batch of at most 512 KB is
+    written.
     """
     groups: list[list[Operation]] = [
         [SetData(paths.partition_state(partition.topic, partition.partition), _encode(state), state.version)]
@@ -125,7 +127,7 @@ def write_many(
 def write(
     zookeeper: ZooKeeper, partition: TopicPartition, state: PartitionState, fence: Sequence[Check] = ()
 ) -> PartitionState:
-    """As `write_many`, for one."""
+    """As `write_many`, for one partition."""
     return write_many(zookeeper, {partition: state}, fence)[partition]
 
 
@@ -154,9 +156,9 @@ def _send(zookeeper: ZooKeeper, groups: Sequence[Sequence[Operation]], fence: Se
 
 
 def _landed(zookeeper: ZooKeeper, batch: Sequence[Operation]) -> bool:
-    """Every node holds what we wrote, one version on: our own success, whose answer was lost (rule Z2).
+    """Whether every node holds our data at the next version: our write succeeded, and its answer was lost (rule Z2).
 
-    Another's state equal to ours at the same version would be mistaken for it; then both want the same, and it is so.
+    Another writer's equal state at that version looks the same. That is harmless: both wanted this state.
     """
     written = [operation for operation in batch if isinstance(operation, SetData | Create) and operation.data]
     for operation, node in zip(written, zookeeper.get_many([one.path for one in written]), strict=True):
@@ -195,7 +197,7 @@ def _decode(path: str, node: ZNode) -> PartitionState:
         incarnations=entry.integers("incarnations") if "incarnations" in entry.fields else (),
         unclean_epoch=entry.integer("unclean_epoch", NEVER_UNCLEAN),
     )
-    if len(state.incarnations) != len(state.isr):  # of another ISR: a tool that keeps keys it does not know
+    if len(state.incarnations) != len(state.isr):  # a tool changed the ISR and kept a key that it does not know
         state = replace(state, incarnations=())
     if state.leader_epoch < 0:
         raise ZooKeeperError(f"ZooKeeper node {path} has leader epoch {state.leader_epoch}, expected 0 or more")

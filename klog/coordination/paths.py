@@ -1,8 +1,8 @@
 """Every ZooKeeper path klog uses, in one place: 0.8.2's layout first, then klog's own under ``/klog``.
 
 All paths are relative to the chroot of the connect string. Nodes marked (e) are ephemeral.
-What 0.8 has no node for stays out of its folders: a ZooKeeper-era tool that lists ``/brokers/ids`` or
-``/brokers/topics`` finds brokers and topics there and nothing else.
+klog adds no nodes to 0.8's folders: a ZooKeeper-era tool that lists ``/brokers/ids`` or ``/brokers/topics`` finds
+brokers and topics there and nothing else.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SCHEMA_IDS = "/klog/schemas/ids"
 SCHEMA_TEXTS = "/klog/schemas/texts"
 SUBJECTS = "/klog/schemas/subjects"
 SECRET = "/klog/secret"
-"""What the cluster's brokers know one another by (rule R10)."""
+"""The secret by which the cluster's brokers authenticate each other (rule R10)."""
 
 
 PERSISTENT = (
@@ -106,7 +106,7 @@ def topic_config(name: str) -> str:
 
 
 def topic_epoch(name: str) -> str:
-    """The first leader epoch that nobody has ever used under this name (rule L10); outlives the topic."""
+    """The first leader epoch that no topic of this name has used (rule L10); outlives the topic."""
     return f"{TOPIC_EPOCHS}/{name}"
 
 
@@ -192,7 +192,7 @@ def commits(group: str) -> str:
     return f"{COMMITS}/{group_node(group)}"
 
 
-def claim(group: str, topic: str, partition_id: int) -> str:
+def ownership_fence(group: str, topic: str, partition_id: int) -> str:
     """The persistent node beside an owner; its version goes up with every claim (rule Z1)."""
     return f"{CLAIMS}/{group_node(group)}/{topic}/{partition_id}"
 

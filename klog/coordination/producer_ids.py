@@ -1,8 +1,8 @@
 """Producer ids in blocks: ``/latest_producer_id_block``, where Kafka has kept it since idempotence (KIP-98).
 
-``{"version":1,"broker":N,"block_start":"0","block_end":"999"}``. A broker claims a block by moving the node on,
-versioned, and hands its ids out from memory. A block whose claim is in doubt is dropped: a gap in the ids costs
-nothing, an id handed out twice would make two producers one.
+``{"version":1,"broker":N,"block_start":"0","block_end":"999"}``. A broker claims the next block by a versioned write of
+the node, and gives out its ids from memory. It drops a block whose claim is in doubt: a gap in the ids costs nothing,
+while two producers with one id would be taken for one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 
 def claim_block(zookeeper: ZooKeeper, broker_id: int) -> range:
-    """Ids that nobody else has been given or will be. SessionLost when none could be claimed."""
+    """Claim a block of ids that no other broker has had or will get. SessionLost when none could be claimed."""
     path = paths.PRODUCER_IDS
     for _ in range(CLAIM_TRIES):
         node = zookeeper.find(path)
@@ -40,7 +40,7 @@ def claim_block(zookeeper: ZooKeeper, broker_id: int) -> range:
 
 
 def skip_below(zookeeper: ZooKeeper, below: int) -> None:
-    """Give out no id below; for registries that are made anew."""
+    """Never give out an id below this one; for rebuilt registries."""
     path = paths.PRODUCER_IDS
     node = zookeeper.find(path)
     if node is not None and entries.Entry(path, node.data).integer("block_end") + 1 >= below:

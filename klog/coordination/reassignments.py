@@ -1,11 +1,12 @@
-"""0.8's two queues of requests to the controller: what to reassign, and which preferred replicas to elect.
+"""0.8's two queues of requests to the controller: partitions to reassign, and preferred replicas to elect.
 
 ``/admin/reassign_partitions`` is ``{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[2,3]}]}``. A
-partition stands in it until its reassignment is done; 0.8's tool takes one that it no longer finds for finished or
-failed, by whether the topic has those replicas. ``/admin/preferred_replica_election`` is the same without replicas, and
-goes when the elections have been tried. Each tool makes its node and refuses while it is there.
+partition is listed until its reassignment is done. When 0.8's tool no longer finds a partition there, it compares the
+topic's replicas with the target to tell success from failure. ``/admin/preferred_replica_election`` is the same without
+replicas; the controller removes it when it has tried the elections. A tool creates its node, and refuses while one
+exists.
 
-What stands in them is another's wish and may be nonsense: entries that are none are left out and returned beside.
+Other programs write these nodes. Invalid entries are left out of the queue and returned beside it.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ RACE_TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What stands in one of the nodes. `wanted` is partition -> target, () in the queue of elections.
+    """The content of one of the nodes. `wanted` is partition -> target, () in the queue of elections.
 
-    `nonsense` says of what could not be read why; such entries go with the next write.
+    `nonsense` has an error for each entry that could not be read; the next write drops such entries.
     """
 
     wanted: dict[TopicPartition, tuple[int, ...]]
@@ -35,7 +36,7 @@ class Queue:
 
 
 def reassignments(zookeeper: ZooKeeper, watch: Watch | None = None) -> Queue | None:
-    """None when nothing is asked for; the watch fires when something is, or is changed."""
+    """None when there is no request; the watch fires when one is made or changed."""
     return _read(zookeeper, paths.REASSIGN_PARTITIONS, watch)
 
 
@@ -45,7 +46,7 @@ def elections(zookeeper: ZooKeeper, watch: Watch | None = None) -> Queue | None:
 
 
 def finish_reassignments(zookeeper: ZooKeeper, done: Iterable[TopicPartition], fence: Sequence[Check]) -> None:
-    """Take partitions out of the queue, and the queue away with its last; nothing to do where they are not in it.
+    """Take partitions out of the queue, and remove the queue with its last one. Partitions that are not in it are fine.
 
     BadVersion when the fence fails.
     """
@@ -61,7 +62,7 @@ def finish_reassignments(zookeeper: ZooKeeper, done: Iterable[TopicPartition], f
 
 
 def finish_elections(zookeeper: ZooKeeper, done: Queue, fence: Sequence[Check]) -> None:
-    """Take the queue of elections away that was read as `done`; another one stays. BadVersion when the fence fails."""
+    """Remove the queue of elections if it is still the one read as `done`. BadVersion when the fence fails."""
     for _ in range(RACE_TRIES):
         queue = elections(zookeeper)
         if queue is None or queue.wanted != done.wanted:
@@ -78,9 +79,9 @@ def _change(
     left: dict[TopicPartition, tuple[int, ...]],
     fence: Sequence[Check],
 ) -> bool:
-    """Write what is left at the queue's version. False: another changed it or the answer was lost, read it again.
+    """Write what is left, at the queue's version. False: it was changed, or the answer was lost; read it again.
 
-    Sent once only: a delete repeated after a lost answer could take away the next request, which has the same version.
+    Sent only once: a delete repeated after a lost answer could remove the next request, which has the same version.
     """
     write: Operation = SetData(path, _encode(left), queue.version) if left else Delete(path, queue.version)
     try:

@@ -1,7 +1,7 @@
-"""Topics and states as they were, written into registries that are made anew (`klog registry rebuild`).
+"""Write topics and partition states back into rebuilt registries (`klog registry rebuild`).
 
-Nobody else writes there yet: no broker enters a cluster whose id is not there, and that is written last. So what is
-found there is of a rebuild that was cut off, or of somebody else.
+There is no other writer yet: a broker enters a cluster only if its id is in ZooKeeper, and the id is written last. So
+anything found there is from an interrupted rebuild, or belongs to another cluster.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from klog.names import TopicPartition
 
 
 def restore_topic(zookeeper: ZooKeeper, known: Topic, settings: Mapping[str, str]) -> None:
-    """A topic under the id that it had, with its settings; one that is there already, just so, stays.
+    """Create a topic under its old id, with its settings. The same topic may already exist.
 
-    Refused where another stands there.
+    Refused if another topic of that name exists.
     """
     written = [
         Create(paths.topic_config(known.name), entries.encode({"version": 1, "config": dict(settings)})),
@@ -28,14 +28,14 @@ def restore_topic(zookeeper: ZooKeeper, known: Topic, settings: Mapping[str, str
         Create(paths.topic(known.name), topics.encode(known)),
     ]
 
-    def stands() -> bool:
+    def is_there() -> bool:
         found = zookeeper.get_many([one.path for one in written])
         return all(node is not None and node.data == one.data for node, one in zip(found, written, strict=True))
 
     try:
-        zookeeper.commit(written, stands)
+        zookeeper.commit(written, is_there)
     except NodeExists:
-        if not stands():
+        if not is_there():
             raise Refused(
                 f"ZooKeeper {zookeeper.address} has another topic {known.name!r}",
                 hint="name an empty chroot: --zookeeper host:port/chroot",
@@ -43,9 +43,9 @@ def restore_topic(zookeeper: ZooKeeper, known: Topic, settings: Mapping[str, str
 
 
 def restore_states(zookeeper: ZooKeeper, states: Mapping[TopicPartition, PartitionState]) -> None:
-    """States of partitions, at version 0; those that are there already, just so, stay.
+    """Create states of partitions, at version 0. The same states may already exist.
 
-    Refused where another stands there.
+    Refused if a partition has another state.
     """
     there = partition_states.read_many(zookeeper, states)
     for name, found in there.items():

@@ -1,12 +1,12 @@
 """The registry of schemas in ZooKeeper: texts under ids, subjects with versions, levels of compatibility.
 
     /klog/schemas                   {"version":1,"last_id":7,"compatibility":"BACKWARD"}; empty at first
-    /klog/schemas/ids/<id>          {"version":1,"type":"AVRO","schema":"{...}"}; made once, never changed nor removed
+    /klog/schemas/ids/<id>          {"version":1,"type":"AVRO","schema":"{...}"}; never changed nor removed
     /klog/schemas/texts/<SHA-256>   the id of the text: a plain number. The hash is of type, a zero byte and text
     /klog/schemas/subjects/<name>   {"version":1,"compatibility":null,"last":2,
                                      "versions":{"1":{"id":3},"2":{"id":7,"deleted":true}}}
 
-This module keeps them and keeps them whole; which schema may follow which is decided by whoever calls.
+This module stores them and keeps them consistent; the caller decides which schema may follow which.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ AVRO = "AVRO"
 DEFAULT_LEVEL = "BACKWARD"
 
 SCHEMA_BYTES_MAX = MULTI_BYTES_MAX // 2
-"""Of a schema's entry; the multi that makes it has a subject's entry in it as well."""
+"""The limit of a schema's entry; the multi that creates it also has a subject's entry in it."""
 SUBJECT_BYTES_MAX = MULTI_BYTES_MAX // 4
-"""Of a subject's entry: some four thousand versions."""
+"""The limit of a subject's entry: some four thousand versions."""
 SUBJECT_CHARS_MAX = 255
 SCHEMA_ID_MAX = 2**31 - 1
-"""The framing of messages has four bytes for it, which others read as a signed number."""
+"""The framing of messages has four bytes for an id, which other decoders read as a signed number."""
 RACE_TRIES = 100
 CACHE_CHARS_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What stands under an id, for ever. ``kind`` is the common registry's schema type."""
+    """The schema of an id, for ever. ``kind`` is the schema type of the Schema Registry API."""
 
     schema_id: int
     kind: str
@@ -48,7 +48,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """``number`` counts from 1 in its subject and is never given again."""
+    """``number`` counts from 1 in its subject and is never reused."""
 
     number: int
     schema_id: int
@@ -57,7 +57,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """``level`` None: that of all. ``last``: the highest version number ever given. A subject may have no version."""
+    """``level`` None: the registry's. ``last``: the highest version number ever used. A subject may have no version."""
 
     name: str
     level: str | None = None
@@ -79,9 +79,9 @@ class Settings:
 
 
 Decide = Callable[[Settings, Subject], Subject]
-"""What becomes of a subject; it is asked again when another was faster. It may raise, and then nothing is changed."""
+"""Decides the new state of a subject; called again after a lost race. If it raises, nothing is changed."""
 Admit = Callable[[Settings, Subject], None]
-"""Raises where a new version may not be."""
+"""Raises if the new version is not allowed."""
 
 
 class SchemaRegistry:
@@ -89,18 +89,18 @@ class SchemaRegistry:
 
     Why ZooKeeper and not a topic: it has put-if-absent, versions and writes of several nodes at once, which is all that
     a registry needs. A topic would need one writer at a time, so an election of it, and readers that have followed the
-    topic to its end before they may answer. Here every broker answers alike, keeps nothing and follows nobody; a
-    registration that two ask for at once is decided by ZooKeeper. The price is its limit of 1 MB a node and a write:
-    a schema may have `SCHEMA_BYTES_MAX` bytes, a subject some four thousand versions.
+    topic to its end before they may answer. Here every broker answers alike, keeps nothing and follows no log;
+    ZooKeeper decides between two registrations at once. The price is its limit of 1 MB per node and per write: a
+    schema may have `SCHEMA_BYTES_MAX` bytes, a subject some four thousand versions.
 
     Rules
-    - A schema is under its id before any version names it, by one multi: no half of a registration is ever seen.
-    - Ids go up by one, under the version of the root node: two are never given out as one. The text's own node, made by
-      the same multi, keeps a text from having two.
-    - A subject's node is never removed, so that its version in ZooKeeper only goes up, and a writer that has slept
-      cannot overwrite what others have done since.
-    - Every write checks the root node too: a level that is set binds all that is registered after it.
-    - A lost answer is followed by another look (rule Z2): registering is found done, and says the same id.
+    - One multi writes a schema under its id and the version that names it: no reader sees half a registration.
+    - Ids go up by one, under the version of the root node, so no two schemas get the same id. The text's own node,
+      created by the same multi, keeps a text from getting two ids.
+    - A subject's node is never removed, so its version in ZooKeeper only goes up, and a writer that was paused cannot
+      overwrite later writes.
+    - Every write checks the root node too: a new level applies to every later registration.
+    - After a lost answer the registry is read again (rule Z2): a finished registration returns the same id.
     """
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
@@ -112,7 +112,7 @@ class SchemaRegistry:
     # --- Reads ----------------------------------------------------------------------------------------------------
 
     def schemas(self, ids: Iterable[int]) -> dict[int, Schema]:
-        """Those there are."""
+        """The schemas of these ids, without those that do not exist."""
         wanted = list(dict.fromkeys(one for one in ids if 0 < one <= SCHEMA_ID_MAX))
         found = self.known(wanted)
         missing = [one for one in wanted if one not in found]
@@ -125,7 +125,7 @@ class SchemaRegistry:
         return found
 
     def known(self, ids: Iterable[int]) -> dict[int, Schema]:
-        """Those that have been read before; never waits."""
+        """The schemas of these ids that were read before; never waits."""
         with self._cache_lock:
             return {one: self._cache[one] for one in ids if one in self._cache}
 
@@ -139,7 +139,7 @@ class SchemaRegistry:
         return schema
 
     def id_of(self, kind: str, text: str) -> int | None:
-        """The id of a text that is registered somewhere."""
+        """The id of a text that is registered under any subject."""
         path = paths.schema_text(_digest(kind, text))
         node = self._zookeeper.find(path)
         return None if node is None else entries.number(path, node.data)
@@ -161,7 +161,7 @@ class SchemaRegistry:
     # --- Writes ---------------------------------------------------------------------------------------------------
 
     def register(self, name: str, kind: str, text: str, admit: Admit) -> Version:
-        """The live version of the subject with this text: the one there is, or a new one, if ``admit`` lets it be.
+        """The live version of the subject with this text: an existing one, or a new one that ``admit`` allows.
 
         InvalidSchema for a text that is too large, InvalidSubject for a bad name, or for a subject that is full.
         """
@@ -196,7 +196,7 @@ class SchemaRegistry:
         raise _too_many_races(name)
 
     def change(self, name: str, decide: Decide) -> Subject:
-        """What ``decide`` makes of a subject, written; nothing is where it makes nothing else of it."""
+        """Write the subject as ``decide`` returns it; no write if that changes nothing."""
         _check_name(name)
         path = paths.subject(name)
         for _ in range(RACE_TRIES):
@@ -214,7 +214,7 @@ class SchemaRegistry:
         raise _too_many_races(name)
 
     def set_level(self, level: str) -> str:
-        """The level of all that have none of their own; the one before."""
+        """Set the level of all subjects without their own. Returns the level before."""
         for _ in range(RACE_TRIES):
             root = self._zookeeper.find(paths.SCHEMAS)
             if root is None:
@@ -229,7 +229,7 @@ class SchemaRegistry:
     # --- Below ----------------------------------------------------------------------------------------------------
 
     def _commit(self, operations: list[Operation], landed: Callable[[], bool] = lambda: False) -> bool:
-        """Whether it is done; False where another was faster, and all is to be looked at again."""
+        """Whether the write succeeded; False after a lost race: read everything again."""
         try:
             self._zookeeper.commit(operations, landed)
         except (BadVersion, NodeExists, NoNode):
@@ -242,7 +242,7 @@ class SchemaRegistry:
         return node is not None and node.data == write.data and node.stat.version == version
 
     def _make_folders(self) -> None:
-        """Of a cluster that was made before there was a registry."""
+        """Create the nodes in a cluster that is older than the registry."""
         self._zookeeper.ensure_paths([paths.SCHEMA_IDS, paths.SCHEMA_TEXTS, paths.SUBJECTS])
 
     @staticmethod

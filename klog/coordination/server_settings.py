@@ -1,9 +1,9 @@
-"""What an embedded ZooKeeper server goes by: its ``zoo.cfg``, which is also the memory of how it was started last.
+"""The settings of an embedded ZooKeeper server: its ``zoo.cfg``, which also keeps how it was started last.
 
-A server that is started again without options is started as before: with the same port, heap, address and ensemble. One
-of an ensemble must not come up alone on the ensemble's data because somebody left an option out.
+A server that is started again without options gets the same port, heap, address and ensemble as before. A member of an
+ensemble must not start alone on the ensemble's data because an option was left out.
 
-The heap is a bound, and taken as it is needed. By default it is a quarter of the machine's memory, but not more than
+The heap is an upper bound; Java takes it as needed. The default is a quarter of the machine's memory, but not more than
 1 GiB, or an eighth of it where that is more; at least 256 MiB, at most 4 GiB. A node takes some 300 bytes beside its
 data: 100,000 groups with three partitions each and 30,000 partitions, 1.26 million nodes, take 0.5 GiB.
 """
@@ -28,15 +28,15 @@ HEAP_MAX_BYTES = 4096 * MIB
 HEAP_ALLOWED_MIN_BYTES = 32 * MIB
 SERVER_ID_MAX = 255
 NODE_BYTES = 300
-"""Of the heap for a node, beside its path and its data."""
+"""Heap bytes of a node, beside its path and its data."""
 
 TICK_MS = 500
 """Sessions end at the first tick after their time-out: half a second keeps a 6 s session close to 6 s."""
 SESSION_TIMEOUT_MS = (1000, 60_000)
 INIT_TICKS = 120
-"""A minute for a server to take the state of the ensemble's leader: half a gigabyte, where there are many groups."""
+"""A minute for a server to copy the state of the ensemble's leader: half a gigabyte with many groups."""
 SYNC_TICKS = 4
-"""After two seconds without the others a server of an ensemble serves no more: well within a session's time-out."""
+"""After two seconds without the others, a server of an ensemble stops serving: well within a session's time-out."""
 
 _HEAP = "# heap.bytes="
 _COMMON = """\
@@ -108,7 +108,7 @@ class ServerSettings:
 
 
 def settings_of(directory: Path, data: Path) -> ServerSettings | None:
-    """Those of the last start on the directory, whether it lives or not; None when there was none."""
+    """The settings of the last start on the directory, running or not; None if there was none."""
     port, host, heap_bytes, ensemble = None, LOOPBACK, None, {}
     try:
         for line in (directory / "zoo.cfg").read_text("utf-8").splitlines():
@@ -128,7 +128,7 @@ def settings_of(directory: Path, data: Path) -> ServerSettings | None:
 
 
 def parse_ensemble(text: str) -> dict[int, Member]:
-    """``1=a:2888:3888,2=b:2888:3888,3=c:2888:3888``; UsageError where it is none."""
+    """``1=a:2888:3888,2=b:2888:3888,3=c:2888:3888``; UsageError if invalid."""
     found: dict[int, Member] = {}
     for part in text.split(","):
         number, _, member = part.strip().partition("=")
@@ -141,7 +141,7 @@ def parse_ensemble(text: str) -> dict[int, Member]:
 
 
 def parse_member(text: str) -> Member:
-    """``host:2888:3888``; UsageError where it is none."""
+    """``host:2888:3888``; UsageError if invalid."""
     host, peer, election = [*text.rsplit(":", 2), "", ""][:3]
     host = host.strip("[]")
     if not host or any(not port.isdecimal() or not 0 < int(port) < 65536 for port in (peer, election)):
@@ -156,19 +156,19 @@ def _no_ensemble(text: str, why: str) -> UsageError:
 
 
 def default_heap_bytes(memory_bytes: int | None = None) -> int:
-    """For a machine with so much memory (this one's); whole MiB."""
+    """The default heap for a machine with this much memory (default: this machine's); whole MiB."""
     memory = machine_memory_bytes() if memory_bytes is None else memory_bytes
     wanted = max(min(memory // 4, HEAP_SMALL_BYTES), memory // 8)
     return min(max(wanted, HEAP_MIN_BYTES), HEAP_MAX_BYTES) // MIB * MIB
 
 
 def heap_needed_bytes(nodes: int, data_bytes: int) -> int:
-    """What a server with so many nodes takes of its heap, as was measured; `data_bytes` has the paths in it."""
+    """The heap that a server with this many nodes needs, as measured; `data_bytes` includes the paths."""
     return nodes * NODE_BYTES + data_bytes
 
 
 def machine_memory_bytes() -> int:
-    """What this process may use: the machine's memory, or less by its control group."""
+    """The memory that this process may use: the machine's, or less by its control group."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -176,7 +176,7 @@ def machine_memory_bytes() -> int:
     for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
         try:
             memory = min(memory, int(limit.read_text("ascii")))
-        except (OSError, ValueError):  # none, or "max"
+        except (OSError, ValueError):  # no such file, or "max"
             continue
     return memory
 
@@ -186,9 +186,9 @@ _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 
 
 def jvm_heap_flags(heap_bytes: int) -> list[str]:
-    """G1 from a gigabyte on: it stops the server for tenths of a second where the serial collector takes seconds.
-
-    None where the environment has chosen one for all JVMs: Java does not start with two.
+    """Flags for the heap and its collector: G1 from a gigabyte on, which pauses the server for tenths of a second where
+    the serial collector takes seconds. Without a collector if the environment chooses one for all JVMs: Java does not
+    start with two.
     """
     if any(_COLLECTOR.search(os.environ.get(name, "")) for name in _JAVA_OPTIONS):
         return [f"-Xmx{heap_bytes // MIB}m"]

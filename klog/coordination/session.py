@@ -1,12 +1,12 @@
-"""The states of a ZooKeeper session, as klog sees them, and which may follow which.
+"""The states of a ZooKeeper session, as klog sees them, and the transitions between them.
 
     CONNECTED ──lost connection──► SUSPENDED ──reconnected in time──► CONNECTED
         │                              │
         └───────────server says────────┴──► EXPIRED ──new session──► CONNECTED
 
-SUSPENDED: nobody knows; the ephemerals still stand until the server's time-out, watches may have fired unseen, writes
-in flight may or may not have happened. EXPIRED: the server has removed our ephemerals; whoever registered must do so
-again under the new session, whose id differs.
+SUSPENDED: the client does not know the session's state. Our ephemerals exist until the server's time-out, watches may
+have fired unseen, writes in flight may or may not have happened. EXPIRED: the server has removed our ephemerals; each
+registration must be made again under the new session, whose id differs.
 """
 
 from __future__ import annotations
@@ -26,4 +26,4 @@ FOLLOWS: dict[SessionState | None, frozenset[SessionState]] = {
     SessionState.SUSPENDED: frozenset({SessionState.CONNECTED, SessionState.EXPIRED}),
     SessionState.EXPIRED: frozenset({SessionState.CONNECTED}),
 }
-"""None is the time before the first connection."""
+"""State -> the states that may follow it. None is the time before the first connection."""

@@ -2,26 +2,27 @@
 
 ``/brokers/topics/<t>`` is 0.8's ``{"version":1,"partitions":{"0":[1,2]}}`` with ``"topic_id"`` behind it (rule L10, a
 UUID in Kafka's form); a topic that a ZooKeeper-era tool made has none until `give_id`. While partitions are reassigned,
-``partitions`` has their new and old replicas together, the target first, and Kafka 2.4's
-``"adding_replicas":{"0":[3]}`` and ``"removing_replicas":{"0":[1]}`` say which come and which go; klog's own
-``"reassigned":{"0":{"origin":[1,2],"throttle":N}}`` says what a cancel goes back to, and how fast the new ones may be
-filled. ``/config/topics/<t>`` is
-``{"version":1,"config":{}}``, and each change of it leaves ``/config/changes/config_change_N`` with the topic's name.
+``partitions`` has their new and old replicas together, the target first. Kafka 2.4's ``"adding_replicas":{"0":[3]}``
+and ``"removing_replicas":{"0":[1]}`` list the replicas to add and to remove. klog's own
+``"reassigned":{"0":{"origin":[1,2],"throttle":N}}`` has the replicas that a cancel restores, and the copy's limit in
+bytes per second.
 
-``/klog/topic_epochs/<t>`` is a plain number that outlives the topic: the first leader epoch that nobody has used under
-this name. Deletion raises it above all that the topic has used before it takes the topic's node away, so clients that
-remember the old topic's epochs never take the new one's for older. Every creation of a topic of the name moves its
-version on, so it is also the fence for all that is written about a topic (rule Z1): the versions of the nodes under
-``/brokers`` and ``/config`` start at 0 again with each topic of the name.
+``/config/topics/<t>`` is ``{"version":1,"config":{}}``. Each change of it leaves ``/config/changes/config_change_N``
+with the topic's name.
 
-``/klog/topic_ids/<t>`` is the UUID once more. A ZooKeeper-era tool that adds partitions writes the topic's node without
-it, and logs under another UUID than the topic's are never served.
+``/klog/topic_epochs/<t>`` is a plain number that outlives the topic: the first leader epoch that no topic of this name
+has used. Deletion raises it above all epochs of the topic before it removes the topic's node, so a client that
+remembers the old topic's epochs never takes the new topic's epochs for older. Every creation of a topic of the name
+raises the node's version, so it is also the fence for every write about a topic (rule Z1): the versions of the nodes
+under ``/brokers`` and ``/config`` start at 0 again with each topic of the name.
+
+``/klog/topic_ids/<t>`` is the UUID again. A ZooKeeper-era tool that adds partitions writes the topic's node without it,
+and a broker never serves a log under another UUID than its topic's.
 """
 
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -59,7 +60,7 @@ CONFIG_CHANGE_KEPT_MS = 15 * 60 * 1000
 RACE_TRIES = 10
 NUMBER_MAX = 2**31 - 1
 NOTICES_AT_ONCE = 1000
-"""Of more at a time the rest is left for the next time."""
+"""Notices read at a time; the rest is read the next time."""
 DELETED_AT_ONCE = 100
 BEGUN = b'{"version":1,"begun":true}'
 """What klog writes into the mark of a deletion, which 0.8's tools leave empty."""
@@ -72,7 +73,7 @@ REASSIGNED = "reassigned"
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`version` is that of the topic's node, `fence_version` that of the epoch node beside it (-1: there is none)."""
+    """`version` is that of the topic's node, `fence_version` that of its epoch node (-1: it does not exist)."""
 
     name: str
     topic_id: uuid.UUID | None
@@ -80,19 +81,19 @@ class Topic:
     version: int
     fence_version: int
     adding: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of partitions that are reassigned: replicas that are still being filled."""
+    """Of partitions that are reassigned: the replicas that are still copying the log."""
     removing: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of partitions that are reassigned: replicas that go when the others are in sync."""
+    """Of partitions that are reassigned: the replicas to remove when the others are in sync."""
     origins: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of partitions that are reassigned: the replicas before; unknown where another's tool began it."""
+    """Of partitions that are reassigned: the replicas before; unknown if another tool began the reassignment."""
     throttles: dict[int, int] = field(default_factory=dict)
-    """Of partitions that are reassigned with a throttle: bytes a second that a broker may take in for them."""
+    """Of partitions that are reassigned with a throttle: bytes per second that a broker may copy for them."""
     created_zxid: int = field(default=-1, compare=False)
-    """Of the topic's node: another one under the same name has another. -1: not known."""
+    """The czxid of the topic's node: a later topic of the same name has another. -1: not known."""
 
     @property
     def fence(self) -> list[Check]:
-        """For every multi about this topic: it fails once the topic is deleted, also when the name is made again."""
+        """For every multi about this topic: fails once the topic is deleted, even if the name was created again."""
         return [Check(paths.topic_epoch(self.name), self.fence_version)] if self.fence_version >= 0 else []
 
     @property
@@ -121,23 +122,23 @@ def names(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
 
 def find(zookeeper: ZooKeeper, name: str, watch: Watch | None = None) -> Topic | None:
     """The watch fires when the topic's partitions change, or it goes."""
-    # The fence is read first: found too old it fails what is fenced by it, found too new it would fence nothing.
+    # Read the fence first: a version that is too old fails the fenced write, one that is too new would fence nothing.
     fence = zookeeper.exists(paths.topic_epoch(name))
     node = zookeeper.find(paths.topic(name), watch)
     return None if node is None else _decode(name, node, -1 if fence is None else fence.version)
 
 
 Damage = dict[str, str]
-"""Path -> what is wrong with what another wrote there. Where one is given to be filled, nothing is raised for it."""
+"""Path -> the error in the node's data. A caller that passes one gets the errors in it instead of an exception."""
 
 
 def read_all(zookeeper: ZooKeeper, damage: Damage | None = None) -> list[Topic]:
-    """Every topic, by name; ZooKeeperError for a node that is none, unless there is `damage` to note it in."""
+    """Every topic, by name; ZooKeeperError for an invalid node, unless there is `damage` to note it in."""
     return read_many(zookeeper, names(zookeeper), damage)
 
 
 def read_many(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None = None) -> list[Topic]:
-    """As `read_all`, of these; those that are not there are left out."""
+    """As `read_all`, for these names; topics that do not exist are left out."""
     found = zookeeper.get_many([*map(paths.topic_epoch, listed), *map(paths.topic, listed)])
     fences, nodes = found[: len(listed)], found[len(listed) :]
     decoded = []
@@ -154,7 +155,7 @@ def read_many(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None
 
 
 def first_leader_epochs(zookeeper: ZooKeeper, listed: Sequence[str]) -> dict[str, int]:
-    """The epoch under which each topic's partitions are led first (rule L10); 0 for a name never deleted."""
+    """The first leader epoch of each topic's partitions (rule L10); 0 for a name never deleted."""
     where = [paths.topic_epoch(name) for name in listed]
     nodes = zookeeper.get_many(where)
     return {
@@ -164,9 +165,9 @@ def first_leader_epochs(zookeeper: ZooKeeper, listed: Sequence[str]) -> dict[str
 
 
 def configs(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None = None) -> dict[str, TopicConfig]:
-    """What each topic overrides; nothing for a topic without a node. ZooKeeperError for a node that is none.
+    """The settings that each topic overrides; none for a topic without a node. ZooKeeperError for an invalid node.
 
-    With `damage` to note it in, what cannot be gone by is left out instead, and retention with it (`usable_settings`).
+    With `damage`, invalid settings are noted there and left out, and retention with them (`usable_settings`).
     """
     where = [paths.topic_config(name) for name in listed]
     found = {}
@@ -190,7 +191,7 @@ def configs(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None =
 
 
 def being_deleted(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
-    """Topics whose deletion was asked for and is not done."""
+    """Topics with a requested deletion that is not done."""
     try:
         return zookeeper.children(paths.DELETE_TOPICS, watch)
     except NoNode:
@@ -200,10 +201,10 @@ def being_deleted(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]
 def still_held(
     zookeeper: ZooKeeper, broker_id: int, replicas: Mapping[TopicPartition, uuid.UUID]
 ) -> set[TopicPartition]:
-    """Which of these replicas of a broker, partition -> its topic's id, the registry has (rule R10).
+    """The replicas of a broker, of partition -> its topic's id, that the registry still assigns to it (rule R10).
 
-    It has one where the topic is registered under that id, is not marked for deletion, and names the broker for the
-    partition. A server that lags behind is brought up to date before it is believed that it does.
+    Those are the ones whose topic is registered under that id, is not marked for deletion, and names the broker for the
+    partition. Before it reports one, this syncs the ZooKeeper server, which may lag behind, and reads again.
     """
     held = _still_held(zookeeper, broker_id, replicas)
     if held:
@@ -234,7 +235,7 @@ def _still_held(
 
 @dataclass(frozen=True, slots=True)
 class Notices:
-    """Notices of changed settings. `last` is the highest number there is, `is_all` whether all up to it were read."""
+    """Notices of changed settings. `last` is the highest number that was read, `is_all` whether there were no more."""
 
     topics: list[str]
     last: int
@@ -243,7 +244,7 @@ class Notices:
 
 
 def config_changes(zookeeper: ZooKeeper, after: int, watch: Watch | None = None) -> Notices:
-    """Which topics' settings were changed by notices with numbers above `after`, NOTICES_AT_ONCE of them at most.
+    """The topics whose settings changed by notices with numbers above `after`; at most NOTICES_AT_ONCE are read.
 
     A notice is 0.8's topic name in quotes, or what Kafka 0.9 and later write. The watch fires at the next one.
     """
@@ -258,7 +259,7 @@ def config_changes(zookeeper: ZooKeeper, after: int, watch: Watch | None = None)
         (int(one.removeprefix(_NOTICE)), one) for one in children if one.removeprefix(_NOTICE).isdecimal()
     )
     if not numbered or numbered[-1][0] < after:
-        after = -1  # the folder was made anew, and counts from 0 again
+        after = -1  # the folder was created again, and counts from 0
     new = [one for one in numbered if one[0] > after]
     chosen = new[:NOTICES_AT_ONCE]
     where = [f"{paths.CONFIG_CHANGES}/{name}" for _, name in chosen]
@@ -278,7 +279,7 @@ def config_changes(zookeeper: ZooKeeper, after: int, watch: Watch | None = None)
 
 
 def _noticed(path: str, data: bytes) -> str | None:
-    """The topic that a notice is about; None where it is about something else."""
+    """The topic of a notice; None if the notice is about something else."""
     try:
         plain = json.loads(data)
     except (ValueError, RecursionError):
@@ -299,9 +300,9 @@ def _noticed(path: str, data: bytes) -> str | None:
 def create(
     zookeeper: ZooKeeper, name: str, assignment: Assignment, settings: Mapping[str, str], fence: Sequence[Check]
 ) -> Topic:
-    """Make a topic under a new UUID; its partitions have no state yet.
+    """Create a topic under a new UUID; its partitions have no state yet.
 
-    TopicAlreadyExists, also while an earlier one of the name is being deleted; BadVersion when the fence fails.
+    TopicAlreadyExists, also while an earlier topic of the name is being deleted; BadVersion when the fence fails.
     """
     partitions = {number: tuple(ids) for number, ids in sorted(assignment.items())}
     config, epoch = paths.topic_config(name), paths.topic_epoch(name)
@@ -335,10 +336,10 @@ def create(
 
 
 def add_partitions(zookeeper: ZooKeeper, topic: Topic, added: Assignment, fence: Sequence[Check]) -> Topic:
-    """The topic with more partitions; BadVersion when it was changed since it was read, or the fence fails."""
+    """Add partitions to the topic. BadVersion when it was changed since it was read, or the fence fails."""
     if not added or sorted(added) != list(range(len(topic.partitions), len(topic.partitions) + len(added))):
         raise InvalidPartitions(
-            f"topic {topic.name!r} has {len(topic.partitions)} partitions; {sorted(added)} do not follow them"
+            f"topic {topic.name!r} has partitions 0 to {len(topic.partitions) - 1}; {sorted(added)} do not follow them"
         )
     grown = replace(topic, partitions={**topic.partitions, **{number: tuple(ids) for number, ids in added.items()}})
     return _replace(zookeeper, grown, fence)
@@ -422,7 +423,7 @@ def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: S
 
 def forget_config_changes(zookeeper: ZooKeeper, now_ms: int | None = None) -> int:
     """Remove notices older than 15 minutes, as 0.8 does, NOTICES_AT_ONCE of them at most; how many went."""
-    limit_ms = (time.time_ns() // 1_000_000 if now_ms is None else now_ms) - CONFIG_CHANGE_KEPT_MS
+    limit_ms = (zookeeper.clock.now_ms() if now_ms is None else now_ms) - CONFIG_CHANGE_KEPT_MS
     oldest = [f"{paths.CONFIG_CHANGES}/{name}" for name in zookeeper.children(paths.CONFIG_CHANGES)[:NOTICES_AT_ONCE]]
     nodes = zookeeper.get_many(oldest)
     old = [
@@ -451,7 +452,7 @@ def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check] = 
 
 
 def take_on_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
-    """Note in a mark that the deletion is begun; whoever reads it goes on with it, whatever its settings say now.
+    """Note in the mark that the deletion has begun. Any later controller continues it, whatever the settings say then.
 
     BadVersion when the fence fails.
     """
@@ -469,17 +470,17 @@ def unmark(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
 
 
 def deletions_begun(zookeeper: ZooKeeper, listed: Sequence[str]) -> set[str]:
-    """Of these the ones whose deletion a controller has begun."""
+    """Those of these topics whose deletion a controller has begun."""
     nodes = zookeeper.get_many([paths.delete_topic(name) for name in listed])
     return {name for name, node in zip(listed, nodes, strict=True) if node is not None and node.data == BEGUN}
 
 
 def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
-    """Take a topic out of the registry, when no broker serves it any more. May be cut off anywhere and repeated.
+    """Remove a topic from the registry, once no broker serves it. May be interrupted anywhere and repeated.
 
-    The epochs are raised first, which fails whatever rests on the topic from here on: ISR changes of its leaders,
-    commits of groups (rule Z1). Then all that groups know of it goes (rule L10). The topic's node and the mark go last
-    and together: until then the name is taken.
+    The epoch is raised first: from then on every write fenced by the topic fails, such as ISR changes of its leaders
+    and commits of groups (rule Z1). Then the groups' offsets, owners and claims are removed (rule L10). The topic's
+    node and the mark go last, in one multi: until then the name is taken.
     """
     topic = find(zookeeper, name)
     if topic is not None:
@@ -505,7 +506,7 @@ def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> 
 
 
 def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> None:
-    """Above all that were used; written even if it is that already, for the version is what others check."""
+    """Raise it above all used epochs; written even if it already is, because others check the node's version."""
     states = partition_states.read_many(zookeeper, topic.topic_partitions)
     used = max((state.leader_epoch for state in states.values() if state is not None), default=-1)
     path = paths.topic_epoch(topic.name)
@@ -524,7 +525,7 @@ def _replace(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Operation]) -> 
 
 
 def _is(zookeeper: ZooKeeper, topic: Topic) -> bool:
-    """The topic stands as it was written: our own write, as its UUID and version tell (rule Z2)."""
+    """Whether the registry has the topic as written: its UUID and version show that the write was ours (rule Z2)."""
     return find(zookeeper, topic.name) == topic
 
 
@@ -583,7 +584,7 @@ def _decode(name: str, node: ZNode, fence_version: int) -> Topic:
 
 
 def _assignment(path: str, entry: entries.Entry) -> dict[int, tuple[int, ...]]:
-    """Each with one broker or several; whether those live is not asked here."""
+    """Partition -> brokers, one or several each; they need not be alive."""
     partitions = entry.integer_lists("partitions")
     if not partitions or max(partitions) > NUMBER_MAX:
         raise ZooKeeperError(f"ZooKeeper node {path} has partitions {_shown(partitions)}, expected some, from 0 on")
@@ -600,6 +601,6 @@ def _shown(values: Iterable[int]) -> str:
 
 
 def _some(entry: entries.Entry, key: str) -> dict[int, tuple[int, ...]]:
-    """Partitions with a list that is not empty: a tool may write empty ones for all."""
+    """The partitions whose list is not empty: a tool may write empty lists for all."""
     found = entry.integer_lists(key) if key in entry.fields else {}
     return {number: ids for number, ids in found.items() if ids}

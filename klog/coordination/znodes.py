@@ -1,4 +1,4 @@
-"""What ZooKeeper keeps and what can be done to it, as plain values: nodes, metadata, the operations of a multi."""
+"""ZooKeeper's nodes, their metadata and the operations of a multi, as plain values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Delete(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Fails the whole multi unless the node is there with this version."""
+    """Fails the whole multi unless the node exists at this version."""
 
     path: str
     version: int
@@ -71,15 +71,15 @@ Operation = Create | SetData | Delete | Check
 
 
 def size_bytes(operation: Operation, chroot: str = "") -> int:
-    """About what an operation takes in a request: path, data, and 64 bytes of head, lengths, ACL and flags."""
+    """An estimate of an operation's bytes in a request: path, data, and 64 for head, lengths, ACL and flags."""
     data = operation.data if isinstance(operation, Create | SetData) else b""
     return 64 + len(chroot) + len(operation.path.encode()) + len(data)
 
 
 def batches(groups: Iterable[Sequence[_T]], size_of: Callable[[_T], int], limit: int) -> Iterator[list[_T]]:
-    """Put groups together, in order, into lists of at most `limit` bytes; a group is never split.
+    """Concatenate groups, in order, into lists of at most `limit` bytes; a group is never split.
 
-    A group larger than the limit comes alone, and the multi it is meant for refuses it.
+    A group above the limit is alone in its list, and `ZooKeeper.multi` refuses it.
     """
     batch: list[_T] = []
     filled = 0

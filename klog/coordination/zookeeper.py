@@ -1,13 +1,13 @@
-"""ZooKeeper behind one seam: blocking calls with a time limit, klog's errors, typed results.
+"""klog's ZooKeeper client: blocking calls with a time limit, klog's errors, typed results.
 
 Strategy: kazoo keeps the session and its threads; everything above this file sees `ZNode`s, `Stat`s and klog's errors.
 kazoo's own retries are not used for writes, because a lost answer is not a failure (rule Z2): a plain write whose
 answer is lost raises `SessionLost`, and `write` and `commit` below read again and compare before they decide.
 
 Rules
-- Every call waits at most `operation_timeout_s` for its answer, and first for a connection, within the same limit. When
-  there has been none for longer than that already, it waits for AWAY_WAIT_S alone: calls that come one after the other
-  do not each wait anew for what is not there.
+- Every call waits at most `operation_timeout_s` for a connection and its answer together. If there has been no
+  connection for longer than that, a call waits only AWAY_WAIT_S: calls that come one after the other do not each wait
+  the whole limit.
 - A read is repeated until the limit; a write is sent once, except by `write` and `commit`.
 - Callbacks (`on_state`, watches) run in kazoo's threads: they hand over (`loop.call_soon_threadsafe`) and return.
   `on_state` must not call back into this object; a watch may, but holds up other watches meanwhile.
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
+from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination import multi_read
 from klog.coordination.connect_string import ConnectString, four_letter_word, last_change_in, mode_in
 from klog.coordination.multi_read import CHILDREN, DATA, NODES_MAX, MultiRead
@@ -78,7 +78,7 @@ LOST_EVERY_S = 1.0
 PROBE_TIMEOUT_S = 1.0
 PROBE_PAUSE_S = 0.02
 AWAY_WAIT_S = 0.2
-"""Also what keeps whoever asks again and again from doing so without a pause."""
+"""It is also the pause between the attempts of a caller that tries again and again."""
 SHOWN_CHARS_MAX = 300
 """Of the paths of one request, in an error."""
 
@@ -104,12 +104,15 @@ class ZooKeeper:
         *,
         operation_timeout_s: float | None = None,
         trace: Trace | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.address = ConnectString.parse(connect_string)
         self.session_timeout_ms = session_timeout_ms
         self.operation_timeout_s = operation_timeout_s if operation_timeout_s else session_timeout_ms / 1000
         self._on_state = on_state
         self._trace = trace
+        self.clock = clock
+        """Dates what is written through this session, and measures its waits."""
         self._state: SessionState | None = None
         self._connected = threading.Event()
         self._away_from_s: float | None = None
@@ -136,19 +139,19 @@ class ZooKeeper:
         Waits for a server that says it serves before the session is begun: kazoo's handshake with a server that
         listens already but does not serve yet hangs for a whole session time-out.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = self.clock.monotonic_s() + timeout_s
         wrong = self._await_serving(deadline, patient)
         waited = f"did not answer within {timeout_s:g} s"
-        if wrong and time.monotonic() < deadline:
+        if wrong and self.clock.monotonic_s() < deadline:
             waited = "does not serve"
         if not wrong:
             with self._starting:  # kazoo cannot be stopped in the middle of its start
                 if self._stopping:
                     raise CannotConnect(f"the session with ZooKeeper {self.address} was given up while it began")
                 self._client.start_async()
-            if not self._connected.wait(max(0.0, deadline - time.monotonic())):
+            if not self._connected.wait(max(0.0, deadline - self.clock.monotonic_s())):
                 wrong = "no session was granted"
-                # kazoo leaves a handshake only after a session's time-out; nobody needs to wait for that.
+                # kazoo leaves a handshake only after a session's time-out; the caller need not wait for that.
                 threading.Thread(target=self.stop, name="zookeeper-stop", daemon=True).start()
         if wrong:
             raise CannotConnect(
@@ -157,7 +160,7 @@ class ZooKeeper:
             )
         if self.address.chroot:
             try:
-                self._check_chroot(create_chroot, max(1.0, deadline - time.monotonic()))
+                self._check_chroot(create_chroot, max(1.0, deadline - self.clock.monotonic_s()))
             except BaseException:
                 self.stop()
                 raise
@@ -167,7 +170,7 @@ class ZooKeeper:
         last = "it was not asked"
         while True:
             for host, port in self.address.servers:
-                wait_s = min(PROBE_TIMEOUT_S, deadline - time.monotonic())
+                wait_s = min(PROBE_TIMEOUT_S, deadline - self.clock.monotonic_s())
                 if wait_s <= 0:
                     return last
                 try:
@@ -185,7 +188,7 @@ class ZooKeeper:
                 last = f"{host}:{port}: {answer.strip()[:120] or 'closed the connection'}"
             if not patient:
                 return last
-            time.sleep(min(PROBE_PAUSE_S, max(0.0, deadline - time.monotonic())))
+            self.clock.sleep(min(PROBE_PAUSE_S, max(0.0, deadline - self.clock.monotonic_s())))
 
     def _check_chroot(self, create: bool, timeout_s: float) -> None:
         if self.exists("/") is not None:
@@ -210,8 +213,8 @@ class ZooKeeper:
             self._client.stop()
             self._client.close()
         except kazoo_errors.WriterNotClosedException:
-            # Ten seconds after it was told to: a server that has hung up in the middle of a handshake. The threads are
-            # daemons, and the session ends by its time-out.
+            # kazoo gave up after ten seconds: the server hung in the middle of a handshake. The threads are daemons,
+            # and the session ends by its time-out.
             _log.warning("the session with ZooKeeper %s could not be closed; it ends by its time-out", self.address)
         self._connected.clear()
 
@@ -245,7 +248,7 @@ class ZooKeeper:
         else:
             self._connected.clear()
             if self._away_from_s is None:
-                self._away_from_s = time.monotonic()
+                self._away_from_s = self.clock.monotonic_s()
                 threading.Thread(target=self._look_for_lost_data, name="zookeeper-lost", daemon=True).start()
         if self._stopping or now not in FOLLOWS[self._state]:
             return
@@ -300,14 +303,14 @@ class ZooKeeper:
         return None if stat is None else _stat(stat)
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Sorted names; NoNode when the parent is absent. A watch fires once, for a child made or removed."""
+        """Sorted names; NoNode when the parent is absent. A watch fires once, for a child created or removed."""
         names: list[str] = self._read(
             "children", path, lambda: self._client.get_children_async(path, watch=_kazoo_watch(watch))
         )
         return sorted(names)
 
     def get_many(self, paths: Sequence[str]) -> list[ZNode | None]:
-        """All of them with one wait, read in the order given. None for what is absent."""
+        """All of these nodes in one round, in the order given; None for an absent node."""
         if self._multi_read:
             found = self._read_at_once("get", paths, DATA)
         else:
@@ -329,7 +332,7 @@ class ZooKeeper:
         return found
 
     def children_many(self, paths: Sequence[str]) -> list[list[str]]:
-        """As `children` of each, with one wait; none for what is absent."""
+        """As `children` of each, in one round; an empty list for an absent node."""
         if self._multi_read:
             found = self._read_at_once("children", paths, CHILDREN)
         else:
@@ -337,7 +340,7 @@ class ZooKeeper:
         return [[] if names is None else sorted(names) for names in found]
 
     def exists_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Stat | None]:
-        """As `exists` of each, with a wait for every thousand of them; the one watch fires once for each path."""
+        """As `exists` of each, in rounds of a thousand; the one watch fires once for each path."""
         seen_by = _kazoo_watch(watch)
         found: list[Any] = []
         for at in range(0, len(paths), NODES_MAX):
@@ -346,11 +349,11 @@ class ZooKeeper:
         return [None if stat is None else _stat(stat) for stat in found]
 
     def _read_many(self, operation: str, paths: Sequence[str], send: Callable[[str], Any]) -> list[Any]:
-        """An answer a path, None for NoNode; the whole round again after a lost connection."""
-        deadline = time.monotonic() + self.operation_timeout_s
+        """One answer per path, None for NoNode; the whole round again after a lost connection."""
+        deadline = self.clock.monotonic_s() + self.operation_timeout_s
         while True:
             self._await_connected(deadline, operation)
-            started = time.perf_counter()
+            started = self.clock.monotonic_s()
             pending = [send(path) for path in paths]
             answers: list[Any] = []
             try:
@@ -361,19 +364,19 @@ class ZooKeeper:
                         except kazoo_errors.NoNodeError:
                             answers.append(None)
             except SessionLost:
-                if self._stopping or time.monotonic() >= deadline:
+                if self._stopping or self.clock.monotonic_s() >= deadline:
                     raise
                 continue
             return answers
 
     def sync(self, path: str) -> None:
-        """What was written before by anybody is read after this, also at a server that lags behind."""
+        """Bring the server up to date: later reads see every write that was done before, by any client."""
         self._read("sync", path, lambda: self._client.sync_async(path))
 
     # --- Writes: sent once --------------------------------------------------------------------------------------------
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, parents: bool = False) -> str:
-        """The path made. NodeExists, NoNode (no parent); SessionLost: it may or may not be there."""
+        """Returns the created path. NodeExists, NoNode (no parent); SessionLost: it may or may not exist."""
         created: str = self._write(
             "create", path, lambda: self._client.create_async(path, data, ephemeral=ephemeral, makepath=parents)
         )
@@ -388,18 +391,18 @@ class ZooKeeper:
         self._write("delete", path, lambda: self._client.delete_async(path, version))
 
     def ensure_path(self, path: str) -> None:
-        """Make a persistent node and those above it, where absent; may be repeated, so it is, until the limit."""
+        """Create a persistent node and those above it, where absent; repeated until the limit, which does no harm."""
         self._read("ensure_path", path, lambda: self._client.ensure_path_async(path))
 
     def ensure_paths(self, paths: Sequence[str]) -> None:
-        """As `ensure_path` of each, with two waits for all of them: what is absent is looked for, and then made."""
+        """As `ensure_path` of each, in two rounds for all of them: read which are absent, then create those."""
         folders = dict.fromkeys(folder for path in paths for folder in (*ancestors(path), path))
         there = self.get_many(list(folders))
         missing = [folder for folder, node in zip(folders, there, strict=True) if node is None]
         self._read_many("create", missing, self._make)
 
     def _make(self, path: str) -> Any:
-        """A persistent node, or the one that another has made; requests of a session are carried out in order."""
+        """Create a persistent node, or accept an existing one; ZooKeeper executes a session's requests in order."""
         result = self._client.handler.async_result()
 
         def made(of: Any) -> None:
@@ -412,9 +415,9 @@ class ZooKeeper:
         return result
 
     def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
-        """All or nothing. A result an operation: path made, Stat written, None.
+        """All or nothing. One result per operation: the path created, the Stat written, or None.
 
-        The first failing operation's error, naming its path; SessionLost: all or nothing may have happened.
+        Raises the first failing operation's error, naming its path; SessionLost: all or nothing may have happened.
         ZooKeeperError when larger than MULTI_BYTES_MAX (rule Z3): see `batches`.
         """
         size = sum(size_bytes(operation, self.address.chroot) for operation in operations)
@@ -439,7 +442,7 @@ class ZooKeeper:
 
         outcomes: list[Any] = self._write("multi", operations[0].path, send)
         for operation, outcome in zip(operations, outcomes, strict=True):
-            # The one that failed is followed and preceded by operations rolled back for its sake.
+            # Operations before and after the failed one were rolled back; find the failed one.
             if isinstance(outcome, Exception) and not isinstance(
                 outcome, kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency
             ):
@@ -451,19 +454,19 @@ class ZooKeeper:
     # --- Writes: decided although an answer may be lost (rule Z2) -----------------------------------------------------
 
     def write(self, path: str, data: bytes, version: int) -> int:
-        """The new version of a versioned write. BadVersion only when the node is at another version *by another's
-        hand*: after a lost answer the node is read again, and our own data at `version + 1` is success.
-        SessionLost when that cannot be decided within the limit.
+        """A versioned write; returns the new version. BadVersion only if *another client* changed the node: after a
+        lost answer the node is read again, and our own data at `version + 1` is success. SessionLost when that cannot
+        be decided within the limit.
         """
         assert version >= 0, "an unversioned write cannot race safely"
         lost = False
-        deadline = time.monotonic() + self.operation_timeout_s
+        deadline = self.clock.monotonic_s() + self.operation_timeout_s
         while True:
             try:
                 return self.set(path, data, version).version
             except SessionLost as error:
                 lost = True
-                if isinstance(error, _Away) or time.monotonic() >= deadline:
+                if isinstance(error, _Away) or self.clock.monotonic_s() >= deadline:
                     raise
             except BadVersion:
                 if lost:
@@ -473,16 +476,16 @@ class ZooKeeper:
                 raise
 
     def commit(self, operations: Sequence[Operation], landed: Callable[[], bool]) -> None:
-        """A multi, sent again after a lost answer; if it then fails, `landed()` reads what only it could have left."""
+        """A multi, sent again after a lost answer. If that fails, `landed()` reads whether the first one succeeded."""
         lost = False
-        deadline = time.monotonic() + self.operation_timeout_s
+        deadline = self.clock.monotonic_s() + self.operation_timeout_s
         while True:
             try:
                 self.multi(operations)
                 return
             except SessionLost as error:
                 lost = True
-                if isinstance(error, _Away) or time.monotonic() >= deadline:
+                if isinstance(error, _Away) or self.clock.monotonic_s() >= deadline:
                     raise
             except (BadVersion, NodeExists, NoNode):
                 if lost and landed():
@@ -492,34 +495,34 @@ class ZooKeeper:
     # --- Below --------------------------------------------------------------------------------------------------------
 
     def _read(self, operation: str, path: str, send: Callable[..., Any], *arguments: Any) -> Any:
-        deadline = time.monotonic() + self.operation_timeout_s
+        deadline = self.clock.monotonic_s() + self.operation_timeout_s
         while True:
             try:
                 return self._once(operation, path, lambda: send(*arguments), deadline)
             except SessionLost as error:
-                if isinstance(error, _Away) or self._stopping or time.monotonic() >= deadline:
+                if isinstance(error, _Away) or self._stopping or self.clock.monotonic_s() >= deadline:
                     raise
 
     def _write(self, operation: str, path: str, send: Callable[[], Any]) -> Any:
-        return self._once(operation, path, send, time.monotonic() + self.operation_timeout_s)
+        return self._once(operation, path, send, self.clock.monotonic_s() + self.operation_timeout_s)
 
     def _once(self, operation: str, path: str, send: Callable[[], Any], deadline: float) -> Any:
         self._await_connected(deadline, f"{operation} {path}")
-        with self._translated(operation, path, traced_from=time.perf_counter()):
+        with self._translated(operation, path, traced_from=self.clock.monotonic_s()):
             return self._result(send(), deadline)
 
     def _await_connected(self, deadline: float, what: str) -> None:
-        """A request handed to kazoo without a connection would wait in its queue and be sent whenever one is back."""
+        """Wait for a connection: kazoo would queue a request without one, and send it whenever a connection is back."""
         away_from_s = self._away_from_s
         if away_from_s is not None:
-            patience_to_s = max(away_from_s + self.operation_timeout_s, time.monotonic() + AWAY_WAIT_S)
+            patience_to_s = max(away_from_s + self.operation_timeout_s, self.clock.monotonic_s() + AWAY_WAIT_S)
             deadline = min(deadline, patience_to_s)
-        if self._stopping or not self._connected.wait(max(0.0, deadline - time.monotonic())):
+        if self._stopping or not self._connected.wait(max(0.0, deadline - self.clock.monotonic_s())):
             state = "closed" if self._stopping else self._state.value if self._state else "not connected"
             raise _Away(f"ZooKeeper at {self.address}: {what}: the session is {state}", hint="is ZooKeeper running?")
 
     def _result(self, result: Any, deadline: float) -> Any:
-        return result.get(timeout=max(0.001, deadline - time.monotonic()))
+        return result.get(timeout=max(0.001, deadline - self.clock.monotonic_s()))
 
     @contextmanager
     def _translated(self, operation: str, path: str, traced_from: float | None = None) -> Iterator[None]:
@@ -529,7 +532,7 @@ class ZooKeeper:
             raise _translate(error, operation, path, str(self.address)) from error
         finally:
             if self._trace is not None and traced_from is not None:
-                self._trace(operation, path, (time.perf_counter() - traced_from) * 1000)
+                self._trace(operation, path, (self.clock.monotonic_s() - traced_from) * 1000)
 
 
 def _translate(error: Exception, operation: str, path: str, address: str = "") -> ZooKeeperError:
@@ -562,7 +565,7 @@ def _translate(error: Exception, operation: str, path: str, address: str = "") -
 
 @dataclass(frozen=True, slots=True)
 class _KazooWatch:
-    """A watch as kazoo keeps it, in a set: one that is left twice on a node fires once."""
+    """A watch as kazoo keeps it, in a set: the same watch, set twice on a node, fires once."""
 
     watch: Watch
 

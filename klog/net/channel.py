@@ -19,7 +19,7 @@ from klog.protocol.apis import ApiKey, api_name
 from klog.protocol.introduction import Introduction
 
 FRAME_BYTES_MAX = 256 * 1024 * 1024
-"""An answer above this is taken for bytes that are no answer; Kafka's own clients stop at 100 to 2,000 MB."""
+"""A larger answer is taken for invalid bytes; Kafka's own clients stop at 100 to 2,000 MB."""
 
 Trace = Callable[[str, str, float], None]
 """Called after each request with (what, where, milliseconds)."""
@@ -100,7 +100,7 @@ class Channel:
             raise
         finally:
             if introducing is not None:
-                introducing.cancel()  # and where it is done, asyncio says nothing of an error that nobody asks for
+                introducing.cancel()  # and where it is done, asyncio does not report an error that no task awaits
         return channel
 
     async def _introduce(self, introduction: Introduction, timeout_s: float) -> None:
@@ -129,11 +129,11 @@ class Channel:
         return self._receiving.done()
 
     async def wait_closed(self) -> None:
-        """Return when the connection has ended, whoever ended it."""
+        """Return when the connection has ended, by either side."""
         await asyncio.wait([self._receiving])
 
     def version_for(self, key: int, highest: int, lowest: int = 0) -> int:
-        """The highest version that both sides speak; UnsupportedVersion where there is none."""
+        """The highest version that both sides speak. Raises UnsupportedVersion if they share none."""
         low, high = self.versions.get(key, (1, 0))
         version = min(high, highest)
         if version < max(low, lowest) or low > high:
@@ -168,7 +168,7 @@ class Channel:
                 self._trace(f"{api_name(key)} v{version}", self.address, (loop.time() - began) * 1000)
 
     async def _receive(self) -> None:
-        """Hand each answer to whoever waits for it, until the connection ends; then fail the rest."""
+        """Hand each answer to the request that waits for it. When the connection ends, fail the rest."""
         lost: KlogError = CannotConnect(f"{self.address}: the broker closed the connection")
         try:
             while True:
@@ -198,7 +198,7 @@ class Channel:
                     future.set_exception(lost.bare())
 
     async def close(self) -> None:
-        """End the connection; whoever still waits gets CannotConnect."""
+        """End the connection. Requests that still wait raise CannotConnect."""
         self._receiving.cancel()
         self._writer.close()
         await asyncio.wait([self._receiving])

@@ -196,7 +196,7 @@ class Connection:
         self.session: Session | None = None
         """What a handler keeps for as long as the connection lasts (ReplicaFetch)."""
         self.at_end: set[Callable[[], object]] = set()
-        """Called when the connection ends, for what nobody needs then any more."""
+        """Called when the connection ends, to free what only it needed."""
         self.held: Callable[[], object] | None = None
         """Called when the next request comes, for an answer that is held back until then would hold up what follows."""
         self.last_active_s = loop.time()
@@ -310,7 +310,7 @@ class Connection:
             log.warning("closing the connection of %s: %s", self.peer, error.message, extra={"peer": self.peer})
             self.close(None)
         except Exception:
-            log.exception("closing the connection of %s: our fault", self.peer, extra={"peer": self.peer})
+            log.exception("closing the connection of %s: internal error", self.peer, extra={"peer": self.peer})
             self.close(None)
         finally:
             self._handling = False
@@ -352,7 +352,7 @@ class Connection:
             return
         buffer, self._buffer, self._partial, self._partial_bytes = self._buffer, None, None, 0
         self._hand_on(partial[4:])
-        if not self._paused:  # else whoever paused has a copy of it
+        if not self._paused:  # else `pause_reading` has made a copy of it
             self._room.leave(self)
         assert buffer is not None
         self._shared.give_back(buffer)
@@ -440,7 +440,7 @@ class Connection:
             self._stop_reading()
 
     def pause_reading(self, frame_bytes: int) -> None:
-        """Hand on no request until `resume_reading`: the one at hand has to be done with before the next is begun.
+        """Hand on no request until `resume_reading`: the current one must end before the next begins.
 
         A copy of it, of so many bytes, is kept until then.
         """
@@ -514,7 +514,7 @@ class Connection:
         self._read_on()
 
     def _read_on(self) -> None:
-        """Read again, unless somebody has paused that or too much waits for the peer."""
+        """Read again, unless reading is paused or too many answer bytes wait for the peer."""
         few_wait = len(self._replies) <= self._replies_max // 2 and self.waiting_bytes <= WAITING_BYTES_MAX // 2
         can_read = not self._paused and self._waits_since_s is None and not self._waits_for_turn
         if not self._reading and few_wait and can_read:

@@ -1,15 +1,15 @@
 """A small HTTP server for what a broker shows beside its own protocol: metrics, the registry of schemas.
 
 Strategy
-    The standard library's server, loaded by `HttpServer.open` alone: whoever serves nothing over HTTP pays nothing. It
-    serves in threads of its own, one a connection, so that no request holds up the event loop.
+    The standard library's server, loaded by `HttpServer.open` alone, so that it costs nothing where HTTP is off. Each
+    connection has a thread, so that no request holds up the event loop.
 
 Limits
     `CONNECTIONS_MAX` connections, so as many threads; who comes then waits in the kernel's queue. One of them gives way
-    where its request has not come within `GRACE_S`: whoever says nothing, or a byte now and then, keeps nobody out.
-    A request has `REQUEST_S` to come, whole, and `ANSWER_S` to be taken, however often a byte comes or goes, and is of
-    `REQUEST_BYTES_MAX` at most. HTTP/1.0, one request a connection. It speaks plain text and knows no users: it belongs
-    where a broker's port may be.
+    where its request has not come within `GRACE_S`: a client that sends nothing, or a byte now and then, keeps no other
+    out. A request has `REQUEST_S` to come, whole, and `ANSWER_S` to be taken, however often a byte comes or goes, and
+    is of `REQUEST_BYTES_MAX` at most. HTTP/1.0, one request a connection. It speaks plain text and knows no users: it
+    belongs where a broker's port may be.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.errors import PortInUse, SurroundingsError
+from klog.errors import HostError, PortInUse
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
@@ -63,7 +63,7 @@ class HttpServer:
     def open(cls, application: Application, host: str, port: int, *, what: str, flag: str) -> HttpServer:
         """Listen; port 0 is a free one, an empty host every interface. Blocks for the imports; any thread.
 
-        ``what`` is served, and ``flag`` chooses its port, in the words of PortInUse and SurroundingsError.
+        ``what`` is served, and ``flag`` chooses its port, in the words of PortInUse and HostError.
         """
         server = _server(application, host, port, what, flag)
         shown = host or "0.0.0.0"
@@ -249,8 +249,8 @@ def _server(application: Application, host: str, port: int, what: str, flag: str
         if error.errno == errno.EADDRINUSE:
             raise PortInUse(
                 f"cannot serve {what} at {host}:{port}: the port is in use",
-                hint=f"`ss -ltnp 'sport = :{port}'` shows by whom; choose another with {flag}",
+                hint=f"`ss -ltnp 'sport = :{port}'` shows the process; choose another with {flag}",
             ) from None
-        raise SurroundingsError(f"cannot serve {what} at {host}:{port}: {error.strerror}") from None
+        raise HostError(f"cannot serve {what} at {host}:{port}: {error.strerror}") from None
     server.set_app(_with_body(application))
     return server

@@ -1,4 +1,4 @@
-"""Memory for requests that have come in part: bounded for all connections together, whoever they are (rule P2).
+"""Memory for requests that have come in part: bounded for all connections together (rule P2).
 
 Strategy
     A request that fits into one receive is handed on where it lies and costs nothing here. Of a larger one the
@@ -7,10 +7,11 @@ Strategy
     for requests of `LITTLE_BYTES` at most, so that a few large ones do not keep the many small ones waiting.
 
 Rules
-    * Somebody always goes on: one connection at a time may grow beyond the bound, so that a room of halves empties.
+    * One connection at a time may grow beyond the bound, so that unfinished requests can always be finished.
     * What is tiny (`TINY_BYTES`) always has room: an unfinished head, a small request in two pieces.
-    * Whoever is read from must get on, and whoever waits for room waits for a while only (`Connection.overdue`): a
-      request that comes too slowly is given up with its connection, sooner while others wait for room.
+    * A connection that is read from must make progress, and waits for room for a limited time
+      (`Connection.overdue`): a request that comes too slowly is given up with its connection, sooner while others wait
+      for room.
 
 Bound
     ``bytes_max``, one request of the largest size, and `TINY_BYTES` (or one receive) for each connection.
@@ -54,7 +55,7 @@ class Room:
         self.bytes = 0
         """Held just now."""
         self.is_short = False
-        """Somebody waits, or little is left: no more is received at once than what always has room."""
+        """A connection waits, or little room is left: each read takes at most what always has room."""
         self._bytes_max = bytes_max
         self._large_bytes_max = bytes_max - bytes_max / 4
         self._held: dict[Tenant, int] = {}
@@ -72,7 +73,7 @@ class Room:
     def ask(self, tenant: Tenant, size: int, request_bytes: int) -> bool:
         """Whether ``tenant`` may hold ``size`` bytes of a request of ``request_bytes``, in place of what it holds.
 
-        Where not, it is told when to ask again.
+        If not, ``tenant`` is called when it may ask again.
         """
         before = self._held.get(tenant, 0)
         is_little = request_bytes <= LITTLE_BYTES
@@ -103,7 +104,7 @@ class Room:
             self.is_short = True
 
     def leave(self, tenant: Tenant) -> None:
-        """It holds nothing any more, and waits for nothing."""
+        """The connection holds nothing and waits for nothing from now on."""
         held = self._held.pop(tenant, None)
         if held is not None:
             self.bytes -= held

@@ -1,7 +1,8 @@
 """The listener: accepts, bounds and sweeps connections. Event loop only.
 
-A fleet that reconnects comes all at once. What waits in the kernel's queue is taken out of it in one go, since whoever
-finds it full tries again a second later; made into connections it is piece by piece, with the others served between.
+A fleet that reconnects comes all at once. The broker accepts all that wait in the kernel's queue in one go, since a
+client that finds it full tries again a second later; made into connections it is piece by piece, with the others served
+between.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Mapping
 
-from klog.errors import PortInUse, SurroundingsError
+from klog.errors import HostError, PortInUse
 from klog.net.connection import Connection, Limits, OnFrame, Shared
 from klog.net.unsent import Unsent
 
@@ -86,7 +87,7 @@ class Server:
                 host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
         except socket.gaierror as error:
-            raise SurroundingsError(
+            raise HostError(
                 f"cannot listen on {host}:{port}: {error.strerror}", hint="give an address of this machine in --listen"
             ) from None
         sock = socket.socket(family, kind, proto)
@@ -99,9 +100,9 @@ class Server:
             if error.errno == errno.EADDRINUSE:
                 raise PortInUse(
                     f"cannot listen on {host}:{port}: the port is in use",
-                    hint=f"`ss -ltnp 'sport = :{port}'` shows by whom; choose another with --listen HOST:PORT",
+                    hint=f"`ss -ltnp 'sport = :{port}'` shows the process; choose another with --listen HOST:PORT",
                 ) from None
-            raise SurroundingsError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+            raise HostError(f"cannot listen on {host}:{port}: {error.strerror}") from None
         sock.setblocking(False)
         self._sockets.append(sock)
         self._loop.add_reader(sock.fileno(), self._accept, sock)
@@ -180,7 +181,7 @@ class Server:
                 "accepting pauses: %s; %d connections, most of them from %s",
                 reason,
                 len(self.connections),
-                most or "nobody",
+                most or "no address",
             )
         self._is_paused = True
         for listening in self._sockets:

@@ -1,9 +1,9 @@
-"""Who is served in a turn of the event loop: what some ask for takes long, and the others shall not wait for all of it.
+"""Who is served in a turn of the event loop, so that long requests of some do not make all others wait.
 
 Strategy
-    What is handled at once is measured. Once a turn has taken `TURN_S`, whoever else has sent something waits for the
+    What is handled at once is measured. Once a turn has taken `TURN_S`, other connections with requests wait for the
     next one, in a queue. A connection whose last request took long (`DEAR_S`) waits in a second queue, of which one is
-    served a turn: between two requests that take long everybody else has a turn.
+    served a turn: between two requests that take long every other connection has a turn.
 
 Limits
     A single request is not divided; how long one may take is bounded by what it may ask for (`protocol.bounds`).
@@ -12,9 +12,10 @@ Limits
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from typing import Final, Protocol
+
+from klog.clock import SYSTEM_CLOCK, Clock
 
 TURN_S: Final = 0.05
 """After so long in a turn others wait for the next one."""
@@ -98,14 +99,15 @@ class Turns:
 class Share:
     """What one task has of the loop: `breathe` between two of many pieces of work lets others on, where it has to."""
 
-    def __init__(self, turns: Turns | None) -> None:
-        """None: nobody else is asked for anything."""
+    def __init__(self, turns: Turns | None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        """None: no other connection waits."""
         self._turns = turns
-        self._began_s = time.perf_counter()
+        self._began_s = self._clock.monotonic_s()
 
     async def breathe(self) -> None:
-        spent_s = time.perf_counter() - self._began_s
+        spent_s = self._clock.monotonic_s() - self._began_s
         if self._turns is not None and spent_s >= TURN_S:
             self._turns.spent(spent_s)
             await self._turns.come()
-            self._began_s = time.perf_counter()
+            self._began_s = self._clock.monotonic_s()

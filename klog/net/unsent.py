@@ -2,7 +2,7 @@
 
 Strategy
     Looked at every second. A peer for which something waits must take `PACE` of it. Where more than ``bytes_max`` wait
-    in all, whoever has more than a trifle waiting must take `HURRY`, or its connection ends: what waits goes with it.
+    in all, a peer with more than a trifle waiting must take `HURRY`, or its connection ends: what waits goes with it.
     Ranges of files are not counted, since they take no memory.
 
 Bound

@@ -1,7 +1,7 @@
 """The keys of the protocol's requests: Apache Kafka's numbers, and klog's own from 10000 on.
 
-Which of them a broker serves, and at which versions, is said by the handlers that register themselves in
-`klog.server.dispatch`. What a request of each version looks like is in `klog.protocol.versions`.
+The handlers that register themselves in `klog.server.dispatch` define which of them a broker serves, in which versions.
+What a request of each version looks like is in `klog.protocol.versions`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ApiKey(IntEnum):
 
 
 def api_name(key: int) -> str:
-    """``Produce``, ``ListOffsets``; the number itself for a key nobody knows."""
+    """``Produce``, ``ListOffsets``; the number itself for an unknown key."""
     try:
         return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
     except ValueError:

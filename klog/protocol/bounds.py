@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 from klog.errors import MalformedRequest
 
 ELEMENTS_MAX = 100_000
-"""A request about that many partitions is answered in one to two seconds, in which nobody else is; a broker that is
-silent for longer than its ZooKeeper session ends itself (rule L8)."""
+"""A request about that many partitions is answered in one to two seconds, in which the broker answers no other;
+one that is silent for longer than its ZooKeeper session ends itself (rule L8)."""
 TRUSTED_ELEMENTS_MAX = 5_000_000
 """A cluster's metadata have some seven a partition: its replicas, and those in sync."""
 RECORD_SETS_MAX = 20_000
@@ -54,7 +54,7 @@ _SHORT_LENGTH = "string"
 
 
 class Walked:
-    """What a walk has come across: how many elements are still allowed, and sections with tags that nobody knows."""
+    """What a walk has come across: how many elements are still allowed, and sections with unknown tags."""
 
     __slots__ = ("cuts", "elements_left", "elements_max")
 
@@ -109,8 +109,12 @@ def check_count(known: int, claimed: int, elements_max: int = ELEMENTS_MAX) -> N
         raise _too_many(elements_max)
 
 
-def _too_many(elements_max: int) -> MalformedRequest:
-    return MalformedRequest(f"a message of more than {elements_max} elements")
+class TooManyElements(MalformedRequest):
+    """Known as soon as an array's length is read; nothing has been decoded."""
+
+
+def _too_many(elements_max: int) -> TooManyElements:
+    return TooManyElements(f"a message of more than {elements_max} elements")
 
 
 @cache

@@ -1,6 +1,6 @@
 """How a broker shows another one that both know the cluster's secret (rule R10): klog's own keys 10018 and 10019.
 
-    Greet   who I am, whom I want, a nonce       answered: a nonce, and proof that the answerer knows the secret
+    Greet   my id, the id I want, a nonce        answered: a nonce, and proof that the answerer knows the secret
     Prove   proof that the asker knows it        answered: yes, or CLUSTER_AUTHORIZATION_FAILED
 
 Prove needs no waiting for: requests are answered in order, so what is sent behind it comes to a connection that has, or
@@ -58,7 +58,7 @@ class Introduction:
         return GreetRequest(broker_id=i32(self._asker_id), answerer_id=i32(self._answerer_id), nonce=self._nonce)
 
     def proof(self, answer: GreetResponse) -> ProveRequest:
-        """Raises ClusterAuthorizationFailed where whoever answered is another broker, or none of this cluster."""
+        """Raises ClusterAuthorizationFailed if another broker answered, or one of another cluster."""
         if answer.error_code.value:
             raise ClusterAuthorizationFailed(
                 f"expected broker {self._answerer_id} there; the process that listens answers {answer.error_code.name}"

@@ -338,7 +338,7 @@ class ProducedAt(Structure):
     """One answer an append, in the order asked: the offsets of its first record, and of its last one + 1.
 
     With an error ``base_offset`` is -1, ``end_offset`` the log's end as it is now (-1 where this broker does not lead
-    it), and ``writer`` whoever appended for this source last under this leader, "" if there was no such append.
+    it), and ``writer`` the one that appended for this source last under this leader, "" if there was no such append.
     """
 
     topic: str

@@ -76,7 +76,7 @@ class NoSubjectLevel(SchemaError):
 
 
 class IncompatibleSchema(SchemaError):
-    """What one version writes, another could not read. ``found`` has what, in the words of whoever compared them."""
+    """What one version writes, another could not read. ``found`` lists what, as the comparison words it."""
 
     code = "INCOMPATIBLE_SCHEMA"
     registry_code = 409

@@ -4,7 +4,7 @@
     ListSubjects     subjects, their levels, versions and ids
     RegisterSchema   register a schema, look whether it is registered, or check whether it could be
     DeleteSchemas    a version, or a subject
-    SetSchemaLevel   how compatible a subject's versions have to be, or those of all subjects
+    SetSchemaLevel   how compatible a subject's versions must be, or those of all subjects
 
 In ``error`` 0 means done; else it is the number that the common registry answers over HTTP
 (`klog.protocol.schema_errors`). A level is a text such as ``BACKWARD``.
@@ -43,7 +43,7 @@ class GetSchemasResponse(Response, key=ApiKey.GET_SCHEMAS):
 
 
 class ListSubjectsRequest(Request, key=ApiKey.LIST_SUBJECTS):
-    """``subjects`` None: all there are. Deleted versions are told as well, marked."""
+    """``subjects`` None: all there are. Deleted versions are listed too, marked."""
 
     subjects: tuple[str, ...] | None
 

@@ -1,6 +1,6 @@
 """The class of each request and response at each version: kio's for Kafka's, klog's declarations for its own.
 
-Which versions a broker serves is said by its handlers; here is every one that can be read and written.
+A broker's handlers define which versions it serves; here is every version that klog can read and write.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     5   ..      the datum, in Avro's binary encoding
 
 A magic of 1 is a newer framing, with a UUID of 16 bytes in the id's place; klog's registry gives none out, so it is
-refused by name. Another first byte, or fewer than five bytes, is no framed datum at all.
+refused by name. Another first byte, or fewer than five bytes, is not a framed datum.
 """
 
 from __future__ import annotations

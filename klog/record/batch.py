@@ -18,7 +18,7 @@ Layout, big endian (KIP-98; the protocol guide's "Record Batch")::
     61  records, compressed as one piece
 
 Base offset and leader epoch lie outside the CRC, so a leader stamps both and the producer's CRC goes unchanged from the
-producer to every disk and consumer. Magic 0 and 1 have their magic byte at the same place and are told apart by it.
+producer to every disk and consumer. Magic 0 and 1 have their magic byte at the same place, which distinguishes them.
 
 A batch at address A takes max(size, count) addresses: ids of records and addresses of batches share one number line,
 and a well compressed batch can have more records than bytes.
@@ -103,7 +103,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a header
+    count: int  # type: ignore[assignment]  # hides tuple.count, which klog never calls
 
     @property
     def size_bytes(self) -> int:
@@ -125,7 +125,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Raises UnsupportedCodec for the numbers that are none."""
+        """Raises UnsupportedCodec for a number without a codec."""
         number = self.attributes & CODEC_MASK
         if number > Codec.ZSTD:
             raise UnsupportedCodec(f"compression codec {number} is unknown; 0 (none) to 4 (zstd) are known")
@@ -192,8 +192,8 @@ def walk(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """The batches that lie one behind the other in ``buffer[position:end]``, with where each starts.
 
-    Checks lengths and magic, no CRC. Raises CorruptBatch at bytes that are no batch or not a whole one, and
-    UnsupportedFormat. With ``allow_partial`` a batch cut off by the end, as in answers to old fetches, ends the walk.
+    Checks lengths and magic, no CRC. Raises CorruptBatch at bytes that are not a whole batch, and UnsupportedFormat.
+    With ``allow_partial`` a batch cut off by the end, as in answers to old fetches, ends the walk.
     """
     if end is None:
         end = len(buffer)
@@ -262,7 +262,7 @@ def check_produced(buffer: memoryview, max_message_bytes: int) -> list[BatchHead
     headers: list[BatchHeader] = []
     position = 0
     while position < end:
-        # One unpack and one CRC a batch, no call per check: this stands in the way of every produce request.
+        # One unpack and one CRC a batch, no call per check: every produce request waits for this.
         header = read_header(buffer, position)
         _, length, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer_id, _, sequence, count = header
         size = length + LENGTH_PREFIX_BYTES

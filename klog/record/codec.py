@@ -19,4 +19,4 @@ class Codec(IntEnum):
 
 
 CODEC_MASK = 0x07
-"""Of a batch's attributes. Five to seven are no codecs."""
+"""Of a batch's attributes. Five to seven are unused."""

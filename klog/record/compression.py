@@ -89,7 +89,7 @@ def _too_large(max_bytes: int) -> UnpackedTooLarge:
 
 
 def _wrong(codec: Codec, error: Exception) -> CorruptBatch:
-    return CorruptBatch(f"the records of a batch are no {codec.label}: {error}")
+    return CorruptBatch(f"the records of a batch are not valid {codec.label}: {error}")
 
 
 def _decompress_growing(module: ModuleType, codec: Codec, data: memoryview, claim: int, max_bytes: int) -> memoryview:
@@ -101,7 +101,7 @@ def _decompress_growing(module: ModuleType, codec: Codec, data: memoryview, clai
         try:
             return memoryview(out)[: into(data, out)]
         except cramjam.DecompressionError as error:
-            # The one error that says "too small" is told by its words; a test holds cramjam to them.
+            # cramjam has no class for "too small", so its text decides; a test checks that text.
             if "whole buffer" not in str(error) or "write" not in str(error):
                 raise _wrong(codec, error) from None
         if size >= max_bytes:

@@ -68,8 +68,8 @@ def unpacked_bytes_max(max_message_bytes: int) -> int:
 def is_plain(records: memoryview, latest_ms: int) -> bool:
     """Whether nothing in a record set needs looking into: it can be appended as `check_produced` finds it.
 
-    Where any age is taken; a bound on that is for `check_contents` alone. True of what is no batch at all, too: that is
-    refused by its first bytes.
+    Where any age is taken; a bound on that is for `check_contents` alone. It is also True for bytes that are
+    not a batch: the check of their first bytes refuses those.
     """
     if len(records) < HEADER_BYTES:
         return True
@@ -77,7 +77,7 @@ def is_plain(records: memoryview, latest_ms: int) -> bool:
     return (
         not attributes & CODEC_MASK
         and base_ms <= max_ms <= latest_ms
-        and length + LENGTH_PREFIX_BYTES >= len(records)  # of several batches each would have to be asked
+        and length + LENGTH_PREFIX_BYTES >= len(records)  # of several batches each would need a look
     )
 
 
@@ -146,7 +146,7 @@ def _count(data: bytes, position: int, header: BatchHeader) -> None:
     end, count, steps = len(data), header.count, _STEPS
     at = number = 0
     try:
-        # Producers of records that are all alike are many, and these are passed over in rows.
+        # Producers of records that are all alike are many, and these are skipped in rows.
         passed, at = _pass_rows(data, count)
         for number in range(passed, count):  # noqa: B007  # named where it fails
             byte = data[at]

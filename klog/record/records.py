@@ -45,7 +45,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 class Record(NamedTuple):
     """One message. ``timestamp_ms`` is -1 where there is none; headers keep their order and their duplicates.
 
-    A header's key that is no UTF-8 is shown with U+FFFD in place of what is wrong.
+    A header's key that is not UTF-8 has U+FFFD in place of each invalid byte sequence.
     """
 
     offset: int
@@ -178,7 +178,7 @@ def decode_batch(buffer: Bytes, position: int = 0, max_bytes: int = DECOMPRESSED
 def each_record(buffer: Bytes, position: int = 0, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
     """The same, one at a time: a batch of tiny records takes thirty times its bytes as objects.
 
-    Raises where it comes to what is wrong, when records in front of it have been given.
+    Raises at the first invalid record, after the records before it.
     """
     header = read_header(buffer, position)
     check_shape(header, position)
@@ -198,7 +198,7 @@ def each_record(buffer: Bytes, position: int = 0, max_bytes: int = DECOMPRESSED_
 def record_times(
     buffer: Bytes, position: int = 0, max_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[tuple[int, int]]:
-    """(offset, timestamp_ms) of each record of the batch at ``position``, in their order; the rest is passed over.
+    """(offset, timestamp_ms) of each record of the batch at ``position``, in their order; skips the rest.
 
     Two to three times as fast as decode_batch, and lazy. Raises as that does, where it comes to it.
     """

@@ -1,4 +1,4 @@
-"""Rows in, text out: tables, JSON, JSON Lines, YAML and TSV from the dataclasses that ``klog.ops`` returns."""
+"""Rows in, text out: tables, JSON, JSON Lines, YAML and TSV from the dataclasses that the verbs return."""
 
 from klog.render.formats import Format
 from klog.render.report import Report

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 
-class Format(Enum):
+class Format(StrEnum):
     """The value of ``-o/--output``."""
 
     TABLE = "table"

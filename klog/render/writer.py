@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TextIO, cast
 
-from klog.ops.visible import VisibleText
 from klog.render.columns import Column, columns, has_failed, shown_columns
 from klog.render.formats import Format
 from klog.render.report import ENVELOPE_VERSION, Report
 from klog.render.values import to_cell, to_json, to_tsv
+from klog.render.visible import VisibleText
 
 COLUMN_GAP = "  "
 

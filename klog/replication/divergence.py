@@ -8,7 +8,7 @@ follower cuts to the lower of that end and its own end of that epoch, and asks a
 saw are left out one by one (KIP-279). Every round cuts something, so the rounds end.
 
 Of a hole in its log a leader does not know which epochs were in it, and takes them for the one before: a follower keeps
-what it has there. It may be what nobody has acknowledged, or the last copy of what was.
+what it has there. It may be unacknowledged, or the last copy of acknowledged messages.
 
 Epochs without a batch count on the leader's side only: a leader knows its epoch before the first batch of it (rule R8),
 while a follower that led once forgets an epoch in which it wrote nothing (`Log.forget_empty_epochs`).

@@ -2,31 +2,33 @@
 
     new            a partition that has never been led
     offline        its leader is dead: who may lead after it, uncleanly where that is allowed (rule R1)
-    reassigned     its leader is no replica any more
+    reassigned     its leader is no longer a replica
     preferred      the first of the assignment wants its place back
     leaving        a broker shuts down in good order
 
-`settle` is what a controller asks most: what this state has to become, given who lives; rule R5 is in it.
+`reconcile` is what a controller calls most: it gives the state that a partition must have now, given which brokers
+live; it keeps rule R5.
 
 Rules
 * A member of the ISR *has run without interruption* when its registration of today is the one that the state names.
   It has everything that was ever committed. While there is one, every other member leaves the ISR; but a registration
-  outlives its broker for a while, so that one must have answered since the others came or went. Else the dead one would
-  be all that is left in the ISR, though the others have what it may have lost.
+  outlives its broker for a while, so the member must also have answered since the others came or went. Otherwise a
+  dead member could remain alone in the ISR, although the others have what it may have lost.
 * Without one, which of them has everything cannot be known from outside, nor from one of them alone: a disk that was
   set back to an earlier day (a virtual machine's snapshot) looks as it did on that day, a clean stop included. So they
   are compared. Who was in the ISR and is not back is waited for, until all are or the time is over that the cluster
-  gives them (`Situation.waited`); the highest (last epoch, end) of those that are back leads. Whoever has as much stays
-  in the ISR, the others leave and come back by catching up. A log that is known to lack something comes last, however
-  far it reaches (rule L2). A member whose log is gone is back with nothing; one whose disk does not serve is not back.
+  gives them (`ElectionInput.waited`); the highest (last epoch, end) of those that are back leads. Those with as much
+  stay in the ISR, the others leave and come back by catching up. A log that is known to lack something comes last,
+  however far it reaches (rule L2). A member whose log is gone is back with nothing; one whose disk does not serve is
+  not back.
 * When the time is over and some are missing, a new incarnation may lead only when its log is there under the topic's
   UUID, lacks nothing below its own checkpointed high watermark, and was flushed with every append or closed cleanly:
   then, unless its disk was set back, it has what it had as a member. Without such a one all have to come back.
 * A state marked new was never led: nothing was ever appended, and every replica that lives may lead it.
 * A change of leader raises the epoch, above what the new leader has in its log too; a mere shrink of the ISR does not.
 
-Limits: `Situation.facts` are as old as the broker's appearance. For new incarnations that is exact, since nobody
-appends to a partition without a leader; for the running ones of an unclean election ask again before.
+Limits: `ElectionInput.facts` are as old as the broker's appearance. For new incarnations that is exact, since a
+partition without a leader gets no appends; for the running ones of an unclean election ask again before.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from typing import Protocol
 from klog.coordination.partition_states import NEVER_UNCLEAN, NO_LEADER, PartitionState
 
 UNKNOWN_INCARNATION = -1
-"""Nobody's: a czxid is never negative."""
+"""Not an incarnation: a czxid is never negative."""
 
 
 class LogFacts(Protocol):
@@ -61,7 +63,7 @@ class LogFacts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class ElectionInput:
     """Who lives, and what is on the disks, as far as one partition is concerned.
 
     `live` is broker id -> incarnation, of the brokers that live. `facts`: no key for a broker that has not been asked,
@@ -132,18 +134,18 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Nobody:
-    """Nobody may lead, and why: half a sentence."""
+class NoLeader:
+    """No replica may lead; ``reason`` is half a sentence."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting(Nobody):
-    """Nobody may lead *yet*: members of the ISR are given time to come back and be compared."""
+class Waiting(NoLeader):
+    """No replica may lead *yet*: members of the ISR get time to come back and be compared."""
 
 
-def uninterrupted(state: PartitionState, situation: Situation) -> tuple[int, ...]:
+def uninterrupted(state: PartitionState, situation: ElectionInput) -> tuple[int, ...]:
     """The members of the ISR that have everything: they run since before they were counted in, and serve."""
     return tuple(
         broker_id
@@ -152,13 +154,18 @@ def uninterrupted(state: PartitionState, situation: Situation) -> tuple[int, ...
     )
 
 
-def settle(
-    state: PartitionState, replicas: Sequence[int], situation: Situation, *, unclean_allowed: bool, first_epoch: int = 0
-) -> Decision | Nobody | None:
-    """What has to be written, now that it is known who lives; None: the state is right as it is, or is left so until
+def reconcile(
+    state: PartitionState,
+    replicas: Sequence[int],
+    situation: ElectionInput,
+    *,
+    unclean_allowed: bool,
+    first_epoch: int = 0,
+) -> Decision | NoLeader | None:
+    """The state to write, given which brokers live; None: the state is right as it is, or is left so until
     an in-sync replica has answered.
 
-    Nobody: it stands without a leader already, and still nobody may lead.
+    NoLeader: the partition has no leader already, and still no replica may lead.
     """
     members = uninterrupted(state, situation)
     if members and not state.new and not any(map(situation.answers, members)):
@@ -166,12 +173,12 @@ def settle(
     if state.leader != NO_LEADER and state.leader in members:
         return without_dead(state, situation)
     found = offline(state, replicas, situation, unclean_allowed=unclean_allowed, first_epoch=first_epoch)
-    if isinstance(found, Nobody) and state.leader != NO_LEADER:
+    if isinstance(found, NoLeader) and state.leader != NO_LEADER:
         return _changed(state, NO_LEADER, _as_recorded(state), f"leader {state.leader} is dead, and {found.reason}")
     return found
 
 
-def without_dead(state: PartitionState, situation: Situation) -> Decision | None:
+def without_dead(state: PartitionState, situation: ElectionInput) -> Decision | None:
     """R5: the ISR without its dead members, under the leader there is; None when none is dead.
 
     The leader itself must have run without interruption.
@@ -187,23 +194,28 @@ def without_dead(state: PartitionState, situation: Situation) -> Decision | None
 # --- The five choices -------------------------------------------------------------------------------------------------
 
 
-def new(replicas: Sequence[int], situation: Situation, *, first_epoch: int = 0) -> Decision | Nobody:
+def new(replicas: Sequence[int], situation: ElectionInput, *, first_epoch: int = 0) -> Decision | NoLeader:
     """The first leader of a partition: the first replica that lives; the ISR is all that do."""
     living = [one for one in replicas if situation.serves(one)]
     leader = _first(living, replicas, situation)
     if leader is None:
-        return Nobody(f"none of its replicas {_names(replicas)} is alive")
+        return NoLeader(f"none of its replicas {_names(replicas)} is alive")
     isr = {one: situation.live[one] for one in living}
     return Decision(leader, first_epoch, tuple(isr), tuple(isr.values()), True, False, "it is new")
 
 
 def offline(
-    state: PartitionState, replicas: Sequence[int], situation: Situation, *, unclean_allowed: bool, first_epoch: int = 0
-) -> Decision | Nobody:
+    state: PartitionState,
+    replicas: Sequence[int],
+    situation: ElectionInput,
+    *,
+    unclean_allowed: bool,
+    first_epoch: int = 0,
+) -> Decision | NoLeader:
     """Another leader for a partition whose leader is dead, interrupted or none (rule R1)."""
     if state.new:
         chosen = new(replicas, situation)
-        if isinstance(chosen, Nobody):
+        if isinstance(chosen, NoLeader):
             return chosen
         isr = dict(zip(chosen.isr, chosen.incarnations, strict=True))
         decided = _changed(state, chosen.leader, isr, "it has never been led", situation, first_epoch)
@@ -214,43 +226,47 @@ def offline(
         isr = _recorded(state, members)
         return _changed(state, leader, isr, _after(state, "is in sync"), situation, first_epoch)
     if members:
-        return Nobody(f"in-sync {_names(members)} have yet to answer, or are none of its replicas {_names(replicas)}")
+        return NoLeader(
+            f"in-sync {_names(members)} have yet to answer, or are not among its replicas {_names(replicas)}"
+        )
     back = _first_back(state, replicas, situation, first_epoch)
-    if isinstance(back, Nobody) and not isinstance(back, Waiting) and unclean_allowed:
+    if isinstance(back, NoLeader) and not isinstance(back, Waiting) and unclean_allowed:
         return _unclean(state, replicas, situation, first_epoch, back)
     return back
 
 
-def reassigned(state: PartitionState, target: Sequence[int], situation: Situation) -> Decision | Nobody:
-    """A leader among the replicas that stay; in sync, or nobody."""
+def reassigned(state: PartitionState, target: Sequence[int], situation: ElectionInput) -> Decision | NoLeader:
+    """A leader among the replicas that stay and are in sync, or NoLeader."""
     return _in_sync(state, target, situation, "is a replica that stays")
 
 
-def preferred(state: PartitionState, replicas: Sequence[int], situation: Situation) -> Decision | Nobody | None:
+def preferred(state: PartitionState, replicas: Sequence[int], situation: ElectionInput) -> Decision | NoLeader | None:
     """The first of the assignment; None when it leads already."""
     wanted = replicas[0]
     if state.leader == wanted:
         return None
     if wanted in situation.leaving:
-        return Nobody(f"broker {wanted} is shutting down")
+        return NoLeader(f"broker {wanted} is shutting down")
     return _in_sync(state, (wanted,), situation, "is the preferred replica")
 
 
-def leaving(state: PartitionState, replicas: Sequence[int], broker_id: int, situation: Situation) -> Decision | Nobody:
+def leaving(
+    state: PartitionState, replicas: Sequence[int], broker_id: int, situation: ElectionInput
+) -> Decision | NoLeader:
     """Controlled shutdown: the state without ``broker_id``, under another leader if it led (rule R5).
 
-    Nobody when no other may lead: it leads on until it is gone.
+    NoLeader when no other may lead: the broker leads until it is gone.
     """
     members = tuple(one for one in uninterrupted(state, situation) if one != broker_id)
     isr = _recorded(state, members)
     if not any(map(situation.answers, members)):
-        return Nobody(f"no other in-sync replica answers: the ISR is {_names(state.isr)}")
+        return NoLeader(f"no other in-sync replica answers: the ISR is {_names(state.isr)}")
     if state.leader in members:
         return _changed(state, state.leader, isr, f"broker {broker_id} is shutting down")
     candidates = tuple(one for one in members if one not in situation.leaving and situation.answers(one))
     leader = _first(candidates, replicas, situation)
     if leader is None:
-        return Nobody(f"no other replica is in sync: the ISR is {_names(state.isr)}")
+        return NoLeader(f"no other replica is in sync: the ISR is {_names(state.isr)}")
     return _changed(state, leader, isr, f"broker {broker_id} is shutting down", situation)
 
 
@@ -258,8 +274,8 @@ def leaving(state: PartitionState, replicas: Sequence[int], broker_id: int, situ
 
 
 def _first_back(
-    state: PartitionState, replicas: Sequence[int], situation: Situation, first_epoch: int
-) -> Decision | Nobody:
+    state: PartitionState, replicas: Sequence[int], situation: ElectionInput, first_epoch: int
+) -> Decision | NoLeader:
     """Every member of the ISR was interrupted: the best of those that are back, when all are or the wait is over."""
     logs = {one: log for one in state.isr if (log := situation.log(one)) is not None}
     kept = [one for one, log in logs.items() if log.is_whole and log.was_safe]
@@ -268,10 +284,10 @@ def _first_back(
     if logs and awaited and not situation.waited:
         return Waiting(f"waiting for {_brokers(awaited)}, which {'was' if len(awaited) == 1 else 'were'} in the ISR")
     if missing and not any(one in replicas for one in kept):
-        return Nobody(f"in-sync {_names(missing)} must come back: nobody else is sure to have every message")
+        return NoLeader(f"in-sync {_names(missing)} must come back: no other replica is sure to have every message")
     candidates = [one for one in (kept if missing else logs) if one in replicas]
     if not candidates:
-        return Nobody(f"the log is gone from in-sync {_names(state.isr)}")
+        return NoLeader(f"the log is gone from in-sync {_names(state.isr)}")
     best = max((logs[one].is_whole, *_reach(logs[one])) for one in candidates)
     equal = [one for one in candidates if (logs[one].is_whole, *_reach(logs[one])) == best]
     # Who is the same byte for byte stays in the ISR only if no crash can have taken anything from it.
@@ -282,8 +298,8 @@ def _first_back(
 
 
 def _unclean(
-    state: PartitionState, replicas: Sequence[int], situation: Situation, first_epoch: int, why: Nobody
-) -> Decision | Nobody:
+    state: PartitionState, replicas: Sequence[int], situation: ElectionInput, first_epoch: int, why: NoLeader
+) -> Decision | NoLeader:
     """The longest log that serves; an empty one only when every replica is back and none has a log."""
     logs = {one: log for one in replicas if (log := situation.log(one)) is not None}
     if logs:
@@ -291,7 +307,7 @@ def _unclean(
     elif all(situation.serves(one) and one in situation.facts for one in replicas):
         leader = replicas[0]
     else:
-        return Nobody(f"{why.reason}, and no replica that is alive has a log")
+        return NoLeader(f"{why.reason}, and no replica that is alive has a log")
     isr = {leader: situation.live[leader]}
     had = "the longest log" if logs else "no log, as all others"
     reason = f"unclean: {why.reason}; it has {had} of the replicas alive"
@@ -301,16 +317,16 @@ def _unclean(
 # --- Parts ------------------------------------------------------------------------------------------------------------
 
 
-def _in_sync(state: PartitionState, wanted: Sequence[int], situation: Situation, why: str) -> Decision | Nobody:
+def _in_sync(state: PartitionState, wanted: Sequence[int], situation: ElectionInput, why: str) -> Decision | NoLeader:
     members = uninterrupted(state, situation)
     candidates = tuple(one for one in members if situation.is_whole(one) and situation.answers(one))
     leader = _first(candidates, wanted, situation)
     if leader is None:
-        return Nobody(f"{_names(wanted)} is not in the ISR {_names(state.isr)}, or does not answer, or is damaged")
+        return NoLeader(f"{_names(wanted)} is not in the ISR {_names(state.isr)}, or does not answer, or is damaged")
     return _changed(state, leader, _recorded(state, members), f"{leader} {why}", situation)
 
 
-def _first(candidates: Iterable[int], order: Sequence[int], situation: Situation) -> int | None:
+def _first(candidates: Iterable[int], order: Sequence[int], situation: ElectionInput) -> int | None:
     """The first in ``order``; one that leaves or is damaged only when there is no other."""
     wanted = set(candidates)
     able = [one for one in order if one in wanted]
@@ -326,7 +342,7 @@ def _changed(
     leader: int,
     isr: Mapping[int, int],
     reason: str,
-    situation: Situation | None = None,
+    situation: ElectionInput | None = None,
     first_epoch: int = 0,
 ) -> Decision:
     """``isr`` is broker id -> incarnation. Another leader, or the same one as another incarnation, has a new epoch."""
@@ -338,7 +354,8 @@ def _changed(
 
 
 def _as_recorded(state: PartitionState) -> dict[int, int]:
-    """Broker id -> incarnation. A state that 0.8 wrote names none: nobody is known to have run without interruption."""
+    """Broker id -> incarnation. A state that 0.8 wrote names none: no broker is known to have run without
+    interruption."""
     return dict(zip(state.isr, state.incarnations or (UNKNOWN_INCARNATION,) * len(state.isr), strict=True))
 
 

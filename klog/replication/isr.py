@@ -1,14 +1,15 @@
 """Who is in sync, and what is committed: the leader's decisions, as functions. Pure.
 
 Lag is measured with *marks*: now and then the leader notes where its log ended at that moment. A replica that has not
-reached a mark is behind since then at the latest; one that has is behind since a later mark, or not at all. Nothing is
+reached a mark has been behind at least since the mark was made; a replica that has reached it can be behind only since
+a later one. Nothing is
 counted on the path of a message, and an idle partition costs nothing, however rarely its followers report.
 
 Rules
 * R2: while a change of the ISR is under way the high watermark counts everybody who is in the old one or the new one.
 * R4: what is measured is what a replica has *flushed*, and from the moment on at which a flush falls due.
 * R5, R1: a position is one incarnation's. A new one starts without; a member under another incarnation than the state
-  names has either caught up by itself, and is named anew, or leaves.
+  names has either caught up by itself, and is named again, or leaves.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class ReplicaPosition(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """A partition's replicas and its state as they stand in ZooKeeper; ``incarnations`` are those of ``isr``, or ()."""
+    """A partition's replicas and its state as they are in ZooKeeper; ``incarnations`` are those of ``isr``, or ()."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -78,7 +79,7 @@ class LagMarks:
     def note(self, now_s: float, end_address: int, keep_s: float) -> None:
         """The log ends at ``end_address`` now; what is older than ``keep_s``, but for one, is no longer of interest."""
         marks = self._marks
-        if marks and marks[-1][1] > end_address:  # the log was cut back: nobody is measured by what is gone
+        if marks and marks[-1][1] > end_address:  # the log was cut back: no replica is measured by what is gone
             kept = [(at, min(address, end_address)) for at, address in marks]
             marks.clear()
             marks.extend(kept)
@@ -95,14 +96,15 @@ class LagMarks:
 
 
 def due_after_s(config: LogConfig) -> float | None:
-    """How long after an append its flush falls due; None where no time is set, so that no lag can be told by it."""
+    """How long after an append its flush falls due; None where no time is set, so that lag cannot be measured by it."""
     if config.flush_messages == 1 or (config.flush_messages >= NEVER and config.flush_ms >= NEVER):
         return 0.0
     return config.flush_ms / 1000 if config.flush_ms < NEVER else None
 
 
 def check_flush_rule(config: LogConfig, lag_ms: int) -> None:
-    """InvalidConfig for a topic with replicas whose flushes may fall due so late that lag cannot be told (rule R4)."""
+    """InvalidConfig for a topic with replicas whose flushes may fall due so late that lag cannot be measured (rule
+    R4)."""
     due_s = due_after_s(config)
     if due_s is None or due_s * 1000 >= lag_ms / 2:
         due = "never by time" if due_s is None else f"after {config.flush_ms} ms"

@@ -1,12 +1,12 @@
 """A partition as its leader sees it: appends, followers, the ISR, the high watermark, and who waits for it to move.
 
-Committed means: in the log of every in-sync replica and flushed there under the flush rule (DESIGN: commit and
-visibility). The high watermark is the log end below which everything is committed; consumers see nothing above it, and
-an acks=all acknowledgement is sent when it has passed the batch in the epoch in which the batch was appended, and in
-no other case (rule R9): a `Partition` is one leader in one epoch, and what waits in it fails when that epoch is over.
+Committed means: in the log of every in-sync replica and flushed there under the flush rule. The high watermark is the
+log end below which everything is committed; consumers see nothing above it, and an acks=all acknowledgement is sent
+when it has passed the batch in the epoch in which the batch was appended, and in no other case (rule R9): a `Partition`
+is one leader in one epoch, and what waits in it fails when that epoch is over.
 
-No input or output but the log's own; the time is passed in. What the ISR should be is decided in `isr`; who is asked to
-write it down is told by `want_isr`, and its outcome comes back by `isr_settled` or `adopt`.
+No input or output but the log's own; the time is passed in. `isr` decides what the ISR should be. `want_isr` asks for
+it to be written, and the outcome comes back by `isr_written` or `adopt`.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ REFUSED_S = 5.0
 
 
 class CommitWaiter(Protocol):
-    """Somebody who waits until an append is committed."""
+    """Waits until an append is committed."""
 
     def committed(self, error: KlogError | None) -> None: ...
 
 
 class DataWaiter(Protocol):
-    """Somebody who waits until there is more to read."""
+    """Waits until there is more to read."""
 
     def more(self, partition: Partition) -> None: ...
 
@@ -68,7 +68,7 @@ class _Waiting(NamedTuple):
 
 
 ALONE = Membership((-1,), (-1,))
-"""Of a partition that nobody replicates: its leader, whoever that is."""
+"""Of a partition without followers: its leader, whichever broker that is."""
 
 
 class Partition:
@@ -149,8 +149,8 @@ class Partition:
             )
 
     def when_committed(self, address: int, waiter: CommitWaiter) -> bool:
-        """Whether everything below ``address`` is committed already; if not, ``waiter`` is told when it is, or why
-        not.
+        """Whether everything below ``address`` is committed already; if not, calls ``waiter`` when it is, or with
+        the reason why it will not be.
         """
         if address <= self.high_watermark.address:
             return True
@@ -192,7 +192,7 @@ class Partition:
                 reader.more(self)
 
     def failed(self, error: KlogError) -> None:
-        """Nobody who waits will be committed: the disk has refused, or the epoch is over."""
+        """No waiting append will be committed: the disk has failed, or the epoch is over."""
         while self._waiting:
             self._waiting.popleft().waiter.committed(error)
 
@@ -201,12 +201,12 @@ class Partition:
         self._refusal = self._refusal or NotLeader(f"{self.topic_partition} is led by another broker")
 
     def suspend(self, error: KlogError) -> None:
-        """The session is gone: appends are refused and nobody is acknowledged; what is committed is read on."""
+        """The session is gone: refuse and acknowledge no appends. Committed messages can still be read."""
         self._refusal = error
         self.failed(error)
 
     def resign(self, error: KlogError) -> None:
-        """Lead no more: refuse appends and fail whoever waits (rule R2)."""
+        """Stop leading: refuse appends and fail the waiters (rule R2)."""
         self._resigned = True
         self._refusal = NotLeader(f"{self.topic_partition} is led by another broker")
         self.failed(error)
@@ -295,8 +295,8 @@ class Partition:
     ) -> IsrChange | None:
         """What the ISR should become now, from here on under way (rule R2); None where it is right, or one is.
 
-        ``alive`` is broker id -> incarnation. Whoever was behind by more than ``lag_s`` since its flush fell due
-        leaves (rule R4), and with ``lag_messages`` also who is behind by more messages.
+        ``alive`` is broker id -> incarnation. A replica that was behind by more than ``lag_s`` since its flush fell due
+        leaves (rule R4); with ``lag_messages`` also one that is behind by more messages.
         """
         if self.change is not None or self._resigned or self._refusal is not None:
             return None
@@ -331,7 +331,7 @@ class Partition:
             return f"behind for {now_s - since:.1f} s, {where}"
         if lag_messages is not None:
             position = self._positions.get(broker_id)
-            behind = None if position is None else self.log.count(position.end_address, self.log.end.address)
+            behind = None if position is None else self.log.reader.count(position.end_address, self.log.end.address)
             if behind is not None and behind > lag_messages:
                 return f"behind by {behind} messages"
         return ""
@@ -359,9 +359,9 @@ class Partition:
         """Whether to have another lead: no follower reaches us, and they could go on without us, but not we alone.
 
         That is: a member is behind for too long, none has said anything of this partition for half of that, they are
-        registered as before, and are as many as ``min.insync.replicas`` asks for. Whoever is slow is heard of. After
-        the change of leader we are out of the ISR, so that this is true of one leader after the other at most until
-        too few are left, and then they stay where they are.
+        registered as before, and are as many as ``min.insync.replicas`` asks for. A broker that is only slow still
+        reports. After the change of leader this broker is out of the ISR. Each such change makes the ISR smaller, so
+        the changes end when too few members are left.
         """
         least = self.min_isr
         if self.change is not None or self._resigned or self._refusal is not None or least < 2:
@@ -376,8 +376,8 @@ class Partition:
             and all(now_s - self._unheard_since.get(one, now_s) > lag_s / 2 for one in self._others)
         )
 
-    def isr_settled(self, change: IsrChange, state_version: int) -> None:
-        """``change`` stands in ZooKeeper now, at ``state_version``. One that is over by now is nothing."""
+    def isr_written(self, change: IsrChange, state_version: int) -> None:
+        """``change`` is in ZooKeeper now, at ``state_version``. A change that is over has no effect."""
         if self.change is change and state_version > self.membership.state_version:
             self._take(
                 self.membership._replace(isr=change.isr, incarnations=change.incarnations, state_version=state_version)

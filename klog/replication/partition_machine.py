@@ -3,7 +3,7 @@
     NonExistent   it was never made, or is deleted
     New           it has replicas, and no leader yet
     Online        it has a leader
-    Offline       it had one, which is dead, and nobody may lead
+    Offline       its leader is dead, and no replica may lead
 
 Concurrency: none; a table and two functions.
 """

@@ -1,6 +1,6 @@
 """Which brokers get a partition's replicas: 0.8's placement, and KIP-36's where the brokers have racks. Pure.
 
-The brokers stand in a ring. Partition i is led by broker (start + i) of it; its followers are the next ones behind, and
+The brokers form a ring. Partition i is led by broker (start + i) of it; its followers are the next ones behind, and
 one further with every round, so that the leaders of a broker that dies move to all the others and not to one. The first
 of a partition's replicas is its preferred leader, and every broker is that within one as often as any other.
 

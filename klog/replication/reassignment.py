@@ -41,7 +41,7 @@ class Goal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition of a plan. `copied`: the brokers that have to be filled."""
+    """One partition of a plan. `copied`: the brokers that need a copy."""
 
     partition: TopicPartition
     before: tuple[int, ...]
@@ -103,7 +103,7 @@ def choose(current: Placement, topics: Collection[str]) -> dict[TopicPartition, 
 def _impossible(
     name: TopicPartition, wanted: int, brokers: Collection[int], *, is_asked_for: bool
 ) -> InvalidReplicationFactor:
-    """Another topic's factor, which stands in the way, is lowered first; what was asked for itself wants brokers."""
+    """The hint: start more brokers for a factor that was asked for, or first lower the factor of another topic."""
     first = f"fewer replicas first: klog reassign plan --topics {name.topic} --replication-factor N"
     return InvalidReplicationFactor(
         f"{name} is to have {wanted} replicas; at least 1 and at most {len(brokers)} are possible "

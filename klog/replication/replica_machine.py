@@ -1,10 +1,10 @@
 """The states of a replica in the controller, and which may follow which. Kafka's names and table.
 
     NonExistent          there is none, or it is deleted
-    New                  it is to be made: a new partition's, or a reassignment's
-    Online               it was told whom to follow, or to lead
+    New                  it will be made: a new partition's, or a reassignment's
+    Online               it follows a leader, or leads
     Offline              its broker is dead or its disk lost
-    DeletionStarted      its broker was told to delete it
+    DeletionStarted      its broker has the request to delete it
     DeletionSuccessful   its broker has
     DeletionIneligible   its broker cannot now: it is dead, or has failed to; tried again when it is back
 

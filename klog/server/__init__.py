@@ -1,1 +1,1 @@
-"""The broker: requests in, answers out, over partitions that it leads."""
+"""The broker: answers requests about the partitions that it leads, and keeps its replicas."""

@@ -1,10 +1,10 @@
-"""Whose word this broker takes for the controller's (rule R10).
+"""Checks that a request comes from the present controller (rule R10).
 
-A request of the controller names its epoch. One below the highest that has been obeyed is of a controller that is
-over; one above all that have been read in ZooKeeper is believed only after ``/controller_epoch`` has been read again.
-A number that somebody made up would otherwise depose every real controller: each of them would be below it.
+A request of the controller names its epoch. An epoch below the highest one obeyed so far belongs to a deposed
+controller. For an epoch above the highest one read in ZooKeeper, this broker first reads ``/controller_epoch`` again.
+Otherwise a made-up number would depose every real controller, whose epoch is lower.
 
-Refusals carry a code and nothing else. What they would tell (epochs, incarnations) is what a forger lacks.
+A refusal has a code and nothing else: the epochs and incarnations are what a forger lacks.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 
 class Authority:
-    """Event loop only; ZooKeeper is asked in a thread, once for all who wait.
+    """Event loop only; a thread reads ZooKeeper, once for all requests that wait.
 
-    ``incarnation`` says which registration of this broker there is now, -1 without one.
+    ``incarnation`` returns the incarnation of this broker's present registration, -1 without one.
     """
 
     def __init__(self, zookeeper: ZooKeeper, executors: Executors, incarnation: Callable[[], int]) -> None:
@@ -38,20 +38,20 @@ class Authority:
 
     @property
     def epoch(self) -> int:
-        """The highest controller epoch that is known to have begun."""
+        """The highest controller epoch that this broker knows of."""
         return max(self._obeyed, self._written)
 
     def learn(self, epoch: int) -> None:
-        """This epoch has been read in ZooKeeper, or written there."""
+        """This broker has read the epoch in ZooKeeper, or written it there."""
         self._written = max(self._written, epoch)
 
     def begin(self, epoch: int) -> None:
-        """This broker is the controller itself, under this epoch: no earlier one is obeyed from now on."""
+        """This broker is the controller itself, under this epoch: it obeys no earlier one from now on."""
         self.learn(epoch)
         self._obeyed = max(self._obeyed, epoch)
 
     async def check(self, epoch: int, incarnation: int) -> None:
-        """Return, without having waited since, where the request may be obeyed.
+        """Return if the broker may obey the request; between the check and the return the task does not wait.
 
         Raises StaleControllerEpoch, StaleBrokerEpoch, NotController where ZooKeeper knows of no such epoch, and
         SessionLost where ZooKeeper cannot be asked.
@@ -75,6 +75,6 @@ class Authority:
         came_at = self._reads_begun
         async with self._reading:
             if self._reads_begun > came_at:
-                return  # one that began after we came has ended: it says what ours would
+                return  # a read that began after this call has ended: its result serves this call too
             self._reads_begun += 1
             self.learn(await self._executors.run(Purpose.ELECTIONS, registry.written_epoch, self._zookeeper, epoch))

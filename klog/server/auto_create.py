@@ -1,30 +1,31 @@
-"""Topics that are made because somebody asked about them (``auto.create.topics.enable``): any broker may be asked, the
-controller makes them.
+"""Automatic creation of topics that a client asks about (``auto.create.topics.enable``).
 
-Strategy: a bucket of tokens, one a topic, which fills at ``klog.auto.create.topics.per.second`` and holds `BURST_S`
-seconds of that. A client that asks about names of its own making would fill ZooKeeper and the disks with topics; one
-that starts with a hundred has them at once. Who asks when it is empty is told LEADER_NOT_AVAILABLE, and asks again.
+A client may ask any broker; the controller creates the topic.
+
+Strategy: a token bucket, one token per topic, which fills at ``klog.auto.create.topics.per.second`` and holds `BURST_S`
+seconds of that. Without it a client that asks about made-up names would fill ZooKeeper and the disks with topics. A
+client that starts with a hundred topics gets them at once. While the bucket is empty the answer is
+LEADER_NOT_AVAILABLE, and clients ask again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 from klog.errors import KlogError, NotController, TopicAlreadyExists
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.controller.controller import Controller
+from klog.server.controller.controller_election import ControllerElection
+from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
 WITHIN_MS = 10_000
 BURST_S = 10
 PUT_OFF_MAX = 1_000
-"""Names that are known to be asked for again; of more than these a client hears that there is no such topic."""
+"""Names remembered as put off; for a name beyond these the answer is that the topic does not exist."""
 PUT_OFF_S = 5.0
 SAID_EVERY_S = 10.0
 
@@ -32,34 +33,36 @@ SAID_EVERY_S = 10.0
 class AutoCreation:
     """Event loop only."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, runtime: Runtime, controller: Controller, election: ControllerElection) -> None:
+        self._runtime = runtime
+        self._controller = controller
+        self._election = election
         self._being_made: dict[str, asyncio.Task[None]] = {}
-        self._a_second = broker.config.integer("klog.auto.create.topics.per.second")
+        self._a_second = runtime.config.integer("klog.auto.create.topics.per.second")
         self._tokens = float(self._a_second * BURST_S)
-        self._filled_s = broker.loop.time()
+        self._filled_s = runtime.loop.time()
         self._put_off: dict[str, float] = {}
-        """Name -> when it was put off, the last one last."""
+        """Name -> when it was put off, the newest last."""
         self._not_said = 0
         self._said_s = -SAID_EVERY_S
 
     def begin(self, name: str) -> asyncio.Task[None] | None:
-        """Make a topic with the defaults, if that is not under way; what goes wrong is logged. None: not now."""
+        """Create a topic with the defaults, unless that is under way; log errors. None if the bucket is empty."""
         if name not in self._being_made:
             if not self._may_make(name):
                 return None
-            self._being_made[name] = self._broker.spawn(self._make(name))
+            self._being_made[name] = self._runtime.spawn(self._make(name))
         return self._being_made[name]
 
     def is_making(self, name: str) -> bool:
-        """Whether who asks for it will find it soon."""
+        """Whether the topic is being created, or was put off a moment ago, so that a client should ask again."""
         put_off_s = self._put_off.get(name)
-        return name in self._being_made or (put_off_s is not None and self._broker.loop.time() - put_off_s < PUT_OFF_S)
+        return name in self._being_made or (put_off_s is not None and self._runtime.loop.time() - put_off_s < PUT_OFF_S)
 
     def _may_make(self, name: str) -> bool:
         if not self._a_second:
             return True
-        now_s = self._broker.loop.time()
+        now_s = self._runtime.loop.time()
         self._tokens = min(self._tokens + (now_s - self._filled_s) * self._a_second, self._a_second * BURST_S)
         self._filled_s = now_s
         self._put_off.pop(name, None)
@@ -72,8 +75,8 @@ class AutoCreation:
         self._not_said += 1
         if now_s - self._said_s >= SAID_EVERY_S:
             log.warning(
-                "topic %s is not made yet, for clients ask for more than %d topics a second "
-                "(klog.auto.create.topics.per.second); so it was %d times since this was said last",
+                "creation of topic %s is delayed: clients ask for more than %d new topics a second "
+                "(klog.auto.create.topics.per.second); %d delays since the last such line",
                 *(name, self._a_second, self._not_said),
             )
             self._not_said, self._said_s = 0, now_s
@@ -81,8 +84,8 @@ class AutoCreation:
 
     async def _make(self, name: str) -> None:
         try:
-            if self._broker.controller.active:
-                await self._broker.controller.topics.create(
+            if self._controller.active:
+                await self._controller.topics.create(
                     name, partitions=None, replication_factor=None, assignment=None, overrides={}
                 )
             else:
@@ -98,7 +101,7 @@ class AutoCreation:
     async def _ask(self, name: str) -> None:
         asked = {"name": name, "num_partitions": -1, "replication_factor": -1, "assignments": [], "configs": []}
         request = codec.request(ApiKey.CREATE_TOPICS, 5, topics=[asked], timeout_ms=WITHIN_MS, validate_only=False)
-        (answer,) = (await self._broker.office.ask(request)).topics
+        (answer,) = (await self._election.ask(request)).topics
         code = int(answer.error_code)
         if code == TopicAlreadyExists.wire:
             raise TopicAlreadyExists(f"topic {name!r} already exists")

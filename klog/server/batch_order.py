@@ -1,17 +1,17 @@
-"""Batches of idempotent producers that were refused, and must come again before what was sent after them.
+"""Refused batches of idempotent producers, which must arrive again before the batches that follow them.
 
-A producer with several requests in flight sends batch 2 before it has heard that batch 1 was refused, for it is not the
-leader's yet, or too few replicas are in sync. Where batch 1 is in the log already, because this is its repetition after
-a restart or a change of leaders, nothing in the log's sequence numbers keeps batch 2 from being accepted a moment
-later, when the refusal's cause has gone. librdkafka takes that for an acknowledgement of batch 1 as well ("implicit
-ack"), and reports its messages as delivered without an offset. So, on the connection on which a batch was refused, what
-its producer sends after it is refused too, with an error upon which everything is sent again in order.
+A producer with several requests in flight sends batch 2 before it learns that the broker refused batch 1, because the
+broker does not lead the partition yet, or too few replicas are in sync. If batch 1 is in the log already (the refused
+request repeats it after a restart or a change of leaders), the log's sequence numbers allow batch 2 a moment later,
+when the cause of the refusal has gone. librdkafka takes this as an acknowledgement of batch 1 as well ("implicit ack"),
+and reports its messages as delivered without an offset. So, on the connection on which it refused a batch, the broker
+refuses the producer's later batches too, with an error after which the producer sends everything again in order.
 
-Only what was on its way when the refusal was sent can come too early: FOLLOWING_MAX requests. What comes after them was
-sent by a producer that has heard of the refusal. Where the refused batch has not come by then it went elsewhere, to
-another leader: were its successors still refused once that one has given the partition back, it would be for good.
+Only requests in flight at the time of the refusal can arrive too early: FOLLOWING_MAX requests. The producer sent later
+ones after it had learned of the refusal. If the refused batch has not arrived by then, it went to another leader. The
+broker must then accept its successors: if that leader gives the partition back, it would otherwise refuse them forever.
 
-A producer's requests are in order on one connection only, so this is kept by connection. Event loop only.
+A producer's requests are in order only within one connection, so each connection has its own list. Event loop only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from klog.replication.partition import REFUSED_S
 from klog.storage.producers import NO_PRODUCER, SEQUENCE_END
 
 REFUSED_MAX: Final = 1_000
-"""Producers and partitions noted of one connection; beyond that the oldest is forgotten."""
+"""Pairs of producer and partition remembered per connection; beyond that the oldest is forgotten."""
 
 FOLLOWING_MAX: Final = 4
 """An idempotent producer has five requests in flight at most (KIP-98), the refused one among them."""
@@ -38,7 +38,7 @@ _PRODUCER_AT: Final = 43
 
 
 class BatchId(NamedTuple):
-    """Which batch of which producer."""
+    """Identifies one batch of one producer."""
 
     producer_id: int
     epoch: int
@@ -54,7 +54,7 @@ class _Refused(NamedTuple):
     batch: BatchId
     until_s: float
     following: int
-    """How many more may be refused that come after it."""
+    """How many more of the following batches may be refused."""
 
 
 _Key = tuple[str, int, int]
@@ -62,7 +62,7 @@ _Key = tuple[str, int, int]
 
 
 def batch_id(records: memoryview) -> BatchId | None:
-    """Of a record set that is one batch of an idempotent producer; None of any other."""
+    """The id of a record set that is one batch of an idempotent producer; None for any other."""
     if len(records) < HEADER_BYTES:
         return None
     found = _PRODUCER.unpack_from(records, _PRODUCER_AT)
@@ -79,9 +79,9 @@ class BatchOrder:
     def refused(
         self, connection: Connection, topic: str, partition: int, batch: BatchId | None, error: KlogError
     ) -> None:
-        """The batch was answered with ``error``; noted where its producer will send it again.
+        """Note a batch that was answered with ``error``, if its producer will send it again.
 
-        Not for a batch that `behind` has refused: it says nothing new of the one before it.
+        Not for a batch that `behind` has refused: that adds nothing about the batch before it.
         """
         if batch is None or not (error.retriable or isinstance(error, StorageError)):
             return
@@ -94,7 +94,7 @@ class BatchOrder:
             del there[next(iter(there))]
 
     def behind(self, connection: Connection, topic: str, partition: int, batch: BatchId | None) -> NotLeader | None:
-        """What to answer where something that comes before the batch was refused and has not come again; or None."""
+        """The error to answer if an earlier batch was refused and has not arrived again; otherwise None."""
         if batch is None or not self._refused:
             return None
         there = self._refused.get(connection)
@@ -108,11 +108,11 @@ class BatchOrder:
         there[key] = known._replace(following=known.following - 1)
         return NotLeader(
             f"{topic}-{partition}: producer {batch.producer_id} sent sequence {known.batch.first_sequence} before "
-            f"{batch.first_sequence}; that was refused and has to come first"
+            f"{batch.first_sequence}; that was refused and must come first"
         )
 
     def accepted(self, connection: Connection, topic: str, partition: int, batch: BatchId | None) -> None:
-        """The batch is in the log: what comes after it may follow."""
+        """The batch is in the log: later batches may follow."""
         if batch is None or not self._refused:
             return
         there = self._refused.get(connection)

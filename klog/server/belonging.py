@@ -1,4 +1,4 @@
-"""Which cluster a broker belongs to: the one of its log dirs, and no ZooKeeper that has forgotten it changes that.
+"""Which cluster a broker belongs to: the cluster of its log dirs, even where ZooKeeper has lost its data.
 
 Blocking; for threads.
 """
@@ -12,7 +12,10 @@ from klog.storage.log_dir import LogDirs
 
 
 def found_cluster(zookeeper: ZooKeeper, log_dirs: LogDirs) -> str:
-    """The id of a new cluster, where ZooKeeper knew none. WrongCluster where a log dir is of one: it was forgotten."""
+    """Create a cluster where ZooKeeper knows none, and return its id.
+
+    WrongCluster where a log dir belongs to a cluster: ZooKeeper has lost it.
+    """
     for one in log_dirs.dirs:
         if one.meta.cluster_id is not None:
             raise _forgotten(zookeeper, f"log dir {one.path} belongs to cluster {one.meta.cluster_id}")
@@ -20,13 +23,13 @@ def found_cluster(zookeeper: ZooKeeper, log_dirs: LogDirs) -> str:
 
 
 def check_cluster(zookeeper: ZooKeeper, cluster_id: str) -> None:
-    """WrongCluster where ZooKeeper is not that of this broker's cluster any more."""
+    """WrongCluster where ZooKeeper no longer belongs to this broker's cluster."""
     found = cluster.cluster_id(zookeeper)
     if found is None:
-        raise _forgotten(zookeeper, f"this broker is of cluster {cluster_id}")
+        raise _forgotten(zookeeper, f"this broker belongs to cluster {cluster_id}")
     if found != cluster_id:
         raise WrongCluster(
-            f"ZooKeeper {zookeeper.address} is that of cluster {found} by now, this broker is of cluster {cluster_id}"
+            f"ZooKeeper {zookeeper.address} now belongs to cluster {found}, this broker to cluster {cluster_id}"
         )
 
 

@@ -1,14 +1,15 @@
-"""The interpreter's collector of cycles, run by the clock.
+"""The interpreter's garbage collector for reference cycles, run by the clock.
 
-What a request makes is freed by its count, and no request leaves a cycle (tests/server/test_memory.py). What is left to
-the collector comes from libraries, and from what lives long and ends: connections, partitions, sessions. By its own
-thresholds the interpreter looked for it at each step, which took a seventh of the loop's time at one message a request;
-with thresholds that cost nothing it never came to its oldest generation, and what had got there stayed for ever.
+Reference counts free the objects of a request, and no request leaves a cycle (tests/server/test_memory.py). Cycles come
+from libraries, and from long-lived objects that end: connections, partitions, sessions. With its default thresholds the
+collector ran at each step, which took a seventh of the loop's time at one message per request. With thresholds that
+cost nothing it never collected its oldest generation, and garbage there stayed forever.
 
-So all that a start has made is put aside, and the rest is looked at whole every `EVERY_S`. That holds the loop for some
-100 ns an object: 2 to 6 ms in a broker of 300 partitions and 200 groups. Where it takes longer than `HOLDS_MAX_S`, as
-after thousands of partitions were made, what lives is put aside as well, so that the next time costs what is new. What
-ends among that waits until as much again has gathered, and everything is looked at once more.
+So the broker freezes all objects that exist after its start, and collects the rest as a whole every `EVERY_S`. That
+holds the loop for some 100 ns per object: 2 to 6 ms in a broker of 300 partitions and 200 groups. If it takes longer
+than `HOLDS_MAX_S`, as after the creation of thousands of partitions, the broker freezes the surviving objects too, so
+that the next collection costs only the new ones. Frozen garbage waits until as many objects again have been frozen;
+then everything is collected once.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ log = logging.getLogger(__name__)
 EVERY_S = 20.0
 HOLDS_MAX_S = 0.05
 PAUSES = 500
-"""How many times as long as one took the next waits: no more than a five-hundredth of the loop's time goes into it."""
+"""The pause after a collection, as a multiple of its duration: it takes a five-hundredth of the loop's time at most."""
 MORE = 2
-"""Times as many objects put aside as when all were looked at last: then all are, once more."""
+"""The growth of the frozen objects, as a factor since the last full collection, at which the next one is due."""
 
 
 class Collector:
@@ -34,11 +35,11 @@ class Collector:
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
         self._aside = 0
-        """How many objects were put aside when all had been looked at."""
+        """The number of frozen objects after the last full collection."""
         self._all_is_due = True
 
     def start(self) -> None:
-        """When all is there that will stay as long as the process."""
+        """Begin, when all objects exist that live as long as the process."""
         gc.set_threshold(50_000, 20, 1_000)
         self.collect()
         self._later(EVERY_S)
@@ -48,7 +49,7 @@ class Collector:
             self._timer.cancel()
 
     def collect(self) -> float:
-        """Look at what is not put aside, or at everything where that is due; how many seconds it held the loop."""
+        """Collect the objects that are not frozen, or all where that is due; returns the seconds it held the loop."""
         began_s = time.perf_counter()
         if self._all_is_due:
             gc.unfreeze()
@@ -59,7 +60,7 @@ class Collector:
             self._aside = gc.get_freeze_count()
             self._all_is_due = False
         elif took_s > HOLDS_MAX_S:
-            log.debug("looking for cycles took %.0f ms: what lives is put aside", took_s * 1000)
+            log.debug("garbage collection took %.0f ms: the surviving objects are frozen", took_s * 1000)
             gc.freeze()
             self._all_is_due = gc.get_freeze_count() > MORE * self._aside
         return took_s

@@ -6,25 +6,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Setting, text_of, topic_values
 from klog.config.topic import OF_TOPICS_ALONE, TOPIC_SOURCE, topic_setting_text
 from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
 from klog.names import check_topic_name
 from klog.net.turns import Share
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
-    from klog.server.image import TopicImage
-
+from klog.server.controller.controller import Controller
+from klog.server.image import ClusterImage, TopicImage
 
 DELETE = 1
-"""IncrementalAlterConfigs' operation that gives a setting back."""
+"""IncrementalAlterConfigs' operation that returns a topic to the broker's setting."""
 
 
 class ResourceType(IntEnum):
-    """What settings belong to; Kafka has more, which klog has not."""
+    """The kinds of resource that have settings in klog; Kafka has more."""
 
     TOPIC = 2
     BROKER = 4
@@ -47,19 +44,19 @@ KAFKAS_THROTTLES = frozenset(
         "follower.replication.throttled.replicas",
     }
 )
-"""What kafka-reassign-partitions sets for a throttle, and takes away whenever it looks how far it is. A klog throttle
-goes with its reassignment: these are never set, so that taking them away is done already."""
+"""The settings by which kafka-reassign-partitions throttles, and which it removes each time it verifies progress. A
+klog throttle is part of its reassignment: klog never has these settings, so that their removal always succeeds."""
 
 _TYPES = {"bool": 1, "string": 2, "enum": 2, "int": 5, "bytes": 5, "ms": 5, "float": 6, "list": 7}
 """Kind of a setting -> the protocol's type: BOOLEAN 1, STRING 2, LONG 5, DOUBLE 6, LIST 7."""
 
 
-def existing_topic(broker: Broker, name: str) -> TopicImage:
+def existing_topic(image: ClusterImage, name: str) -> TopicImage:
     """The topic; InvalidTopic or UnknownTopicOrPartition."""
-    topic = broker.image.topics.get(name)
+    topic = image.topics.get(name)
     if topic is None:
         check_topic_name(name)
-        raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
     return topic
 
 
@@ -115,7 +112,7 @@ def _entry(
 
 
 def _broker_synonyms(config: BrokerConfig, name: str) -> list[dict[str, Any]]:
-    """What decides over a broker's setting, the deciding one first: what was given, then the defaults."""
+    """The sources of a broker's setting, the deciding one first: the given value, then the defaults."""
     chain = [name, *(follows for follows, _ in BROKER_SETTINGS[name].follows)]
     given = [(one, config.given_text(one)) for one in chain]
     defaults = [(one, text_of(BROKER_SETTINGS[one].default)) for one in chain]
@@ -133,9 +130,13 @@ def _synonym(name: str, value: str, source: Source) -> dict[str, Any]:
 
 
 async def alter_topics(
-    broker: Broker, request: Any, after: Callable[[Any, dict[str, str]], dict[str, str]], share: Share
+    image: ClusterImage,
+    controller: Controller,
+    request: Any,
+    after: Callable[[Any, dict[str, str]], dict[str, str]],
+    share: Share,
 ) -> list[dict[str, Any]]:
-    """Change the topics' own settings; ``after(resource, current)`` says to what. The answers, one a resource."""
+    """Change the topics' own settings to ``after(resource, current)``; returns the answers, one per resource."""
     times_named = Counter((one.resource_type, one.resource_name) for one in request.resources)
     answers = []
     for resource in request.resources:
@@ -149,9 +150,9 @@ async def alter_topics(
                 answers.append(answer)
                 continue
             _check_can_alter(kind)
-            broker.controller.require()
-            existing_topic(broker, name)
-            await broker.controller.topics.change_overrides(name, partial(after, resource), request.validate_only)
+            controller.require()
+            existing_topic(image, name)
+            await controller.topics.change_overrides(name, partial(after, resource), request.validate_only)
         except KlogError as error:
             answer |= {"error_code": error.wire, "error_message": error.message}
         answers.append(answer)

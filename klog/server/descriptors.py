@@ -1,7 +1,7 @@
-"""How a broker shares out its file descriptors: so many for the logs, so many for connections, some for the rest.
+"""How a broker divides its file descriptors among logs, connections and the rest.
 
-Why: whoever opens connections must not be able to take the descriptor that a log needs for its next segment. A log that
-cannot open a file is out of order, a connection that waits in the kernel's queue is only late.
+Why: clients that open connections must not take the descriptor that a log needs for its next segment. A log that cannot
+open a file fails; a connection that waits in the kernel's queue is only late.
 """
 
 from __future__ import annotations
@@ -33,6 +33,6 @@ def share_out() -> Descriptors:
 
 
 def divide(limit: int) -> Descriptors:
-    """Half of what the rest leaves to the files, half to the connections; at least one each."""
+    """What remains beside `REST`: half for files, half for connections, at least one each."""
     files = max((limit - REST) // 2, 1)
     return Descriptors(limit, files, max(limit - REST - files, 1))

@@ -1,17 +1,23 @@
-"""From a frame to its handler and back.
+"""Dispatches each request frame to its handler, and its answer back.
 
-Handlers register themselves here, one file an API key in `klog.server.handlers`; ApiVersions answers from the same
-table. Two sorts:
+Handlers register themselves here, one file per API key in `klog.server.handlers`; ApiVersions answers from the same
+table. There are two sorts:
 
 * `handles`: gets the decoded entity and returns the answer's values as a dict, at once or from a coroutine; the codec
   builds the entity of the request's version from it.
 * `handles_frame`: gets the frame itself and fills the reply itself, for Produce and Fetch, where the record bytes must
   not be copied.
 
-An answer of very many elements is encoded beside the event loop; the handlers themselves run on it.
+The parts of the broker that a handler uses are its keyword-only parameters, found by name when the broker starts
+(`BoundRoutes.bind`). A handler is a function, or a class whose constructor takes the parts and whose instance takes
+the request: for handlers that remember something or pass many parts on.
 
-A request that means nothing raises PeerError: the connection is closed and the log names the peer. An unknown version
-of ApiVersions alone is answered, in version 0's form, since that is how clients find out what to speak (KIP-511).
+Threads decode a client's long requests and encode answers of very many elements; the handlers themselves run on the
+event loop.
+
+A request that cannot be decoded raises PeerError: the broker closes the connection, and its log names the peer. The
+exception is an unknown version of ApiVersions, which is answered in version 0's form: clients find out the supported
+versions in this way (KIP-511).
 """
 
 from __future__ import annotations
@@ -20,8 +26,8 @@ import asyncio
 import logging
 import struct
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from klog.errors import ClusterAuthorizationFailed, PeerError, RequestTimedOut, UnsupportedVersion
 from klog.metrics import RequestMeter
@@ -29,18 +35,15 @@ from klog.net.connection import Connection, Part, Reply
 from klog.net.turns import Share
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey, api_name
-from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX
+from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX, TooManyElements
 from klog.protocol.codec import RequestHead
-from klog.server.executors import Purpose
-from klog.server.forward import forward, is_for_controller
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.executors import Executors, Purpose
+from klog.server.injection import Injector
 
 log = logging.getLogger(__name__)
 
 LOOP_ELEMENTS_MAX = 2_000
-"""An answer of more elements is encoded in a thread: some 8 us each."""
+"""An answer of more elements is encoded in a thread: some 8 us per element."""
 
 
 class Request(NamedTuple):
@@ -55,14 +58,17 @@ class Request(NamedTuple):
         return "this broker" if self.connection is None else self.connection.peer
 
     def share(self) -> Share:
-        """For a handler that has much to do one by one: it lets others on."""
+        """For a handler with many items of work: it lets other requests run in between."""
         return Share(None if self.connection is None else self.connection.turns)
 
 
 Answer = dict[str, Any]
-"""The values of a response. A handler that passes another broker's answer on returns its entity as it is."""
-Handler = Callable[["Broker", Request], "Answer | Awaitable[Answer | Any]"]
-FrameHandler = Callable[["Broker", RequestHead, memoryview, Reply, Connection], None]
+"""The values of a response. A handler that forwards another broker's answer returns the unchanged entity."""
+Handler = Callable[..., Any]
+"""A handler of decoded requests: ``(Request, *, parts) -> Answer``, or an awaitable of one."""
+FrameHandler = Callable[..., Any]
+"""``(RequestHead, memoryview, Reply, Connection, *, parts) -> None``."""
+AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Any])
 
 
 class Route(NamedTuple):
@@ -72,13 +78,13 @@ class Route(NamedTuple):
     handle: Handler | None
     handle_frame: FrameHandler | None
     advertised_min_version: int
-    """Below ``min_version`` where clients must see an old version that is refused all the same (Produce)."""
+    """Below ``min_version`` where clients must see an old version although the broker refuses it (Produce)."""
     advertised_max_version: int
-    """Below ``max_version`` where the later ones are for klog's own tools and would change what stock clients do."""
+    """Below ``max_version`` where later versions are for klog's own tools and would change what stock clients do."""
     of_controller: bool
-    """Only the controller can grant it: another broker passes it on."""
+    """Only the controller can carry it out: another broker forwards it."""
     refusal: Answer | None
-    """Of a request among brokers: what else stands in the answer to who has not shown the cluster's secret."""
+    """For a request among brokers: the other fields of the answer that refuses an unproven connection (rule R10)."""
 
 
 ROUTES: dict[int, Route] = {}
@@ -93,7 +99,7 @@ def handles(
     advertised_max_version: int | None = None,
     of_controller: bool = False,
     refusal: Answer | None = None,
-) -> Callable[[Handler], Handler]:
+) -> Callable[[AnyHandler], AnyHandler]:
     """Register a handler of decoded requests for versions ``min_version`` to ``max_version``.
 
     ``refusal`` makes it a request among brokers (rule R10): other connections are answered with it and
@@ -101,7 +107,7 @@ def handles(
     """
     advertised = max_version if advertised_max_version is None else advertised_max_version
 
-    def register(handle: Handler) -> Handler:
+    def register(handle: AnyHandler) -> AnyHandler:
         ROUTES[key] = Route(
             key, min_version, max_version, handle, None, min_version, advertised, of_controller, refusal
         )
@@ -112,17 +118,84 @@ def handles(
 
 def handles_frame(
     key: ApiKey, min_version: int, max_version: int, *, advertised_min_version: int | None = None
-) -> Callable[[FrameHandler], FrameHandler]:
+) -> Callable[[AnyHandler], AnyHandler]:
     """Register a handler of frames."""
     advertised = min_version if advertised_min_version is None else advertised_min_version
 
-    def register(handle: FrameHandler) -> FrameHandler:
+    def register(handle: AnyHandler) -> AnyHandler:
         ROUTES[key] = Route(
             key, min_version, max_version, None, handle, advertised, max_version, of_controller=False, refusal=None
         )
         return handle
 
     return register
+
+
+class BoundRoutes(Mapping[int, Route]):
+    """The routes with their handlers bound to the parts of one broker. Empty until `bind`."""
+
+    def __init__(self) -> None:
+        self._routes: dict[int, Route] = {}
+
+    def bind(self, routes: Mapping[int, Route], parts: object) -> None:
+        """Give each handler the parts that it names. TypeError for a part that is missing or has another type.
+
+        ``parts``: a dataclass, whose fields are the parts.
+        """
+        injector = Injector(parts)
+        for key, route in routes.items():
+            if route.handle is not None:
+                self._routes[key] = route._replace(handle=injector.inject(route.handle))
+            else:
+                assert route.handle_frame is not None
+                self._routes[key] = route._replace(handle_frame=injector.inject(route.handle_frame))
+
+    def __getitem__(self, key: int) -> Route:
+        return self._routes[key]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._routes)
+
+    def __len__(self) -> int:
+        return len(self._routes)
+
+    async def answer(self, entity: Any) -> Any:
+        """This broker's answer to a request of its own; neither of them is encoded."""
+        key, version = int(entity.__api_key__), int(entity.__version__)
+        handle = self._routes[key].handle
+        assert handle is not None
+        values = handle(Request(RequestHead(key, version, 0, None, 0), entity, None))
+        if not isinstance(values, dict):
+            values = await values
+        return codec.response(key, version, **values) if isinstance(values, dict) else values
+
+
+class Forwarding(Protocol):
+    """Forwards the requests that only the controller can carry out."""
+
+    def is_needed(self, client_id: str | None) -> bool:
+        """Whether this broker must forward a request of that client."""
+
+    async def ask(self, entity: Any) -> Any | None:
+        """The controller's answer; None where it cannot be reached."""
+
+
+class OpenRequests:
+    """Work on requests that goes on after their handlers have returned. Event loop only."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def follow(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run the rest of a request that is being handled; ``work`` raises nothing."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for requests that are being handled, at a controlled shutdown."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
 
 
 class TimedReply(Reply):
@@ -148,7 +221,7 @@ class TimedReply(Reply):
         self._inner.send(*parts)
 
     def handled(self) -> None:
-        """The handler has returned; what is still to come is waiting."""
+        """The handler has returned; the rest of the time is waiting."""
         self._handled_s = time.perf_counter()
         self._meter.local.took((self._handled_s - self._began_s) * 1000)
         if self._is_filled:
@@ -158,24 +231,35 @@ class TimedReply(Reply):
 class Dispatcher:
     """Hands each frame to its handler. Event loop only."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._meters = broker.measures.requests
-        for key in ROUTES:
-            self._meters[key] = RequestMeter()
-        self._tasks: set[asyncio.Task[None]] = set()
+    def __init__(
+        self,
+        routes: Mapping[int, Route],
+        *,
+        executors: Executors,
+        meters: dict[int, RequestMeter],
+        open_requests: OpenRequests,
+        forwarding: Forwarding,
+    ) -> None:
+        """``routes``: bound. ``meters``: filled with one meter for each of them."""
+        self._routes = dict(routes)
+        self._executors = executors
+        self._meters = meters
+        self._open_requests = open_requests
+        self._forwarding = forwarding
+        for key in self._routes:
+            meters[key] = RequestMeter()
 
     def on_frame(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
         try:
             head = codec.read_head(frame)
-            route = ROUTES.get(head.key)
+            route = self._routes.get(head.key)
             if route is None or not route.min_version <= head.version <= route.max_version:
                 raise UnsupportedVersion(f"{api_name(head.key)} version {head.version} is not served")
         except UnsupportedVersion:
             head = self._answer_versions_or_raise(frame)
-            route = ROUTES[ApiKey.API_VERSIONS]
+            route = self._routes[ApiKey.API_VERSIONS]
             assert route.handle is not None
-            values = route.handle(self._broker, Request(head, None, connection))
+            values = route.handle(Request(head, None, connection))
             assert isinstance(values, dict)
             reply.send(codec.encode_response(head, codec.response(head.key, 0, **values)))
             return
@@ -185,7 +269,7 @@ class Dispatcher:
         if meter.count >= meter.timed_from:
             reply = timed = TimedReply(connection, reply, meter)
         if route.handle_frame is not None:
-            route.handle_frame(self._broker, head, frame, reply, connection)
+            route.handle_frame(head, frame, reply, connection)
         else:
             self._hand_on(route, head, frame, reply, connection)
         if timed is not None:
@@ -194,7 +278,7 @@ class Dispatcher:
     def _hand_on(
         self, route: Route, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection
     ) -> None:
-        """To a handler of decoded requests."""
+        """Give the request to a handler of decoded requests."""
         assert route.handle is not None
         if route.refusal is not None and not connection.is_broker:
             log.warning(
@@ -205,24 +289,50 @@ class Dispatcher:
             )
             reply.send(_encode(head, {"error_code": ClusterAuthorizationFailed.wire, **route.refusal}))
             return
-        elements_max = TRUSTED_ELEMENTS_MAX if connection.is_broker else ELEMENTS_MAX
-        request = Request(head, codec.decode_body(frame, head, elements_max), connection)
-        if route.of_controller and is_for_controller(self._broker, route, head.client_id):
-            values_or_awaitable: Any = forward(self._broker, request, route)
+        values_or_awaitable: Any
+        try:
+            elements_max = TRUSTED_ELEMENTS_MAX if connection.is_broker else LOOP_ELEMENTS_MAX
+            entity = codec.decode_body(frame, head, elements_max)
+        except TooManyElements:
+            if connection.is_broker:
+                raise
+            connection.pause_reading(len(frame))
+            values_or_awaitable = self._decode_aside(route, head, bytes(frame), connection)
         else:
-            values_or_awaitable = route.handle(self._broker, request)
+            values_or_awaitable = self._values(route, Request(head, entity, connection))
         if isinstance(values_or_awaitable, dict):
             if not _is_long(values_or_awaitable):
                 reply.send(_encode(head, values_or_awaitable))
                 return
             values_or_awaitable = _ready(values_or_awaitable)
-        self.follow(self._finish(head, values_or_awaitable, reply, connection))
+        self._open_requests.follow(self._finish(head, values_or_awaitable, reply, connection))
 
-    def follow(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run what is left of a request that is being handled; it raises nothing."""
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _values(self, route: Route, request: Request) -> Any:
+        """The values of the answer, or what they can be awaited from."""
+        assert route.handle is not None
+        if route.of_controller and self._forwarding.is_needed(request.head.client_id):
+            return self._forward(request, route)
+        return route.handle(request)
+
+    async def _decode_aside(self, route: Route, head: RequestHead, frame: bytes, connection: Connection) -> Any:
+        """The values of the answer to a long request. The connection's next request waits until this one is decoded."""
+        try:
+            entity = await self._executors.run_in_turn(
+                connection.address, "", Purpose.ANSWERS, codec.decode_body, memoryview(frame), head, ELEMENTS_MAX
+            )
+            values = self._values(route, Request(head, entity, connection))
+        finally:
+            connection.resume_reading()
+        return values if isinstance(values, dict) else await values
+
+    async def _forward(self, request: Request, route: Route) -> Any:
+        """The controller's answer; this broker's own refusal where the controller cannot be reached."""
+        answer = await self._forwarding.ask(request.entity)
+        if answer is not None:
+            return answer
+        assert route.handle is not None
+        own = route.handle(request)
+        return own if isinstance(own, dict) else await own
 
     def _answer_versions_or_raise(self, frame: memoryview) -> RequestHead:
         """The head of an ApiVersions request of a version we do not know; the error again for any other request."""
@@ -237,7 +347,7 @@ class Dispatcher:
             await turns.come()
             answered = await values
             if _is_long(answered):
-                answer = await self._broker.executors.run_in_turn(
+                answer = await self._executors.run_in_turn(
                     connection.address, "", Purpose.ANSWERS, _encode, head, answered
                 )
             else:
@@ -252,16 +362,11 @@ class Dispatcher:
             connection.close(None)
         except Exception:
             log.exception(
-                "%s of %s failed: our fault", api_name(head.key), connection.peer, extra={"peer": connection.peer}
+                "internal error in %s of %s", api_name(head.key), connection.peer, extra={"peer": connection.peer}
             )
             connection.close(None)
         else:
             reply.send(answer)
-
-    async def drain(self, timeout_s: float) -> None:
-        """Wait for requests that are being handled, at a controlled shutdown."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout_s)
 
 
 def _is_long(values: Any) -> bool:
@@ -286,14 +391,3 @@ async def _ready(values: dict[str, Any]) -> dict[str, Any]:
 def _encode(head: RequestHead, values: Any) -> bytes:
     entity = codec.response(head.key, head.version, **values) if isinstance(values, dict) else values
     return codec.encode_response(head, entity)
-
-
-async def answer_locally(broker: Broker, entity: Any) -> Any:
-    """What this broker answers to a request of its own; no bytes are made of either."""
-    key, version = int(entity.__api_key__), int(entity.__version__)
-    handle = ROUTES[key].handle
-    assert handle is not None
-    values = handle(broker, Request(RequestHead(key, version, 0, None, 0), entity, None))
-    if not isinstance(values, dict):
-        values = await values
-    return codec.response(key, version, **values) if isinstance(values, dict) else values

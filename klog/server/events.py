@@ -1,19 +1,19 @@
 """The cluster's own story: lines of the state-change log, and messages of the topic ``klog.events``.
 
-`Events.tell` says what happened, from anywhere on the loop, and never waits. Every event is a line of this broker's
+`Events.tell` records what happened, from anywhere on the loop, and never waits. Every event is a line of this broker's
 state-change log. Those that an operator cares for (`PUBLIC`) are also messages of ``klog.events``: one partition, JSON,
-the kind as the key, so that ``klog tail klog.events`` shows leaders move while somebody kills them::
+the kind as the key, so that ``klog tail klog.events`` shows each failover as it happens::
 
     {"ts": "2026-02-01T10:00:00.000Z", "broker": 1, "kind": "leader-elected", "topic": "t", "partition": 0, ...}
 
 Rules
-    * Each broker tells what it did itself, and produces its events to the topic's leader over a connection of its own,
+    * Each broker reports what it did itself, and sends its events to the topic's leader over a connection of its own,
       with acks=all and as an idempotent producer: each event is there once, in this broker's order. Between brokers the
-      order is that of arrival; ``ts`` is the teller's clock.
+      order is that of arrival; ``ts`` is the clock of the broker that reports it.
     * Telling never waits and never fails. What cannot be sent is kept and tried again; of more than `KEPT_MAX` events
       the oldest go, and an event says how many.
     * A broker alone has no such topic. The controller makes it when there are several brokers and for `SETTLE_S` none
-      has come or gone, on as many of them as there are, three at most; what was told before is in it.
+      has come or gone, on as many of them as there are, three at most; earlier events are in it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import json
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from klog.errors import KlogError
 from klog.names import EVENTS_TOPIC
@@ -33,11 +33,11 @@ from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
-from klog.server.dispatch import answer_locally
-from klog.server.reach import introduction
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.secret import Secret
+from klog.server.image import ClusterImage
+from klog.server.peer_probe import introduction
+from klog.server.producer_ids import ProducerIds
+from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -46,45 +46,45 @@ REPLICAS_MAX: Final = 3
 SETTINGS: Final = {"retention.ms": str(7 * 24 * 3_600_000), "cleanup.policy": "delete", "min.insync.replicas": "1"}
 
 PUBLIC: Final[Mapping[str, str]] = {
-    "broker-down": "a broker is taken for dead, or has left",
-    "broker-up": "a broker has registered, or answers again",
-    "controller-elected": "a broker is the controller from now on",
-    "damage-found": "bytes of a log no longer check",
-    "events-dropped": "so many events of a broker could not be told in time",
-    "isr-changed": "the controller has changed who is in sync",
-    "isr-expanded": "a leader has taken a follower that caught up into the in-sync set",
-    "isr-shrunk": "a leader has put a follower that fell behind out of the in-sync set",
-    "leader-elected": "a partition is led anew",
-    "log-dir-offline": "a disk has failed; its replicas are lost to the broker",
+    "broker-down": "a broker died, or shut down",
+    "broker-up": "a broker registered, or answers again",
+    "controller-elected": "a broker became the controller",
+    "damage-found": "bytes of a log failed their check",
+    "events-dropped": "a broker dropped this many events that it could not send in time",
+    "isr-changed": "the controller changed the in-sync set",
+    "isr-expanded": "a leader added a follower that caught up to the in-sync set",
+    "isr-shrunk": "a leader removed a follower that fell behind from the in-sync set",
+    "leader-elected": "a partition has a new leader",
+    "log-dir-offline": "a disk failed; the broker no longer serves its replicas",
     "messages-lost": "a log was cut below what had been acknowledged; the cut bytes are kept beside it",
     "partition-offline": "a partition has no leader",
-    "partitions-added": "a topic has grown",
-    "reassignment-begun": "a partition's replicas begin to move",
-    "reassignment-cancelled": "they go back to where they were",
-    "reassignment-done": "they are where they were wanted",
-    "reassignment-stalled": "their move stands still, and why",
-    "rebalance": "a group has shared its partitions out anew",
+    "partitions-added": "a topic got more partitions",
+    "reassignment-begun": "a partition's replicas started to move",
+    "reassignment-cancelled": "the replicas move back",
+    "reassignment-done": "the replicas have moved",
+    "reassignment-stalled": "the move is stalled, with the reason",
+    "rebalance": "a group completed a rebalance",
     "replicas-offline": "a broker cannot serve some replicas",
-    "session-expired": "a broker's ZooKeeper session has ended; it registers again",
-    "settings-changed": "a topic's own settings",
-    "topic-created": "a topic is there",
-    "topic-deleted": "a topic is gone",
-    "unclean-election": "a replica that was not in sync leads; what it did not have is lost",
+    "session-expired": "a broker's ZooKeeper session expired; it registers again",
+    "settings-changed": "a topic's own settings changed",
+    "topic-created": "a topic was created",
+    "topic-deleted": "a topic was deleted",
+    "unclean-election": "a replica that was not in sync became leader; messages that it lacks are lost",
 }
-"""The kinds that go to the topic, and what each says."""
+"""The kinds of event that go to the topic, each with its meaning."""
 
 KEPT_MAX: Final = 10_000
 """Some three megabytes: the elections of one failover of a large cluster, and a margin."""
 BATCH_EVENTS_MAX: Final = 200
-"""Written out in about a millisecond, for which the loop does nothing else."""
+"""Encoded in about a millisecond, which holds the loop."""
 SETTLE_S: Final = 2.0
-"""Brokers that start together are to be counted together."""
+"""Long enough that brokers that start together are counted together."""
 LOOK_AGAIN_S: Final = 1.0
 RETRY_S_MIN: Final = 0.1
 RETRY_S_MAX: Final = 5.0
 ANSWER_WITHIN_S: Final = 10.0
 LAST_WORDS_S: Final = 1.0
-"""How long a broker that stops tries to have its last events told."""
+"""How long a broker that stops tries to send its last events."""
 
 _MESSAGE_TOO_LARGE: Final = 10
 _PRODUCER_FORGOTTEN: Final = frozenset({45, 46, 47, 59})
@@ -100,13 +100,13 @@ class StateChanges(Protocol):
 class Events:
     """One for a broker. Event loop only; `told` and `dropped` may be read from any thread."""
 
-    def __init__(self, broker: Broker, state_changes: StateChanges | None, *, to_topic: bool) -> None:
+    def __init__(self, broker_id: int, state_changes: StateChanges | None, *, to_topic: bool) -> None:
         """``to_topic``: klog.events.enable."""
         self.told: Counter[str] = Counter()
         """Events by kind, public or not."""
         self.dropped = 0
         """How many of them never reached the topic."""
-        self._broker = broker
+        self._broker_id = broker_id
         self._state_changes = state_changes
         self._to_topic = to_topic
         self._kept: deque[dict[str, Any]] = deque()
@@ -116,12 +116,14 @@ class Events:
         self._all_sent = asyncio.Event()
         self._all_sent.set()
         self._sending: asyncio.Task[None] | None = None
-        self._producer: _Producer | None = None
-        self._brokers: frozenset[int] = frozenset()
-        self._same_since_s = 0.0
+        self._topic: EventsTopic | None = None
 
     def tell(self, kind: str, /, **facts: Any) -> None:
-        """Something has happened. The facts are what JSON can say: numbers, texts, lists, dicts."""
+        """`record` with the facts as keywords."""
+        self.record(kind, facts)
+
+    def record(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Record an event. The facts are JSON values: numbers, texts, lists, dicts."""
         self.told[kind] += 1
         event = self._event(kind, facts)
         if self._state_changes is not None:
@@ -130,7 +132,7 @@ class Events:
             self._keep(event)
 
     def _event(self, kind: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-        return {"ts": _now_text(), "broker": self._broker.broker_id, "kind": kind, **facts}
+        return {"ts": _now_text(), "broker": self._broker_id, "kind": kind, **facts}
 
     def _keep(self, event: dict[str, Any]) -> None:
         if len(self._kept) >= KEPT_MAX:
@@ -143,27 +145,27 @@ class Events:
 
     # --- to the topic -------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Send from now on what is told, and what has been."""
+    def start(self, runtime: Runtime, topic: EventsTopic) -> None:
+        """From now on send the events to the topic, the waiting ones first."""
         if self._to_topic:
-            self._producer = _Producer(self._broker)
-            self._sending = self._broker.spawn(self._send())
+            self._topic = topic
+            self._sending = runtime.spawn(self._send(topic))
 
     async def close(self) -> None:
-        """Have the last events told, if that is quickly done, and stop."""
-        if self._sending is None or self._producer is None:
+        """Send the last events, if that succeeds soon, and stop."""
+        if self._sending is None or self._topic is None:
             return
-        if self._producer.is_connected:
+        if self._topic.is_connected:
             try:
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self._all_sent.wait()
             except TimeoutError:
-                log.debug("%d events are not told any more", len(self._kept) + len(self._underway))
+                log.debug("%d events are not sent any more", len(self._kept) + len(self._underway))
         self._sending.cancel()
         await asyncio.gather(self._sending, return_exceptions=True)
-        await self._producer.close()
+        await self._topic.close()
 
-    async def _send(self) -> None:
+    async def _send(self, topic: EventsTopic) -> None:
         retry_s = RETRY_S_MIN
         while True:
             if not self._kept and not self._underway:
@@ -171,62 +173,54 @@ class Events:
                 self._all_sent.set()
                 await self._woken.wait()
             try:
-                if not await self._topic_is_there():
+                if not await topic.is_there():
                     await asyncio.sleep(LOOK_AGAIN_S)
                     continue
-                await self._send_some()
+                await self._send_some(topic)
                 retry_s = RETRY_S_MIN
             except KlogError as error:
                 log.debug("%d events wait: %s", len(self._kept) + len(self._underway), error.message)
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, RETRY_S_MAX)
             except Exception:
-                log.exception("events could not be sent: our fault")
+                log.exception("internal error: events could not be sent")
                 await asyncio.sleep(RETRY_S_MAX)
 
-    async def _topic_is_there(self) -> bool:
-        """Whether it is, having made it where that is for us to do."""
-        broker = self._broker
-        if TOPIC in broker.image.topics:
-            return True
-        brokers, now_s = frozenset(broker.image.brokers), broker.loop.time()
-        if brokers != self._brokers:
-            self._brokers, self._same_since_s = brokers, now_s
-        if len(brokers) < 2 or not broker.controller.active or now_s - self._same_since_s < SETTLE_S:
-            return False
-        topic = {
-            "name": TOPIC,
-            "num_partitions": 1,
-            "replication_factor": min(REPLICAS_MAX, len(brokers)),
-            "assignments": [],
-            "configs": [{"name": name, "value": value} for name, value in SETTINGS.items()],
-        }
-        asked = codec.request(ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout=30_000, validate_only=False)
-        answer = (await answer_locally(broker, asked)).topics[0]
-        if answer.error_code.value:
-            log.warning("the topic %s cannot be made yet: %s", TOPIC, answer.error_message)
-        return False  # it is in the image when it can be used
-
-    async def _send_some(self) -> None:
-        """Send the oldest events. After an error it is the same batch that is sent again, so that none comes twice."""
-        assert self._producer is not None
+    async def _send_some(self, topic: EventsTopic) -> None:
+        """Send the oldest events. After an error the same batch is sent again, so that no event arrives twice."""
         if not self._underway:
             if self._dropped_now:
                 self._underway.append(self._event("events-dropped", {"events": self._dropped_now}))
                 self._dropped_now = 0
             while self._kept and len(self._underway) < BATCH_EVENTS_MAX:
                 self._underway.append(self._kept.popleft())
-        if not await self._producer.produce([_record(event) for event in self._underway]):
+        if not await topic.produce([_record(event) for event in self._underway]):
             self.dropped += len(self._underway)
             log.warning("%d events are too large for the topic %s", len(self._underway), TOPIC)
         self._underway.clear()
 
 
-class _Producer:
-    """An idempotent producer to the topic's leader, whoever that is. Event loop only."""
+class EventsTopic:
+    """Makes the topic, and is an idempotent producer to its leader, whichever broker that is. Event loop only."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        runtime: Runtime,
+        image: ClusterImage,
+        secret: Secret,
+        producer_ids: ProducerIds,
+        is_controller: Callable[[], bool],
+        answer_locally: Callable[[Any], Awaitable[Any]],
+    ) -> None:
+        """``answer_locally``: this broker's answer to a request of its own."""
+        self._runtime = runtime
+        self._image = image
+        self._secret = secret
+        self._producer_ids = producer_ids
+        self._is_controller = is_controller
+        self._answer_locally = answer_locally
+        self._brokers: frozenset[int] = frozenset()
+        self._same_since_s = 0.0
         self._channel: Channel | None = None
         self._leader = -1
         self._producer_id: int | None = None
@@ -236,11 +230,33 @@ class _Producer:
     def is_connected(self) -> bool:
         return self._channel is not None and not self._channel.is_closed
 
+    async def is_there(self) -> bool:
+        """Whether the topic exists; if this broker is the one that creates it, begin to create it."""
+        if TOPIC in self._image.topics:
+            return True
+        brokers, now_s = frozenset(self._image.brokers), self._runtime.loop.time()
+        if brokers != self._brokers:
+            self._brokers, self._same_since_s = brokers, now_s
+        if len(brokers) < 2 or not self._is_controller() or now_s - self._same_since_s < SETTLE_S:
+            return False
+        topic = {
+            "name": TOPIC,
+            "num_partitions": 1,
+            "replication_factor": min(REPLICAS_MAX, len(brokers)),
+            "assignments": [],
+            "configs": [{"name": name, "value": value} for name, value in SETTINGS.items()],
+        }
+        asked = codec.request(ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout=30_000, validate_only=False)
+        answer = (await self._answer_locally(asked)).topics[0]
+        if answer.error_code.value:
+            log.warning("the topic %s cannot be made yet: %s", TOPIC, answer.error_message)
+        return False  # the image has the topic as soon as it can be used
+
     async def produce(self, records: list[Record]) -> bool:
         """Have the records committed, in order; False if they never will be. KlogError: try the same again later."""
         channel = await self._to_leader()
         if self._producer_id is None:
-            self._producer_id, self._sequence = await self._broker.producer_ids.next(), 0
+            self._producer_id, self._sequence = await self._producer_ids.next(), 0
         batch = encode_batch(
             records, producer_id=self._producer_id, producer_epoch=0, base_sequence=self._sequence & 0x7FFFFFFF
         )
@@ -265,20 +281,20 @@ class _Producer:
         raise KlogError(f"the leader of {TOPIC}, broker {self._leader}, answers {answer.error_code.name}")
 
     async def _to_leader(self) -> Channel:
-        image = self._broker.image
+        image = self._image
         leader = image.topics[TOPIC].partitions[0].leader
         if self._channel is not None and (leader != self._leader or self._channel.is_closed):
             await self.close()
         if self._channel is None:
             where = image.brokers.get(leader)
             if where is None:
-                raise KlogError(f"nobody leads {TOPIC} that is known")
+                raise KlogError(f"the leader of {TOPIC} is not known")
             self._channel = await Channel.connect(
                 where.inter_host or where.host,
                 where.inter_port if where.inter_host else where.port,
                 timeout_s=ANSWER_WITHIN_S,
-                client_id=f"klog-events-{self._broker.broker_id}",
-                introduction=introduction(self._broker, leader),
+                client_id=f"klog-events-{self._runtime.broker_id}",
+                introduction=introduction(self._runtime.broker_id, self._secret, leader),
             )
             self._leader = leader
         return self._channel

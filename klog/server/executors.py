@@ -1,20 +1,19 @@
 """The threads in which a broker waits for disks and for ZooKeeper: for each purpose its own, and few (rule P1).
 
 Strategy
-    What waits in a full pool waits for its own kind alone: sixty look-ups that read whole segments never stand before
-    an election. Purposes that touch a disk have a pool for each log dir, so that a disk that hangs holds up nothing of
-    another. Threads are made when they are needed, and wait for more.
+    Work in a full pool waits only for work of its own purpose: sixty look-ups that read whole segments never delay an
+    election. Purposes that touch a disk have one pool per log dir, so that a disk that hangs does not delay another.
+    Threads are started on demand, and then wait for more work.
 
 Rules
-    * Nothing in the broker uses asyncio's own executor (`asyncio.to_thread`) but asyncio, which looks up host names
-      in it.
-    * A purpose whose callers are strangers has a bound on what may wait; beyond it whoever has most there is refused,
-      not queued. The addresses that they call from take turns (`run_in_turn`): one that sends much waits behind itself.
-    * The threads are daemons: one that hangs in a dead disk keeps no process from ending.
+    * Only asyncio itself uses its own executor (`asyncio.to_thread`), to look up host names.
+    * A purpose that serves clients limits the work that may wait. Beyond the limit the address with the most waiting
+      work is refused, not queued. Addresses take turns (`run_in_turn`): a busy one waits only behind its own work.
+    * The threads are daemons: a thread that hangs on a dead disk does not keep the process from ending.
 
 Limits
-    A thread cannot be interrupted. Who no longer wants an answer cancels the wait, and what has not begun never does;
-    long work has to look for a sign by itself.
+    A thread cannot be interrupted. A caller that no longer wants an answer cancels the wait, and work that has not
+    begun never begins; long work must check for cancellation itself.
 """
 
 from __future__ import annotations
@@ -34,26 +33,26 @@ T = TypeVar("T")
 
 
 class Purpose(Enum):
-    """Who waits there, and in how many threads: of the broker, or of each log dir where it says so."""
+    """What a pool is for. The broker has one pool per purpose, or one per log dir where the purpose says so."""
 
     ELECTIONS = "elections"
     """The controller's and the candidates' reads and writes in ZooKeeper."""
     IN_SYNC = "in-sync"
-    """What leaders write of their in-sync sets, and the handovers they ask for."""
+    """Leaders' writes of their in-sync sets, and the leadership transfers they ask for."""
     REPLICAS = "replicas"
-    """LeaderAndIsr and StopReplica: logs are opened, made, cut, filled again, deleted. A pool a log dir."""
+    """LeaderAndIsr and StopReplica: opening, creating, truncating, repairing, deleting logs. One pool per log dir."""
     FOLLOWERS = "followers"
-    """What followers ask of their leader and is not in the page cache. A pool a log dir."""
+    """Followers' fetches of data that is not in the page cache. One pool per log dir."""
     COLD_READS = "cold-reads"
-    """Messages that are not in the page cache. A pool a log dir."""
+    """Messages that are not in the page cache. One pool per log dir."""
     LOOK_UPS = "look-ups"
-    """By time, by count, checksums: whatever reads to find out. A pool a log dir."""
+    """Look-ups by time or by count, checksums. One pool per log dir."""
     UNPACKING = "unpacking"
-    """Batches that must be decompressed: work of the processor."""
+    """Decompression of batches: CPU work."""
     ANSWERS = "answers"
-    """Answers of many elements are encoded: work of the processor."""
+    """Encoding of answers with many elements: CPU work."""
     UPKEEP = "upkeep"
-    """Retention, checkpoints, counting again. A pool a log dir."""
+    """Retention, checkpoints, rebuilding of counts. One pool per log dir."""
     OTHER = "other"
     """Starting, stopping, producer ids."""
 
@@ -71,7 +70,7 @@ THREADS: Final = {
     Purpose.OTHER: 4,
 }
 WAITING_MAX: Final = {Purpose.LOOK_UPS: 1000, Purpose.UNPACKING: 10_000, Purpose.ANSWERS: 1000}
-"""Pieces of work that may wait for a thread, where strangers ask for them."""
+"""The limit of waiting work, for purposes that serve clients."""
 
 
 class Executors:
@@ -84,22 +83,22 @@ class Executors:
     async def run(self, purpose: Purpose, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """What ``work(*arguments)`` returns or raises, in a thread of that purpose that belongs to no disk.
 
-        Cancelled, it does not begin any more. RequestTimedOut where too much of that purpose waits.
+        Work that is cancelled before it begins never begins. RequestTimedOut where too much of that purpose waits.
         """
         return await self.run_in_turn("", "", purpose, work, *arguments, **named)
 
     async def run_at(
         self, disk: str, purpose: Purpose, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        """The same in a thread of that log dir: its path, which a log has as ``log.home.path``."""
+        """The same in a thread of that log dir: its path, which a log has as ``log.log_dir.path``."""
         return await self.run_in_turn("", disk, purpose, work, *arguments, **named)
 
     async def run_in_turn(
         self, whose: str, disk: str, purpose: Purpose, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        """The same for an address, which takes turns with the others that have something waiting there.
+        """The same for an address, which takes turns with the other addresses that have waiting work.
 
-        ``disk`` "": a thread that belongs to no log dir; ``whose`` "": the broker's own work, one more among them.
+        ``disk`` "": a thread of the common pool; ``whose`` "": the broker's own work, which takes turns as one owner.
         """
         pool = self._pool(purpose, disk)
         return await asyncio.wrap_future(pool.submit(whose, lambda: work(*arguments, **named)))
@@ -114,7 +113,7 @@ class Executors:
         return pool
 
     def close(self) -> None:
-        """What has not begun is cancelled; threads end with what they do. Waits for nothing."""
+        """Cancel work that has not begun; threads end after their present work. Does not wait."""
         self._is_closed = True
         for pool in self._pools.values():
             pool.close()

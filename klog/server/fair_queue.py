@@ -1,4 +1,4 @@
-"""What waits for threads, where everybody has a turn: whoever brings much waits behind himself."""
+"""Work that waits for threads, with turns: an owner with much work delays only itself."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """A queue for each ``whose``; they take turns, a piece each, and within one the first comes first.
+    """One queue per owner (``whose``). The queues take turns, one piece each; each queue is first in, first out.
 
-    Thread-safe. Of each ``whose`` that waits with him, a newcomer has at most one piece in front of him.
+    Thread-safe. A new owner waits for at most one piece of each other owner.
     """
 
     def __init__(self, waiting_max: int | None = None) -> None:
         self._waiting_max: Final = waiting_max
         self._lock = threading.Lock()
         self._queues: dict[str, deque[T]] = {}
-        """In the order of their turns; none is empty."""
+        """In the order of their turns; an empty queue is removed."""
         self._waiting = 0
         self._told: SimpleQueue[None] = SimpleQueue()
         """At least one entry for each piece: what `take` waits for."""
 
     def put(self, whose: str, piece: T) -> T | None:
-        """The piece that finds no room: where it is full, the last of whoever has most gives way."""
+        """Add a piece; returns the piece that finds no room. When full, the owner with the most loses its last one."""
         with self._lock:
             gone = None
             if self._waiting_max is not None and self._waiting >= self._waiting_max:
@@ -45,7 +45,7 @@ class FairQueue(Generic[T]):
         return gone
 
     def take(self) -> T | None:
-        """The piece whose turn it is, waited for; None when it is closed."""
+        """Wait for the piece whose turn it is; None when the queue is closed."""
         self._told.get()
         with self._lock:
             if not self._queues:
@@ -59,7 +59,7 @@ class FairQueue(Generic[T]):
             return piece
 
     def close(self, takers: int) -> list[T]:
-        """All that waited. So many who are in `take`, or come there, get nothing."""
+        """Remove and return all waiting pieces. ``takers`` calls of `take`, present or later, return None."""
         with self._lock:
             pieces = [piece for queue in self._queues.values() for piece in queue]
             self._queues.clear()

@@ -1,8 +1,9 @@
 """What a broker knows of its cluster: brokers, topics, partitions, coordinators, the controller. Event loop only.
 
-The registries in ZooKeeper are the truth; this is the last known state of them, from which Metadata is answered without
-asking anybody (the paper's rule that any broker can route a client). `apply` changes it, with what the controller says
-in UpdateMetadata, on the controller's own broker too; and `learn`, with what a leader reads in ZooKeeper of itself.
+The registries in ZooKeeper are the truth. This is their last known state, from which any broker answers Metadata
+without a request to another one (the paper's rule that any broker can route a client). `apply` changes it by the
+controller's UpdateMetadata, on the controller's own broker too. `learn` changes it by what a leader reads in ZooKeeper
+about its own partition.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class BrokerImage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """``leader`` is -1 while nobody leads."""
+    """``leader`` is -1 while the partition has no leader."""
 
     leader: int
     leader_epoch: int
@@ -61,9 +62,11 @@ class ClusterImage:
     brokers: dict[int, BrokerImage] = field(default_factory=dict)
     topics: dict[str, TopicImage] = field(default_factory=dict)
     group_slots: dict[int, SlotHolder] = field(default_factory=dict)
-    """Replaced as a whole; empty until the controller has given the slots out."""
+    """Replaced as a whole; empty until the controller has assigned the slots."""
+    known: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
+    """Set when the controller has described the cluster to this broker for the first time."""
     news: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
-    """Set when the controller has said something more; there is another one then."""
+    """Set at the next update of the controller, and then replaced by a new event."""
 
     def coordinator(self, group: str) -> BrokerImage | None:
         """The live broker that coordinates this group; None while its slot waits for one."""
@@ -75,7 +78,7 @@ class ClusterImage:
 
 
 def learn(image: ClusterImage, name: TopicPartition, leader: int, leader_epoch: int, isr: tuple[int, ...]) -> None:
-    """A partition is in a later epoch than the controller has said here: a client is not to be sent back to us."""
+    """Note a later epoch than the controller's last update has, so that clients are not sent back to this broker."""
     topic = image.topics.get(name.topic)
     known = None if topic is None else topic.partitions.get(name.partition)
     if topic is not None and known is not None and leader_epoch > known.leader_epoch:
@@ -84,7 +87,7 @@ def learn(image: ClusterImage, name: TopicPartition, leader: int, leader_epoch: 
 
 
 def apply(image: ClusterImage, update: Any) -> set[str]:
-    """Take an UpdateMetadata request in; the topics whose own settings it may have changed.
+    """Take in an UpdateMetadata request; returns the topics whose own settings it may have changed.
 
     A topic under another UUID replaces the one known; partitions that are not named stay as they were.
     """

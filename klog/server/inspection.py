@@ -1,9 +1,9 @@
-"""Looks into what is produced, where a batch's header does not say enough to take it.
+"""Inspects the records of a produced batch where its header is not enough to accept it.
 
-What is small is looked into at once: a change of threads takes longer. The rest waits for a thread, one record set of a
-connection at a time, so that nobody's large request holds up the others' small ones; addresses take turns, so that one
-which sends many waits behind itself. Meanwhile nothing more is read from that connection
-(`Connection.pause_reading`), which keeps its appends in their order and bounds what waits.
+A small record set is inspected on the event loop: a change of threads would take longer. Others wait for a thread, one
+record set per connection at a time, so that a large request does not delay the small ones of other connections.
+Addresses take turns, so that a busy one waits only behind its own work. Meanwhile the broker reads nothing more from
+that connection (`Connection.pause_reading`): this keeps its appends in order and limits the waiting work.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ AT_ONCE_BYTES: Final = 4096
 AT_ONCE_UNPACKED_BYTES: Final = 16 * 1024
 
 Found = list[BatchHeader] | KlogError | None
-"""What was found in a record set: the headers to append it by, or why it is refused; None where nobody has looked."""
+"""The result for a record set: the headers to append it by, or the error; None where it was not inspected."""
 
 
 def at_once(log: Log, records: memoryview) -> Found:
-    """What a look at a small record set finds; None where that may take too long for an event loop."""
+    """The result for a small record set; None where the inspection may take too long for an event loop."""
     if len(records) > AT_ONCE_BYTES:
         return None
     try:
         return log.check(records, unpacked_bytes_max=AT_ONCE_UNPACKED_BYTES)
-    except MessageTooLarge:  # packed or unpacked: beside the loop it is known for certain
+    except MessageTooLarge:  # compressed or decompressed: only the thread can tell
         return None
     except KlogError as error:
         return error.bare()
 
 
 async def look(executors: Executors, partition: Partition, records: memoryview, connection: Connection | None) -> Found:
-    """What is found in a record set, in a thread where that takes long; None where there is no need to look.
+    """The result for a record set, from a thread where that takes long; None where no inspection is needed.
 
-    ``connection``: on which it came; None where the broker asks itself.
+    ``connection``: the one that sent it; None for the broker's own request.
     """
     log = partition.log
     if log.is_plain(records):

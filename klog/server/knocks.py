@@ -1,13 +1,13 @@
-"""Whether brokers that clients are about to be sent to listen at all.
+"""Probes whether a broker listens, before an answer sends clients to it.
 
-What the controller has said last may be a moment old: a broker that was killed is named until another has been elected
-in its place, and a client that is sent to it waits as long as its next try takes, a second and more. So who is about to
-name a broker knocks at its door first. Knocks are shared: whoever asks while one is under way, or within a moment after
-it, gets the same answer, so a thousand clients that ask at once cost each broker one connection. When a connection of
-this broker's own with another ends, what was found out about that one before counts no more.
+The controller's last update may be a moment old: it names a killed broker until another has been elected, and a client
+that tries the killed one loses a second or more. So this broker probes a broker before it names it. Probes are shared:
+requests during a probe, or within a moment after it, get the same result, so that a thousand clients that ask at once
+cost each broker one connection. When one of this broker's own connections with another broker ends, earlier results
+about that broker are void.
 
-A refusal can lie (rule R6): a balancer or a firewall may refuse for a broker that lives. Who refuses for longer than
-its session would have lasted without it, and is registered all the while, is believed to live.
+A refusal can be wrong (rule R6): a load balancer or a firewall may refuse connections to a live broker. A broker that
+refuses for longer than the time-out of its session, and stays registered all that time, counts as alive.
 Event loop only.
 """
 
@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from klog.server.image import BrokerImage
-from klog.server.reach import knock
+from klog.server.peer_probe import knock
 
 FRESH_S: Final = 0.01
-"""For so long an answer is passed on. A client asks some milliseconds after its broker has died, at the soonest."""
+"""How long a result is shared. A client asks some milliseconds after its broker has died, at the earliest."""
 SILENCE_FRESH_S: Final = 2.0
-"""... where nobody answered in time, which says nothing, and takes long to find out."""
+"""The same for a probe without an answer in time, which proves nothing and takes long."""
 DOORS_MAX: Final = 10_000
-"""Doors remembered; the oldest is forgotten first."""
+"""Addresses remembered; the oldest is forgotten first."""
 
 NEVER_S: Final = float("-inf")
 
@@ -36,13 +36,13 @@ _Door = tuple[str, int, int]
 
 @dataclass(slots=True)
 class _Knocked:
-    """The last knock at a door. ``opened``: None while nobody knows."""
+    """The last probe of an address. ``opened``: None while the result is not known."""
 
     task: asyncio.Task[None] | None = None
     opened: bool | None = None
     ended_s: float = NEVER_S
     is_doubted: bool = False
-    """Something has happened since it began: what it finds is old."""
+    """A connection has ended since the probe began: its result is void."""
     refused_since_s: float | None = None
 
 
@@ -54,14 +54,14 @@ class Knocks:
         self._lies_after_s = lies_after_s
         self._doors: dict[_Door, _Knocked] = {}
         self._last: dict[int, _Knocked] = {}
-        """Broker id -> the last door of its that was knocked at."""
+        """Broker id -> the last probe of one of its addresses."""
 
     def known(
         self, brokers: Mapping[int, BrokerImage], broker_ids: Collection[int], asked_s: float | None = None
     ) -> set[int] | None:
-        """Who of them refuses, or is not among ``brokers``; None where it takes a knock to know.
+        """Those that refuse, or are not among ``brokers``; None where only a new probe can tell.
 
-        ``asked_s``: what was found out since then is good enough, however long ago it is.
+        ``asked_s``: a result since then is recent enough, whatever its age.
         """
         now_s = asyncio.get_running_loop().time()
         found = set()
@@ -83,7 +83,7 @@ class Knocks:
         return found
 
     async def refusing(self, brokers: Mapping[int, BrokerImage], broker_ids: Collection[int]) -> set[int]:
-        """Who of them refuses connections, or is not among ``brokers``; whoever does not answer refuses nothing."""
+        """Which of them refuse connections, or are not among ``brokers``; silence is not a refusal."""
         asked_s = asyncio.get_running_loop().time()
         while (found := self.known(brokers, broker_ids, asked_s)) is None:
             unknown = [one for one in broker_ids if self.known(brokers, [one], asked_s) is None]
@@ -91,7 +91,7 @@ class Knocks:
         return found
 
     def doubt(self, broker_id: int) -> None:
-        """A connection with it has ended: whatever was found out before is old."""
+        """A connection with this broker has ended: earlier results are void."""
         knocked = self._last.get(broker_id)
         if knocked is not None:
             knocked.ended_s = NEVER_S
@@ -124,6 +124,6 @@ class Knocks:
 
 
 def _door(one: BrokerImage) -> _Door:
-    """Where brokers reach it."""
+    """The address that brokers use."""
     where = (one.inter_host, one.inter_port) if one.inter_port > 0 else (one.host, one.port)
     return *where, one.incarnation

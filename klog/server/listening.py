@@ -1,4 +1,4 @@
-"""Where a broker listens and what it is known by: for clients, and for brokers where those have another address."""
+"""The addresses where a broker listens, and those it advertises: for clients, and for brokers if theirs differ."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """``address`` is what clients are told, ``inter_broker`` (``host:port``, "" for the same) what brokers are.
+    """``address`` is advertised to clients, ``inter_broker`` (``host:port``, "" for the same) to brokers.
 
-    ``bind`` (``host:port``) is where brokers' probes go: the socket itself, whatever stands in front of it (rule R6).
+    ``bind`` (``host:port``) is where brokers' probes go: the socket itself, also behind a load balancer (rule R6).
     """
 
     address: tuple[str, int]
@@ -75,7 +75,7 @@ def server_of(config: BrokerConfig, on_frame: OnFrame, descriptors: Descriptors)
 
 
 def _if_given(config: BrokerConfig, name: str) -> int | None:
-    """A socket buffer's size only if somebody wants one: the kernel's own adapt to the connection."""
+    """A socket buffer's size only if the configuration sets one: the kernel's own sizes adapt to the connection."""
     value = config[name]
     return value if isinstance(value, int) and value > 0 and config.is_given(name) else None
 
@@ -92,14 +92,14 @@ def _overrides(items: object) -> dict[str, int]:
 
 
 def _reachable(host: str) -> str:
-    """What others are told when nothing is advertised: this machine's name where every interface is listened on."""
+    """The advertised host where none is set: this machine's name if the broker listens on every interface."""
     return host if host not in ("", "0.0.0.0", "::") else socket.gethostname()
 
 
 def _warn_if_wide(host: str, port: int) -> None:
     if host not in ("127.0.0.1", "localhost", "::1"):
         log.warning(
-            "listening on %s:%d, not on this machine alone: whoever reaches it can read and write",
+            "listening on %s:%d, not on this machine alone: every host that reaches it can read and write",
             host or "0.0.0.0",
             port,
         )

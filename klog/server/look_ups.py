@@ -1,13 +1,13 @@
-"""Look-ups that strangers ask for: by time, by count, checksums. Bounded, and over when their connection is (rule P1).
+"""Clients' look-ups: by time, by count, checksums. They are bounded, and end with their connection (rule P1).
 
 Strategy
-    They read as much as it takes to find something out, so they have few threads (`Purpose.LOOK_UPS`), and a connection
-    has one of them at most: whoever sends five hundred waits for himself; so does an address with many connections,
-    since addresses take turns. What takes longer than its share is refused with REQUEST_TIMED_OUT, which clients ask
-    again after; a walk through a segment is remembered in its index, so the next attempt begins further on.
+    A look-up may read a lot, so look-ups have few threads (`Purpose.LOOK_UPS`), and a connection has one of them at
+    most: a client that sends five hundred waits only for itself. So does an address with many connections, since
+    addresses take turns. A look-up beyond its share of time gets REQUEST_TIMED_OUT, after which clients ask again. The
+    segment's index remembers how far it got, so that the next attempt begins further on.
 
 Rules
-    * A look-up whose connection ends while it waits is never begun; one that runs is over at the next batch.
+    * A look-up whose connection ends while it waits never begins; a running one ends at the next batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 from klog.errors import RequestTimedOut
 from klog.net.connection import Connection
 from klog.server.executors import Executors, Purpose
-from klog.storage.patience import Patience
+from klog.storage.lookup_budget import LookupBudget
 
 LOOK_UP_S: Final = 3.0
 """Of a thread, for one piece of work: a partition, or what one of klog's own requests asks. Those who wait for a thread
@@ -42,13 +42,13 @@ class LookUps:
         self._turns: WeakKeyDictionary[Connection, asyncio.Lock] = WeakKeyDictionary()
 
     def of(self, connection: Connection | None) -> LookUp:
-        """What one request looks up; None where the broker asks itself."""
+        """The look-ups of one request; ``connection`` is None for the broker's own request."""
         turn = asyncio.Lock() if connection is None else self._turns.setdefault(connection, asyncio.Lock())
         return LookUp(self._executors, connection, turn)
 
 
 class LookUp:
-    """One request's. To be used as a context, by one task; it costs nothing until something is looked up."""
+    """The look-ups of one request. A context manager for one task; it costs nothing until the first look-up."""
 
     def __init__(self, executors: Executors, connection: Connection | None, turn: asyncio.Lock) -> None:
         self._executors = executors
@@ -64,10 +64,10 @@ class LookUp:
         if self._has_turn:
             self._turn.release()
 
-    async def run(self, disk: str, question: Callable[[Patience], T]) -> T:
-        """The answer of a question to logs of that log dir, in a thread. RequestTimedOut beyond the bounds.
+    async def run(self, disk: str, question: Callable[[LookupBudget], T]) -> T:
+        """Ask logs of that log dir a question in a thread. RequestTimedOut beyond the bounds.
 
-        Where the connection ends, the task that waits here is cancelled.
+        If the connection ends, the waiting task is cancelled.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -81,8 +81,8 @@ class LookUp:
             if time.monotonic() > self._until_s:
                 raise RequestTimedOut(f"the look-ups of one request may take {REQUEST_S:g} s")
             whose = "" if connection is None else connection.address
-            patience = Patience(seconds=LOOK_UP_S, bytes_max=LOOK_UP_BYTES_MAX, is_wanted=self._is_wanted)
-            return await self._executors.run_in_turn(whose, disk, Purpose.LOOK_UPS, question, patience)
+            budget = LookupBudget(seconds=LOOK_UP_S, bytes_max=LOOK_UP_BYTES_MAX, is_wanted=self._is_wanted)
+            return await self._executors.run_in_turn(whose, disk, Purpose.LOOK_UPS, question, budget)
         finally:
             if connection is not None:
                 connection.at_end.discard(task.cancel)

@@ -1,9 +1,9 @@
-"""``/metrics`` for Prometheus, over HTTP, in threads of its own. Only where ``metrics.port`` is set.
+"""``/metrics`` for Prometheus, over HTTP, in its own threads. Only where ``metrics.port`` is set.
 
 Strategy
-    prometheus-client is loaded by `MetricsEndpoint.open` alone, this module by a broker with the port alone, so that
-    others pay for nothing. A scrape reads and renders in its own thread: the event loop gives the interpreter up for
-    half a millisecond at a time, however many partitions there are.
+    Only `MetricsEndpoint.open` loads prometheus-client, and only a broker with the port loads this module: other
+    brokers pay nothing. A scrape reads and renders in its own thread: the event loop releases the interpreter for half
+    a millisecond at a time, however many partitions there are.
 
 Limits
     One scrape reads at a time; those of the server are `klog.net.http_server`'s.
@@ -19,19 +19,18 @@ from typing import TYPE_CHECKING
 from klog.metrics import Metric, Times
 from klog.net.http_server import HttpServer
 from klog.server.executors import Purpose
-from klog.server.metrics_table import METRICS
+from klog.server.metrics_table import METRICS, Measured
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric as Family
 
-    from klog.server.broker import Broker
 
 log = logging.getLogger(__name__)
 
 
 class MetricsEndpoint:
-    """What a broker serves at ``metrics.port``. Made and closed by the owner thread."""
+    """The endpoint at ``metrics.port``. Created and closed by the owner thread."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
@@ -42,19 +41,20 @@ class MetricsEndpoint:
         return self._server.address
 
     @classmethod
-    async def serve(cls, broker: Broker) -> MetricsEndpoint:
-        """Where the broker listens itself, at ``metrics.port``."""
-        host, port = broker.config.listener[0], broker.config.integer("metrics.port")
-        endpoint = await broker.executors.run(Purpose.OTHER, cls.open, broker, host, port)
+    async def serve(cls, measured: Measured) -> MetricsEndpoint:
+        """Listen on the host of the broker's own listener, at ``metrics.port``."""
+        config = measured.runtime.config
+        host, port = config.listener[0], config.integer("metrics.port")
+        endpoint = await measured.runtime.executors.run(Purpose.OTHER, cls.open, measured, host, port)
         log.info("metrics at http://%s/metrics", endpoint.address)
         return endpoint
 
     @classmethod
-    def open(cls, broker: Broker, host: str, port: int) -> MetricsEndpoint:
-        """Listen; port 0 is a free one. Blocks for the imports; any thread. PortInUse, SurroundingsError."""
+    def open(cls, measured: Measured, host: str, port: int) -> MetricsEndpoint:
+        """Listen; port 0 is a free one. Blocks for the imports; any thread. PortInUse, HostError."""
         from prometheus_client import make_wsgi_app
 
-        application = make_wsgi_app(registry(broker))
+        application = make_wsgi_app(registry(measured))
         return cls(HttpServer.open(application, host, port, what="metrics", flag="--metrics-port PORT"))
 
     def close(self) -> None:
@@ -62,8 +62,8 @@ class MetricsEndpoint:
         self._server.close()
 
 
-def registry(broker: Broker) -> CollectorRegistry:
-    """What a scrape of this broker gives: the table, and the process as the library measures it."""
+def registry(measured: Measured) -> CollectorRegistry:
+    """The metrics of a scrape: the table, and the library's metrics of the process."""
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.core import Metric as Family
 
@@ -75,7 +75,7 @@ def registry(broker: Broker) -> CollectorRegistry:
 
         def collect(self) -> Iterable[Family]:
             with self._one_at_a_time:
-                return [_filled(Family(_family_name(one), one.doc, one.kind), one, broker) for one in METRICS]
+                return [_filled(Family(_family_name(one), one.doc, one.kind), one, measured) for one in METRICS]
 
     found = CollectorRegistry(auto_describe=False)
     found.register(Table())
@@ -83,12 +83,12 @@ def registry(broker: Broker) -> CollectorRegistry:
     return found
 
 
-def _family_name(metric: Metric[Broker]) -> str:
+def _family_name(metric: Metric[Measured]) -> str:
     return metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
 
 
-def _filled(family: Family, metric: Metric[Broker], broker: Broker) -> Family:
-    for values, number in metric.read(broker):
+def _filled(family: Family, metric: Metric[Measured], measured: Measured) -> Family:
+    for values, number in metric.read(measured):
         labels = dict(zip(metric.labels, values, strict=False))
         if isinstance(number, Times):
             for quantile, ms in number.quantiles:

@@ -1,4 +1,4 @@
-"""Every number that a broker shows to Prometheus: its name, what it says, and where it is read.
+"""Every metric that a broker exposes to Prometheus: its name, its help text, and the source of its value.
 
 Names are Kafka's, as the JMX exporter's own rules for Kafka write them (``kafka.server:type=ReplicaManager,
 name=LeaderCount`` is ``kafka_server_replicamanager_leadercount``, a ``...PerSec`` meter is a counter that ends in
@@ -10,20 +10,29 @@ Everything is read in the scraping thread, from objects that belong to the event
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from klog.coordination.group_slots import SLOTS
 from klog.coordination.session import SessionState
 from klog.metrics import Metric, RequestMeter, Sample, one, times_of
 from klog.protocol.apis import api_name
-from klog.server.groups.machine import Phase
-from klog.server.image import PartitionImage
+from klog.server.groups.phases import Phase
 
 if TYPE_CHECKING:
+    from klog.net.server import Server
     from klog.replication.partition import Partition
-    from klog.server.broker import Broker
+    from klog.server.controller.controller import Controller
+    from klog.server.events import Events
+    from klog.server.groups.coordinator import Coordinator
+    from klog.server.image import ClusterImage, PartitionImage
+    from klog.server.lifecycle import Lifecycle
+    from klog.server.purgatory import Purgatory
+    from klog.server.replicas.replicas import Replicas
+    from klog.server.runtime import Runtime
+    from klog.storage.flusher import Flusher
     from klog.storage.log import Log
-    from klog.storage.log_dir import LogDir
+    from klog.storage.log_dir import LogDir, LogDirs
 
 STATES: Final = {
     "Starting": 1,
@@ -36,50 +45,67 @@ STATES: Final = {
 """0.8's numbers of a broker's states."""
 
 
-Read = Callable[["Broker"], Iterable[Sample]]
+@dataclass(frozen=True)
+class Measured:
+    """The parts of a broker that the table reads."""
+
+    runtime: Runtime
+    lifecycle: Lifecycle
+    image: ClusterImage
+    log_dirs: LogDirs
+    replicas: Replicas
+    controller: Controller
+    groups: Coordinator
+    events: Events
+    flusher: Flusher
+    purgatory: Purgatory
+    server: Server
+
+
+Read = Callable[["Measured"], Iterable[Sample]]
 
 # --- What is read -----------------------------------------------------------------------------------------------------
 
 
-def _led(broker: Broker) -> list[Partition]:
-    return list(broker.partitions.values())
+def _led(measured: Measured) -> list[Partition]:
+    return list(measured.replicas.partitions.values())
 
 
-def _under_replicated(broker: Broker) -> int:
-    return sum(len(one.isr) < len(one.replicas) for one in _led(broker))
+def _under_replicated(measured: Measured) -> int:
+    return sum(len(one.isr) < len(one.replicas) for one in _led(measured))
 
 
-def _under_min_isr(broker: Broker) -> int:
-    return sum(len(one.isr) < one.min_isr for one in _led(broker))
+def _under_min_isr(measured: Measured) -> int:
+    return sum(len(one.isr) < one.min_isr for one in _led(measured))
 
 
-def _at_min_isr(broker: Broker) -> int:
-    return sum(len(one.isr) == one.min_isr < len(one.replicas) for one in _led(broker))
+def _at_min_isr(measured: Measured) -> int:
+    return sum(len(one.isr) == one.min_isr < len(one.replicas) for one in _led(measured))
 
 
-def _reassigning(broker: Broker) -> int:
-    """Of those, the ones whose replicas are being moved, as the controller has said."""
-    topics = broker.image.topics
+def _reassigning(measured: Measured) -> int:
+    """The partitions led here that are being reassigned, by the controller's last update."""
+    topics = measured.image.topics
     count = 0
-    for name in list(broker.partitions):
+    for name in list(measured.replicas.partitions):
         topic = topics.get(name.topic)
         found = topic.partitions.get(name.partition) if topic is not None else None
         count += found is not None and bool(found.adding or found.removing)
     return count
 
 
-def _all(broker: Broker) -> list[PartitionImage]:
-    return [found for topic in list(broker.image.topics.values()) for found in topic.partitions.values()]
+def _all(measured: Measured) -> list[PartitionImage]:
+    return [found for topic in list(measured.image.topics.values()) for found in topic.partitions.values()]
 
 
-def _of_controller(count: Callable[[Broker], int]) -> Read:
-    """Facts of the cluster are told by its controller and are 0 elsewhere, so that a sum over brokers is right."""
-    return lambda broker: (((), count(broker) if broker.controller.active else 0),)
+def _of_controller(count: Callable[[Measured], int]) -> Read:
+    """Only the controller reports facts of the cluster; other brokers report 0, so that a sum over brokers is right."""
+    return lambda measured: (((), count(measured) if measured.controller.active else 0),)
 
 
 def _traffic_numbers(field: str) -> Read:
-    def read(broker: Broker) -> Iterable[Sample]:
-        traffic = broker.measures.traffic
+    def read(measured: Measured) -> Iterable[Sample]:
+        traffic = measured.runtime.measures.traffic
         yield (), getattr(traffic.total(), field)
         for topic, numbers in list(traffic.topics.items()):
             yield (topic,), getattr(numbers, field)
@@ -87,54 +113,54 @@ def _traffic_numbers(field: str) -> Read:
     return read
 
 
-def _requests(broker: Broker) -> Iterator[tuple[str, RequestMeter]]:
-    """Those that have been asked at least once."""
-    for key, meter in list(broker.measures.requests.items()):
+def _requests(measured: Measured) -> Iterator[tuple[str, RequestMeter]]:
+    """The requests that have been received at least once."""
+    for key, meter in list(measured.runtime.measures.requests.items()):
         if meter.count:
             yield api_name(key), meter
 
 
 def _request_times(which: str) -> Read:
-    def read(broker: Broker) -> Iterable[Sample]:
-        return [((name,), times_of([getattr(meter, which)])) for name, meter in _requests(broker)]
+    def read(measured: Measured) -> Iterable[Sample]:
+        return [((name,), times_of([getattr(meter, which)])) for name, meter in _requests(measured)]
 
     return read
 
 
 def _logs(number: Callable[[Log], int]) -> Read:
-    def read(broker: Broker) -> Iterable[Sample]:
+    def read(measured: Measured) -> Iterable[Sample]:
         return [
             ((log.topic_partition.topic, str(log.topic_partition.partition)), number(log))
-            for log in broker.log_dirs.logs()
+            for log in measured.log_dirs.logs()
         ]
 
     return read
 
 
 def _dirs(number: Callable[[LogDir], int]) -> Read:
-    return lambda broker: [((where.path,), number(where)) for where in broker.log_dirs.dirs]
+    return lambda measured: [((where.path,), number(where)) for where in measured.log_dirs.dirs]
 
 
-def _offline_dirs(broker: Broker) -> int:
-    dirs = broker.log_dirs
+def _offline_dirs(measured: Measured) -> int:
+    dirs = measured.log_dirs
     return len({*dirs.offline, *(where.path for where in dirs.dirs if where.failure is not None)})
 
 
 def _told(*kinds: str) -> Read:
-    return lambda broker: (((), sum(broker.events.told[kind] for kind in kinds)),)
+    return lambda measured: (((), sum(measured.events.told[kind] for kind in kinds)),)
 
 
-def _max_lag(broker: Broker) -> int:
-    followers = list(broker.replicas.followed.values())
+def _max_lag(measured: Measured) -> int:
+    followers = list(measured.replicas.followed.values())
     return max((max(one.leader_high.address - one.log.end.address, 0) for one in followers), default=0)
 
 
 def _groups(*phases: Phase) -> Read:
-    return lambda broker: (((), sum(not phases or group.phase in phases for group in broker.groups.here)),)
+    return lambda measured: (((), sum(not phases or group.phase in phases for group in measured.groups.here)),)
 
 
-def _session(broker: Broker) -> Iterable[Sample]:
-    now = broker.zookeeper.state
+def _session(measured: Measured) -> Iterable[Sample]:
+    now = measured.runtime.zookeeper.state
     return [((state.name,), int(state is now)) for state in SessionState]
 
 
@@ -144,19 +170,19 @@ _REQUEST = ("request",)
 _PARTITION = ("topic", "partition")
 
 
-def _counter(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric[Broker]:
+def _counter(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric[Measured]:
     return Metric(name, "counter", labels, doc, read)
 
 
-def _gauge(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric[Broker]:
+def _gauge(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric[Measured]:
     return Metric(name, "gauge", labels, doc, read)
 
 
-def _summary(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric[Broker]:
+def _summary(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric[Measured]:
     return Metric(name, "summary", labels, doc, read)
 
 
-def _traffic(name: str, field: str, doc: str) -> Metric[Broker]:
+def _traffic(name: str, field: str, doc: str) -> Metric[Measured]:
     """Kafka's two MBeans of one name: of all topics, without a label, and of each topic that was used."""
     return _counter(
         f"kafka_server_brokertopicmetrics_{name}_total",
@@ -166,7 +192,7 @@ def _traffic(name: str, field: str, doc: str) -> Metric[Broker]:
     )
 
 
-def _table() -> tuple[Metric[Broker], ...]:
+def _table() -> tuple[Metric[Measured], ...]:
     return (
         # --- topics
         _traffic("messagesin", "messages_in", "Messages appended by producers."),
@@ -174,35 +200,39 @@ def _table() -> tuple[Metric[Broker], ...]:
         _traffic("bytesout", "bytes_out", "Bytes of batches sent to consumers."),
         _traffic("totalproducerequests", "produces", "Produce requests, counted for each partition in them."),
         _traffic(
-            "failedproducerequests", "failed_produces", "Produce requests that were refused, counted like all of them."
+            "failedproducerequests",
+            "failed_produces",
+            "Produce requests that were refused, counted for each partition in them.",
         ),
         _traffic("totalfetchrequests", "fetches", "Fetch requests of consumers, counted for each partition in them."),
         _traffic(
-            "failedfetchrequests", "failed_fetches", "Fetch requests that were refused, counted like all of them."
+            "failedfetchrequests",
+            "failed_fetches",
+            "Fetch requests that were refused, counted for each partition in them.",
         ),
         _counter(
             "kafka_server_brokertopicmetrics_replicationbytesin_total",
             (),
-            "Bytes of batches that this broker took in as a follower.",
-            one(lambda broker: broker.measures.replication_bytes_in),
+            "Bytes of batches that this broker received as a follower.",
+            one(lambda measured: measured.runtime.measures.replication_bytes_in),
         ),
         _counter(
             "kafka_server_brokertopicmetrics_replicationbytesout_total",
             (),
             "Bytes of batches sent to followers.",
-            one(lambda broker: broker.measures.replication_bytes_out),
+            one(lambda measured: measured.runtime.measures.replication_bytes_out),
         ),
         # --- requests
         _counter(
             "kafka_network_requestmetrics_requests_total",
             _REQUEST,
             "Requests by kind.",
-            lambda broker: [((name,), meter.count) for name, meter in _requests(broker)],
+            lambda measured: [((name,), meter.count) for name, meter in _requests(measured)],
         ),
         _summary(
             "kafka_network_requestmetrics_totaltimems",
             _REQUEST,
-            "Milliseconds from the whole request to its filled answer; of many requests one in 64 is timed.",
+            "Milliseconds from the complete request to its complete answer; one in 64 of frequent requests is timed.",
             _request_times("total"),
         ),
         _summary(
@@ -221,33 +251,33 @@ def _table() -> tuple[Metric[Broker], ...]:
             "kafka_server_delayedoperationpurgatory_purgatorysize",
             ("delayedOperation",),
             "Requests that wait: Produce with acks=all to be committed, Fetch for more bytes.",
-            lambda broker: [(("Produce",), broker.purgatory.produces), (("Fetch",), broker.purgatory.fetches)],
+            lambda measured: [(("Produce",), measured.purgatory.produces), (("Fetch",), measured.purgatory.fetches)],
         ),
         _gauge(
             "kafka_server_socketservermetrics_connection_count",
             (),
             "Connections of clients and of other brokers.",
-            one(lambda broker: len(broker.server.connections)),
+            one(lambda measured: len(measured.server.connections)),
         ),
         _counter(
             "klog_event_loop_cpu_seconds_total",
             (),
             "Processor seconds of the event loop: its rate is the share of one core in use, and 1 less that rate what "
             "Kafka shows as NetworkProcessorAvgIdlePercent and RequestHandlerAvgIdlePercent.",
-            one(lambda broker: broker.measures.loop.cpu_seconds()),
+            one(lambda measured: measured.runtime.measures.loop.cpu_seconds()),
         ),
         # --- replicas
         _gauge(
             "kafka_server_replicamanager_leadercount",
             (),
             "Partitions that this broker leads.",
-            one(lambda broker: len(broker.partitions)),
+            one(lambda measured: len(measured.replicas.partitions)),
         ),
         _gauge(
             "kafka_server_replicamanager_partitioncount",
             (),
             "Replicas on this broker, led or followed.",
-            one(lambda broker: sum(len(where.logs) for where in broker.log_dirs.dirs)),
+            one(lambda measured: sum(len(where.logs) for where in measured.log_dirs.dirs)),
         ),
         _gauge(
             "kafka_server_replicamanager_underreplicatedpartitions",
@@ -270,35 +300,36 @@ def _table() -> tuple[Metric[Broker], ...]:
         _gauge(
             "kafka_server_replicamanager_reassigningpartitions",
             (),
-            "Partitions led here whose replicas are being moved.",
+            "Partitions led here that are being reassigned.",
             one(_reassigning),
         ),
         _gauge(
             "kafka_server_replicamanager_offlinereplicacount",
             (),
-            "Replicas of this broker that cannot be served: their disk is lost.",
+            "Replicas that this broker cannot serve: their disk is lost.",
             one(
-                lambda broker: sum(
-                    broker.broker_id in found.replicas and broker.broker_id in found.offline for found in _all(broker)
+                lambda measured: sum(
+                    measured.runtime.broker_id in found.replicas and measured.runtime.broker_id in found.offline
+                    for found in _all(measured)
                 )
             ),
         ),
         _gauge(
             "kafka_server_replicafetchermanager_maxlag",
             ("clientId",),
-            "Bytes (Kafka: messages) that the most backward replica here is behind its leader's high watermark.",
-            lambda broker: [(("Replica",), _max_lag(broker))],
+            "Bytes (Kafka: messages) by which the slowest replica here is behind its leader's high watermark.",
+            lambda measured: [(("Replica",), _max_lag(measured))],
         ),
         _counter(
             "kafka_server_replicamanager_isrshrinks_total",
             (),
-            "Times a leader here has put a follower out of the in-sync set.",
+            "Times a leader here has removed a follower from the in-sync set.",
             _told("isr-shrunk"),
         ),
         _counter(
             "kafka_server_replicamanager_isrexpands_total",
             (),
-            "Times a leader here has taken a follower into the in-sync set.",
+            "Times a leader here has added a follower to the in-sync set.",
             _told("isr-expanded"),
         ),
         # --- the controller
@@ -306,45 +337,45 @@ def _table() -> tuple[Metric[Broker], ...]:
             "kafka_controller_kafkacontroller_activecontrollercount",
             (),
             "1 on the controller, 0 on every other broker: the sum over a cluster is 1.",
-            _of_controller(lambda broker: 1),
+            _of_controller(lambda measured: 1),
         ),
         _gauge(
             "kafka_controller_kafkacontroller_offlinepartitionscount",
             (),
-            "Partitions without a leader; 0 on brokers that are not the controller, as all that begins so.",
-            _of_controller(lambda broker: sum(found.leader < 0 for found in _all(broker))),
+            "Partitions without a leader; 0 on brokers that are not the controller, as in all metrics of this prefix.",
+            _of_controller(lambda measured: sum(found.leader < 0 for found in _all(measured))),
         ),
         _gauge(
             "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
             (),
-            "Partitions that another than their first replica leads.",
+            "Partitions that a replica other than the first one leads.",
             _of_controller(
-                lambda broker: sum(found.leader != found.replicas[0] for found in _all(broker) if found.replicas)
+                lambda measured: sum(found.leader != found.replicas[0] for found in _all(measured) if found.replicas)
             ),
         ),
         _gauge(
             "kafka_controller_kafkacontroller_globaltopiccount",
             (),
             "Topics of the cluster.",
-            _of_controller(lambda broker: len(broker.image.topics)),
+            _of_controller(lambda measured: len(measured.image.topics)),
         ),
         _gauge(
             "kafka_controller_kafkacontroller_globalpartitioncount",
             (),
             "Partitions of the cluster.",
-            _of_controller(lambda broker: len(_all(broker))),
+            _of_controller(lambda measured: len(_all(measured))),
         ),
         _gauge(
             "kafka_controller_kafkacontroller_activebrokercount",
             (),
             "Brokers alive.",
-            _of_controller(lambda broker: len(broker.image.brokers)),
+            _of_controller(lambda measured: len(measured.image.brokers)),
         ),
         _summary(
             "kafka_controller_controllerstats_leaderelectionrateandtimems",
             (),
-            "Milliseconds from the need of new leaders to their place in ZooKeeper, for all that are decided together.",
-            lambda broker: (((), times_of([broker.measures.elections])),),
+            "Milliseconds from the need of new leaders until ZooKeeper has them, for all that are decided together.",
+            lambda measured: (((), times_of([measured.runtime.measures.elections])),),
         ),
         _counter(
             "kafka_controller_controllerstats_uncleanleaderelections_total",
@@ -373,39 +404,39 @@ def _table() -> tuple[Metric[Broker], ...]:
             "klog_group_members",
             (),
             "Members of the groups that this broker coordinates.",
-            one(lambda broker: sum(len(group.members) for group in broker.groups.here)),
+            one(lambda measured: sum(len(group.members) for group in measured.groups.here)),
         ),
         _gauge(
             "klog_group_slots",
             (),
             f"Of the {SLOTS} slots that groups belong to, those this broker coordinates: the sum over a cluster is "
             f"{SLOTS}.",
-            one(lambda broker: len(broker.groups.slots)),
+            one(lambda measured: len(measured.groups.slots)),
         ),
         _counter(
             "kafka_server_groupcoordinatormetrics_group_completed_rebalance_total",
             (),
-            "Times that a group coordinated here has shared its partitions out anew.",
+            "Rebalances that the groups coordinated here have completed.",
             _told("rebalance"),
         ),
         _counter(
             "kafka_server_groupcoordinatormetrics_offset_commit_total",
             (),
-            "Offsets committed by way of this broker, each partition's counted.",
-            one(lambda broker: broker.measures.offsets_committed),
+            "Offsets committed through this broker, counted per partition.",
+            one(lambda measured: measured.runtime.measures.offsets_committed),
         ),
         _summary(
             "klog_group_committimems",
             (),
-            "Milliseconds of a commit that was granted, until ZooKeeper had it; `_count` is how many were.",
-            lambda broker: (((), times_of([broker.measures.group_commits])),),
+            "Milliseconds of a successful commit, until ZooKeeper has it; `_count` is their number.",
+            lambda measured: (((), times_of([measured.runtime.measures.group_commits])),),
         ),
         # --- logs
         _summary(
             "kafka_log_logflushstats_logflushrateandtimems",
             (),
             "Milliseconds of a flush; one flush serves every append before it.",
-            lambda broker: (((), times_of(broker.flusher.times())),),
+            lambda measured: (((), times_of(measured.flusher.times())),),
         ),
         _gauge("kafka_log_log_size", _PARTITION, "Bytes of a replica's files.", _logs(lambda log: log.size_bytes)),
         _gauge(
@@ -425,15 +456,15 @@ def _table() -> tuple[Metric[Broker], ...]:
             (),
             "Log dirs that have failed.",
             one(
-                lambda broker: (
-                    len(broker.log_dirs.offline) + sum(where.failure is not None for where in broker.log_dirs.dirs)
+                lambda measured: (
+                    len(measured.log_dirs.offline) + sum(where.failure is not None for where in measured.log_dirs.dirs)
                 )
             ),
         ),
         _gauge(
             "klog_log_dir_full",
             ("dir",),
-            "1 while a log dir refuses appends for want of room.",
+            "1 while a log dir refuses appends because it is full.",
             _dirs(lambda where: int(where.is_full)),
         ),
         # --- the broker
@@ -441,7 +472,7 @@ def _table() -> tuple[Metric[Broker], ...]:
             "kafka_server_kafkaserver_brokerstate",
             (),
             "1 starting, 2 recovering, 3 running, 4 running as controller, 6 and 7 shutting down.",
-            one(lambda broker: STATES.get(broker.state.value, 0)),
+            one(lambda measured: STATES.get(measured.lifecycle.state.value, 0)),
         ),
         _gauge(
             "kafka_server_sessionexpirelistener_sessionstate",
@@ -452,20 +483,20 @@ def _table() -> tuple[Metric[Broker], ...]:
         _counter(
             "kafka_server_sessionexpirelistener_zookeeperexpires_total",
             (),
-            "Times the ZooKeeper session has ended, after which the broker registers anew.",
+            "Times the ZooKeeper session has expired, after which the broker registers again.",
             _told("session-expired"),
         ),
         _counter(
             "klog_events_told_total",
             ("kind",),
-            "Events that this broker has told, by kind.",
-            lambda broker: [((kind,), count) for kind, count in list(broker.events.told.items())],
+            "Events that this broker has recorded, by kind.",
+            lambda measured: [((kind,), count) for kind, count in list(measured.events.told.items())],
         ),
         _counter(
             "klog_events_dropped_total",
             (),
-            "Of those for the topic klog.events, the ones that never reached it.",
-            one(lambda broker: broker.events.dropped),
+            "Events for the topic klog.events that never reached it.",
+            one(lambda measured: measured.events.dropped),
         ),
     )
 

@@ -1,7 +1,7 @@
-"""What a client may do with a topic, a group and the cluster (KIP-430): all that there is; klog has no access lists.
+"""The operations a client may perform on a topic, a group and the cluster (KIP-430): all, as klog has no access lists.
 
-As a broker of Kafka's without an authorizer says it: a number with the bits of all operations that the resource has.
-Only who asks for them is told; for others it is `NOT_ASKED`.
+The number has the bits of all operations of the resource, as from a Kafka broker without an authorizer. It is in the
+answer only where the request asks for it; otherwise the answer has `NOT_ASKED`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Requests that wait: acks=all for the high watermark, long polls for bytes.
 
-The name is Kafka's. A delayed produce holds one place a partition it wrote to and answers when the last is committed
-or has failed. A delayed fetch watches its partitions and answers when there is enough, or its time is over, whichever
-comes first.
+The name is Kafka's. A delayed produce holds one place per partition that it wrote to, and answers when the last one is
+committed or has failed. A delayed fetch watches its partitions and answers when there is enough data, or its time is
+over, whichever comes first.
 
 Limits
-    Time-outs of produce requests are looked at every `SWEEP_EVERY_S`, not to the millisecond, since a timer a request
-    costs more than the append itself.
-    Long polls are bounded, by connection and by the partitions that all of them wait for. A long poll may be answered
-    early at any time, so where there are too many the oldest is; and it ends with its connection.
+    A sweep checks the time-outs of produce requests every `SWEEP_EVERY_S`, not to the millisecond, since one timer per
+    request costs more than the append itself.
+    Long polls are limited per connection, and by the number of partitions that all of them wait for. A long poll may be
+    answered early at any time, so the oldest one is answered where there are too many. It ends with its connection.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from klog.server.batch_order import BatchId, BatchOrder
 SWEEP_EVERY_S = 0.1
 
 FETCHES_OF_CONNECTION_MAX: Final = 16
-"""Long polls that wait over one connection. A client has one or two; its answers go out in their order, so that of many
-all but the first would keep memory, and the connection, for nothing."""
+"""Long polls that wait on one connection. A client has one or two; answers go out in order, so that all but the first
+of many would only hold memory and the connection."""
 FETCHED_PARTITIONS_MAX: Final = 1_000_000
 """Partitions that all long polls together wait for: some 300 bytes each."""
 
@@ -51,7 +51,7 @@ class DelayedProduce:
         connection: Connection,
         order: BatchOrder,
     ) -> None:
-        """``batches``: what each answer is about, where it is an idempotent producer's."""
+        """``batches``: the batch that each answer concerns, for an idempotent producer."""
         self.deadline_s = deadline_s
         self._batches = batches
         self._connection = connection
@@ -62,7 +62,7 @@ class DelayedProduce:
         self._left = 0
 
     def wait_for(self, partition: Partition, address: int, index: int) -> None:
-        """Answer ``index`` of the list is good once ``partition`` is committed up to ``address``."""
+        """Answer ``index`` of the list succeeds once ``partition`` is committed up to ``address``."""
         if not partition.when_committed(address, _Place(self, index)):
             self._left += 1
 
@@ -76,7 +76,7 @@ class DelayedProduce:
     def one(self, index: int, error: KlogError | None) -> None:
         batch = self._batches[index]
         if batch is not None and error is None:
-            # Something that its producer sent before it may have failed while this one waited.
+            # An earlier batch of the same producer may have failed while this one waited.
             answer = self._answers[index]
             refusal = self._order.behind(self._connection, answer.topic, answer.partition, batch)
             if refusal is not None:
@@ -88,7 +88,7 @@ class DelayedProduce:
             self.answer()
 
     def expire(self) -> None:
-        """The request's time is over: what is not committed is answered REQUEST_TIMED_OUT and may yet be committed."""
+        """The request's time is over: uncommitted batches get REQUEST_TIMED_OUT, and may still be committed later."""
         if self._reply is None:
             return
         late = RequestTimedOut("not committed within the request's timeout")
@@ -137,7 +137,7 @@ class DelayedFetch:
         answer: Callable[[], None],
         connection: Connection,
     ) -> None:
-        """``enough``: whether the answer need not wait any more, now that there is more in a partition."""
+        """``enough``: whether the new data of a partition completes the answer."""
         self.connection = connection
         self.partitions = partitions
         self._purgatory = purgatory
@@ -150,12 +150,12 @@ class DelayedFetch:
         purgatory.park(self)
 
     def more(self, partition: Partition) -> None:
-        """A high watermark has moved, or a partition is led no more."""
+        """A high watermark has moved, or this broker no longer leads a partition."""
         if self._enough(partition):
             self.finish()
 
     def finish(self) -> None:
-        """Its time is over, there is enough, nobody wants it any more, or others need its place."""
+        """Answer: the time is over, there is enough, the connection is closed, or other requests need the place."""
         self._timer.cancel()
         self._purgatory.leave(self)
         self.connection.at_end.discard(self.finish)
@@ -165,7 +165,7 @@ class DelayedFetch:
 
 
 class Purgatory:
-    """Sweeps the produce requests whose time is over. Event loop only; `produces` may be asked from any thread."""
+    """Ends the produce requests whose time is over. Event loop only; `produces` may be read from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -182,7 +182,7 @@ class Purgatory:
         return len(self._fetches)
 
     def park(self, fetch: DelayedFetch) -> None:
-        """One more waits; where that are too many, the one that has waited longest is answered with what there is."""
+        """One more request waits. If too many wait, the oldest one is answered with the data that there is."""
         of_connection = self._of_connection.setdefault(fetch.connection, {})
         of_connection[fetch] = self._fetches[fetch] = None
         self._fetched_partitions += len(fetch.partitions)
@@ -192,7 +192,7 @@ class Purgatory:
             next(iter(self._fetches)).finish()
 
     def leave(self, fetch: DelayedFetch) -> None:
-        """It waits no more."""
+        """The request no longer waits."""
         del self._fetches[fetch]
         self._fetched_partitions -= len(fetch.partitions)
         of_connection = self._of_connection[fetch.connection]
@@ -210,7 +210,7 @@ class Purgatory:
 
     @property
     def produces(self) -> int:
-        """Requests with acks=all that wait, of those that the last sweep has left."""
+        """Waiting requests with acks=all, among those that the last sweep has left."""
         return sum(not request.answered() for request in self._waiting.copy())
 
     def _sweep(self) -> None:

@@ -1,8 +1,8 @@
 """Keeps a copy of the registries beside the logs, in each log dir (see `klog.storage.registry_copy`).
 
-Strategy: what the controller says changes the image; a moment later the image is written, and not again before twenty
-times as long has passed as that took, so that 30,000 partitions that come and go cost no more than a twentieth of a
-thread. A stop in order writes what is left.
+Strategy: an update of the controller changes the image. A moment later a thread writes the image, and then pauses for
+twenty times as long as the write took, so that 30,000 partitions that come and go cost no more than a twentieth of a
+thread. A controlled shutdown writes the last changes.
 """
 
 from __future__ import annotations
@@ -14,40 +14,54 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from klog.errors import StorageError
+from klog.server.authority import Authority
 from klog.server.executors import Purpose
+from klog.server.image import ClusterImage
+from klog.server.producer_ids import ProducerIds
+from klog.server.runtime import Runtime
 from klog.storage.registry_copy import FILE, PartitionCopy, RegistryCopy, TopicCopy
 
 if TYPE_CHECKING:
-    from klog.server.broker import Broker
-    from klog.storage.log_dir import LogDir
+    from klog.storage.log_dir import LogDir, LogDirs
 
 log = logging.getLogger(__name__)
 
 WAIT_S: Final = 0.1
-"""What changes together is written together."""
+"""Changes within this time are written together."""
 RETRY_S: Final = 1.0
-"""Also where a disk has refused the copy."""
+"""Also after a disk has failed to store the copy."""
 REST: Final = 20
-"""Times as long as writing took."""
+"""The pause after a write, as a multiple of its duration."""
 
 
 class RegistryCopies:
     """Event loop only."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        runtime: Runtime,
+        image: ClusterImage,
+        log_dirs: LogDirs,
+        authority: Authority,
+        producer_ids: ProducerIds,
+    ) -> None:
+        self._runtime = runtime
+        self._image = image
+        self._log_dirs = log_dirs
+        self._authority = authority
+        self._producer_ids = producer_ids
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def changed(self) -> None:
-        """The image is another one."""
+        """The image has changed."""
         self._changed.set()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Write what is not written yet, and no more."""
+        """Write the last changes, and stop."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
@@ -64,15 +78,14 @@ class RegistryCopies:
 
     async def _write(self) -> None:
         self._changed.clear()
-        broker = self._broker
         copy = RegistryCopy(
-            cluster_id=broker.image.cluster_id,
-            broker_id=broker.broker_id,
+            cluster_id=self._image.cluster_id,
+            broker_id=self._runtime.broker_id,
             written_ms=time.time_ns() // 1_000_000,
-            controller_epoch=broker.authority.epoch,
-            producer_ids_below=broker.producer_ids.below,
+            controller_epoch=self._authority.epoch,
+            producer_ids_below=self._producer_ids.below,
         )
-        topics = list(broker.image.topics.values())  # each is replaced when it changes, and never changed
+        topics = list(self._image.topics.values())  # each is replaced when it changes, and never changed
 
         def write(log_dir: LogDir) -> None:
             copied = {
@@ -89,11 +102,11 @@ class RegistryCopies:
             }
             log_dir.file_system.replace(f"{log_dir.path}/{FILE}", replace(copy, topics=copied).to_bytes())
 
-        for log_dir in broker.log_dirs.dirs:
+        for log_dir in self._log_dirs.dirs:
             if log_dir.failure is not None:
                 continue
             try:
-                await broker.executors.run_at(log_dir.path, Purpose.UPKEEP, write, log_dir)
+                await self._runtime.executors.run_at(log_dir.path, Purpose.UPKEEP, write, log_dir)
             except StorageError as error:
                 log.warning("%s: the copy of the registries is not written: %s", log_dir.path, error)
                 self._changed.set()

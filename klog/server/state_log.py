@@ -4,8 +4,8 @@
 
     {"ts": "2026-02-01T10:00:00.000Z", "broker": 1, "kind": "isr-shrunk", "topic": "t", "partition": 0, ...}
 
-For whoever asks afterwards what happened: `klog log merge-state` puts those of several brokers in one order. It is no
-source of truth, so nothing here is flushed, and a disk that refuses it costs lines and nothing else.
+It shows afterwards what happened: `klog log merge-state` merges the logs of several brokers in one order. It is not a
+source of truth, so nothing here is flushed, and a disk that fails costs lines and nothing else.
 Rotated at FILE_BYTES_MAX: ``state-change.log.1`` is the youngest of KEPT_FILES older ones.
 """
 
@@ -31,12 +31,12 @@ CLOSE_WITHIN_S: Final = 2.0
 
 
 class StateLog:
-    """``write`` from any thread, at once; a thread of its own does the writing."""
+    """``write`` may be called from any thread and returns at once; the log's own thread writes the file."""
 
     def __init__(self, folder: str | os.PathLike[str], *, file_bytes_max: int = FILE_BYTES_MAX) -> None:
         self.path = Path(folder) / FILE_NAME
         self.dropped = 0
-        """Lines that were never written."""
+        """The number of lines that were dropped."""
         self._file_bytes_max = file_bytes_max
         self._queue: queue.Queue[Mapping[str, Any] | None] = queue.Queue(QUEUED_MAX)
         self._file: IO[bytes] | None = None
@@ -46,7 +46,7 @@ class StateLog:
         self._thread.start()
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """One line, soon. Never waits, never raises."""
+        """Queue one line for the thread that writes. Never waits, never raises."""
         try:
             if not self._closing:
                 self._queue.put_nowait(entry)
@@ -54,7 +54,7 @@ class StateLog:
             self.dropped += 1
 
     def close(self) -> None:
-        """Write what waits, unless the disk hangs, and let go of the file. Blocks; may be called twice."""
+        """Write the waiting lines, unless the disk hangs, and close the file. Blocks; may be called twice."""
         if not self._closing:
             self._closing = True
             try:
@@ -64,7 +64,7 @@ class StateLog:
         self._thread.join(CLOSE_WITHIN_S)
 
     def _run(self) -> None:
-        self._try_append([])  # the file is there although nothing may ever happen
+        self._try_append([])  # creates the file even if no event ever follows
         while True:
             entries = [self._queue.get()]
             while not self._queue.empty():

@@ -1,10 +1,11 @@
 """Ends the process when its event loop hangs (rule L8).
 
-kazoo keeps the ZooKeeper session of a process whose loop is blocked, so a broker that answers nobody would look alive
-to everybody. A thread watches a heartbeat of the loop; after a session time-out of silence it writes every thread's
-stack to stderr and ends the process at once. What was acknowledged is safe: that is what the flush is for.
+kazoo keeps the ZooKeeper session of a process whose loop is blocked, so a broker that answers no request would look
+alive to every other process. A thread watches a heartbeat of the loop. After a session time-out without one it writes
+every thread's stack to stderr and ends the process at once. Acknowledged messages are safe, because they are flushed.
 
-A process that was paused (SIGSTOP, a sleeping laptop) is no hung loop: the watchdog overslept too, and starts afresh.
+A process that was paused (SIGSTOP, a sleeping laptop) does not count as hung: the watchdog was paused too, and starts
+its measurement again.
 """
 
 from __future__ import annotations

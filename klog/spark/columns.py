@@ -1,7 +1,7 @@
 """Runs of whole record batches as Arrow columns, by arithmetic across all records of a run at once.
 
-Strategy: where one record ends the next begins, so one pass over the length in front of each is needed: in Python, 0.25
-us a record, but for runs of records of one length, which are recognized together. Every other field is read by numpy
+Strategy: a record starts where the one before it ends, so one pass reads the length of each: in Python, 0.25 us per
+record, except runs of records of one length, which are recognized together. Every other field is read by numpy
 for all records together: a varint is read by as many steps as the longest of them has bytes. Keys and values are never
 Python objects: an Arrow array is laid over the run so that its elements are, in turn, a gap and a value, and taking
 every second one copies the values together.

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from klog.errors import NoSuchThing
-from klog.ops.export.root import ExportRoot
-from klog.ops.export.stores.store import Store
+from klog.export.root import ExportRoot
+from klog.export.stores.store import Store
 from klog.spark.frames import AVRO
 from klog.spark.running import hadoop
 
-hadoop.announce()
+hadoop.register_stores()
 
 
 def read_export(spark: Any, root: str | Store) -> Any:

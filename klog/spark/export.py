@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from klog import errors
 from klog.client.raw_fetch import RawCluster
 from klog.errors import KlogError, StorageError, UsageError
-from klog.ops.export import run as export_run
-from klog.ops.export.root import STAGING_TTL_S
-from klog.ops.export.rows import ExportedRange
-from klog.ops.export.stores.opening import open_store
-from klog.ops.export.writing import WriteJob, Writer, Written
+from klog.export import run as export_run
+from klog.export.root import STAGING_TTL_S
+from klog.export.rows import ExportedRange
+from klog.export.stores.opening import open_store
+from klog.export.writing import WriteJob, Writer, Written
 from klog.spark.running import hadoop, jvm
-from klog.spark.running.session import Where
+from klog.spark.running.session import SparkTarget
 
 JVM_ENDS_S = 2.0
 """How long a JVM that does not answer any more may take to be gone."""
@@ -26,18 +26,18 @@ JVM_ENDS_S = 2.0
 _PYTHON_ERROR = re.compile(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception): .*)$", re.MULTILINE)
 _KLOG_ERROR = re.compile(r"klog\.errors\.(\w+): (.*)")
 
-hadoop.announce()
+hadoop.register_stores()
 
 
 class Decode(NamedTuple):
-    """What is asked to be decoded; see `klog.spark.avro.decoding.plan_decoding`."""
+    """What is asked to be decoded; see `klog.spark.decoding.plan_decoding`."""
 
     asked: str
     reader: str | None = None
     keep: bool = False
 
     def plan(self, cluster: RawCluster, topics: Sequence[str], known: dict[str, Any] | None) -> dict[str, Any]:
-        from klog.spark.avro.decoding import plan_decoding
+        from klog.spark.decoding import plan_decoding
 
         return plan_decoding(cluster, topics, self.asked, reader=self.reader, keep=self.keep, known=known)
 
@@ -56,7 +56,7 @@ def run_export(
     max_messages: int | None = None,
     dry_run: bool = False,
     allow_gaps: bool = False,
-    where: Where | None = None,
+    where: SparkTarget | None = None,
     writer: str | None = None,
     unsafe_single_writer: bool = False,
     staging_ttl_s: float = STAGING_TTL_S,
@@ -66,13 +66,13 @@ def run_export(
 ) -> list[ExportedRange]:
     """Export what is new of ``topics`` to ``root``; the rows, none where nothing is new. Blocks.
 
-    Arguments and errors as `klog.ops.export.run.run`; ``where`` is this machine's cores if None; ``writer``
+    Arguments and errors as `klog.export.run.run`; ``where`` is this machine's cores if None; ``writer``
     one of WRITERS, Spark's own if None and the root lies where tasks cannot write, else the direct one. ``on_progress``
-    is told how far the writing is, as `klog.ops.export.progress.WatchedWriter` says it.
+    gets the progress of the writing, as `klog.export.progress.WatchedWriter` reports it.
     """
     if writer is not None and writer not in WRITERS:
         raise UsageError(f"--writer {writer}: there are {', '.join(WRITERS)}")
-    where = where or Where()
+    where = where or SparkTarget()
     jvm.forget_dead()  # a store may live in it too
     hadoop.use_settings(where.settings)
     store = open_store(root, unsafe_single_writer=unsafe_single_writer)
@@ -101,7 +101,7 @@ def run_export(
 
 
 def _watched(writer: Writer, show: Callable[[str], None]) -> Writer:
-    from klog.ops.export.progress import WatchedWriter
+    from klog.export.progress import WatchedWriter
     from klog.spark.running.tracking import fraction_done
 
     return WatchedWriter(writer, lambda: fraction_done(getattr(writer, "_session", None)), show)
@@ -110,8 +110,8 @@ def _watched(writer: Writer, show: Callable[[str], None]) -> Writer:
 class DirectWriter:
     """A Spark job whose tasks write the files. The session is started at the first write and left running."""
 
-    def __init__(self, where: Where | None = None) -> None:
-        self._where = where or Where()
+    def __init__(self, where: SparkTarget | None = None) -> None:
+        self._where = where or SparkTarget()
         self._session: Any = None
 
     @property
@@ -122,13 +122,13 @@ class DirectWriter:
         return f"spark {pyspark.__version__}, pyarrow {pyarrow.__version__}"
 
     def ready(self, decode: dict[str, Any] | None) -> None:
-        """Start the session. Errors of `Where.session`."""
+        """Start the session. Errors of `SparkTarget.session`."""
         with _translating():
             self._session = self._session or self._where.session()
 
     def write(self, job: WriteJob) -> Written:
         """Raises what a task raised, in klog's words, or StorageError with Spark's."""
-        from klog.spark.files import KlogFiles, options_of, together
+        from klog.spark.files import KlogFiles, combine_results, options_of
 
         target = replace(job, folder=job.attempts) if job.attempts else job
         try:
@@ -145,7 +145,7 @@ class DirectWriter:
         finally:
             if job.attempts:
                 job.store.remove(job.attempts)
-        files, written = together([json.loads(row.done) for row in rows])
+        files, written = combine_results([json.loads(row.done) for row in rows])
         for stored in job.store.walk(job.folder):
             if stored.path.removeprefix(f"{job.folder}/") not in files:
                 job.store.remove(stored.path)
@@ -155,8 +155,8 @@ class DirectWriter:
 class SparkWriter:
     """A Spark job that reads ``format("klog")`` and writes by Spark's own formats: to wherever Spark can write."""
 
-    def __init__(self, where: Where | None = None) -> None:
-        self._where = where or Where()
+    def __init__(self, where: SparkTarget | None = None) -> None:
+        self._where = where or SparkTarget()
         self._session: Any = None
 
     @property
@@ -187,7 +187,7 @@ class SparkWriter:
         return Written()
 
 
-WRITERS: dict[str, Callable[[Where | None], Writer]] = {"direct": DirectWriter, "spark": SparkWriter}
+WRITERS: dict[str, Callable[[SparkTarget | None], Writer]] = {"direct": DirectWriter, "spark": SparkWriter}
 """By the names of ``--writer``."""
 
 

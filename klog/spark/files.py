@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
+from klog.export.stores.store import Store
+from klog.export.writing import UNDECODABLE, Shape, WriteJob, Written
 from klog.names import TopicPartition
-from klog.ops.export.stores.store import Store
-from klog.ops.export.writing import UNDECODABLE, Shape, WriteJob, Written
 from klog.spark.options import SourceOptions
 from klog.spark.source import KlogReader, TaskPartition
 from klog.spark.tasks import TaskReader
@@ -76,8 +76,8 @@ class FileTasks(KlogReader):
     def _decoder(self, decode: dict[str, Any] | None) -> Any:
         if decode is None:
             return None
-        from klog.spark.avro.decoding import schemas_at
-        from klog.spark.avro.typed import Decoder, Decoding
+        from klog.schemas.decoding.decoder import Decoder, Decoding
+        from klog.spark.decoding import schemas_at
 
         return Decoder(Decoding.from_json(decode), schemas_at(self.options.bootstrap))
 
@@ -92,9 +92,9 @@ def write(
     *,
     checksum: bool = False,
 ) -> dict[str, Any]:
-    """Write all batches; what was done, for `together`. Without a batch there is no file."""
-    from klog.ops.export.checksum import add, checksums
-    from klog.ops.export.files.folder import FolderWriter
+    """Write all batches; what was done, for `combine_results`. Without a batch there is no file."""
+    from klog.export.checksum import add, checksums
+    from klog.export.files.folder import FolderWriter
 
     writer = FolderWriter(store, folder, shape, name)
     sums: dict[TopicPartition, int] = {}
@@ -124,9 +124,9 @@ def write(
     }
 
 
-def together(done: list[dict[str, Any]]) -> tuple[set[str], Written]:
+def combine_results(done: list[dict[str, Any]]) -> tuple[set[str], Written]:
     """(the files that count, relative to the folder; what is known of their messages)."""
-    from klog.ops.export.checksum import add
+    from klog.export.checksum import add
 
     sums: dict[TopicPartition, int] = {}
     for one in done:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from klog.ops.export.files.json_values import DAY_MAX, DAY_MIN
-from klog.ops.export.files.orc import TIMESTAMP_US_MAX
-from klog.ops.export.writing import Shape, WriteJob
+from klog.export.files.json_values import DAY_MAX, DAY_MIN
+from klog.export.files.orc import TIMESTAMP_US_MAX
+from klog.export.writing import Shape, WriteJob
 
 AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
 """The name needs a package that Spark's wheel does not have; the class is in Spark all the same."""

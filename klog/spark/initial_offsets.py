@@ -8,7 +8,7 @@ Layout: ``<stateLocation>/initial-offsets.json``, written once and never changed
 
     {"version": 1, "clusterId": "…", "offsets": {…}, "topicIds": {…}}     as in `klog.spark.stream_offsets`
 
-The folder lies wherever exports may (`klog.ops.export.stores`). Spark's planner, which this runs in, has no way to
+The folder lies wherever exports may (`klog.export.stores`). Spark's planner, which this runs in, has no way to
 Spark's JVM: Hadoop's file systems get a small one of their own, which ends with the planner.
 """
 
@@ -23,16 +23,16 @@ from typing import Final
 from urllib.parse import unquote
 
 from klog.errors import KlogError, Refused, UsageError
-from klog.ops.export.stores.local import LocalStore
-from klog.ops.export.stores.opening import open_store
-from klog.ops.export.stores.store import SCHEME, Store
+from klog.export.stores.local import LocalStore
+from klog.export.stores.opening import open_store
+from klog.export.stores.store import SCHEME, Store
 from klog.spark.running import hadoop
 from klog.spark.stream_offsets import StreamOffsets
 
 FILE: Final = "initial-offsets.json"
 VERSION: Final = 1
 
-hadoop.announce()
+hadoop.register_stores()
 
 
 class InitialOffsets:
@@ -52,8 +52,8 @@ class InitialOffsets:
         """What is kept; where nothing is, what ``resolve`` says, durably kept before this returns.
 
         Refused where the file is another cluster's, from a newer klog, or no such file at all, or where the store
-        cannot tell which of two came first. UsageError where nobody knows such a URL, or what it needs is not
-        installed. StorageError.
+        cannot tell which of two came first. UsageError for a URL of an unknown scheme, or if a package that it
+        needs is not installed. StorageError.
         """
         kept = self._read(cluster_id)
         if kept is not None:

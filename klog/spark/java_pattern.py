@@ -216,7 +216,7 @@ class _Translation:
 
 
 def _having(name: str) -> frozenset[str] | None:
-    """Of the 65 those with a property; None where nobody knows it."""
+    """Of the 65 those with a property; None if unknown."""
     name = re.sub(r"^(?:general_category|gc|script|sc|block|blk)=", "", name, flags=re.IGNORECASE)
     category = name.removeprefix("Is")
     if _CATEGORY.fullmatch(category):

@@ -63,7 +63,7 @@ def time_ms(given: Mapping[str, str], name: str) -> int:
     """Milliseconds since the epoch, of an option that is given."""
     text = given[name.lower()].strip()
     if not (text.isascii() and text.isdigit()):
-        raise UsageError(f'option "{name}": {text!r} is no time in milliseconds since 1970')
+        raise UsageError(f'option "{name}": {text!r} is not a time in milliseconds since 1970')
     return int(text)
 
 
@@ -73,7 +73,7 @@ def duration_ms(given: Mapping[str, str], name: str, default_ms: int) -> int:
         return default_ms
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or (match[2] or "ms") not in _UNIT_MS:
-        raise UsageError(f'option "{name}": {text!r} is no duration like 500ms, 30s, 15m or 2h')
+        raise UsageError(f'option "{name}": {text!r} is not a duration like 500ms, 30s, 15m or 2h')
     return int(match[1]) * _UNIT_MS[match[2] or "ms"]
 
 
@@ -119,7 +119,7 @@ def as_json(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UsageError(f'option "{name}": {text!r} is no JSON ({error})') from None
+        raise UsageError(f'option "{name}": {text!r} is not JSON ({error})') from None
 
 
 def pattern(name: str, text: str) -> re.Pattern[str]:
@@ -127,7 +127,7 @@ def pattern(name: str, text: str) -> re.Pattern[str]:
     try:
         return java_pattern.compiled(text)
     except re.error as error:
-        raise UsageError(f'option "{name}": {text!r} is no regular expression ({error})') from None
+        raise UsageError(f'option "{name}": {text!r} is not a regular expression ({error})') from None
 
 
 def names(name: str, text: str) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """The options of ``format("klog")``: the names and meanings of Spark's Kafka connector, read once, refused early.
 
-Option names do not care about case. Those that a reader of klog has no use for (the consumer's polling and retry
-settings) are accepted, since programs that move over carry them. A name that nobody knows is refused: what is
-misspelt would otherwise be read as not given, and another range would be read than was meant.
+Option names are case-insensitive. Names that a reader of klog has no use for (the consumer's polling and retry
+settings) are accepted, since programs that move from Kafka have them. Unknown names are refused: a misspelt option
+would otherwise count as not given, and the query would read another range.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from klog.client.raw_fetch import EARLIEST, LATEST, Range
+from klog.client.raw_fetch import Range
+from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import UsageError
 from klog.names import TopicPartition
 from klog.spark import option_values as values
@@ -189,7 +190,7 @@ def bootstrap_of(given: Mapping[str, str]) -> str:
 
 
 def check_names(options: Mapping[str, str], known: Collection[str]) -> None:
-    """UsageError for the first name that is none of ``known``, nor of ``kafka.*``, with the nearest one that is."""
+    """UsageError for the first name that is neither in ``known`` nor in ``kafka.*``, with the nearest one that is."""
     if "provider" in options:
         raise UsageError(
             "a table of Spark's catalog cannot be of this format: Spark does not hand its options to the planner",
@@ -220,7 +221,7 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
         named = {part.strip().lower() for part in given["columns"].split(",")}
         unknown = named - {column.lower() for column in COLUMNS}
         if unknown or not named:
-            raise UsageError(f'option "columns": {", ".join(sorted(unknown))} is none of {", ".join(COLUMNS)}')
+            raise UsageError(f'option "columns": {", ".join(sorted(unknown))} is not among {", ".join(COLUMNS)}')
         return tuple(column for column in COLUMNS if column.lower() in named)
     return COLUMNS if values.flag(given, "includeHeaders", False) else COLUMNS[:-1]
 

@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from klog.client.raw_fetch import EARLIEST, LATEST, Range, RawCluster, TopicFacts
+from klog.client.raw_fetch import Range, RawCluster, TopicFacts
+from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import KlogError, OffsetOutOfRange, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
 from klog.spark.options import Bound, SourceOptions
@@ -18,13 +19,13 @@ from klog.spark.splits import cut_and_pack, cut_at, cut_evenly
 class Task:
     """What one Spark task reads: ``ranges`` one after the other; of each the messages that the broker counts in it.
 
-    None as a count: the broker cannot count (plain Kafka), so a short read cannot be told from a short range.
+    None as a count: the broker cannot count (plain Kafka), so a short read looks like a short range.
     """
 
     ranges: tuple[Range, ...]
     messages: tuple[int | None, ...]
     topic_ids: tuple[tuple[str, str], ...] = ()
-    """(topic, id): a topic that is made anew before the task runs has the old one's name and none of its messages."""
+    """(topic, id): a topic that is re-created before the task runs has the old name and none of its messages."""
 
 
 class Ends(NamedTuple):
@@ -66,7 +67,7 @@ def plan_ranges(cluster: RawCluster, options: SourceOptions, ranges: Sequence[Ra
 
 
 def _counts(cluster: RawCluster, ranges: Sequence[Range], is_exact: bool) -> Mapping[Range, int | None]:
-    """What the brokers count; where a loss is no error, None for a range that has lost something since."""
+    """What the brokers count; where a loss is allowed, None for a range that has lost messages since."""
     try:
         return cluster.counts(ranges)
     except OffsetOutOfRange:
@@ -109,7 +110,7 @@ def _by_messages(cluster: RawCluster, one: Range, messages: int) -> list[Range]:
 
 def _resolve(cluster: RawCluster, options: SourceOptions) -> list[Range]:
     """The offsets to read of every partition chosen."""
-    ends = look(cluster, options)
+    ends = read_ends(cluster, options)
     starts = starting_offsets(cluster, options, ends)
     stops = _at(cluster, options.ending, ends)
     ranges = []
@@ -125,7 +126,7 @@ def _resolve(cluster: RawCluster, options: SourceOptions) -> list[Range]:
     return ranges
 
 
-def look(cluster: RawCluster, options: SourceOptions) -> Ends:
+def read_ends(cluster: RawCluster, options: SourceOptions) -> Ends:
     """What is there of every partition that is subscribed or assigned, in order.
 
     UnknownTopicOrPartition where a topic, with failOnDataLoss, or a partition is missing.

@@ -202,7 +202,7 @@ def _open(options: SinkOptions) -> Any:
 
 
 def _quiet() -> logging.Logger:
-    """What librdkafka says on its own would stand in Spark's logs for each hiccup that it mends itself."""
+    """librdkafka's own messages would fill Spark's logs with errors that it retries by itself."""
     logger = logging.getLogger("klog.spark.librdkafka")
     logger.setLevel(logging.CRITICAL)
     return logger

@@ -25,7 +25,7 @@ _TYPES = {
 """The columns that are written, and what they may be. Others are left alone, as by the connector."""
 
 _DEFAULTS = {
-    # What a task has is written as fast as it comes, and nobody waits for a message of it: large batches, sent soon.
+    # A task writes as fast as rows come, and no reader waits for a single message: large batches, sent soon.
     "linger.ms": "20",
     "batch.num.messages": "10000",
     "batch.size": "1000000",

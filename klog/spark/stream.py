@@ -1,12 +1,12 @@
 """``readStream.format("klog")``: what has come in since the last batch, in batches that Spark's checkpoint bounds.
 
 Rules.
-* An end that was told is never told differently: ends are resolved once, here, and Spark writes them down before it
-  reads. What a batch begins with is the end of the one before it, or stands in its own end (partitions that are new).
-* Where the query begins is asked for again and again, and may be another place each time ("latest"). So the end of the
-  first batch says where that began, and with ``stateLocation`` it is kept even before (`klog.spark.initial_offsets`).
-* Offsets that are gone, topics that are gone and topics that were made anew fail the query, unless failOnDataLoss is
-  false: then it goes on with what there is.
+* The end of a batch never changes: it is resolved once, here, and Spark writes it down before it reads. A batch starts
+  at the end of the one before it; for new partitions, its own end has the start.
+* Spark asks several times for the start of the query, which may be another place each time ("latest"). So the end of
+  the first batch has it too, and with ``stateLocation`` it is kept even before (`klog.spark.initial_offsets`).
+* Offsets that are gone, topics that are gone and topics that were re-created fail the query, unless failOnDataLoss is
+  false: then it continues with what there is.
 
 Spark calls all but `read` in one process beside the driver, from one thread; `read` runs in the tasks.
 """
@@ -41,9 +41,9 @@ from klog.errors import (
 from klog.names import TopicPartition
 from klog.spark.initial_offsets import InitialOffsets
 from klog.spark.options import SourceOptions
-from klog.spark.planning import Ends, Task, look, plan_ranges, starting_offsets
+from klog.spark.planning import Ends, Task, plan_ranges, read_ends, starting_offsets
 from klog.spark.shares import shares
-from klog.spark.stream_offsets import StreamOffsets, is_anew
+from klog.spark.stream_offsets import StreamOffsets, is_recreated
 from klog.spark.tasks import TaskPartition, TaskReader, as_rows, until_left
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             cluster = self._connected()
 
             def resolve() -> StreamOffsets:
-                ends = look(cluster, self.options)
+                ends = read_ends(cluster, self.options)
                 return StreamOffsets(starting_offsets(cluster, self.options, ends), ends.topic_ids)
 
             if self._kept is None:
@@ -103,7 +103,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._patiently(lambda cluster, is_gone: look(cluster, self.options))
+        self._target = self._patiently(lambda cluster, is_gone: read_ends(cluster, self.options))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None if self._reported is None else self._reported.to_json()
@@ -114,7 +114,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     def _latest(self, cluster: RawCluster, start: dict[str, Any], limit: ReadLimit, is_gone: bool) -> dict[str, Any]:
         began = StreamOffsets.from_json(start)
-        ends = look(cluster, self.options)
+        ends = read_ends(cluster, self.options)
         self._check_topics(began, ends, is_gone)
         latest = self._until(began, ends)
         ids = {one.topic: ends.topic_ids[one.topic] for one in latest if one.topic in ends.topic_ids}
@@ -134,16 +134,18 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     def _check_topics(self, began: StreamOffsets, ends: Ends, is_gone: bool) -> None:
         """What was read before is there still, and the same.
 
-        UnknownTopicOrPartition where a part is missing, unless it is known that it ``is_gone`` and that is no error;
-        Refused where a topic was made anew, with failOnDataLoss.
+        UnknownTopicOrPartition where a part is missing, unless ``is_gone`` says that this is allowed;
+        Refused if a topic was re-created, with failOnDataLoss.
         """
         missing = [str(one) for one in began.offsets if one not in ends.latest]
         if missing and not is_gone:
-            raise UnknownTopicOrPartition(f"read before, not there any more: {', '.join(missing)}", hint=_LENIENT)
+            raise UnknownTopicOrPartition(
+                f"these were read before and no longer exist: {', '.join(missing)}", hint=_LENIENT
+            )
         for topic, known in began.topic_ids.items():
-            if self.options.fail_on_data_loss and is_anew(known, ends.topic_ids.get(topic)):
+            if self.options.fail_on_data_loss and is_recreated(known, ends.topic_ids.get(topic)):
                 raise Refused(
-                    f"topic {topic} was deleted and made anew: it was {known} and is {ends.topic_ids[topic]}; "
+                    f"topic {topic} was deleted and re-created: it was {known} and is {ends.topic_ids[topic]}; "
                     "its offsets begin again",
                     hint=_LENIENT + ", which is the new topic from its start",
                 )
@@ -155,7 +157,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             return dict(ends.latest)
         found = {}
         for one, end in ends.latest.items():
-            is_other = is_anew(target.topic_ids.get(one.topic), ends.topic_ids.get(one.topic))
+            is_other = is_recreated(target.topic_ids.get(one.topic), ends.topic_ids.get(one.topic))
             if one in target.latest and not is_other:
                 found[one] = min(end, target.latest[one])
             elif not began.is_new(one, ends.topic_ids):
@@ -163,7 +165,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return found
 
     def _from(self, one: TopicPartition, began: StreamOffsets, added: dict[TopicPartition, int], ends: Ends) -> int:
-        """Where reading goes on; what retention has taken or a cut has lost is passed over, or is an error."""
+        """Where reading continues. Messages lost to retention or truncation are skipped, or are an error."""
         if one in added:
             return added[one]
         start = began.offsets[one]
@@ -208,12 +210,12 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return [TaskPartition(number, task) for number, task in enumerate(tasks)]
 
     def _planned(self, cluster: RawCluster, began: StreamOffsets, ended: StreamOffsets, is_gone: bool) -> list[Task]:
-        ends = look(cluster, self.options)
+        ends = read_ends(cluster, self.options)
         self._check_topics(ended, ends, is_gone)
         ranges = []
         for one, stop in ended.offsets.items():
-            if one not in ends.latest or is_anew(ended.topic_ids.get(one.topic), ends.topic_ids.get(one.topic)):
-                continue  # gone since, and that is no error: the check above would have said so
+            if one not in ends.latest or is_recreated(ended.topic_ids.get(one.topic), ends.topic_ids.get(one.topic)):
+                continue  # gone since, and that is allowed: the check above would have failed
             first = ended.added.get(one)
             if first is None and began.initial and self._kept is None and not self.options.starting.is_fixed:
                 raise Refused(
@@ -243,8 +245,8 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         """What ``ask`` says of the cluster; asked again while brokers restart. Its second argument: `is_gone`.
 
         A broker that has just started answers before it knows the topics, so what is missing is believed to be gone
-        only when it has been missing for a while. Nobody at all at the first call is an error at once; retention that
-        moved in between is none without failOnDataLoss.
+        only when it has been missing for a while. If no broker answers the first call, that is an error at once.
+        Retention that moved in between is one only with failOnDataLoss.
         """
         began_at = time.monotonic()
         is_gone = False

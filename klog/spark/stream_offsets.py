@@ -2,11 +2,11 @@
 
     {"offsets": {"clicks": {"0": 4711, "1": 17}}, "topicIds": {"clicks": "…"}, "added": {"clicks": {"1": 0}}}
 
-``offsets`` reads as the connector's. The ids tell a topic that was deleted and made anew, whose offsets mean nothing in
-it, from the one that was read. ``added`` are partitions that the batch which ends here has met first, with where they
-began at that moment: a batch that is run again after a crash begins there again, whatever retention has taken since.
-A query's first batch meets all of its partitions first. Its beginning is told by ``"initial": true``, and is kept by
-nobody: Spark asks for it again and again, and writes down where batches end, and no more.
+``offsets`` reads as the connector's. The ids distinguish the topic that was read from one that was deleted and
+re-created, in which its offsets mean nothing. ``added`` are partitions that appeared in the batch which ends here, with
+their starts at that moment: a batch that runs again after a crash starts there again, whatever retention has taken
+since. All partitions of a query's first batch are added. Its start has ``"initial": true``, and is not kept: Spark asks
+for it several times, and writes down only the ends of batches.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class StreamOffsets:
 
     def is_new(self, one: TopicPartition, ids: Mapping[str, str]) -> bool:
         """Whether a partition of the topics with these ids has never been read: it, or its whole topic, is new."""
-        return one not in self.offsets or is_anew(self.topic_ids.get(one.topic), ids.get(one.topic))
+        return one not in self.offsets or is_recreated(self.topic_ids.get(one.topic), ids.get(one.topic))
 
 
-def is_anew(known: str | None, found: str | None) -> bool:
-    """Whether the topic was deleted and made anew. Where either has no id, nobody can tell."""
+def is_recreated(known: str | None, found: str | None) -> bool:
+    """Whether the topic was deleted and re-created. False if either id is unknown."""
     return known is not None and found is not None and known != found
 
 

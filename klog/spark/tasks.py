@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from klog.client.raw_fetch import EARLIEST, RETRY_PAUSE_S, Range, RawCluster
-from klog.errors import CannotConnect, CorruptLog, OffsetOutOfRange, Refused, SurroundingsError, UnknownTopicOrPartition
+from klog.client.raw_fetch import RETRY_PAUSE_S, Range, RawCluster
+from klog.client.special_offsets import EARLIEST
+from klog.errors import CannotConnect, CorruptLog, HostError, OffsetOutOfRange, Refused, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.spark.options import SourceOptions
 from klog.spark.planning import Task
-from klog.spark.stream_offsets import is_anew
+from klog.spark.stream_offsets import is_recreated
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +61,7 @@ class TaskPartition(InputPartition):  # type: ignore[misc]  # pyspark is not typ
 
 
 def check_worker(planned: Versions) -> None:
-    """SurroundingsError where this process cannot do what a driver of these versions has planned. Before any data."""
+    """HostError where this process cannot do what a driver of these versions has planned. Before any data."""
     check_pyarrow()
     here = Versions.here()
     if here != planned:
@@ -69,24 +70,24 @@ def check_worker(planned: Versions) -> None:
             for name, found, wanted in zip(Versions._fields, here, planned, strict=True)
             if found != wanted
         )
-        raise SurroundingsError(
+        raise HostError(
             f"the worker on {socket.gethostname()} ({sys.executable}) has {differing}",
             hint="install the same on all machines, or ship one environment: spark.archives and PYSPARK_PYTHON",
         )
 
 
 def check_pyarrow() -> None:
-    """SurroundingsError where pyarrow is not there, cannot be loaded, or is too old."""
+    """HostError where pyarrow is not there, cannot be loaded, or is too old."""
     where = f"{sys.executable} on {socket.gethostname()}"
     try:
         import pyarrow
     except ImportError as error:
-        raise SurroundingsError(
+        raise HostError(
             f'format("klog") needs pyarrow, which {where} cannot load: {error}',
             hint="pip install 'pyarrow>=18' there, or point PYSPARK_PYTHON at a Python that has it",
         ) from None
     if tuple(int(part) for part in pyarrow.__version__.split(".")[:1]) < PYARROW_MIN:
-        raise SurroundingsError(
+        raise HostError(
             f'format("klog") needs pyarrow 18 or later; {where} has {pyarrow.__version__}',
             hint="pip install 'pyarrow>=18' there",
         )
@@ -106,10 +107,9 @@ def as_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def until_left(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches; and no last words where Spark has read what it wants (``show``, ``limit``) and hung up.
+    """The batches, without an error when Spark has read enough (``show``, ``limit``) and closes the pipe.
 
-    Its worker process ends by that, which is its way, and would print a BrokenPipeError with a traceback to the screen
-    of whoever has asked for ten rows.
+    That normally ends its worker process, which would print a BrokenPipeError with a traceback on the user's screen.
     """
     try:
         yield from batches
@@ -157,11 +157,11 @@ class TaskReader:
         found = set()
         for topic, planned in task.topic_ids:
             there = facts[topic].topic_id if topic in facts else None
-            if not is_anew(planned, there):
+            if not is_recreated(planned, there):
                 continue
             if self.options.fail_on_data_loss:
                 raise Refused(
-                    f"topic {topic} was deleted and made anew before it was read: it was {planned} and is {there}"
+                    f"topic {topic} was deleted and re-created before it was read: it was {planned} and is {there}"
                 )
             found.add(topic)
         return found
@@ -181,7 +181,7 @@ class TaskReader:
                 raise
             one = TopicPartition(wanted.topic, wanted.partition)
             start = cluster.offsets({one: EARLIEST})[one].offset
-            if wanted.from_offset < start < wanted.to_offset:  # what is left of it; its count is nobody's promise
+            if wanted.from_offset < start < wanted.to_offset:  # the rest of it, whose count is unknown
                 yield from self._read_range(cluster, wanted._replace(from_offset=start), None)
             return
         except UnknownTopicOrPartition:

@@ -16,7 +16,7 @@ MEASURE_BATCHES: Final = 10_000
 """About 10 ms of walking."""
 
 
-def take_in(segment: Segment, address: int, header: BatchHeader, epochs: Epochs, producers: Producers) -> None:
+def apply_batch(segment: Segment, address: int, header: BatchHeader, epochs: Epochs, producers: Producers) -> None:
     """Account for one batch of the log."""
     if header.leader_epoch > epochs.last:
         epochs.begin(header.leader_epoch, LogEnd(address, segment.end_offset))

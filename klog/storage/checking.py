@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """Bytes from ``address`` up to ``end`` that are no batch; ``is_tail``: nothing valid follows in this file."""
+    """Bytes from ``address`` up to ``end`` that are not a batch. ``is_tail``: no valid batch follows in this file."""
 
     address: int
     end: int
@@ -83,7 +83,7 @@ def check_batches(
     epoch_before: int = NO_EPOCH,
     epoch_behind: int | None = None,
 ) -> Iterator[Found | Skipped]:
-    """Every batch in addresses [start, end) of a segment file, and what lies between them that is none.
+    """Every batch in addresses [start, end) of a segment file, and the invalid bytes between them.
 
     ``start`` is believed to be a batch start; ``end`` is the end of the file, or where the next segment begins.
     ``epoch_behind`` is that of the next segment's first batch: it tells whether a last one's was too high.

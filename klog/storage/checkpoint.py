@@ -35,7 +35,7 @@ class SegmentSummary(NamedTuple):
     end_address: int
     end_offset: int
     size: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of it
+    count: int  # type: ignore[assignment]  # hides tuple.count, which klog never calls
     max_timestamp_ms: int
     max_timestamp_address: int
     has_holes: bool
@@ -74,7 +74,7 @@ class LogSummary(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> LogSummary:
-        """Raises CorruptLog where the text is no summary."""
+        """Raises CorruptLog if the text is not a summary."""
         try:
             segments, epochs, producers = json.loads(text)
             summary = cls(
@@ -86,7 +86,7 @@ class LogSummary(NamedTuple):
                 },
             )
         except (ValueError, TypeError) as error:
-            raise CorruptLog(f"{SUMMARIES}: a line that is no summary: {error}") from error
+            raise CorruptLog(f"{SUMMARIES}: a line that is not a summary: {error}") from error
         if not summary.segments:
             raise CorruptLog(f"{SUMMARIES}: a summary without segments")
         return summary

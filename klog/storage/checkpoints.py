@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.errors import CorruptLog, DiskFull, StorageError
 from klog.names import TopicPartition
 from klog.storage import checkpoint
-
-if TYPE_CHECKING:
-    from klog.storage.home import Health
-    from klog.storage.log import Log
+from klog.storage.log_dir_context import CheckpointedLog, Health
 
 _log = logging.getLogger(__name__)
 
@@ -39,16 +35,16 @@ class Checkpoints:
         self._starts: dict[TopicPartition, int] = {}
         self._summaries: dict[TopicPartition, checkpoint.LogSummary] = {}
         self._lines: dict[TopicPartition, str] = {}
-        self._changed: set[Log] = set()
-        self._rolled: set[Log] = set()
+        self._changed: set[CheckpointedLog] = set()
+        self._rolled: set[CheckpointedLog] = set()
         self._changed_batches = 0
         self._changed_bytes = 0
-        self._noted: dict[Log, tuple[int, checkpoint.LogSummary]] = {}
+        self._noted: dict[CheckpointedLog, tuple[int, checkpoint.LogSummary]] = {}
         """With the log's generation: a truncation makes what was noted untrue."""
         self._noting = threading.Lock()
         """For ``_noted`` alone: the owner thread must not wait for a write."""
         self.busy_since_s: float | None = None
-        """Since when (`time.monotonic`) a file has been being written; None where none is."""
+        """Since when (monotonic seconds) a file has been being written; None where none is."""
         self._thread: _Thread | None = None
 
     # --- What is kept ---
@@ -107,7 +103,7 @@ class Checkpoints:
             self._points[name] = kept.recovery_point if kept else 0
             self._write_points()
 
-    def forget(self, log: Log) -> None:
+    def forget(self, log: CheckpointedLog) -> None:
         """A log that is no longer here: nothing of it may be taken for its successor's."""
         name = log.topic_partition
         with self._lock:
@@ -124,7 +120,7 @@ class Checkpoints:
 
     # --- When ---
 
-    def appended(self, log: Log, batches: int, size: int) -> None:
+    def appended(self, log: CheckpointedLog, batches: int, size: int) -> None:
         """Count towards the next checkpoint."""
         self._changed.add(log)
         self._changed_batches += batches
@@ -132,13 +128,13 @@ class Checkpoints:
         if self._changed_batches >= DUE_BATCHES or self._changed_bytes >= DUE_BYTES:
             self.soon()
 
-    def rolled(self, log: Log) -> None:
+    def rolled(self, log: CheckpointedLog) -> None:
         """A segment was closed: its summary is worth keeping soon, or the next start would count it again."""
         self._changed.add(log)
         self._rolled.add(log)
         self.soon()
 
-    def changed(self, log: Log) -> None:
+    def changed(self, log: CheckpointedLog) -> None:
         self._changed.add(log)
 
     def note(self, *, all_logs: bool = False) -> None:
@@ -165,11 +161,11 @@ class Checkpoints:
         """Flush up to the noted states and write them. Blocks."""
         with self._noting:
             noted, self._noted = self._noted, {}
-        durable: list[tuple[Log, int, checkpoint.LogSummary]] = []
+        durable: list[tuple[CheckpointedLog, int, checkpoint.LogSummary]] = []
         for log, (generation, summary) in noted.items():
             if log.is_closed:
                 continue
-            if log.durable_end.address < summary.recovery_point or log.dirty_files():
+            if log.durable_end.address < summary.recovery_point or log.is_dirty:
                 log.flush()
             durable.append((log, generation, summary))
         if not durable:
@@ -221,7 +217,7 @@ class Checkpoints:
         health = self._health
         if health.failure is not None:
             raise health.failure.bare()
-        self.busy_since_s = self.busy_since_s or time.monotonic()
+        self.busy_since_s = self.busy_since_s or self._health.clock.monotonic_s()
         try:
             try:
                 health.file_system.replace(self._path(file_name), data)

@@ -1,9 +1,9 @@
-"""What a replica has in a range of addresses, as one CRC-32C: how copies of a partition are compared.
+"""The CRC-32C of a range of addresses, by which klog compares copies of a partition.
 
 A follower writes the leader's bytes at the same addresses, but rolls its segments when it likes. So the CRC is that of
 addresses, not of files: the bytes of batches where they lie, zeros where a batch reaches beyond its bytes (more records
-than bytes), and nothing at all for recorded holes (rule L2), which are told apart.
-Pages that were not in the cache before are let go of again, as the scrubber does. Any thread.
+than bytes), and nothing for recorded holes (rule L2), which an answer lists apart.
+Pages that were not in the page cache before are dropped from it again, as in the scrubber. Any thread.
 """
 
 from __future__ import annotations

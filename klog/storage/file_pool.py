@@ -3,7 +3,7 @@
 Strategy: a segment opens its file when it is first needed and registers it here. Above the limit the pool lets go of
 the one unused for longest (second chance, so that a use costs one attribute and no lock). Letting go drops a reference;
 the descriptor closes when the last FileRange in flight drops its own.
-Rule: a file with bytes not yet flushed is never let go, because a write-back error is told to open descriptors.
+Rule: a file with unflushed bytes stays open, because the kernel reports a write-back error to open descriptors only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The one module that makes things durable.
 
-Strategy: everything klog does to a disk goes through the two Protocols below, so that the tests can put a disk in their
-place that forgets whatever was not flushed. Five acts have a name, and nothing else in klog calls fsync, rename or
-truncate:
+Strategy: a broker writes its log dirs through the two Protocols below only, so that tests can replace them with a disk
+that forgets whatever was not flushed. Nothing else in storage calls fsync, rename or truncate. What makes things
+durable:
 
 * ``LogFile.write_at`` + ``LogFile.sync``  append, then make it last (``fdatasync``);
 * ``FileSystem.replace``          a small file, all or nothing: temporary file, fsync, rename, fsync of the folder;
@@ -71,7 +71,7 @@ class LogFile(Protocol):
         ...
 
     def confirm(self) -> None:
-        """After ``sync_everything``: an error if any write-back of this file has failed and nobody was told yet."""
+        """After ``sync_everything``: raises if a write-back of this file has failed and no call has raised that yet."""
         ...
 
     def size(self) -> int: ...
@@ -125,7 +125,7 @@ class FileSystem(Protocol):
         ...
 
     def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
-        """``path`` holds ``data``, durably, or what it held before. ``private``: nobody but its owner reads it."""
+        """``path`` holds ``data``, durably, or what it held before. ``private``: only its owner can read it."""
         ...
 
     def make_folder(self, path: str) -> None:
@@ -334,7 +334,7 @@ class OsFileSystem:
         temporary = path + TEMPORARY_SUFFIX
         try:
             if private and os.path.lexists(temporary):
-                os.unlink(temporary)  # noqa: PTH108  # a crash has left it, and whoever reads it may hold it open
+                os.unlink(temporary)  # noqa: PTH108  # a crash has left it, and a reader may hold it open
             self._write_file(temporary, data, sync=True, mode=0o600 if private else 0o644)
             os.rename(temporary, path)  # noqa: PTH104
         except OSError as error:

@@ -3,7 +3,7 @@
 Strategy: after an append the owner thread calls ``want``; a thread for each log dir takes all the logs that want a
 flush, flushes them, posts the outcomes, and begins again at once if more has come. Appends never wait for one another.
 Rule L9: many dirty files share one ``syncfs``, and each is asked whether its own write-back failed. Where the syncfs
-itself fails, which may be somebody else's file, each file's own fdatasync is the judge.
+itself fails, perhaps because of another program's file, each file's own fdatasync decides.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import heapq
 import itertools
 import logging
 import threading
-import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
+from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import NoDescriptors, StorageError
 from klog.metrics import Timing
 from klog.storage.filesystem import FileSystem
@@ -47,7 +47,8 @@ class Flusher:
     ``want`` belongs to the owner thread.
     """
 
-    def __init__(self, post: Post, on_flushed: OnFlushed, file_system: FileSystem) -> None:
+    def __init__(self, post: Post, on_flushed: OnFlushed, file_system: FileSystem, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self._post = post
         self._on_flushed = on_flushed
         self._file_system = file_system
@@ -64,7 +65,7 @@ class Flusher:
             self._thread(log).queue.put(log)
         elif config.flush_ms < NEVER and not log.flush_is_scheduled:
             log.flush_is_scheduled = True
-            self._thread(log).queue.put((time.monotonic() + config.flush_ms / 1000, log))
+            self._thread(log).queue.put((self._clock.monotonic_s() + config.flush_ms / 1000, log))
 
     def flush_now(self, log: Log) -> None:
         """Flush whatever the rule says."""
@@ -86,11 +87,11 @@ class Flusher:
         return thread.busy_since_s is not None and thread.path in self._given_up
 
     def give_up(self, path: str) -> None:
-        """The dir does not answer: nobody waits for its flushes any more."""
+        """The dir does not answer: klog no longer waits for its flushes."""
         self._given_up.add(path)
 
     def busy_since_s(self, path: str) -> float | None:
-        """Since when (`time.monotonic`) that dir's thread has been in the flush that it is in; None where in none."""
+        """Since when (monotonic seconds) that dir's thread has been in its current flush; None where it is idle."""
         thread = self._threads.get(path)
         return None if thread is None else thread.busy_since_s
 
@@ -99,10 +100,10 @@ class Flusher:
         return [thread.timing for thread in list(self._threads.values())]
 
     def _thread(self, log: Log) -> _DirThread:
-        path = log.home.path
+        path = log.log_dir.path
         thread = self._threads.get(path)
         if thread is None:
-            thread = self._threads[path] = _DirThread(path, self._file_system, self._post, self._deliver)
+            thread = self._threads[path] = _DirThread(path, self._file_system, self._post, self._deliver, self._clock)
             thread.start()
         return thread
 
@@ -123,6 +124,7 @@ class _DirThread(threading.Thread):
         file_system: FileSystem,
         post: Post,
         deliver: Callable[[list[tuple[Log, Outcome]]], None],
+        clock: Clock,
     ) -> None:
         super().__init__(name=f"flusher {path}", daemon=True)
         self.queue: SimpleQueue[_Item] = SimpleQueue()
@@ -132,6 +134,7 @@ class _DirThread(threading.Thread):
         self._file_system = file_system
         self._post = post
         self._deliver = deliver
+        self._clock = clock
         self._due: list[tuple[float, int, Log]] = []
         self._ties = itertools.count()
         self._stopping = False
@@ -140,7 +143,7 @@ class _DirThread(threading.Thread):
         while True:
             logs = self._next()
             if logs:
-                self.busy_since_s = time.monotonic()
+                self.busy_since_s = self._clock.monotonic_s()
                 self._flush(logs)
                 self.busy_since_s = None
             elif self._stopping:
@@ -151,7 +154,7 @@ class _DirThread(threading.Thread):
         logs: list[Log] = []
         try:
             if self._due:
-                item = self.queue.get(timeout=max(self._due[0][0] - time.monotonic(), 0))
+                item = self.queue.get(timeout=max(self._due[0][0] - self._clock.monotonic_s(), 0))
             elif self._stopping:
                 item = self.queue.get_nowait()
             else:
@@ -166,7 +169,7 @@ class _DirThread(threading.Thread):
                 item = self.queue.get_nowait()
         except Empty:
             pass
-        now = time.monotonic()
+        now = self._clock.monotonic_s()
         while self._due and (self._stopping or self._due[0][0] <= now):
             _, _, log = heapq.heappop(self._due)
             if log not in logs:
@@ -177,32 +180,32 @@ class _DirThread(threading.Thread):
         heapq.heappush(self._due, (due, next(self._ties), log))
 
     def _flush(self, logs: list[Log]) -> None:
-        began = time.perf_counter()
+        began = self._clock.monotonic_s()
         outcomes: list[tuple[Log, Outcome]] = []
         marks: list[tuple[Log, FlushMark]] = []
         for log in logs:
             # Before the flush looks at the end: an append from now on asks for a flush of its own.
             log.flush_is_queued = log.flush_is_scheduled = False
             try:
-                marks.append((log, log.begin_flush()))
+                marks.append((log, log.durability.begin_flush()))
             except StorageError as error:
                 outcomes.append((log, error.bare()))
         written = len(marks) >= SYNCFS_FILES_MIN and self._sync_everything()
         for log, mark in marks:
             try:
-                outcomes.append((log, log.finish_flush(mark, written=written)))
+                outcomes.append((log, log.durability.finish_flush(mark, written=written)))
             except NoDescriptors as error:
                 if self._stopping:
                     outcomes.append((log, error.bare()))
                 else:
-                    self._flush_at(time.monotonic() + NO_DESCRIPTORS_RETRY_S, log)
+                    self._flush_at(self._clock.monotonic_s() + NO_DESCRIPTORS_RETRY_S, log)
             except StorageError as error:
                 outcomes.append((log, error.bare()))
-        self.timing.took((time.perf_counter() - began) * 1000)
+        self.timing.took((self._clock.monotonic_s() - began) * 1000)
         try:
             self._post(self._deliver, outcomes)
         except RuntimeError:
-            _log.debug("nobody is left to hear of %d flushes", len(outcomes))
+            _log.debug("the event loop is closed: the outcomes of %d flushes are dropped", len(outcomes))
 
     def _sync_everything(self) -> bool:
         try:

@@ -3,11 +3,13 @@
 A batch whose first byte lies at address A has base offset A, its records A, A + 1, ..., and the next batch starts at
 A + max(length, count). ``LogEnd`` has the end both ways; ``start_offset`` is the start shown (rule L4).
 
-Concurrency: appends, rolls, truncation, deletion and ``reconfigure`` belong to one owner thread. Reads and lookups
-are for any thread: they work on a tuple of segments that is replaced, never changed. ``flush`` is for any thread,
-one at a time by its own lock.
-What may block has steps beside the one call: ``plan_deletion``, ``apply_deletion``, ``unlink`` beside
-``delete_old_segments``; ``begin_flush``, ``finish_flush`` beside ``flush``.
+A log has parts, which share its `LogState`: ``reader`` for reads and look-ups, ``durability`` for flushes,
+``deletion`` for what retention removes.
+
+Concurrency: appends, rolls, truncation, deletion and ``reconfigure`` belong to one owner thread. Reads and look-ups
+are for any thread: they work on a tuple of segments that is replaced, never changed. Flushes are for any thread.
+What may block has steps beside the one call: ``plan_deletion`` and `LogDeletion` beside ``delete_old_segments``;
+``durability.begin_flush`` and ``finish_flush`` beside ``flush``.
 Errors: StorageError once the log dir is offline, DiskFull while it is full (rule L5), and what a bad batch deserves.
 """
 
@@ -30,16 +32,23 @@ from klog.errors import (
 from klog.names import TopicPartition
 from klog.record.batch import BatchHeader, check_crc, check_produced, stamp, walk
 from klog.record.contents import Limits, check_contents, is_plain, unpacked_bytes_max
-from klog.storage.accounting import Rebuilt, measure, summarize, take_in
+from klog.storage import checksums, repair, truncation
+from klog.storage.accounting import Rebuilt, apply_batch, measure, summarize
 from klog.storage.checkpoint import LogSummary
-from klog.storage.durable_log import DurableLog
+from klog.storage.damage_record import DamageRecord
+from klog.storage.durability import Durability
+from klog.storage.epochs import EpochStart
 from klog.storage.filesystem import FileSystem
-from klog.storage.home import Alone, Home
+from klog.storage.log_deletion import LogDeletion
+from klog.storage.log_dir_context import LogDirContext, StandaloneLogDir
 from klog.storage.log_end import LogEnd
+from klog.storage.log_reader import LogReader
 from klog.storage.log_results import AppendResult
+from klog.storage.log_state import LogState
 from klog.storage.lookup import Location
 from klog.storage.producers import NO_PRODUCER, WrittenBatch
 from klog.storage.recovery import Recovered, Recovery
+from klog.storage.repair import RangeRepair
 from klog.storage.retention import Deletion, decide_deletion, is_expired
 from klog.storage.segment import FileRange, Segment
 
@@ -52,19 +61,20 @@ NEVER: Final = 1 << 62
 EPOCH_MAX: Final = 0x7FFFFFFF
 
 
-class Log(DurableLog):
+class Log:
     """See the module. Made by ``Log.open``."""
 
-    def __init__(
-        self,
-        name: TopicPartition,
-        folder: str,
-        config: LogConfig,
-        home: Home,
-        file_system: FileSystem,
-        found: Recovered,
-    ) -> None:
-        super().__init__(name, folder, home, file_system, found)
+    def __init__(self, state: LogState, config: LogConfig, found: Recovered) -> None:
+        self._state = state
+        self.reader = LogReader(state)
+        self.durability = Durability(state)
+        self.deletion = LogDeletion(state)
+        self.topic_partition = state.topic_partition
+        self.folder = state.folder
+        self.log_dir = state.log_dir
+        self.damages_at_open = found.fresh_damages
+        """Those that recovery found when the log was opened."""
+        self.recovered_bytes = found.checked_bytes
         self.committed_at_open = 0
         """The high watermark that the checkpoint named when the log was opened; 0 of one made since."""
         self.nothing_lost = False
@@ -81,7 +91,7 @@ class Log(DurableLog):
         topic_partition: TopicPartition,
         config: LogConfig,
         *,
-        home: Home | None = None,
+        log_dir: LogDirContext | None = None,
         saved: LogSummary | None = None,
         recovery_point: int = 0,
         start_offset: int | None = None,
@@ -92,18 +102,98 @@ class Log(DurableLog):
         ``saved``, ``recovery_point`` and ``start_offset`` are the checkpoints'; without them the whole log is checked.
         ``written``: everything was synced (``FileSystem.sync_everything``) since the last process ended.
         """
-        home = home or Alone(file_system, directory)
-        clock = home.clock_ms()
+        log_dir = log_dir or StandaloneLogDir(file_system, directory)
+        clock = log_dir.clock_ms()
         try:
-            recovery = Recovery(file_system, directory, home.pool, clock, written=written)
+            recovery = Recovery(file_system, directory, log_dir.pool, clock, written=written)
             found = recovery.run(saved, recovery_point, start_offset)
         except CorruptLog as error:
             _log.warning("%s: checking the whole log, for below the recovery point %s", topic_partition, error)
-            recovery = Recovery(file_system, directory, home.pool, clock, written=written)
+            recovery = Recovery(file_system, directory, log_dir.pool, clock, written=written)
             found = recovery.run(None, 0, start_offset)
-        return cls(topic_partition, directory, config, home, file_system, found)
+        return cls(LogState(topic_partition, directory, log_dir, file_system, found), config, found)
 
     # --- What it is ---
+
+    @property
+    def start_offset(self) -> int:
+        """The start visible to consumers: positions from here on are in range (rule L4)."""
+        return self._state.start_offset
+
+    @property
+    def start_address(self) -> int:
+        """Where the first segment begins."""
+        return self._state.start_address
+
+    @property
+    def end(self) -> LogEnd:
+        return self._state.end
+
+    @property
+    def flushed_end(self) -> LogEnd:
+        """What is safe under the flush rule; all of it where the rule is never to flush."""
+        return self._state.end if self.never_flushes else self._state.durable_end
+
+    @property
+    def durable_end(self) -> LogEnd:
+        """What is on the disk, whatever the rule."""
+        return self._state.durable_end
+
+    @property
+    def last_epoch(self) -> int:
+        """The leader epoch of the last batch, or the one begun since; -1 where there is none."""
+        return self._state.epochs.last
+
+    @property
+    def last_batch_epoch(self) -> int:
+        """The leader epoch of the last batch, even if retention removed it; -1 where the log never held one.
+
+        Unlike ``last_epoch`` it ignores an epoch that has begun and has no batch yet.
+        """
+        end = self.end.address
+        return next((one.epoch for one in reversed(self.epoch_starts) if one.address < end), -1)
+
+    @property
+    def epoch_starts(self) -> tuple[EpochStart, ...]:
+        return self._state.epochs.starts
+
+    def epoch_end(self, leader_epoch: int) -> tuple[int, LogEnd]:
+        """The largest epoch at or below the asked one, and where it ended; see Epochs.end for the edges."""
+        return self._state.epochs.end(leader_epoch, self.start_offset, self.end)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self._state.segments
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._state.segments)
+
+    @property
+    def damages(self) -> tuple[DamageRecord, ...]:
+        return self._state.damages
+
+    @property
+    def holes(self) -> list[tuple[int, int]]:
+        """Addresses [first, end) between segments that hold no batch: recorded damage (rule L2)."""
+        return checksums.holes(self._state.segments)
+
+    def floor(self, address: int) -> LogEnd:
+        """See `LogReader.floor`."""
+        return self.reader.floor(address)
+
+    def is_in_hole(self, address: int) -> bool:
+        """See `LogReader.is_in_hole`."""
+        return self.reader.is_in_hole(address)
+
+    @property
+    def generation(self) -> int:
+        """How often the log was cut back since it was opened."""
+        return self._state.generation
+
+    @property
+    def is_closed(self) -> bool:
+        return self._state.is_closed
 
     @property
     def config(self) -> LogConfig:
@@ -114,7 +204,7 @@ class Log(DurableLog):
         self._config = config
         self._segment_bytes = config.segment_bytes
         self._max_message_bytes = config.max_message_bytes
-        self._unpacked_bytes_max = unpacked_bytes_max(config.max_message_bytes)
+        self._state.unpacked_bytes_max = unpacked_bytes_max(config.max_message_bytes)
         self._after_max_ms = config.timestamp_after_max_ms
         self._takes_any_age = config.timestamp_before_max_ms >= NEVER
         self.never_flushes = config.flush_messages >= NEVER and config.flush_ms >= NEVER
@@ -122,14 +212,23 @@ class Log(DurableLog):
     @property
     def wants_flush(self) -> bool:
         """Whether the rule by count asks for a flush now."""
-        return self.unflushed_messages >= self._config.flush_messages
+        return self.durability.unflushed_messages >= self._config.flush_messages
+
+    @property
+    def is_dirty(self) -> bool:
+        """See `Durability.is_dirty`."""
+        return self.durability.is_dirty
+
+    def flush(self) -> LogEnd:
+        """See `Durability.flush`."""
+        return self.durability.flush()
 
     # --- Appending (owner thread) ---
 
     def is_plain(self, records: memoryview) -> bool:
         """Whether the records need no `check` before they are appended: their headers say enough."""
         # On the path of every batch: no limits are made for it.
-        return self._takes_any_age and is_plain(records, self._home.clock_ms() + self._after_max_ms)
+        return self._takes_any_age and is_plain(records, self._state.log_dir.clock_ms() + self._after_max_ms)
 
     def check(self, records: memoryview, *, unpacked_bytes_max: int | None = None) -> list[BatchHeader]:
         """Everything a leader asks of a record set, its contents included: the headers that `append` takes.
@@ -137,11 +236,11 @@ class Log(DurableLog):
         Any thread. Takes as long as unpacking takes; ``unpacked_bytes_max`` may bound it further. Raises what
         `contents.check_contents` raises.
         """
-        most = self._unpacked_bytes_max
+        most = self._state.unpacked_bytes_max
         return check_contents(records, self._limits(most if unpacked_bytes_max is None else unpacked_bytes_max))
 
     def _limits(self, unpacked_bytes_max: int) -> Limits:
-        now_ms = self._home.clock_ms()
+        now_ms = self._state.log_dir.clock_ms()
         earliest_ms = None if self._takes_any_age else now_ms - self._config.timestamp_before_max_ms
         return Limits(self._max_message_bytes, unpacked_bytes_max, earliest_ms, now_ms + self._after_max_ms)
 
@@ -162,12 +261,13 @@ class Log(DurableLog):
         ``records`` is writable and changed. Raises what ``check_produced`` raises, InvalidProducerEpoch,
         OutOfOrderSequence, FencedLeaderEpoch, DiskFull, StorageError; then nothing was appended.
         """
-        home = self._home
-        if home.failure is not None or home.is_full or self._closed:
+        state = self._state
+        log_dir = state.log_dir
+        if log_dir.failure is not None or log_dir.is_full or state.is_closed:
             self._check_writable(len(records))
         headers = check_produced(records, self._max_message_bytes) if checked is None else checked
         header = headers[0]
-        if leader_epoch != self._epochs.last:
+        if leader_epoch != state.epochs.last:
             self._begin_epoch_checked(leader_epoch)
         if header.producer_id != NO_PRODUCER or len(headers) > 1:
             repeated = self._check_sequences(headers, repeats_expected)
@@ -180,8 +280,8 @@ class Log(DurableLog):
                     True,
                     -1,
                 )
-        segment = self._active
-        address = base = self._end.address
+        segment = state.active
+        address = base = state.end.address
         if segment.size and base - segment.base_address + len(records) > self._segment_bytes:
             segment = self._roll()
         if len(headers) == 1:
@@ -190,7 +290,7 @@ class Log(DurableLog):
             segment.appended(base, header)
             count = header.count
             if header.producer_id != NO_PRODUCER:
-                self._producers.written(base, header)
+                state.producers.written(base, header)
         else:
             count, at = 0, 0
             places = []
@@ -202,10 +302,10 @@ class Log(DurableLog):
                 address += header.span
             self._write_batches(segment, records, headers, places)
             for header, (address, _) in zip(headers, places, strict=True):
-                take_in(segment, address, header, self._epochs, self._producers)
-        end = self._end = LogEnd(segment.end_address, segment.end_offset)
-        self._appended_messages += count
-        home.appended(self, len(headers), len(records))
+                apply_batch(segment, address, header, state.epochs, state.producers)
+        end = state.end = LogEnd(segment.end_address, segment.end_offset)
+        state.appended_messages += count
+        log_dir.appended(self, len(headers), len(records))
         return AppendResult(base, end.offset - 1, end, count, False, -1)
 
     def append_at(self, records: memoryview, leader_epoch: int = EPOCH_MAX) -> AppendResult:
@@ -214,9 +314,10 @@ class Log(DurableLog):
         Raises CorruptBatch for one that does not check, CorruptLog where it does not follow on the log's end, goes
         back to an older epoch or is of one after ``leader_epoch``; then nothing was appended.
         """
+        state = self._state
         self._check_writable(len(records))
-        base = address = self._end.address
-        epoch = self._epochs.last
+        base = address = state.end.address
+        epoch = state.epochs.last
         headers: list[BatchHeader] = []
         places: list[tuple[int, int]] = []
         count = 0
@@ -232,34 +333,35 @@ class Log(DurableLog):
             count += header.count
             address, epoch = address + header.span, header.leader_epoch
         if not headers:
-            return AppendResult(base, self._end.offset - 1, self._end, 0, False, -1)
-        segment = self._active
+            return AppendResult(base, state.end.offset - 1, state.end, 0, False, -1)
+        segment = state.active
         if segment.size and base - segment.base_address + len(records) > self._segment_bytes:
             segment = self._roll()
         self._write_batches(segment, records, headers, places)
         for header, (address, _) in zip(headers, places, strict=True):
-            take_in(segment, address, header, self._epochs, self._producers)
-        end = self._end = LogEnd(segment.end_address, segment.end_offset)
-        self._appended_messages += count
-        self._home.appended(self, len(headers), len(records))
+            apply_batch(segment, address, header, state.epochs, state.producers)
+        end = state.end = LogEnd(segment.end_address, segment.end_offset)
+        state.appended_messages += count
+        state.log_dir.appended(self, len(headers), len(records))
         return AppendResult(base, end.offset - 1, end, count, False, -1)
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """``leader_epoch`` leads from the end on, known before its first batch (rule R8)."""
-        if leader_epoch != self._epochs.last:
+        if leader_epoch != self._state.epochs.last:
             self._begin_epoch_checked(leader_epoch)
 
     def _begin_epoch_checked(self, leader_epoch: int) -> None:
-        if leader_epoch < self._epochs.last:
+        state = self._state
+        if leader_epoch < state.epochs.last:
             raise FencedLeaderEpoch(
-                f"{self.topic_partition}: epoch {leader_epoch} is below {self._epochs.last}, which is in the log"
+                f"{self.topic_partition}: epoch {leader_epoch} is below {state.epochs.last}, which is in the log"
             )
-        self._epochs.begin(leader_epoch, self._end)
+        state.epochs.begin(leader_epoch, state.end)
 
     def _check_sequences(self, headers: list[BatchHeader], repeats_expected: bool) -> WrittenBatch | None:
         """The batch that a single one repeats, None where all are new."""
         if len(headers) == 1:
-            return self._producers.check(headers[0], may_begin_anywhere=not repeats_expected)
+            return self._state.producers.check(headers[0], may_begin_anywhere=not repeats_expected)
         if any(header.producer_id != NO_PRODUCER for header in headers):
             raise InvalidRecord(
                 f"{self.topic_partition}: {len(headers)} batches in a record set of an idempotent producer, expected 1"
@@ -299,31 +401,34 @@ class Log(DurableLog):
         The error is not raised here: a frame that has what it raises among its variables is a cycle, and this one would
         keep the file open, and its bytes on the full disk, until the collector comes by.
         """
+        state = self._state
         try:
             segment.file.truncate(segment.size)
         except StorageError as worse:
-            return self._home.fail(worse)
+            return state.log_dir.fail(worse)
         if isinstance(error, DiskFull):
-            self._home.filled(error)
+            state.log_dir.filled(error)
             return None
-        return self._home.fail(error)
+        return state.log_dir.fail(error)
 
     def _roll(self) -> Segment:
         """Close the active segment and begin the next at the log's end."""
-        segment = self._begin_segment(self._end.address)
-        self._home.rolled(self)
+        state = self._state
+        segment = state.begin_segment(state.end.address)
+        state.log_dir.rolled(self)
         return segment
 
     def _check_writable(self, size: int) -> None:
-        self._check_open()
-        if self._home.is_full:
-            self._home.check_room(size)
+        state = self._state
+        state.check_open()
+        if state.log_dir.is_full:
+            state.log_dir.check_room(size)
 
     # --- Rolling and deleting (owner thread) ---
 
     def roll_if_due(self, now_ms: int) -> bool:
         """Close the active segment where it has messages and is older than ``segment.ms`` (less the jitter)."""
-        active, config = self._active, self._config
+        active, config = self._state.active, self._config
         jitter_ms = crc32c(active.path.encode()) % config.segment_jitter_ms if config.segment_jitter_ms > 0 else 0
         if not active.size or now_ms - active.created_ms < config.segment_ms - jitter_ms:
             return False
@@ -336,90 +441,72 @@ class Log(DurableLog):
 
         An active segment that is expired is rolled first, so that a log without new messages empties too.
         """
-        self._check_open()
-        config, active = self._config, self._active
-        limit = self._end.address if limit_address is None else limit_address
+        state = self._state
+        state.check_open()
+        config, active = self._config, state.active
+        limit = state.end.address if limit_address is None else limit_address
         retention_ms = config.retention_ms if by_time else -1
         expired = retention_ms >= 0 and is_expired(active, now_ms, retention_ms) and active.max_timestamp_ms >= 0
-        if expired and active.end_address <= limit and not self._home.is_full:
+        if expired and active.end_address <= limit and not state.log_dir.is_full:
             self._roll()
         return decide_deletion(
-            self._segments,
+            state.segments,
             now_ms=now_ms,
             retention_ms=retention_ms,
             retention_bytes=config.retention_bytes,
             limit_address=limit,
         )
 
-    def apply_deletion(self, deletion: Deletion) -> None:
-        """Serve the removed segments no more. The new start is durable already (``Home.keep_starts``, rule L4)."""
-        self._start_offset = max(self._start_offset, deletion.start_offset)
-        for segment in deletion.segments:
-            segment.is_removed = True
-        self._segments = tuple(segment for segment in self._segments if not segment.is_removed)
-        self._epochs.forget_below(self._segments[0].base_address)
-
-    def unlink(self, deletion: Deletion) -> None:
-        """Remove the files of an applied deletion, oldest first: towards what stays (rule L3). Any thread."""
-        try:
-            for segment in deletion.segments:
-                self._file_system.remove(segment.path)
-                segment.close()
-            self._file_system.sync_folder(self.folder)
-        except StorageError as error:
-            if self._closed:
-                return  # the topic was deleted meanwhile: its folder has another name and goes as a whole
-            raise self._home.fail(error) from error
-
     def delete_old_segments(self, now_ms: int, limit_address: int | None = None) -> int:
         """Retention in one go: how many segments went. Blocks for the checkpoint of the start and for the files."""
         deletion = self.plan_deletion(now_ms, limit_address=limit_address)
         if deletion is None:
             return 0
-        self._delete(deletion)
+        self.deletion.run(deletion)
         return len(deletion.segments)
 
-    def _delete(self, deletion: Deletion) -> None:
-        _log.info(
-            "%s: removing %d segments (%s), the log starts at %d",
-            self.topic_partition,
-            len(deletion.segments),
-            deletion.reason,
-            deletion.start_offset,
-        )
-        self._home.keep_starts({self.topic_partition: deletion.start_offset})
-        self.apply_deletion(deletion)
-        if deletion.segments:
-            self.unlink(deletion)
-
-    def plan_delete_records(self, offset: int) -> Deletion | None:
-        """What DeleteRecords up to, not with, ``offset`` removes; None where the log starts there already."""
-        self._check_open()
-        if offset > self._end.offset:
-            self.check_offset(self._end.address + 1)
-        if offset <= self._start_offset:
-            return None
-        gone = []
-        for segment in self._segments[:-1]:
-            if segment.count is None or segment.end_offset > offset:
-                break
-            gone.append(segment)
-        return Deletion(tuple(gone), offset, "DeleteRecords")
-
     def delete_records(self, offset: int) -> int:
-        """Show nothing below ``offset`` any more, and remove the segments that lie below. Returns the start shown.
+        """Hide everything below ``offset`` and remove the segments that lie below it. Returns the visible start.
 
-        Raises OffsetOutOfRange above the end. Blocks; see plan_delete_records for the way in steps.
+        Raises OffsetOutOfRange above the end. Blocks; see `LogDeletion` for the way in steps.
         """
-        deletion = self.plan_delete_records(offset)
+        deletion = self.deletion.plan_records(offset)
         if deletion is not None:
-            self._delete(deletion)
-        return self._start_offset
+            self.deletion.run(deletion)
+        return self._state.start_offset
+
+    # --- Cutting and repairing (owner thread); each blocks ---
+
+    def truncate(self, address: int, *, keep_cut: bool = False) -> list[str]:
+        """See `truncation.truncate`."""
+        return truncation.truncate(self._state, address, keep_cut=keep_cut)
+
+    def restart(self, address: int, start_offset: int, *, keep_cut: bool = False) -> list[str]:
+        """See `truncation.restart`."""
+        return truncation.restart(self._state, address, start_offset, keep_cut=keep_cut)
+
+    def skip_to(self, address: int, reason: str) -> None:
+        """See `truncation.skip_to`."""
+        truncation.skip_to(self._state, address, reason)
+
+    def forget_empty_epochs(self) -> None:
+        """Forget epochs in which nothing was written: their leader no longer leads and never wrote in them."""
+        self._state.epochs.truncate(self.end.address)
+
+    def begin_repair(self, first: int, end: int) -> RangeRepair:
+        """See `repair.RangeRepair`."""
+        return RangeRepair(self._state, first, end)
+
+    def forget_repaired_damages(self) -> None:
+        """See `repair.forget_repaired_damages`."""
+        repair.forget_repaired_damages(self._state)
+
+    # --- Counting what the checkpoint did not know ---
 
     @property
     def needs_rebuild(self) -> bool:
         """Whether there are segments that the checkpoint did not know: their messages are not counted."""
-        return any(segment.count is None for segment in self._segments)
+        return any(segment.count is None for segment in self._state.segments)
 
     def rebuild(self, pause: Callable[[], object] = lambda: None) -> list[Rebuilt]:
         """Walk the segments that the checkpoint did not know; counts are known as it goes. Blocks; any thread.
@@ -427,58 +514,61 @@ class Log(DurableLog):
         ``adopt`` what it returns, in the owner thread. ``pause`` is called every few milliseconds of work. Raises
         CorruptLog at damage: the counts below it stay unknown until the next start has checked the log.
         """
+        state = self._state
         found = []
-        for segment in reversed(self._segments):
+        for segment in reversed(state.segments):
             if segment.count is None and not segment.is_removed:
+                state.check_open()
                 try:
-                    found.append(self._ask(measure, segment, pause))
+                    found.append(measure(segment, pause))
                 except CorruptLog:
                     # No count is better than a wrong one; the next start checks from here and records the hole.
-                    self._home.lower_recovery_point(self.topic_partition, segment.base_address)
+                    state.log_dir.lower_recovery_point(self.topic_partition, segment.base_address)
                     raise
+                except StorageError as error:
+                    raise state.read_failed(error) from error
         return found
 
     def adopt(self, rebuilt: list[Rebuilt]) -> None:
         """Take over the epochs and producers that ``rebuild`` found, newest segment first."""
         for one in rebuilt:
-            self._epochs.prepend(one.epochs)
-            self._producers.merge(one.producers)
+            self._state.epochs.prepend(one.epochs)
+            self._state.producers.merge(one.producers)
 
     def forget_idle_producers(self, now_ms: int) -> None:
         """Forget producer ids that have been silent for ``producer.id.expiration.ms``."""
-        self._producers.forget_idle(now_ms - self._config.producer_expiry_ms)
+        self._state.producers.forget_idle(now_ms - self._config.producer_expiry_ms)
 
     def summary(self) -> LogSummary | None:
         """The state at the end, for the checkpoint: to be kept when that is durable. None while counts are unknown.
 
         Owner thread.
         """
-        rows = [summarize(segment) for segment in self._segments]
+        state = self._state
+        rows = [summarize(segment) for segment in state.segments]
         if any(row is None for row in rows):
             return None
         return LogSummary(
             tuple(row for row in rows if row is not None),
-            # An epoch in which nothing was written yet may turn out to be nobody's: what is read again after a crash
-            # must not be judged by it.
-            tuple(one for one in self._epochs.starts if one.address < self._end.address),
-            self._producers.snapshot(),
+            # An epoch without a batch may never get one: after a crash, recovery must not judge batches by it.
+            tuple(one for one in state.epochs.starts if one.address < state.end.address),
+            state.producers.snapshot(),
         )
 
     # --- Closing ---
 
     def close(self) -> None:
         """Flush and let go of the files. The log answers nothing afterwards."""
-        if self._closed:
+        if self._state.is_closed:
             return
         try:
-            if self._home.failure is None:
+            if self._state.log_dir.failure is None:
                 self.flush()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """Let go of the files without a flush; waits for one that is under way."""
-        with self._flush_lock:
-            self._closed = True
-        for segment in self._segments:
+        self.durability.close()
+        for segment in self._state.segments:
             segment.close()

@@ -20,7 +20,6 @@ The dir is the unit of failure: an I/O error takes it offline with all its logs,
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,8 +33,8 @@ from klog.storage.checkpoint import LogSummary
 from klog.storage.checkpoints import Checkpoints
 from klog.storage.file_pool import FilePool, open_files_by_limit
 from klog.storage.filesystem import FileSystem
-from klog.storage.home import Health, boot_clock_ms, wall_clock_ms
 from klog.storage.log import Log
+from klog.storage.log_dir_context import CheckpointedLog, Health, boot_clock_ms, wall_clock_ms
 from klog.storage.meta_properties import BROKER_ID, CLUSTER_ID, CLUSTER_SECRET, DIRECTORY_ID, MetaProperties
 from klog.storage.retention import Deletion, RetentionClock
 
@@ -49,7 +48,7 @@ CLEAN_STOP: Final = ".kafka_cleanshutdown"
 
 
 class LogDir(Health):
-    """One dir, locked; home of its logs. ``appended``, ``rolled``, ``checkpoint_soon`` belong to the owner thread."""
+    """One locked log dir and its logs. ``appended``, ``rolled``, ``checkpoint_soon`` belong to the owner thread."""
 
     def __init__(
         self, file_system: FileSystem, path: str, pool: FilePool, clock_ms: Callable[[], int] = wall_clock_ms
@@ -57,12 +56,12 @@ class LogDir(Health):
         super().__init__(file_system, path, pool, clock_ms)
         self.logs: dict[TopicPartition, Log] = {}
         self.topic_ids: dict[TopicPartition, UUID] = {}
-        self.set_aside: list[str] = []
+        self.quarantined: list[str] = []
         self.being_made: set[TopicPartition] = set()
         """Logs that some thread is making just now."""
         self.busy_since_s: float | None = None
-        """Since when (`time.monotonic`) logs have been being made or removed; None where none are."""
-        self._was_nobodys = False
+        """Since when (monotonic seconds) logs have been being made or removed; None where none are."""
+        self._was_unclaimed = False
         self.checkpoints = Checkpoints(self)
         file_system.make_folder(path)
         self._held = file_system.lock(f"{path}/{LOCK}")
@@ -80,7 +79,7 @@ class LogDir(Health):
         return self.meta.directory_id
 
     def claim(self, cluster_id: str, broker_id: int) -> None:
-        """Say whose the dir is from now on. WrongCluster where it is somebody else's."""
+        """Record the cluster and broker that own the dir. Raises WrongCluster if others own it."""
         meta = self.meta
         if meta.cluster_id not in (None, cluster_id):
             raise WrongCluster(
@@ -93,7 +92,7 @@ class LogDir(Health):
                 hint=f"start with broker.id={meta.broker_id}, or with another log dir",
             )
         if (meta.cluster_id, meta.broker_id) != (cluster_id, broker_id):
-            self._was_nobodys = meta.cluster_id is None and meta.broker_id is None
+            self._was_unclaimed = meta.cluster_id is None and meta.broker_id is None
             meta.write({CLUSTER_ID: cluster_id, BROKER_ID: str(broker_id)})
 
     def keep_secret(self, secret: Secret) -> None:
@@ -111,8 +110,8 @@ class LogDir(Health):
             )
 
     def disclaim(self) -> None:
-        """Nobody's again, where it was before it was claimed just now and holds nothing."""
-        if self._was_nobodys and not self.logs:
+        """Undo `claim`, if the dir had no owner before it and holds no log."""
+        if self._was_unclaimed and not self.logs:
             self.meta.keep_only(DIRECTORY_ID)
 
     # --- Its logs ---
@@ -143,7 +142,7 @@ class LogDir(Health):
             topic_id = partition_folder.read_topic_id(fs, folder)
             if topic_id is None:
                 _log.error("%s has no topic id: set aside", folder)
-                self._set_aside(name, None)
+                self._rename_aside(name, None)
                 continue
             opened = self._open(name, topic_id, config_of(name), saved.get(name), written=written)
             opened.committed_at_open = committed.get(name, 0)
@@ -184,11 +183,11 @@ class LogDir(Health):
         missing = []
         for name, (topic_id, _) in wanted.items():
             if name in self.logs and self.topic_ids[name] != topic_id:
-                self.put_aside(name)
+                self.quarantine_log(name)
             if name not in self.logs:
                 missing.append(name)
         self.being_made |= set(missing)
-        self.busy_since_s = time.monotonic()
+        self.busy_since_s = self.clock.monotonic_s()
         try:
             folders = [partition_folder.new_folder(name, wanted[name][0]) for name in missing]
             self.file_system.publish(self.path, folders)
@@ -201,19 +200,19 @@ class LogDir(Health):
             self.busy_since_s = None
         return {name: self.logs[name] for name in wanted}
 
-    def put_aside(self, name: TopicPartition) -> None:
+    def quarantine_log(self, name: TopicPartition) -> None:
         """Stop serving a log and keep its folder under a name that is never served (rule L10)."""
         log, topic_id = self.logs.pop(name), self.topic_ids.pop(name)
         log.abandon()
         self.checkpoints.forget(log)
-        self._set_aside(name, topic_id)
+        self._rename_aside(name, topic_id)
 
     def remove(self, name: TopicPartition) -> str:
         """Delete a log: its name goes at once, durably. Returns the folder to ``purge``, which may take longer."""
         log, topic_id = self.logs.pop(name), self.topic_ids.pop(name)
         log.abandon()
         target = f"{self.path}/{partition_folder.renamed(name, topic_id, partition_folder.DELETED_SUFFIX)}"
-        self.busy_since_s = time.monotonic()
+        self.busy_since_s = self.clock.monotonic_s()
         try:
             self.file_system.rename(f"{self.path}/{name}", target)
             self.checkpoints.forget(log)
@@ -241,7 +240,7 @@ class LogDir(Health):
             f"{self.path}/{name}",
             name,
             config,
-            home=self,
+            log_dir=self,
             saved=saved,
             recovery_point=self.checkpoints.recovery_point(name),
             start_offset=self.checkpoints.start(name),
@@ -256,16 +255,16 @@ class LogDir(Health):
             self.checkpoints.changed(log)
         return log
 
-    def _set_aside(self, name: TopicPartition, topic_id: UUID | None) -> None:
+    def _rename_aside(self, name: TopicPartition, topic_id: UUID | None) -> None:
         target = partition_folder.renamed(name, topic_id, partition_folder.ASIDE_SUFFIX)
         self.file_system.rename(f"{self.path}/{name}", f"{self.path}/{target}")
-        self.set_aside.append(target)
+        self.quarantined.append(target)
         _log.warning("%s/%s holds another topic's log: set aside as %s", self.path, name, target)
 
     def _failed(self, error: StorageError) -> StorageError:
         return error if isinstance(error, DiskFull) else self.fail(error)
 
-    # --- Home of its logs ---
+    # --- Context of its logs ---
 
     def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
         self.checkpoints.keep_starts(starts)
@@ -273,10 +272,10 @@ class LogDir(Health):
     def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
         self.checkpoints.lower_recovery_point(name, address)
 
-    def appended(self, log: Log, batches: int, size: int) -> None:
+    def appended(self, log: CheckpointedLog, batches: int, size: int) -> None:
         self.checkpoints.appended(log, batches, size)
 
-    def rolled(self, log: Log) -> None:
+    def rolled(self, log: CheckpointedLog) -> None:
         self.checkpoints.rolled(log)
 
     # --- Its life ---
@@ -329,28 +328,28 @@ class RetentionRun:
 
     def persist(self) -> None:
         """Keep the new starts, one write a dir (rule L4). Any thread. What could not be kept is not deleted."""
-        homes = {log.home.path: log.home for log, _ in self.plans}
-        for path, home in homes.items():
-            starts = {log.topic_partition: one.start_offset for log, one in self.plans if log.home.path == path}
+        log_dirs = {log.log_dir.path: log.log_dir for log, _ in self.plans}
+        for path, log_dir in log_dirs.items():
+            starts = {log.topic_partition: one.start_offset for log, one in self.plans if log.log_dir.path == path}
             try:
-                home.keep_starts(starts)
+                log_dir.keep_starts(starts)
             except StorageError as error:
                 _log.error("retention in %s waits: %s", path, error)
-                self.plans = [(log, one) for log, one in self.plans if log.home.path != path]
+                self.plans = [(log, one) for log, one in self.plans if log.log_dir.path != path]
 
     def apply(self) -> None:
         """Serve what is deleted no more. Owner thread."""
         self.plans = [(log, one) for log, one in self.plans if not log.is_closed]
         for log, deletion in self.plans:
             _log.info("%s: %s, starts at %d now", log.topic_partition, deletion, deletion.start_offset)
-            log.apply_deletion(deletion)
+            log.deletion.apply(deletion)
 
     def unlink(self) -> int:
         """Remove the files; how many went. Any thread."""
         removed = 0
         for log, deletion in self.plans:
             try:
-                log.unlink(deletion)
+                log.deletion.unlink(deletion)
                 removed += len(deletion.segments)
             except StorageError as error:
                 _log.error("%s: %s", log.topic_partition, error)
@@ -457,7 +456,7 @@ class LogDirs:
             there = self._dir_of(name)
             if there is None or there.topic_ids[name] != topic_id:
                 if there is not None:
-                    there.put_aside(name)
+                    there.quarantine_log(name)
                 missing[name] = topic_id, config
             else:
                 found[name] = there.logs[name]
@@ -503,7 +502,7 @@ class LogDirs:
             _log.warning("%s", doubt)
         plans = []
         for log in self.logs():
-            if log.is_closed or log.home.failure is not None or (path is not None and log.home.path != path):
+            if log.is_closed or log.log_dir.failure is not None or (path is not None and log.log_dir.path != path):
                 continue
             if doubt is None:
                 log.forget_idle_producers(now_ms)

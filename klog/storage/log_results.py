@@ -14,7 +14,7 @@ class AppendResult(NamedTuple):
     base_offset: int
     last_offset: int
     end: LogEnd
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of it
+    count: int  # type: ignore[assignment]  # hides tuple.count, which klog never calls
     duplicate: bool
     log_append_time_ms: int
 

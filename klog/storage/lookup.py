@@ -11,7 +11,7 @@ from klog.errors import OffsetOutOfRange, PeerError
 from klog.record.batch import BatchHeader
 from klog.record.records import record_times
 from klog.storage.log_end import LogEnd
-from klog.storage.patience import ENDLESS, Patience
+from klog.storage.lookup_budget import UNLIMITED, LookupBudget
 from klog.storage.segment import PAGE_BYTES, Segment
 
 _base_address = attrgetter("base_address")
@@ -65,7 +65,7 @@ def offset_for_time(
     start_offset: int,
     timestamp_ms: int,
     unpacked_bytes_max: int,
-    patience: Patience = ENDLESS,
+    budget: LookupBudget = UNLIMITED,
 ) -> tuple[int, int] | None:
     """The first record at or after ``start_offset`` whose timestamp is at or after ``timestamp_ms``, to the record.
 
@@ -80,24 +80,24 @@ def offset_for_time(
         at = bisect_right(anchors.max_timestamps_before_ms, timestamp_ms - 1) - 1
         start = max(anchors.addresses[max(at, 0)], segment.index.floor(max(start_offset, segment.base_address)).address)
         for anchor, header in segment.remembering_walk(start):
-            patience.spend(min(header.size_bytes, PAGE_BYTES))
+            budget.spend(min(header.size_bytes, PAGE_BYTES))
             if header.max_timestamp_ms < timestamp_ms or header.last_offset < start_offset:
                 continue
-            for offset, found_ms in _times(segment, anchor.address, unpacked_bytes_max, patience):
+            for offset, found_ms in _times(segment, anchor.address, unpacked_bytes_max, budget):
                 if found_ms >= timestamp_ms and offset >= start_offset:
                     return offset, found_ms
     return None
 
 
 def time_of(
-    segments: tuple[Segment, ...], offset: int, unpacked_bytes_max: int, patience: Patience = ENDLESS
+    segments: tuple[Segment, ...], offset: int, unpacked_bytes_max: int, budget: LookupBudget = UNLIMITED
 ) -> int | None:
     """The timestamp of the first record at or after ``offset``; None where there is none, -1 where it carries none.
 
     A batch is decoded only where its header leaves open which of its records' times is meant.
     """
     for segment in segments[segment_at(segments, offset) :]:
-        patience.spend()
+        budget.spend()
         start = segment.find(offset)
         if start is None:
             continue
@@ -107,14 +107,14 @@ def time_of(
         if offset <= start:
             return header.base_timestamp_ms
         return next(
-            (found_ms for at, found_ms in _times(segment, start, unpacked_bytes_max, patience) if at >= offset),
+            (found_ms for at, found_ms in _times(segment, start, unpacked_bytes_max, budget) if at >= offset),
             header.max_timestamp_ms,
         )
     return None
 
 
 def max_timestamp(
-    segments: tuple[Segment, ...], start_offset: int, unpacked_bytes_max: int, patience: Patience = ENDLESS
+    segments: tuple[Segment, ...], start_offset: int, unpacked_bytes_max: int, budget: LookupBudget = UNLIMITED
 ) -> tuple[int, int] | None:
     """The first record with the largest timestamp."""
     best: tuple[int, int] | None = None
@@ -123,34 +123,34 @@ def max_timestamp(
             continue
         if segment.count is not None and best is not None and segment.max_timestamp_ms <= best[1]:
             continue
-        found = _max_timestamp_in(segment, start_offset, unpacked_bytes_max, patience)
+        found = _max_timestamp_in(segment, start_offset, unpacked_bytes_max, budget)
         if found is not None and (best is None or found[1] > best[1]):
             best = found
     return best
 
 
 def _max_timestamp_in(
-    segment: Segment, start_offset: int, unpacked_bytes_max: int, patience: Patience
+    segment: Segment, start_offset: int, unpacked_bytes_max: int, budget: LookupBudget
 ) -> tuple[int, int] | None:
     if segment.count is not None and segment.max_timestamp_address >= start_offset:
         candidates = [segment.max_timestamp_address]
     else:  # not counted yet, or the largest was deleted by DeleteRecords: the headers tell the next largest
         headers: list[tuple[int, int]] = []
         for anchor, header in segment.remembering_walk(max(start_offset, segment.base_address)):
-            patience.spend(min(header.size_bytes, PAGE_BYTES))
+            budget.spend(min(header.size_bytes, PAGE_BYTES))
             if header.last_offset >= start_offset:
                 headers.append((header.max_timestamp_ms, -anchor.address))
                 headers = sorted(headers, reverse=True)[:2]
         candidates = [-address for _, address in headers]
     best: tuple[int, int] | None = None
     for address in candidates:
-        for offset, found_ms in _times(segment, address, unpacked_bytes_max, patience):
+        for offset, found_ms in _times(segment, address, unpacked_bytes_max, budget):
             if offset >= start_offset and found_ms >= 0 and (best is None or found_ms > best[1]):
                 best = offset, found_ms
     return best
 
 
-def _times(segment: Segment, address: int, unpacked_bytes_max: int, patience: Patience) -> Iterator[tuple[int, int]]:
+def _times(segment: Segment, address: int, unpacked_bytes_max: int, budget: LookupBudget) -> Iterator[tuple[int, int]]:
     """(offset, timestamp) of each record of the batch at ``address``.
 
     Batches that are not compressed, and those of earlier times, were appended without a look at their records, so one
@@ -158,11 +158,11 @@ def _times(segment: Segment, address: int, unpacked_bytes_max: int, patience: Pa
     single one would fail every lookup that comes by it.
     """
     header, data = segment.read_batch(address)
-    patience.spend(header.size_bytes)
+    budget.spend(header.size_bytes)
     try:
         for at, found in enumerate(record_times(data, max_bytes=unpacked_bytes_max)):
             if not at % RECORDS_A_LOOK:
-                patience.spend()
+                budget.spend()
             yield found
     except PeerError:
         yield header.last_offset, header.max_timestamp_ms

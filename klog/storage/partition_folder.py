@@ -35,7 +35,7 @@ def parse_uuid(text: str) -> uuid.UUID | None:
 
 
 def parse_folder_name(name: str) -> TopicPartition | None:
-    """The partition that a folder's name tells; None where it is no partition's."""
+    """The partition that a folder's name gives; None if it is not a partition's folder."""
     topic, dash, partition = name.rpartition("-")
     if not dash or not topic or not (partition.isascii() and partition.isdecimal()):
         return None

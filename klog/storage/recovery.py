@@ -14,11 +14,11 @@ import logging
 from itertools import pairwise
 from typing import NamedTuple
 
-from klog.storage.accounting import measure, restore, take_in
+from klog.storage.accounting import apply_batch, measure, restore
 from klog.storage.batch_index import Anchor
 from klog.storage.checking import Found, Skipped, check_batches
 from klog.storage.checkpoint import LogSummary, SegmentSummary
-from klog.storage.damage import DAMAGED_SUFFIX, Damage
+from klog.storage.damage_record import DAMAGED_SUFFIX, DamageRecord
 from klog.storage.epochs import Epochs
 from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem
@@ -37,11 +37,11 @@ class Recovered(NamedTuple):
     producers: Producers
     end: LogEnd
     start_offset: int
-    damages: tuple[Damage, ...]
+    damages: tuple[DamageRecord, ...]
     checked_bytes: int
     cut_bytes: int
     repaired: bool
-    fresh_damages: tuple[Damage, ...]
+    fresh_damages: tuple[DamageRecord, ...]
     """Those of ``damages`` that were found now."""
 
 
@@ -59,8 +59,8 @@ class Recovery:
         self._written = written
         self._sizes: dict[int, int] = {}
         self._modified_ms: dict[int, int] = {}
-        self._damages: dict[int, Damage] = {}
-        self._fresh_damages: list[Damage] = []
+        self._damages: dict[int, DamageRecord] = {}
+        self._fresh_damages: list[DamageRecord] = []
         self._checked_bytes = 0
         self._cut_bytes = 0
         self._repaired = False
@@ -124,9 +124,9 @@ class Recovery:
             elif entry.name.endswith(TEMPORARY_SUFFIX):
                 self._file_system.remove(path)
             elif entry.name.endswith(DAMAGED_SUFFIX):
-                damage = Damage.parse(self._file_system.read(path) or b"")
+                damage = DamageRecord.parse(self._file_system.read(path) or b"")
                 if damage is None:
-                    _log.warning("%s is no record of damage; a hole that it stood for is no longer legal", path)
+                    _log.warning("%s is not a record of damage; the hole that it recorded is no longer legal", path)
                 else:
                     self._damages[damage.first_address] = damage
 
@@ -218,7 +218,7 @@ class Recovery:
         behind = None if following is None else self._first_epoch(following)
         for event in check_batches(segment.file, base, start, end, epochs.last, behind) if start < end else ():
             if isinstance(event, Found):
-                take_in(segment, event.address, event.header, epochs, producers)
+                apply_batch(segment, event.address, event.header, epochs, producers)
             elif event.is_tail or event.end >= end:
                 break
             else:
@@ -250,7 +250,7 @@ class Recovery:
 
     def _split(self, segment: Segment, skipped: Skipped) -> None:
         """Record the damage and move what lies behind it to a segment of its own."""
-        self._record(segment, Damage(skipped.address, skipped.end, skipped.reason))
+        self._record(segment, DamageRecord(skipped.address, skipped.end, skipped.reason))
         base = segment.base_address
         target = f"{self._folder}/{segment_name(skipped.end)}"
         size = self._sizes[base] - (skipped.end - base)
@@ -265,7 +265,7 @@ class Recovery:
         self._sizes[skipped.end] = size
         self._modified_ms[skipped.end] = self._modified_ms[base]
 
-    def _record(self, segment: Segment, damage: Damage) -> None:
+    def _record(self, segment: Segment, damage: DamageRecord) -> None:
         self._repaired = True
         self._damages[damage.first_address] = damage
         self._fresh_damages.append(damage)
@@ -284,7 +284,7 @@ class Recovery:
 
     def _cut(self, segment: Segment, file_size: int) -> None:
         _log.warning(
-            "%s: cut %d bytes that are no whole batch from address %d",
+            "%s: cut %d bytes from address %d on that are not a whole batch",
             segment.path,
             file_size - segment.size,
             segment.end_address,
@@ -304,7 +304,7 @@ class Recovery:
             self._file_system.sync_folder(self._folder)
             del self._sizes[following]
             return
-        self._record(segment, Damage(segment.end_address, following, "bytes that are missing"))
+        self._record(segment, DamageRecord(segment.end_address, following, "bytes that are missing"))
 
     def _drop_empty(self, segment: Segment, before: list[Segment], following: int | None) -> None:
         """A segment in the middle of which nothing was left: the hole on both sides of it is one."""

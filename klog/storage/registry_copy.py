@@ -1,8 +1,8 @@
 """What the registries in ZooKeeper say of the cluster, kept beside the logs: ``registry-checkpoint`` in each log dir.
 
-The truth is ZooKeeper's; this is a copy of it, some seconds old at most, that nobody reads while all is well. With it
-`klog registry rebuild` makes the registries anew where ZooKeeper's data are lost: without it a disk tells which
-partitions it has and of which topic (`partition_folder`), and not who else has them, nor how the topic is set.
+ZooKeeper has the truth; this is a copy, some seconds old at most. Only `klog registry rebuild` reads it, after
+ZooKeeper's data were lost. Without it a disk shows which partitions it has and of which topic (`partition_folder`),
+but not which other brokers have them, nor the topic's settings.
 
 Format: one JSON object::
 
@@ -29,7 +29,7 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class PartitionCopy:
-    """A partition's assignment, the preferred leader first, and its state. ``leader`` is -1 where nobody led."""
+    """A partition's assignment, the preferred leader first, and its state. ``leader`` is -1 if it had no leader."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -89,7 +89,7 @@ class RegistryCopy:
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> RegistryCopy:
-        """CorruptLog, naming ``path``, for what is no such copy."""
+        """Raises CorruptLog, naming ``path``, if the data are not such a copy."""
         try:
             fields = json.loads(data)
             if fields["version"] != VERSION:

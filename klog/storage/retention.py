@@ -79,7 +79,7 @@ class RetentionClock:
         self._monotonic_ms = monotonic_ms
 
     def doubt(self, wall_ms: int, monotonic_ms: int) -> str | None:
-        """Why retention by time must not run now; None where it may, and then the clocks are compared anew from here.
+        """Why retention by time must not run now; None if it may; then the next comparison begins here.
 
         While they disagree the old comparison holds, so retention pauses until the wall clock is set right or the
         broker is started again with the clock as it is.

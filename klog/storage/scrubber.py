@@ -1,8 +1,8 @@
-"""Reads the logs again at a set interval and rate, and tells what no longer checks: bits rot where nobody looks.
+"""Reads the logs again at a set interval and rate, and reports batches that no longer check, so that bit rot is found.
 
-Strategy: every batch of every segment is checked as recovery does, up to the durable end. Nothing is changed here: who
-listens fetches the stretch again from a replica, or tells the operator. Pages that were not in the cache before are let
-go of again, so that a pass does not push out what consumers read.
+Strategy: every batch of every segment is checked as recovery does, up to the durable end. The scrubber changes nothing:
+its owner fetches the range again from a replica, or reports it. Pages that were not in the page cache before are
+dropped from it again, so that a pass does not push out what consumers read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from klog.errors import KlogError
 from klog.storage.checking import CHECK_BYTES, Skipped, check_batches
-from klog.storage.damage import Damage
+from klog.storage.damage_record import DamageRecord
 from klog.storage.filesystem import LogFile
 from klog.storage.log import Log
 from klog.storage.segment import Segment
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class _StoppedError(Exception):
-    """The scrubber was told to stop in the middle of a pass."""
+    """The scrubber was stopped in the middle of a pass."""
 
 
 class _PacedFile:
@@ -50,7 +50,7 @@ class Scrubber:
     def __init__(
         self,
         logs: Callable[[], Iterable[Log]],
-        on_damage: Callable[[Log, Damage], object],
+        on_damage: Callable[[Log, DamageRecord], object],
         *,
         interval_s: float,
         rate_bytes: int,
@@ -81,7 +81,7 @@ class Scrubber:
             pass
 
     def scrub(self) -> None:
-        """One pass over everything."""
+        """Check every segment of every log once."""
         for log in self._logs():
             for segment in log.segments:
                 try:
@@ -99,7 +99,7 @@ class Scrubber:
         for event in check_batches(file, segment.base_address, segment.base_address, end):
             # Cut or removed while it was read: what is missing is missing on purpose.
             if isinstance(event, Skipped) and segment in log.segments and not log.is_closed:
-                damage = Damage(event.address, event.end, event.reason)
+                damage = DamageRecord(event.address, event.end, event.reason)
                 _log.error(
                     "%s: addresses %d to %d no longer check: %s", segment.path, event.address, event.end, event.reason
                 )

@@ -1,1 +1,1 @@
-"""Tools of their own: they read files or clusters from outside and serve nothing."""
+"""Programs over messages and files: produce, tail, replay, mirror, audit, perf, and what reads a log dir at rest."""

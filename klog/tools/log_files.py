@@ -18,7 +18,7 @@ class LogRow:
     """A batch, or a stretch of addresses without one: [base_offset, end).
 
     ``bytes`` are those in the file. ``timestamp`` is the batch's largest; ``producer`` None without an idempotent one.
-    ``reason`` says what is wrong, or stands in the record of a hole.
+    ``reason`` names the error, or comes from the record of a hole.
     """
 
     base_offset: int
@@ -41,7 +41,7 @@ class LogRow:
 def dump(
     path: str | os.PathLike[str], *, from_offset: int | None = None, to_offset: int | None = None
 ) -> Iterator[LogRow]:
-    """A row a batch, and one for each stretch that holds none, in the order of addresses.
+    """One row per batch, and one for each stretch that holds none, in the order of addresses.
 
     With a range, only what reaches into [from_offset, to_offset); files that lie before or behind it are not read.
     Raises NoSuchThing and UsageError for the path, StorageError; never for what is in the files.
@@ -160,7 +160,7 @@ def _codec(header: BatchHeader) -> str:
 
 
 def _moment(timestamp_ms: int) -> datetime | None:
-    """None for -1, which is no time, and for what no calendar holds."""
+    """None for -1, which is not a time, and for times outside the calendar."""
     if timestamp_ms < 0:
         return None
     try:

@@ -1,16 +1,16 @@
-"""``klog log repair``: make a log whole again without a broker, and lose nothing but what is no batch.
+"""``klog log repair``: make a log whole again without a broker, and lose nothing but what is not a batch.
 
 First a plan, which changes nothing; then its execution, which is recovery itself, run over whole segments and not only
 from the recovery point on. Damage becomes a recorded hole: its bytes go to ``<first address>.damaged`` and a segment
 begins behind it. Bytes that recovery cuts (a torn end, a file that reaches into the next) are kept too, in
-``<first address>.cut``, which nobody reads but an operator.
-Order, so that a crash loses no byte: all that is no batch to ``.cut`` files; recovery; what recovery recorded as a
+``<first address>.cut``, which only an operator reads.
+Order, so that a crash loses no byte: all that is not a batch to ``.cut`` files; recovery; what recovery recorded as a
 hole moves from its ``.cut`` file into the record, to which recovery itself writes the first MiB only.
 
 Rules
     A log dir that a broker holds locked is refused.
     What is executed is what was planned: if the files have changed since, nothing is done.
-    Every valid batch is there afterwards, at its address: checked before it is said to be done.
+    Every valid batch is there afterwards, at its address: checked before success is reported.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import Final, NamedTuple
 
 from klog.errors import CorruptLog, LogDirLocked, Refused
 from klog.storage import meta_properties
-from klog.storage.damage import DAMAGED_SUFFIX
+from klog.storage.damage_record import DAMAGED_SUFFIX
 from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem, OsFileSystem
-from klog.storage.home import wall_clock_ms
 from klog.storage.log_dir import LOCK
+from klog.storage.log_dir_context import wall_clock_ms
 from klog.storage.partition_folder import parse_folder_name
 from klog.storage.recovery import Recovery
 from klog.storage.segment import base_address_of
@@ -67,7 +67,7 @@ class RepairPlan:
 
     @property
     def rows(self) -> list[LogRow]:
-        """What would be done, a row a stretch: ``state`` says what becomes of it, ``file`` where its bytes go."""
+        """What would be done, one row per stretch: ``state`` says what becomes of it, ``file`` where its bytes go."""
         return [_act(fault) for plan in self.folders for fault in plan.faults]
 
     @property
@@ -78,11 +78,11 @@ class RepairPlan:
 def plan_repair(path: str | os.PathLike[str]) -> RepairPlan:
     """Read all of PATH (a partition's folder, a log dir; a file stands for its folder) and say what repair would do.
 
-    Raises NoSuchThing, Refused where PATH is no part of a log dir, LogDirLocked while a broker has it.
+    Raises NoSuchThing, Refused where PATH does not belong to a log dir, LogDirLocked while a broker has it.
     """
     root = Path(path)
     if root.is_file():
-        find_folders(root)  # says it if the file is none of a log's
+        find_folders(root)  # raises if the file does not belong to a log
         root = root.parent
     plans = []
     for folder, segments in find_folders(root.absolute()):
@@ -111,8 +111,8 @@ def apply_repair(plan: RepairPlan, file_system: FileSystem | None = None) -> lis
         with _locked(folder):
             if _look_at(folder) != (list(folder_plan.faults), folder_plan.kept):
                 raise Refused(
-                    f"{folder} has changed since it was looked at; {len(done)} stretches were repaired before",
-                    hint="run the repair again to see what is there now",
+                    f"{folder} has changed since the plan was made; {len(done)} stretches were repaired before",
+                    hint="run the repair again for a new plan",
                 )
             kept = [(fault, _keep_bytes(file_system, fault)) for fault in folder_plan.faults if fault.bytes]
             Recovery(file_system, folder, FilePool(), wall_clock_ms()).run(None, 0, None)

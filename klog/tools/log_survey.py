@@ -1,4 +1,4 @@
-"""What lies in segment files, read from outside: every batch, and every stretch of addresses that is none.
+"""What lies in segment files, read from outside: every batch, and every stretch of addresses between them.
 
 The eye is recovery's: what recovery would keep is a batch here, what it would skip is not. Every batch carries its own
 address, so damage of any size ends at the next valid batch. Nothing is ever written, and no broker is asked; one may be
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from klog.errors import NoSuchThing, StorageError, UsageError
 from klog.record.batch import BatchHeader
 from klog.storage.checking import Found, check_batches
-from klog.storage.damage import DAMAGED_SUFFIX, Damage
+from klog.storage.damage_record import DAMAGED_SUFFIX, DamageRecord
 from klog.storage.epochs import NO_EPOCH
 from klog.storage.filesystem import translated
 from klog.storage.partition_folder import parse_folder_name
@@ -30,7 +30,7 @@ class State(StrEnum):
     """What a stretch of addresses is."""
 
     OK = "ok"
-    DAMAGED = "damaged"  # bytes that are no batch, with a valid batch behind them or a segment after theirs
+    DAMAGED = "damaged"  # bytes that are not a batch, with a valid batch behind them or a segment after theirs
     TORN = "torn"  # the end of the last segment: a batch that was not written whole
     MISSING = "missing"  # no bytes, and no record of why
     OVERLAP = "overlap"  # bytes at addresses that belong to the next segment
@@ -112,14 +112,14 @@ class ReadOnlyFile:
 def find_folders(path: str | os.PathLike[str]) -> list[tuple[str, list[SegmentFile]]]:
     """Folders with their segment files in the order of addresses: of one file, one partition, or a whole log dir.
 
-    NoSuchThing where there is none, UsageError for a file that is no segment.
+    NoSuchThing where there is none, UsageError for a file that is not a segment.
     """
     root = Path(path)
     if root.is_file():
         base = base_address_of(root.name)
         if base is None:
             raise UsageError(
-                f"{root} is no segment file",
+                f"{root} is not a segment file",
                 hint="their names are twenty digits, the first address, and '.log'",
             )
         return [(str(root.parent), [SegmentFile(str(root), base, root.stat().st_size)])]
@@ -149,12 +149,12 @@ def _by_partition(folder: Path) -> tuple[str, int]:
     return (name.topic, name.partition) if name else (folder.name, -1)
 
 
-def read_damages(folder: str) -> dict[int, Damage]:
+def read_damages(folder: str) -> dict[int, DamageRecord]:
     """The recorded holes of a folder, by their first addresses."""
     damages = {}
     for entry in Path(folder).glob(f"*{DAMAGED_SUFFIX}"):
         with ReadOnlyFile(str(entry)) as file:
-            damage = Damage.parse(file.read_at(0, DAMAGE_HEAD_BYTES))
+            damage = DamageRecord.parse(file.read_at(0, DAMAGE_HEAD_BYTES))
         if damage is not None:
             damages[damage.first_address] = damage
     return damages
@@ -181,7 +181,7 @@ def survey(folder: str, segments: list[SegmentFile]) -> Iterator[Batch | Stretch
             yield Stretch(segment.path, at, end, end - at, State.DAMAGED, error.message)
             at = end
         if following is not None:
-            # What a batch with more records than bytes takes beyond its file is no overlap.
+            # What a batch with more records than bytes takes beyond its file is not an overlap.
             at = min(at, following)
 
 
@@ -215,7 +215,7 @@ def _survey_file(
         yield Stretch(segment.path, end, end + beyond, beyond, State.OVERLAP, reason)
 
 
-def _gap(path: str, start: int, end: int, damages: dict[int, Damage]) -> Iterator[Stretch]:
+def _gap(path: str, start: int, end: int, damages: dict[int, DamageRecord]) -> Iterator[Stretch]:
     """Addresses between two segments: accounted for by records one behind the other, or missing."""
     holes = []
     at = start

@@ -27,7 +27,7 @@ Detail: TypeAlias = int | float | str | bool | list[int] | list[str] | None
 class StateRow:
     """One line of a state-change log; ``epoch`` is the leader epoch, else the controller's, that it tells of.
 
-    A line that is none (a torn last one) is a row with ``error``.
+    An invalid line (a torn last one) is a row with ``error``.
     """
 
     time: datetime | None
@@ -64,7 +64,7 @@ def merge_state(
     """
     for path in files:
         if not path.is_file():
-            raise NoSuchThing(f"{path} is no file", hint="a broker writes state-change.log in its first log dir")
+            raise NoSuchThing(f"{path} is not a file", hint="a broker writes state-change.log in its first log dir")
     return _merged(files, topics, partitions, kinds)
 
 
@@ -104,7 +104,7 @@ def _row(path: Path, number: int, line: bytes) -> tuple[StateRow, tuple[int, int
             raise ValueError("a time without a zone")
         broker, kind = int(entry["broker"]), str(entry["kind"])
     except (ValueError, KeyError, TypeError) as error:
-        reason = f"line {number} is none of a state-change log: {error}"
+        reason = f"line {number} is not of a state-change log: {error}"
         failed = StateRow(None, None, None, None, None, None, None, str(path), number, "BAD_LINE", reason)
         return failed, (-1, -1)
     topic, partition = entry.get("topic"), entry.get("partition")

@@ -69,13 +69,13 @@ def held(dirs: Sequence[Path]) -> Iterator[None]:
             if not (path / meta_properties.NAME).is_file():
                 raise NoSuchThing(
                     f"{path} is not a broker's log dir: it has no {meta_properties.NAME}",
-                    hint="--dir takes the folders that log.dirs names",
+                    hint="--dir takes a folder of log.dirs",
                 )
             try:
                 lock = file_system.lock(str(path / LOCK))
             except LogDirLocked:
                 raise LogDirLocked(
-                    f"{path} is in use: its broker runs", hint="stop all brokers of the cluster first"
+                    f"{path} is in use by a running broker", hint="stop all brokers of the cluster first"
                 ) from None
             locks.callback(lock.release)
         yield
@@ -101,7 +101,7 @@ def _read_dir(path: Path) -> DirFacts:
     file_system = OsFileSystem()
     meta = MetaProperties(file_system, str(path))
     if meta.cluster_id is None or meta.broker_id is None:
-        raise Refused(f"{path} belongs to no cluster yet: no broker has served from it", hint="leave it out")
+        raise Refused(f"{path} does not belong to a cluster yet: no broker has used it", hint="leave it out")
     data = file_system.read(str(path / FILE))
     copy = None if data is None else RegistryCopy.parse(data, str(path / FILE))
     replicas: dict[TopicPartition, ReplicaFacts] = {}

@@ -1,4 +1,4 @@
-"""``klog registry rebuild``: the registries in ZooKeeper made anew from brokers' log dirs, where its data are lost.
+"""``klog registry rebuild``: rebuild the registries in ZooKeeper from brokers' log dirs, where its data are lost.
 
 First a plan, from what the dirs tell (`klog.tools.registry_facts`); then the writes, into a ZooKeeper that knows no
 cluster. The cluster's id is written last: without it no broker that has logs starts, so a rebuild that was cut off is
@@ -7,8 +7,8 @@ run again and finds what it has written.
 Rules
     Nothing that was acknowledged is lost. Of the replicas that were found the one that goes furthest leads, under an
     epoch above all others, and the others follow it as after any change of leader. Where no replica was found of those
-    that were last known to be in sync, nobody leads until one of them is back.
-    Nothing is left out: a replica whose topic the registries no longer had comes back as a topic, and is said so.
+    that were last known to be in sync, no broker leads until one of them is back.
+    Nothing is left out: a replica whose topic the registries no longer had comes back as a topic, with a note.
 
 What only ZooKeeper had is gone: groups and their offsets, schemas, brokers' dynamic settings, the epochs of deleted
 topics. The session of every broker is over, so brokers register by themselves.
@@ -28,6 +28,7 @@ from klog.coordination.topics import Topic
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import Refused
 from klog.names import TopicPartition
+from klog.render.counts import counted
 from klog.storage.registry_copy import PartitionCopy, RegistryCopy, TopicCopy
 from klog.tools.registry_facts import DirFacts, Reach, ReplicaFacts
 
@@ -64,7 +65,7 @@ class RebuildPlan:
     topics: tuple[TopicPlan, ...]
     rows: tuple[RebuildRow, ...]
     leaderless: int
-    """Partitions that nobody leads until a broker is back whose log dirs were not given."""
+    """Partitions without a leader until a broker is back whose log dirs were not given."""
 
 
 def plan_rebuild(dirs: Sequence[DirFacts]) -> RebuildPlan:
@@ -129,9 +130,9 @@ class _Found:
         return TopicPlan(self.name, topic_id, settings, assignment, states), [head, *rows, *self.others], leaderless
 
     def _said(self, copied: TopicCopy | None, partitions: int, settings: Mapping[str, str]) -> str:
-        said = f"{partitions} partitions, {len(settings)} settings"
+        said = f"{counted(partitions, 'partition')}, {counted(len(settings), 'setting')}"
         if copied is None:
-            return f"{said}: no copy of the registries has it; its settings and who else held it are unknown"
+            return f"{said}: no copy of the registries has it; its settings and other replicas are unknown"
         if self.name not in self.copies[-1].topics:
             return f"{said}: the newest copy of the registries does not have it; it may have been deleted"
         return said
@@ -146,7 +147,7 @@ class _Found:
         found: dict[int, dict[int, ReplicaFacts]] = {}
         for broker_id, number, facts in self.replicas:
             if facts.topic_id != topic_id:
-                action = "another topic of that name had it: its broker sets it aside"
+                action = "it belongs to another topic of that name: its broker sets it aside"
                 self.others.append(RebuildRow("partition", facts.folder, (broker_id,), action))
                 continue
             there = found.setdefault(number, {})
@@ -169,7 +170,7 @@ class _Found:
 def _decide(
     known: PartitionCopy | None, there: Mapping[int, ReplicaFacts], controller_epoch: int
 ) -> tuple[tuple[int, ...], PartitionState, str]:
-    """Assignment, state, and what is said of it."""
+    """Assignment, state, and note."""
     epoch = max([known.leader_epoch if known else 0, *(one.reach.leader_epoch for one in there.values())])
     epoch += EPOCHS_UNSEEN
     if known is not None:
@@ -214,7 +215,7 @@ def check_target(zookeeper: ZooKeeper, plan: RebuildPlan) -> None:
         return
     if found == plan.cluster_id:
         raise Refused(
-            f"ZooKeeper {zookeeper.address} knows cluster {found}: there is nothing to rebuild",
+            f"ZooKeeper {zookeeper.address} has cluster {found}: nothing to rebuild",
             hint="`klog status` shows its state",
         )
     raise Refused(

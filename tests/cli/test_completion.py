@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from klog.cli.complete import remember_groups, remember_topics
+from klog.cli.name_cache import remember_groups, remember_topics
 from klog.cli.target import Target
 from tests.cli.process import KLOG, ROOT
 from tests.cli.runner import klog

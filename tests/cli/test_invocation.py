@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klog.cli import failure, interrupt, words
-from klog.cli.invocation import Shared
+from klog.cli import arguments, error_report, interrupt
+from klog.cli.shared_flags import SharedFlags
 from klog.errors import CannotConnect, UsageError
 from klog.render import Format
 from klog.signals import ECHO_S
@@ -24,20 +24,20 @@ from tests.cli.runner import klog
 
 
 def test_errors_of_other_makes_become_klogs() -> None:
-    missing = failure.translated(FileNotFoundError(2, "No such file", "/no/file"))
+    missing = error_report.translated(FileNotFoundError(2, "No such file", "/no/file"))
     assert missing.code == "NOT_FOUND" and "/no/file" in missing.message
-    denied = failure.translated(PermissionError(13, "Permission denied", "/root/x"))
+    denied = error_report.translated(PermissionError(13, "Permission denied", "/root/x"))
     assert "/root/x: Permission denied" in denied.message and denied.exit_code == 1
-    bug = failure.translated(ZeroDivisionError("division by zero"))
+    bug = error_report.translated(ZeroDivisionError("division by zero"))
     assert bug.code == "BUG" and "ZeroDivisionError" in bug.message and "-v" in (bug.hint or "")
     own = CannotConnect("nobody at h:1")
-    assert failure.translated(own) is own
+    assert error_report.translated(own) is own
 
 
 @pytest.mark.parametrize("form", list(Format))
 def test_an_error_in_every_format(form: Format) -> None:
     err = io.StringIO()
-    failure.show(CannotConnect("nobody at h:1"), "topic.list", form, err, cluster="h:1 (from flag -B)")
+    error_report.show(CannotConnect("nobody at h:1"), "topic.list", form, err, cluster="h:1 (from flag -B)")
     text = err.getvalue()
     if form is Format.YAML:
         document = yaml.safe_load(text)
@@ -50,7 +50,7 @@ def test_an_error_in_every_format(form: Format) -> None:
     assert document["error"] == {
         "code": "CANNOT_CONNECT",
         "message": "nobody at h:1",
-        "hint": failure.CONNECT_HINT,
+        "hint": error_report.CONNECT_HINT,
         "cluster": "h:1 (from flag -B)",
     }
 
@@ -77,11 +77,11 @@ def test_a_file_that_is_not_there_is_an_error_with_its_name(dead_address: str) -
     ],
 )
 def test_the_format_of_an_error_of_parsing(line: str, form: Format) -> None:
-    assert failure.format_in(line.split()) is form
+    assert error_report.format_in(line.split()) is form
 
 
 SHARED = st.builds(
-    Shared,
+    SharedFlags,
     bootstrap_server=st.none() | st.just("inner"),
     zookeeper=st.none() | st.just("inner"),
     profile=st.none() | st.just("inner"),
@@ -91,22 +91,22 @@ SHARED = st.builds(
 
 
 @given(inner=SHARED, bootstrap=st.none() | st.just("outer"), zookeeper=st.none() | st.just("outer"))
-def test_the_clusters_of_two_levels_never_mix(inner: Shared, bootstrap: str | None, zookeeper: str | None) -> None:
-    outer = Shared(bootstrap_server=bootstrap, zookeeper=zookeeper, output=Format.TSV)
+def test_the_clusters_of_two_levels_never_mix(inner: SharedFlags, bootstrap: str | None, zookeeper: str | None) -> None:
+    outer = SharedFlags(bootstrap_server=bootstrap, zookeeper=zookeeper, output=Format.TSV)
     merged = inner.over(outer)
     assert len({merged.bootstrap_server, merged.zookeeper, merged.profile} - {None}) <= 1
     assert merged.output == (inner.output or Format.TSV)
 
 
 def test_settings_and_assignments() -> None:
-    assert words.settings(["a=1", "b=", "c=x=y", " d =e"]) == {"a": "1", "b": "", "c": "x=y", "d": "e"}
-    assert words.pairs(["h=1", "h=2"]) == [("h", "1"), ("h", "2")]
+    assert arguments.settings(["a=1", "b=", "c=x=y", " d =e"]) == {"a": "1", "b": "", "c": "x=y", "d": "e"}
+    assert arguments.pairs(["h=1", "h=2"]) == [("h", "1"), ("h", "2")]
     for wrong in (["a"], ["=1"], ["a=1", "a=2"]):
         with pytest.raises(UsageError):
-            words.settings(wrong)
-    assert words.assignment("1:2,2:3") == [[1, 2], [2, 3]]
-    assert words.all_partitions(["0,2", "5-7", "2"]) == (0, 2, 5, 6, 7)
-    assert words.all_partitions(None) is None
+            arguments.settings(wrong)
+    assert arguments.assignment("1:2,2:3") == [[1, 2], [2, 3]]
+    assert arguments.all_partitions(["0,2", "5-7", "2"]) == (0, 2, 5, 6, 7)
+    assert arguments.all_partitions(None) is None
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,6 @@ import asyncio, sys, time
 from klog.cli import interrupt
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
-from typer._click.core import Context
 
 @top_command("hang", connects=False)
 async def hang(invocation: Invocation) -> None:

@@ -49,9 +49,9 @@ def test_the_last_line_of_a_minute_says_so_and_the_next_one_how_many(shown: Show
         say(shown, 100 + number / 1_000, peer=f"10.0.0.1:{number}")
     assert len(shown.lines) == PEER_LINES_MAX
     assert "more" not in "".join(shown.lines[:-1])
-    assert shown.lines[-1].endswith("bad of a peer (more like it of 10.0.0.1 are only counted, for 60 s)")
+    assert "bad of a peer (" in shown.lines[-1] and shown.lines[-1].endswith(f"{PEER_LINES_EVERY_S:g} s)")
     say(shown, 100 + PEER_LINES_EVERY_S)
-    assert shown.lines[-1].endswith(f"bad of a peer (and {1_000 - PEER_LINES_MAX} more like it of 10.0.0.1, not shown)")
+    assert f" {1_000 - PEER_LINES_MAX} more" in shown.lines[-1] and " 10.0.0.1" in shown.lines[-1]
     say(shown, 101 + PEER_LINES_EVERY_S)
     assert shown.lines[-1].endswith("WARNING net: bad of a peer")
 

@@ -12,7 +12,7 @@ import pytest
 from typer.core import TyperOption
 
 from klog.cli import manual
-from klog.cli.entries import ENTRIES
+from klog.cli.command_table import ENTRIES
 from klog.cli.root import walk
 
 ROOT = Path(__file__).resolve().parents[2]

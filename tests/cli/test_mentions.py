@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klog.cli.command import VERB_ALIASES
-from klog.cli.entries import entry_named
+from klog.cli.command_table import entry_named
 from klog.cli.root import root, walk
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,18 +13,18 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from klog.admin.completer import KlogCompleter, split_unfinished
-from klog.admin.live_names import REFRESH_AFTER_S, LiveNames
-from klog.admin.pipe import split_at_pipe
-from klog.admin.shell import Shell
-from klog.cli.invocation import Shared
+from klog.admin.shell.completer import KlogCompleter, split_unfinished
+from klog.admin.shell.live_names import REFRESH_AFTER_S, LiveNames
+from klog.admin.shell.pipe import split_at_pipe
+from klog.admin.shell.prompt import Shell
 from klog.cli.root import walk
+from klog.cli.shared_flags import SharedFlags
 from klog.cli.shell import Tree
 from klog.names import TopicPartition
+from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
 from tests.cli.runner import klog
-from tests.ops.group_registry import commit, registry_of
 
 
 def fetched(*names: str) -> LiveNames:
@@ -36,7 +36,7 @@ def fetched(*names: str) -> LiveNames:
 
 
 def completions(line: str, *topics: str) -> list[str]:
-    completer = KlogCompleter(Tree(Shared()), fetched(*topics))
+    completer = KlogCompleter(Tree(SharedFlags()), fetched(*topics))
     return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
 
 
@@ -62,7 +62,7 @@ def test_topics_are_offered_where_topics_are_named() -> None:
 def test_groups_are_offered_where_groups_are_named(broker: RunningBroker, topic: str) -> None:
     with registry_of(broker.zookeeper) as registry:
         commit(registry, f"{topic}-readers", {TopicPartition(topic, 0): 0})
-    tree = Tree(Shared(bootstrap_server=broker.bootstrap))
+    tree = Tree(SharedFlags(bootstrap_server=broker.bootstrap))
     live = LiveNames(tree.group_names)
     live.now()
     live.wait(10)
@@ -145,7 +145,7 @@ def test_a_failing_refresh_says_nothing_and_leaves_what_was_known(capfd: pytest.
 
 @pytest.mark.filterwarnings("error")
 def test_names_of_a_dead_cluster_are_none_and_silent(dead_address: str, capfd: pytest.CaptureFixture[str]) -> None:
-    live = LiveNames(Tree(Shared(bootstrap_server=dead_address)).topic_names)
+    live = LiveNames(Tree(SharedFlags(bootstrap_server=dead_address)).topic_names)
     live.now()
     live.wait(20)
     assert live.now() == ()
@@ -192,8 +192,8 @@ def test_the_shells_cluster_is_the_commands_and_a_line_may_name_another(
 # --- A person ---------------------------------------------------------------------------------------------------------
 
 
-def typed(text: str, history: Path, shared: Shared | None = None) -> Shell:
-    shell = Shell(Tree(shared or Shared()))
+def typed(text: str, history: Path, shared: SharedFlags | None = None) -> Shell:
+    shell = Shell(Tree(shared or SharedFlags()))
     with create_pipe_input() as keys:
         keys.send_text(text)
         shell.interact(history, terminal_input=keys, terminal_output=DummyOutput())
@@ -216,11 +216,11 @@ def test_ctrl_c_drops_the_line(home: Path, capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_the_toolbar_names_the_cluster_and_a_failure(home: Path, dead_address: str) -> None:
-    shell = Shell(Tree(Shared(bootstrap_server=dead_address)))
+    shell = Shell(Tree(SharedFlags(bootstrap_server=dead_address)))
     assert dead_address in shell.toolbar() and "flag -B" in shell.toolbar() and "exit" not in shell.toolbar()
     shell.run_line("topic nonsense")
     assert "exit 2" in shell.toolbar()
-    assert "no cluster" in Shell(Tree(Shared())).toolbar()
+    assert "no cluster" in Shell(Tree(SharedFlags())).toolbar()
 
 
 def test_at_a_terminal(broker: RunningBroker, topic: str, home: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from klog.cli.entries import ENTRIES
+from klog.cli.command_table import ENTRIES
 
 HEAVY = {
     *("pyspark", "kazoo", "prompt_toolkit", "pydantic", "kio", "rich", "asyncio"),

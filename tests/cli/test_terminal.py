@@ -14,7 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klog.ops.visible import for_stream, visible, visible_bytes, visible_json, visible_json_bytes
+from klog.render.visible import for_stream, visible, visible_bytes, visible_json, visible_json_bytes
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
 from tests.cli.runner import klog

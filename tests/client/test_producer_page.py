@@ -9,7 +9,7 @@ import pytest
 
 from klog.client.producer_settings import ALIASES, NO_USE
 from tests.broker_fixture import RunningBroker
-from tests.ops.verbs import make_topic
+from tests.tools.verbs import make_topic
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "library.md"
 PRODUCER = re.search(r"^## Producer$(.*?)(?=^## |\Z)", PAGE.read_text(), re.M | re.S)

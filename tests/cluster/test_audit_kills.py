@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 
 import klog
 from klog.client.cluster import Cluster
-from klog.ops.audit import report as audit
-from klog.ops.audit import run as audit_run
+from klog.tools.audit import report as audit
+from klog.tools.audit import run as audit_run
 from tests.cluster_fixture import RunningCluster
 
 WINDOW_MS = 10_000

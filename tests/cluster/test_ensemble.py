@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from bench.processes import ports_in_a_row
+from klog.admin.zookeeper import status
 from klog.coordination import embedded
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.server_settings import Member
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, SessionLost
-from klog.ops.zookeeper import status
 from tests.cluster.load import judge, load
 from tests.cluster_fixture import RunningCluster
 from tests.zookeeper_fixture import klog_home

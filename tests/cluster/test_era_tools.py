@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterator
 import pytest
 from kazoo.client import KazooClient
 
+from klog.admin.check import check
+from klog.admin.settings import describe_settings
 from klog.coordination import controller, topics
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, UnknownTopicOrPartition
-from klog.ops.check import check
-from klog.ops.settings import describe_settings
 from tests import era_tools
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
+from tests.cluster.test_hung_disk import produced_by_whoever_leads
 from tests.cluster_fixture import RunningCluster
-from tests.ops.verbs import make_topic, run, send
-from tests.server.asking import offsets, produce, values
+from tests.server.asking import offsets
+from tests.tools.verbs import make_topic, run, send
 
 
 @pytest.fixture
@@ -65,8 +66,8 @@ def test_a_topic_is_made_grown_configured_and_deleted(three: RunningCluster, too
 
     era_tools.grow_topic(tools, topic, {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]})
     three.wait_until(lambda: len(three.partitions(topic)) == 3, "the new partition is known")
-    three.wait_in_sync(topic)
-    produce(three.brokers[three.leader_of(topic, 2)].bootstrap, topic, [values(1)], 2)
+    # Metadata may know of the partition before its leader does.
+    three.wait_until(lambda: produced_by_whoever_leads(three, topic, 2), "the new partition takes messages")
     with ZooKeeper(three.zookeeper) as session:
         session.start()
         after = topics.find(session, topic)
@@ -103,7 +104,7 @@ def test_marks_that_are_not_to_be_followed_go(make_broker: Callable[..., Running
     client.start()
     try:
         era_tools.make_topic(client, topic, {0: [1]})
-        broker.wait_for_log(f"topic {topic}: made in ZooKeeper")
+        broker.wait_for_log("registry_watch", topic)
         era_tools.delete_topic(client, topic)
         era_tools.delete_topic(client, "no-such-topic")
         wait(lambda: client.get_children("/admin/delete_topics") == [])
@@ -139,7 +140,7 @@ def test_nonsense_is_told_and_ends_nothing(make_broker: Callable[..., RunningBro
     client.start()
     try:
         era_tools.make_topic(client, topic, {0: [1]}, {"retention.ms": "86400000", "segment.bytes": "1048576"})
-        broker.wait_for_log(f"topic {topic}: made in ZooKeeper")
+        broker.wait_for_log("registry_watch", topic)
         epoch = epoch_of(broker.zookeeper)
         for number, data in enumerate(BROKEN):
             client.create(f"/brokers/topics/broken-{number}", data)
@@ -149,7 +150,7 @@ def test_nonsense_is_told_and_ends_nothing(make_broker: Callable[..., RunningBro
         client.set(f"/config/topics/{topic}", b"nonsense")
         era_tools.notify(client, json.dumps(topic).encode())
         era_tools.make_topic(client, f"{topic}-b", {0: [1]}, {"retention.ms": "long", "segment.bytes": "1048576"})
-        broker.wait_for_log(f"topic {topic}-b: made in ZooKeeper")
+        broker.wait_for_log("registry_watch", f"{topic}-b")
         # What was known holds; of what is new what can be read, and retention only as it was meant.
         assert send(broker.bootstrap, topic, b"a\n").is_complete
         assert settings_of(broker.bootstrap, topic) == {"retention.ms": "86400000", "segment.bytes": "1048576"}
@@ -172,7 +173,7 @@ def test_nonsense_is_told_and_ends_nothing(make_broker: Callable[..., RunningBro
             settings_of(broker.bootstrap, topic)
         # Mended, it is served as before, with all that was in it, though the tool knows of no id.
         era_tools.grow_topic(client, topic, {0: [1]})
-        broker.wait_for_log(f"topic {topic}: made in ZooKeeper by another's hand, 1 partitions")
+        broker.wait_for_log("registry_watch", topic, " 1 partition")
         wait(lambda: offsets(broker.bootstrap, topic) == (0, 1))
         wait(lambda: settings_of(broker.bootstrap, topic) == {"retention.ms": "-1", "retention.bytes": "-1"})
         assert klog("topic", "config", topic, "retention.ms=5000000", "-B", broker.bootstrap).code == 0

@@ -71,12 +71,12 @@ def test_partitions_on_the_other_disk_go_on(
             produce(one.bootstrap, "t", [values(5)], on_good)
         assert one.process is not None
         assert one.process.poll() is None, one.log_text
-        one.wait_for_log("log.dir.hung.ms" if hung_ms < 10_000 else "does not answer")
+        one.wait_for_log("log.dir.hung.ms" if hung_ms < 10_000 else "replicas.disk_watch")
     finally:
         if hung_ms > 10_000:
             disk.heal()
     if hung_ms > 10_000:
-        one.wait_for_log("answers again")
+        one.wait_for_log("replicas.disk_watch", "again")
         cluster.wait_in_sync("t")
     else:
         assert one.stop(timeout_s=40) == 0, "a broker with a hung disk stops all the same"

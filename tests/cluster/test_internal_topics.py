@@ -9,15 +9,15 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, KafkaError, Producer
 from kafka import KafkaConsumer
 
+from klog.admin.reassignment import plan
 from klog.errors import InvalidTopic
 from klog.names import AUDIT_TOPIC
-from klog.ops.reassign import plan
-from klog.ops.sender import silent_logger
 from klog.server.events import TOPIC
+from klog.tools.sender import silent_logger
 from tests.broker_fixture import ROOT
 from tests.cli.runner import klog
 from tests.cluster_fixture import RunningCluster
-from tests.ops.verbs import run
+from tests.tools.verbs import run
 
 
 def documented_blacklist() -> str:

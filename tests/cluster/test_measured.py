@@ -118,7 +118,7 @@ def test_what_the_page_tells_to_watch_is_there() -> None:
     shown = {metric.name for metric in METRICS}
     page = (ROOT / "docs" / "metrics.md").read_text()
     assert shown <= names_in(page)
-    watched = page[page.index("## What to be woken for") : page.index("## Every metric")]
+    watched = page[page.index("## Paging alerts") : page.index("## Every metric")]
     assert len(names_in(watched)) > 5
     assert names_in(watched) <= shown
 

@@ -34,7 +34,7 @@ def test_an_id_that_a_living_broker_has(three: RunningCluster, topic: str) -> No
         double.start(expect_ready=False)
         assert double.process is not None
         assert double.process.wait(REFUSED_WITHIN_S) != 0
-        assert f"broker id 2 is in use by {living.bootstrap}" in double.log_text
+        assert double.logged("broker id 2", living.bootstrap)
     finally:
         three.brokers[2] = living
         three.retired.remove(living)

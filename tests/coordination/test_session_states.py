@@ -42,7 +42,7 @@ def test_silence_beyond_the_timeout_expires_the_session(
         assert gone.wait(20)
         states.wait_for(CONNECTED, SUSPENDED)
         begun = time.monotonic()
-        with pytest.raises(SessionLost, match=r"suspended|no answer"):
+        with pytest.raises(SessionLost):
             session.get("/e")
         assert time.monotonic() - begun < 5  # bounded by the operation time-out, which is the session's here
     states.wait_for_last(SUSPENDED, EXPIRED, CONNECTED)

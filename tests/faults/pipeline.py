@@ -29,9 +29,9 @@ from confluent_kafka import KafkaException
 from bench.worker_memory import python_workers
 from klog.coordination import embedded
 from klog.errors import KlogError, OffsetOutOfRange, Refused
-from klog.ops.export.root import ExportRoot
-from klog.ops.export.run import STEPS
-from klog.ops.export.verify import verify
+from klog.export.root import ExportRoot
+from klog.export.run import STEPS
+from klog.export.verify import verify
 from klog.spark.export import run_export
 from klog.spark.running.session import start_session
 from tests.broker_fixture import RunningBroker

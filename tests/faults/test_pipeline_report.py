@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def test_a_later_result_takes_the_place_of_an_earlier_one(tmp_path: Path, monkey
     kept = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
     assert [(row["cell"], row["faults"]) for row in kept] == [("driver", 5), ("worker", 3)]
     text = page.read_text()
-    assert "8 faults, 8 runs after them; in all 1 messages missing, 0 doubled, 0 changed." in text
+    assert re.search(r"\b8 faults, 8 .*\b1 .*missing, 0 doubled, 0 changed", text)
     assert "| worker | 3 | ended 3 | 3 | 200 | 0 | 0 | 0 | 2 |" in text
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")

@@ -18,10 +18,22 @@ ROOMS = ("server", "coordination", "net", "storage", "replication", "protocol", 
 KEEPERS = [path for path in MODULES if path.relative_to(ROOT / "klog").parts[0] in ROOMS]
 PURE = {
     *("isinstance", "str", "type", "repr"),
-    *("code_of", "words_of", "told", "_error", "_note", "_refused", "_numbers", "_reason", "_wrong"),
-    *("translated", "_translate", "self._failed", "self._read_failed", "self._cut_back"),
+    *(
+        "code_of",
+        "words_of",
+        "error_fields",
+        "_error",
+        "_note",
+        "_refused",
+        "self._refused",
+        "_numbers",
+        "_reason",
+        "_wrong",
+    ),
+    *("translated", "_translate", "self._failed", "state.read_failed", "self._state.read_failed", "self._cut_back"),
     *("order.refused", "future.set_exception"),
-    *("self._home.fail", "self._home.filled", "health.fail", "health.filled", "one.fail"),
+    *("state.log_dir.fail", "state.log_dir.filled", "log_dir.fail", "log_dir.filled", "log.log_dir.fail"),
+    *("log.log_dir.filled", "health.fail", "health.filled", "one.fail"),
 }
 """What is made of an error by these has nothing of it but words and numbers; or (set_exception, which has its own way
 out of the cycle) it is raised on where somebody waits for it."""

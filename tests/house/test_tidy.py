@@ -75,7 +75,7 @@ def test_every_handler_names_its_versions_first() -> None:
 
 
 def test_the_readme_names_only_commands_that_there_are() -> None:
-    from klog.cli.entries import ENTRIES
+    from klog.cli.command_table import ENTRIES
 
     nouns = {entry.name for entry in ENTRIES}
     text = (ROOT / "README.md").read_text()

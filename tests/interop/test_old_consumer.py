@@ -15,15 +15,14 @@ import pytest
 
 from bench import maven
 from klog.client.consumer import Consumer
-from klog.coordination import consumers
+from klog.coordination import consumers, groups, offset_changes
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NonEmptyGroup
 from klog.names import TopicPartition
-from klog.ops import groups, offset_changes
 from tests.broker_fixture import RunningBroker
 from tests.client.stream_readers import Reading, wait_until
 from tests.cluster.load import produce
-from tests.ops.verbs import make_topic
+from tests.tools.verbs import make_topic
 
 pytestmark = pytest.mark.slow
 

@@ -110,7 +110,7 @@ def test_an_array_that_is_not_there(count: int) -> None:
 
 def test_a_message_of_too_many_elements() -> None:
     count = ELEMENTS_MAX + 1
-    with pytest.raises(MalformedRequest, match="more than"):
+    with pytest.raises(MalformedRequest, match=str(ELEMENTS_MAX)):
         check_lengths(memoryview(struct.pack(">i", count) + bytes(2 * count)), 0, request_schema(ApiKey.METADATA, 1))
 
 
@@ -126,7 +126,7 @@ def test_a_produce_request_of_too_many_record_sets() -> None:
     sets = struct.pack(">ii", 0, 0) * count
     head = struct.pack(">hhii", -1, 1, 1000, 1) + struct.pack(">h", 1) + b"t" + struct.pack(">i", count)
     frame = memoryview(head + sets)
-    with pytest.raises(MalformedRequest, match="more than"):
+    with pytest.raises(MalformedRequest, match=str(RECORD_SETS_MAX)):
         produce.read_request(frame, RequestHead(ApiKey.PRODUCE, 7, 0, None, 0))
 
 

@@ -79,7 +79,7 @@ def test_a_header_needs_61_bytes(data: bytes) -> None:
     if len(data) >= HEADER_BYTES:
         read_header(data)
     else:
-        with pytest.raises(CorruptBatch, match=f"found {len(data)} bytes, expected 61"):
+        with pytest.raises(CorruptBatch, match=rf"\b{len(data)} .*\b61\b"):
             read_header(data)
 
 

@@ -59,7 +59,7 @@ def test_several_batches_in_one_set() -> None:
 ONE = encode_batch(plain(4))
 PACKED = encode_batch(plain(40), codec=Codec.ZSTD)
 REFUSED: list[tuple[str, Callable[[], bytes | bytearray], type[KlogError], str]] = [
-    ("nothing", lambda: b"", InvalidRecord, "no record batch"),
+    ("nothing", lambda: b"", InvalidRecord, "batch"),
     ("part of a header", lambda: ONE[:40], CorruptBatch, "40 bytes"),
     ("part of a batch", lambda: ONE[:-1], CorruptBatch, "only"),
     ("bytes behind", lambda: ONE + b"\x00", CorruptBatch, "1 bytes"),
@@ -70,7 +70,7 @@ REFUSED: list[tuple[str, Callable[[], bytes | bytearray], type[KlogError], str]]
     ("magic 3", lambda: ONE[:16] + b"\x03" + ONE[17:], UnsupportedFormat, "magic"),
     ("no records", lambda: changed(ONE, count=0, last_offset_delta=-1), InvalidRecord, "0 records"),
     ("a negative count", lambda: changed(ONE, count=-5, last_offset_delta=-6), InvalidRecord, "-5 records"),
-    ("gaps in its offsets", lambda: changed(ONE, last_offset_delta=9), InvalidRecord, "last offset delta 9"),
+    ("gaps in its offsets", lambda: changed(ONE, last_offset_delta=9), InvalidRecord, r"delta 9\b"),
     ("more than fit", lambda: changed(ONE, count=5_000, last_offset_delta=4_999), InvalidRecord, "cannot hold"),
     (
         "a claim that would take all addresses",
@@ -105,7 +105,7 @@ def test_refused_as_the_second_batch_too() -> None:
 def test_the_size_limit_is_each_batchs_and_both_sizes_are_named() -> None:
     size = len(ONE)
     assert len(check_produced(memoryview(ONE * 3), size)) == 3
-    with pytest.raises(MessageTooLarge, match=f"batch of {size} bytes; at most {size - 1}"):
+    with pytest.raises(MessageTooLarge, match=rf"\b{size} .*\b{size - 1}\b"):
         check_produced(memoryview(ONE), size - 1)
 
 

@@ -133,7 +133,7 @@ def test_the_bound_is_exact(codec: Codec, encode: Callable[[bytes], bytes]) -> N
     data = b"x" * 100_000
     packed = encode(data)
     assert decompress(codec, packed, len(data)) == data
-    with pytest.raises(CorruptBatch, match="more than 99999 bytes"):
+    with pytest.raises(CorruptBatch, match="99999"):
         decompress(codec, packed, len(data) - 1)
 
 
@@ -142,7 +142,7 @@ def test_a_bomb_takes_no_memory(codec: Codec, encode: Callable[[bytes], bytes]) 
     packed = encode(bytes(64_000_000))
     tracemalloc.start()
     try:
-        with pytest.raises(CorruptBatch, match="more than 1000000 bytes"):
+        with pytest.raises(CorruptBatch, match="1000000"):
             decompress(codec, packed, 1_000_000)
         assert tracemalloc.get_traced_memory()[1] < 2_000_000
     finally:

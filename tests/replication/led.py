@@ -99,4 +99,4 @@ class Led:
 
     def settle(self, change: IsrChange) -> None:
         """It stands in ZooKeeper now."""
-        self.partition.isr_settled(change, change.state_version + 1)
+        self.partition.isr_written(change, change.state_version + 1)

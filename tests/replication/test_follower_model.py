@@ -139,7 +139,7 @@ def settle(leader: Log, follower: Log) -> None:
 
 
 def pull(leader: Log, follower: Log, max_bytes: int, epoch: int) -> None:
-    first, ranges = leader.read_from(follower.end.address, max_bytes)
+    first, ranges = leader.reader.read_from(follower.end.address, max_bytes)
     if ranges:
         if first > follower.end.address:
             follower.skip_to(first, "the leader's")

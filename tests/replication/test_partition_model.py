@@ -188,7 +188,7 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
             return  # not there yet: nothing is known
         written = (change.isr, change.incarnations, change.state_version + 1)
         if (self.state.isr, self.state.incarnations, self.state.state_version) == written:
-            self.partition.isr_settled(change, change.state_version + 1)
+            self.partition.isr_written(change, change.state_version + 1)
         else:
             self.partition.adopt(self.state)
 

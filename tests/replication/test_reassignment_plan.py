@@ -114,13 +114,13 @@ def test_a_dead_broker_keeps_its_replicas_and_gets_no_more() -> None:
 
 @pytest.mark.parametrize("factor", [0, 4, -1])
 def test_a_factor_that_cannot_be(factor: int) -> None:
-    with pytest.raises(InvalidReplicationFactor, match="t-0 is to have") as caught:
+    with pytest.raises(InvalidReplicationFactor, match=r"t-0\b") as caught:
         plan(topic((1,)), bare(1, 2, 3), goal=Goal.KEEP, factor=factor)
     assert "klog reassign plan" not in (caught.value.hint or ""), "that is what was typed"
 
 
 def test_too_few_brokers_are_left() -> None:
-    with pytest.raises(InvalidReplicationFactor, match="on brokers 2"):
+    with pytest.raises(InvalidReplicationFactor, match="brokers 2"):
         plan(topic((1, 2)), bare(1, 2), goal=Goal.KEEP, emptied=[1])
 
 
@@ -129,7 +129,7 @@ def test_a_topic_that_may_have_fewer_replicas_gets_as_many_as_there_can_be() -> 
     moves = plan(current, bare(1, 2, 3), goal=Goal.KEEP, emptied=[1], may_shrink=["klog.events"])
     assert {move.partition.topic: set(move.after) for move in moves} == {"klog.events": {2, 3}, "a": {2, 3}}
     current = {TopicPartition("klog.events", 0): (1, 2, 3), TopicPartition("orders", 0): (1, 2, 3)}
-    with pytest.raises(InvalidReplicationFactor, match="orders-0 is to have 3") as caught:
+    with pytest.raises(InvalidReplicationFactor, match=r"orders-0\b.*\b3\b") as caught:
         plan(current, bare(1, 2, 3), goal=Goal.KEEP, emptied=[1], may_shrink=["klog.events"])
     assert "--topics orders" in (caught.value.hint or "")
 

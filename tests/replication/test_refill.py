@@ -26,10 +26,10 @@ def test_holes_of_a_followers_disk_are_filled_where_they_are(tmp_path: Path, cap
         assert follower.log.holes == []
         assert follower.log.damages == ()
         assert follower.log.epoch_starts[: len(epochs)] == epochs
-        assert follower.log.count(0, ends.address) == led.log.count(0, ends.address)
+        assert follower.log.reader.count(0, ends.address) == led.log.reader.count(0, ends.address)
         assert not files(tmp_path, "*.damaged")
         assert not files(tmp_path, "*.tmp")
-        assert caplog.text.count("taken from broker 1 again") == 2
+        assert sum("broker 1" in text and "addresses" in text for text in caplog.messages) == 2
         await two.damage()  # opened again, from the files alone
         assert content(two.log()) == content(led.log)
         assert two.log().damages == ()
@@ -73,7 +73,7 @@ def test_what_the_leader_lacks_too_stays_a_hole(tmp_path: Path, caplog: pytest.L
         follower = two.follow(1, 5)
         await until(lambda: not follower.missing)
         assert follower.log.holes == led.log.holes == [(places[1], places[2])]
-        assert "lacks them too" in caplog.text
+        assert sum("broker 1" in text and "addresses" in text for text in caplog.messages) == 1
         assert await append(led, batch()) is None
         assert files(tmp_path / "2", "*.damaged")
 

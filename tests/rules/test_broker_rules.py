@@ -102,7 +102,7 @@ def test_r1_an_emptied_dir_does_not_lead(make_broker: Callable[..., RunningBroke
     shutil.move(folder, broker.folder / "kept")
     broker.start()
     assert metadata(broker, topic).leader_id == -1
-    assert f"{topic}-0 has no leader: leader 1 is dead, and the log is gone from in-sync [1]" in broker.log_text
+    assert broker.logged(f"{topic}-0", "leader 1", "[1]")
     assert not folder.exists()
     broker.stop()
     shutil.move(broker.folder / "kept", folder)
@@ -126,7 +126,7 @@ def test_r1_a_log_that_lacks_what_was_committed_says_so(make_broker: Callable[..
     (segment,) = (broker.folder / "data" / f"{topic}-0").glob("*.log")
     os.truncate(segment, 0)
     broker.start()
-    assert re.search(rf"{topic}-0 ends at 0, \d+ below the high watermark of its checkpoint", broker.log_text)
+    assert re.search(rf"{topic}-0 .*\b0, \d+ .*high watermark", broker.log_text)
     assert end_of(broker, topic) < high
 
 
@@ -141,7 +141,7 @@ def test_l10_another_topics_folder_is_not_served(make_broker: Callable[..., Runn
     shutil.move(data / f"{topic}-other-0", data / f"{topic}-0")
     broker.start()
     assert metadata(broker, topic).leader_id == -1
-    assert f"{topic}-0 has no leader: leader 1 is dead, and the log is gone from in-sync [1]" in broker.log_text
+    assert broker.logged(f"{topic}-0", "leader 1", "[1]")
 
 
 def test_r7_a_killed_broker_takes_its_own_entry_over_at_once(make_broker: Callable[..., RunningBroker]) -> None:
@@ -160,7 +160,7 @@ def test_r7_another_with_the_same_id_is_refused(make_broker: Callable[..., Runni
     other.start(expect_ready=False)
     assert other.process is not None
     assert other.process.wait(20) == 1
-    assert "broker id 1 is in use" in other.log_text
+    assert other.logged("broker id 1")
     assert end_of_cluster_is_reachable(broker)
 
 
@@ -189,7 +189,7 @@ def test_a_log_dir_of_another_cluster_is_refused(make_broker: Callable[..., Runn
     broker.start(expect_ready=False)
     assert broker.process is not None
     assert broker.process.wait(20) == 1
-    assert "belongs to cluster" in broker.log_text
+    assert broker.logged("cluster", str(broker.folder))
 
 
 @pytest.mark.slow
@@ -208,9 +208,9 @@ def test_an_expired_session_is_said_reads_go_on_and_the_broker_comes_back(
             assert time.monotonic() < deadline
             time.sleep(0.05)
         broker.send(signal.SIGCONT)
-        broker.wait_for_log("registered again as broker")
+        broker.wait_for_log("registered", "broker 1")
         assert zookeeper.exists("/brokers/ids/1") is not None
-    assert "session has expired" in broker.log_text
+    assert broker.logged("session", "expired")
     assert metadata(broker, topic).leader_epoch > before
     assert end_of(broker, topic) == high
     produce(broker, topic)
@@ -232,7 +232,7 @@ def test_r7_a_broker_that_finds_its_entry_replaced_stops(make_broker: Callable[.
         broker.send(signal.SIGCONT)
         assert broker.process is not None
         assert broker.process.wait(30) == 1
-        assert "another process has this broker's id" in broker.log_text
+        assert broker.logged("broker's id")
         assert other.process is not None
         assert other.process.poll() is None
 

@@ -13,9 +13,10 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 from fastavro.utils import generate_one
 from hypothesis import assume, given, settings
 
-from klog.ops.schemas.avro import Record, parse
-from klog.ops.schemas.compatibility import Found, Kind, Level, held_against, incompatibilities, parse_level
 from klog.protocol.schema_errors import InvalidCompatibilityLevel, InvalidSchema
+from klog.schemas.avro import Record
+from klog.schemas.compatibility import Found, Kind, Level, held_against, incompatibilities, parse_level
+from klog.schemas.parsing import parse
 from tests.schemas.avro_schemas import PRIMITIVES, pairs
 
 
@@ -106,6 +107,13 @@ INCOMPATIBLE = [
     (record(one("b", "int")), record(one("a", "int", aliases=["b"])), [(LACKING, "/b")]),
     (record(one("b", "int", aliases=["a"])), record(one("a", "string")), [("TYPE_MISMATCH", "/b")]),
     (record(one("a", "int", default=1)), record(one("a", "long")), [("TYPE_MISMATCH", "/a")]),
+    # the decoder gives what was written to one field, so the registry does not count it twice
+    (record(one("a", "int"), one("b", "int", aliases=["a"])), record(one("a", "int")), [(LACKING, "/b")]),
+    (
+        record(one("b", "int", aliases=["a"]), one("c", "int", aliases=["a"])),
+        record(one("a", "int")),
+        [(LACKING, "/c")],
+    ),
     (record(name="S"), record(), [("NAME_MISMATCH", "/")]),
     (record(), record(name="S", aliases=["R"]), [("NAME_MISMATCH", "/")]),
     (record(name="S", namespace="n", aliases=["R"]), record(name="R"), [("NAME_MISMATCH", "/")]),
@@ -192,7 +200,7 @@ def test_a_chain_of_types_that_is_too_long_to_follow_is_refused() -> None:
     reader = parse(json.dumps(last_first(3000))).node
     writer = parse(json.dumps(last_first(3000))).node
     assert isinstance(reader, Record) and isinstance(writer, Record)
-    with pytest.raises(InvalidSchema, match="too many ways"):
+    with pytest.raises(InvalidSchema):
         incompatibilities(reader.fields[1].node, writer.fields[1].node)
 
 

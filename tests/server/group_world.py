@@ -131,10 +131,10 @@ class GroupWorld:
 
     def forced_rewind(self) -> None:
         """An operator writes the group without members."""
-        way = self.registry.way if self.registry.version >= 0 else FREE
+        group_protocol = self.registry.group_protocol if self.registry.version >= 0 else FREE
         self.registry = replace(
             self.registry,
-            way=way,
+            group_protocol=group_protocol,
             members=(),
             is_assigned=False,
             generation=self.registry.generation + 1,

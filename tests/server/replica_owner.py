@@ -1,34 +1,37 @@
 """A broker's replicas without the broker around them: real logs, flusher, ZooKeeper and registration; no sockets.
 
-The test is the controller. What the replicas would report to one is kept in `isr_reports` and `offline_reports`.
+The test is the controller. `isr_reports` and `offline_reports` keep what the replicas report to it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any
 from uuid import UUID
 
 from klog.config import BrokerConfig, LogConfig
 from klog.coordination import brokers, cluster, partition_states, paths, topics
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import ZooKeeper
-from klog.metrics import Measures
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
-from klog.replication.partition import Partition
+from klog.secret import Secret
 from klog.server.authority import Authority
-from klog.server.deletions import Deletions
 from klog.server.executors import Executors
 from klog.server.image import BrokerImage, ClusterImage
 from klog.server.knocks import Knocks
-from klog.server.replicas import Replicas
+from klog.server.replicas.deletions import Deletions
+from klog.server.replicas.fetchers import Fetchers
+from klog.server.replicas.led_partitions import LedPartitions
+from klog.server.replicas.replicas import Replicas
+from klog.server.replicas.reports import Reports
+from klog.server.runtime import Identity, Runtime
 from klog.storage.filesystem import FileSystem, OsFileSystem
 from klog.storage.flusher import Flusher
 from klog.storage.log import Log
@@ -48,8 +51,37 @@ class Waiter:
         self.told.set_result(error)
 
 
+class OwnController:
+    """This broker's controller, active all the time: it keeps what is reported to it."""
+
+    holder = ME
+    active = True
+
+    def __init__(self) -> None:
+        self.isr_reports: asyncio.Queue[list[TopicPartition]] = asyncio.Queue()
+        self.offline_reports: asyncio.Queue[tuple[list[TopicPartition], bool]] = asyncio.Queue()
+
+    def require(self) -> None:
+        pass
+
+    async def isr_reported(self, names: Collection[TopicPartition]) -> None:
+        self.isr_reports.put_nowait(list(names))
+
+    async def give_up_leadership(self, broker_id: int, incarnation: int, names: Collection[TopicPartition]) -> None:
+        self.offline_reports.put_nowait((list(names), True))
+
+    def replicas_lost(self, broker_id: int, incarnation: int, names: Collection[TopicPartition]) -> None:
+        self.offline_reports.put_nowait((list(names), False))
+
+    async def leave(self, broker_id: int, incarnation: int) -> int:
+        return 0
+
+    async def ask(self, entity: Any, *, within_s: float) -> Any:
+        raise AssertionError("another broker is asked while this one is the controller")
+
+
 class Owner:
-    """What `Replicas` asks of a `Broker`. Brokers 2 and 3 are registered too, but nobody listens there."""
+    """`Replicas` and what they work with. Brokers 2 and 3 are registered too, but no process listens there."""
 
     def __init__(self, zookeeper: ZooKeeper, folder: Path, file_system: FileSystem, **settings: str) -> None:
         self.loop = asyncio.get_running_loop()
@@ -57,63 +89,49 @@ class Owner:
         self.config = BrokerConfig.parse(
             {"broker.id": "1", "log.dirs": str(folder), "zookeeper.connect": str(zookeeper.address), **settings}
         )
-        self.broker_id = ME
-        self.client_id = "owner"
         self.image = ClusterImage()
-        self.executors = Executors()
-        self.deletions = Deletions(self.executors)
-        self.measures = Measures()
+        self.identity = Identity(ME)
+        self.runtime = Runtime(self.config, self.identity, Executors(), zookeeper, self.loop)
+        self.runtime.on_event = self._on_event
+        self.events: list[tuple[str, Mapping[str, Any]]] = []
         self.log_dirs = LogDirs(file_system, self.config.log_dirs)
         self.log_dirs.load(lambda name: LogConfig.of(self.config, {}))
-        self.flusher = Flusher(self.from_thread, self._flushed, file_system)
-        self.authority = Authority(zookeeper, self.executors, lambda: self.incarnation)
-        self.registration: brokers.Registration | None = None
-        self.isr_reports: asyncio.Queue[list[TopicPartition]] = asyncio.Queue()
-        self.offline_reports: asyncio.Queue[tuple[list[TopicPartition], bool]] = asyncio.Queue()
-        self.events: list[tuple[str, dict[str, Any]]] = []
-        self.times_told = 0
+        self.flusher = Flusher(self.runtime.from_thread, self._flushed, file_system)
+        self.authority = Authority(zookeeper, self.runtime.executors, lambda: self.identity.incarnation)
+        self.times_assigned = 0
         self.is_killed = False
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self.knocks = Knocks(ME, 60.0)
-        self.replicas = Replicas(cast(Any, self))
+        self._controller = OwnController()
+        self.isr_reports = self._controller.isr_reports
+        self.offline_reports = self._controller.offline_reports
+        self.reports = Reports(self.runtime, self._controller, self._controller)
+        self.deletions = Deletions(self.runtime.executors)
+        self.replicas = Replicas(
+            self.runtime,
+            self.image,
+            self.log_dirs,
+            self.flusher,
+            self.authority,
+            self.reports,
+            Fetchers(self.runtime, self.image, Secret.random(), self.flusher, self.deletions, Knocks(ME, 60.0)),
+            self._on_assigned,
+        )
 
     def _flushed(self, log: Log, outcome: Any) -> None:
         self.replicas.flushed(log, outcome)
 
-    # --- what a broker has ----------------------------------------------------------------------------------------
+    def _on_event(self, kind: str, facts: Mapping[str, Any]) -> None:
+        self.events.append((kind, facts))
+
+    def _on_assigned(self) -> None:
+        self.times_assigned += 1
 
     @property
     def incarnation(self) -> int:
-        return -1 if self.registration is None else self.registration.incarnation
+        return self.identity.incarnation
 
     @property
-    def partitions(self) -> dict[TopicPartition, Partition]:
+    def partitions(self) -> LedPartitions:
         return self.replicas.partitions
-
-    def told_replicas(self) -> None:
-        self.times_told += 1
-
-    def tell(self, kind: str, **facts: Any) -> None:
-        self.events.append((kind, facts))
-
-    @property
-    def reports(self) -> Self:
-        return self
-
-    def isr(self, names: Collection[TopicPartition]) -> None:
-        self.isr_reports.put_nowait(list(names))
-
-    def offline(self, names: Collection[TopicPartition], *, may_follow: bool) -> None:
-        self.offline_reports.put_nowait((list(names), may_follow))
-
-    def from_thread(self, function: Any, *arguments: Any) -> None:
-        self.loop.call_soon_threadsafe(function, *arguments)
-
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     # --- what a test does -----------------------------------------------------------------------------------------
 
@@ -124,7 +142,7 @@ class Owner:
     def _register(self) -> None:
         cluster.ensure_cluster(self.zookeeper)
         self.write_controller_epoch(CONTROLLER_EPOCH)
-        old = self.registration
+        old = self.identity.registration
         if old is not None:
             brokers.unregister(self.zookeeper, old)
         alive = {}
@@ -133,7 +151,7 @@ class Owner:
             if found is None:
                 found = brokers.register(self.zookeeper, brokers.Broker(one, "127.0.0.1", 1, (f"dir-{one}",)))
             alive[one] = found
-        self.registration = alive[ME]
+        self.identity.registration = alive[ME]
         self.image.brokers = {
             one: BrokerImage(one, "127.0.0.1", 1, None, found.incarnation) for one, found in alive.items()
         }
@@ -172,7 +190,7 @@ class Owner:
             is_full=is_full,
             topics=[one.as_told() for one in told],
         )
-        return await self.replicas.obey(request)
+        return await self.replicas.leader_and_isr(request)
 
     async def say_stop(
         self,
@@ -200,7 +218,7 @@ class Owner:
                 }
             ],
         )
-        return await self.replicas.stop(request)
+        return await self.replicas.stop_replica(request)
 
     def log(self, topic: Topic) -> Log:
         found = self.log_dirs.log(TopicPartition(topic.name, 0))
@@ -226,15 +244,14 @@ class Owner:
     async def close(self) -> None:
         """The end: in good order, or with nothing flushed or written where `is_killed` is set."""
         self.replicas.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.runtime.cancel_tasks()
         await asyncio.to_thread(self.flusher.stop)
         if self.is_killed:
             for one in self.log_dirs.dirs:
                 one.abandon()
         else:
             await asyncio.to_thread(self.log_dirs.close)
+        self.runtime.executors.close()
 
 
 class Topic:

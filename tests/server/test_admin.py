@@ -642,7 +642,7 @@ def test_nobody_coordinates_transactions(broker: RunningBroker, version: int) ->
     answer = ask(broker.bootstrap, ApiKey.FIND_COORDINATOR, version, **asked)
     found = answer.coordinators if version >= 4 else [answer]
     assert [(error(one), one.node_id) for one in found] == [(53, -1)] * (2 if version >= 4 else 1)
-    assert {one.error_message for one in found} == {"klog has no transactions; produce without a transactional.id"}
+    assert all("transactional.id" in one.error_message for one in found)
 
 
 def test_a_kind_of_key_that_nobody_knows(broker: RunningBroker) -> None:

@@ -123,7 +123,7 @@ def test_bad_batches_are_refused_and_good_ones_go_on(broker: RunningBroker, topi
 def test_bad_bytes_are_logged_with_the_peer(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     produce_raw(broker, topic, changed(CRC_AT, ">I", 12345, sealed=False))
-    broker.wait_for_log(f"to {topic}-0: batch at byte 0 (base offset 0) has CRC-32C 0x00003039")
+    broker.wait_for_log(f"{topic}-0", "CRC-32C", "0x00003039")
 
 
 def test_a_batch_above_the_limit(broker: RunningBroker, topic: str) -> None:

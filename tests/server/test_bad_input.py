@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from klog.cli.log_lines import PEER_LINES_MAX
+from klog.cli.log_lines import PEER_LINES_EVERY_S, PEER_LINES_MAX
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server import handlers
@@ -44,9 +44,9 @@ def test_a_peer_that_errs_in_a_loop_does_not_fill_the_log(broker: RunningBroker)
         with RawConnection(broker.bootstrap, source_address="127.66.0.2") as connection:
             connection.send(struct.pack(">i", 0))
             assert connection.is_closed_by_broker()
-    lines = [line for line in broker.log_text.splitlines() if "closing the connection of 127.66.0.2:" in line]
+    lines = [line for line in broker.log_text.splitlines() if "127.66.0.2:" in line]
     assert len(lines) == PEER_LINES_MAX
-    assert lines[-1].endswith("more like it of 127.66.0.2 are only counted, for 60 s)")
+    assert lines[-1].endswith(f"{PEER_LINES_EVERY_S:g} s)")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_length_beyond_the_limit(broker: RunningBroker, size: int) -> None:
     with bystander(broker), RawConnection(broker.bootstrap) as connection:
         connection.send(struct.pack(">i", size) + API_VERSIONS_3)
         assert connection.is_closed_by_broker()
-        broker.wait_for_log(f"{connection.name}: a request claims {size} bytes")
+        broker.wait_for_log(f"{connection.name}:", f" {size} ")
     assert "socket.request.max.bytes" in broker.log_text
 
 
@@ -155,7 +155,7 @@ def test_requests_that_do_not_parse(broker: RunningBroker, body: bytes) -> None:
             assert connection.answer()[:6] == struct.pack(">ih", 7, 0)
             return
         assert connection.is_closed_by_broker()
-        broker.wait_for_log(f"closing the connection of {connection.name}")
+        broker.wait_for_log(connection.name)
 
 
 @pytest.mark.parametrize(("key", "version"), [(3, 13), (3, -1), (8, 1), (999, 0), (-1, 0), (32767, 32767), (10002, 1)])
@@ -163,7 +163,7 @@ def test_an_unknown_key_or_version(broker: RunningBroker, key: int, version: int
     with bystander(broker), RawConnection(broker.bootstrap) as connection:
         connection.send(framed(head(key, version) + b"\0" * 30))
         assert connection.is_closed_by_broker()
-        broker.wait_for_log(f"closing the connection of {connection.name}")
+        broker.wait_for_log(connection.name)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

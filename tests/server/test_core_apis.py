@@ -254,10 +254,10 @@ def test_a_fetch_waits_for_data_and_no_longer(broker: RunningBroker, topic: str)
     assert took_s >= 0.3
     producer = threading.Timer(0.3, produce, (broker.bootstrap, topic, [values(1)]))
     producer.start()
-    took_s, data = fetch(9000)
+    took_s, data = fetch(60_000)
     producer.join()
     assert data
-    assert took_s < 5
+    assert took_s < 60, "the answer comes with the data, not with the end of the wait"
     took_s, data = fetch(300, min_bytes=1_000_000)
     assert data, "what there is, when the time is over"
     assert took_s >= 0.3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from klog.server.deletions import Deletions
 from klog.server.executors import Executors
+from klog.server.replicas.deletions import Deletions
 from klog.storage.log_dir import RetentionRun
 
 DISK = "/a"

@@ -1,5 +1,5 @@
-"""A process that was killed may let connections in for a moment more, and ends them: whoever saw its end asks until it
-refuses, and rests for nothing meanwhile."""
+"""A process that was killed may accept connections for a moment more, and ends them: a broker that saw its end connects
+again until it is refused, without a pause."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ from typing import Any, cast
 
 import pytest
 
+from klog.config import BrokerConfig
 from klog.coordination.brokers import Broker, Registration
 from klog.coordination.controller import ControllerTerm
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import CannotConnect, TimedOut
 from klog.net.channel import Channel
-from klog.server import office as office_module
-from klog.server import reach as reach_module
-from klog.server.controller import links as links_module
+from klog.server import peer_probe
+from klog.server.authority import Authority
+from klog.server.controller import broker_channel, controller_election
+from klog.server.controller.broker_channel import BrokerChannel
 from klog.server.controller.context import Context
 from klog.server.controller.controller import Controller
-from klog.server.controller.links import Link
-from klog.server.office import Office
+from klog.server.controller.controller_election import ControllerElection
+from klog.server.controller.peers import Peers, Reach
+from klog.server.executors import Executors
+from klog.server.image import ClusterImage
+from klog.server.knocks import Knocks
+from klog.server.runtime import Identity, Runtime
 
 FOR_EVER_S = 3600.0
 """A rest that no test outlasts."""
@@ -74,11 +81,11 @@ class Connection:
         self._ended.set()
 
 
-def first(connection: Connection) -> Any:
-    """In place of `reach`: that connection, and after it whatever there is at the broker's own address."""
+def first(connection: Connection) -> Reach:
+    """That connection, and after it whatever there is at the broker's own address."""
     connections = [connection]
 
-    async def reach(_: object, there: Broker, *, timeout_s: float) -> Any:
+    async def reach(there: Broker, /, *, timeout_s: float) -> Any:
         if connections:
             return connections.pop()
         return await Channel.connect(*there.probe_address, timeout_s=timeout_s)
@@ -88,18 +95,53 @@ def first(connection: Connection) -> Any:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Knocks are answered in time however loaded the machine is, and every rest lasts."""
-    monkeypatch.setattr(reach_module, "KNOCK_WITHIN_S", FOR_EVER_S)
-    for module, names in ((links_module, ("AGAIN_S", "PROBE_EVERY_S")), (office_module, ("AGAIN_S",))):
-        for name in names:
-            monkeypatch.setattr(module, name, FOR_EVER_S)
+    """Knocks are answered in time however loaded the machine is, and every pause lasts."""
+    monkeypatch.setattr(peer_probe, "KNOCK_WITHIN_S", FOR_EVER_S)
+    monkeypatch.setattr(broker_channel, "AGAIN_S", FOR_EVER_S)
+    monkeypatch.setattr(broker_channel, "PROBE_EVERY_S", FOR_EVER_S)
+    monkeypatch.setattr(controller_election, "AGAIN_S", FOR_EVER_S)
 
 
-class Owner:
-    """The controller: waits for what its link reports."""
+class Doubts(Knocks):
+    """Notes which brokers are doubted."""
 
     def __init__(self) -> None:
-        self.context = SimpleNamespace(hosted=lambda _: ())
+        super().__init__(1, FOR_EVER_S)
+        self.doubted: list[int] = []
+
+    def doubt(self, broker_id: int) -> None:
+        self.doubted.append(broker_id)
+
+
+def runtime_of() -> Runtime:
+    """Of broker 1, which asks ZooKeeper nothing."""
+    config = BrokerConfig.parse({"broker.id": "1", "zookeeper.connect": "127.0.0.1:1"})
+    zookeeper = ZooKeeper("127.0.0.1:1", 6000, lambda _: None)
+    return Runtime(config, Identity(1), Executors(), zookeeper, asyncio.get_running_loop())
+
+
+async def nothing(_: object) -> Any:
+    raise AssertionError("this broker asks itself nothing")
+
+
+def channel_to(registration: Registration, reach: Reach, listener: Listener) -> BrokerChannel:
+    runtime = runtime_of()
+    peers = Peers(reach, Doubts(), nothing)
+    return BrokerChannel(
+        runtime, peers, cast(Any, listener), Context(runtime.config, runtime.loop.time), 1, registration
+    )
+
+
+def election_of(runtime: Runtime, reach: Reach, knocks: Knocks) -> ControllerElection:
+    peers = Peers(reach, knocks, nothing)
+    authority = Authority(runtime.zookeeper, runtime.executors, lambda: runtime.identity.incarnation)
+    return ControllerElection(runtime, authority, peers, Controller(runtime, ClusterImage(), authority, peers))
+
+
+class Listener:
+    """The controller: notes what the channel reports."""
+
+    def __init__(self) -> None:
         self.has_answered, self.is_refused = asyncio.Event(), asyncio.Event()
 
     def refused(self, _: Registration) -> None:
@@ -108,104 +150,91 @@ class Owner:
     def answered(self, _: Registration) -> None:
         self.has_answered.set()
 
-    def silent(self, _: Registration) -> None: ...
+    def disconnected(self, _: Registration) -> None: ...
 
-    def told_facts(self, _: Registration, __: object) -> None: ...
-
-
-def broker_of(knocks: Any) -> Any:
-    config = SimpleNamespace(integer=lambda _: 30_000)
-    return SimpleNamespace(broker_id=1, client_id="1", config=config, knocks=knocks, spawn=asyncio.ensure_future)
+    def described(self, _: Registration, __: object) -> None: ...
 
 
-def test_the_controller_learns_of_an_end_without_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_controller_learns_of_an_end_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        dying, connection, owner = Dying(), Connection(), Owner()
-        registration = await dying.listen()
-        monkeypatch.setattr(links_module, "reach", first(connection))
-        monkeypatch.setattr(links_module, "SHORT_S", -1.0)  # however soon it ends here, it has lasted
-        monkeypatch.setattr(Link, "_say", lambda *_: asyncio.sleep(0))
-        link = Link(cast(Any, owner), registration, 1, broker=broker_of(SimpleNamespace(doubt=lambda _: None)))
-        link.start()
+        dying, connection, listener = Dying(), Connection(), Listener()
+        monkeypatch.setattr(broker_channel, "SHORT_S", -1.0)  # however soon it ends here, it has lasted
+        monkeypatch.setattr(BrokerChannel, "_send", lambda *_: asyncio.sleep(0))
+        channel = channel_to(await dying.listen(), first(connection), listener)
+        channel.start()
         try:
             async with asyncio.timeout(WITHIN_S):
-                await owner.has_answered.wait()
+                await listener.has_answered.wait()
                 connection.end()
-                await owner.is_refused.wait()
+                await listener.is_refused.wait()
         finally:
-            link.close()
+            channel.close()
             dying.close()
         assert dying.visits == ENDINGS
 
     asyncio.run(work())
 
 
-def test_who_ends_connection_after_connection_is_not_asked_without_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_between_connections_that_end_at_once_there_is_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        dying, connection, owner = Dying(), Connection(), Owner()
-        registration = await dying.listen()
-        rests = asyncio.Event()
+        dying, connection, listener = Dying(), Connection(), Listener()
+        pauses = asyncio.Event()
 
-        async def reach(*_: object, **__: object) -> Any:
-            assert not rests.is_set()
+        async def reach(_: Broker, /, *, timeout_s: float) -> Any:
+            assert not pauses.is_set()
             return connection
 
-        async def rest(seconds: float) -> None:
+        async def pause(seconds: float) -> None:
             if seconds >= FOR_EVER_S:
-                rests.set()
+                pauses.set()
                 await asyncio.Event().wait()
 
         connection.end()
-        monkeypatch.setattr(links_module, "reach", reach)
-        monkeypatch.setattr(links_module, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": rest}))
-        monkeypatch.setattr(Link, "_say", lambda *_: asyncio.sleep(0))
-        link = Link(cast(Any, owner), registration, 1, broker=broker_of(SimpleNamespace(doubt=lambda _: None)))
-        link.start()
+        monkeypatch.setattr(broker_channel, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
+        monkeypatch.setattr(BrokerChannel, "_send", lambda *_: asyncio.sleep(0))
+        channel = channel_to(await dying.listen(), reach, listener)
+        channel.start()
         try:
             async with asyncio.timeout(WITHIN_S):
-                await rests.wait()
+                await pauses.wait()
         finally:
-            link.close()
+            channel.close()
             dying.close()
 
     asyncio.run(work())
 
 
-def test_a_controller_that_is_ending_is_dead_as_soon_as_it_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_that_is_ending_is_dead_as_soon_as_it_refuses() -> None:
     async def work() -> None:
-        dying, connection = Dying(), Connection()
+        dying, connection, knocks = Dying(), Connection(), Doubts()
         registration = await dying.listen()
-        monkeypatch.setattr(office_module, "reach", first(connection))
-        doubted: list[int] = []
-        broker = broker_of(SimpleNamespace(doubt=doubted.append))
-        broker.zookeeper = None
         connection.end()
         try:
             async with asyncio.timeout(WITHIN_S):
                 with pytest.raises(CannotConnect) as raised:
-                    await Office(broker)._converse(registration)
+                    await election_of(runtime_of(), first(connection), knocks)._converse(registration)
         finally:
             dying.close()
-        assert raised.value.is_refused and doubted == [2] and dying.visits == ENDINGS
+        assert raised.value.is_refused and knocks.doubted == [2] and dying.visits == ENDINGS
 
     asyncio.run(work())
 
 
 def test_a_succession_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ZooKeeper may be slow just then; without another try the dead would be controller until its session is over."""
+    """ZooKeeper may be slow just then; without another try the dead one is controller until its session ends."""
 
     async def work() -> None:
         dead = ControllerTerm(2, 1, 0, 0, session=5)
         registration = Registration(Broker(2, "127.0.0.1", 1, bind="127.0.0.1:1"), INCARNATION, dead.session, 0, 0)
         tries, enough = 0, asyncio.Event()
 
-        async def refused(*_: object, **__: object) -> Any:
+        async def refused(_: Broker, /, *, timeout_s: float) -> Any:
             raise CannotConnect("refused", is_refused=True)
 
         async def run(_: object, act: Any, *arguments: object) -> Any:
             return act(*arguments)
 
-        def elect(_: Office, instead_of: ControllerTerm | None) -> ControllerTerm:
+        def elect(_: ControllerElection, instead_of: ControllerTerm | None) -> ControllerTerm:
             nonlocal tries
             if instead_of is not None:
                 tries += 1
@@ -214,15 +243,14 @@ def test_a_succession_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch
                 enough.set()
             return dead
 
-        monkeypatch.setattr(office_module, "AGAIN_S", 0.001)
-        monkeypatch.setattr(office_module, "reach", refused)
-        monkeypatch.setattr(office_module, "brokers", SimpleNamespace(find=lambda *_: registration))
-        monkeypatch.setattr(Office, "_elect", elect)
-        broker = broker_of(SimpleNamespace(doubt=lambda _: None))
-        broker.zookeeper, broker.executors, broker.fenced = None, SimpleNamespace(run=run), None
-        office = Office(broker)
-        office._term = dead
-        attending = asyncio.create_task(office._attend(dead))
+        monkeypatch.setattr(controller_election, "AGAIN_S", 0.001)
+        monkeypatch.setattr(controller_election, "brokers", SimpleNamespace(find=lambda *_: registration))
+        monkeypatch.setattr(ControllerElection, "_elect", elect)
+        runtime = runtime_of()
+        monkeypatch.setattr(runtime.executors, "run", run)
+        elected = election_of(runtime, refused, Doubts())
+        elected._term = dead
+        attending = asyncio.create_task(elected._attend(dead))
         try:
             async with asyncio.timeout(WITHIN_S):
                 await enough.wait()
@@ -232,23 +260,25 @@ def test_a_succession_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch
     asyncio.run(work())
 
 
-def test_who_refuses_counts_as_dead_however_its_registration_was_read() -> None:
+def test_a_broker_that_refuses_counts_as_dead_however_its_registration_was_read() -> None:
     """A read that meets a broker's registering finds its fence too old; later reads of the same one do not."""
-    early = Registration(Broker(2, "127.0.0.1", 1, bind="127.0.0.1:1"), INCARNATION, 5, 0, fence_version=0)
-    context = Context(cast(Any, None), registered={2: replace(early, fence_version=1)})
-    told: list[str] = []
-    controller: Any = SimpleNamespace(
-        context=context,
-        reassigner=SimpleNamespace(sweep=lambda _: None),
-        unsettle=lambda _: None,
-        tell_metadata=lambda: None,
-        _broker=SimpleNamespace(tell=lambda kind, **_: told.append(kind)),
-    )
-    Controller.told_facts(controller, early, ())
-    assert context.facts == {2: {}}
-    Controller.refused(controller, early)
-    assert not context.is_live(2)
-    assert told == ["broker-down"]
-    context.refused.clear()
-    Controller.refused(controller, replace(early, incarnation=INCARNATION - 1))
-    assert context.is_live(2), "an earlier incarnation says nothing of this one"
+
+    async def work() -> None:
+        early = Registration(Broker(2, "127.0.0.1", 1, bind="127.0.0.1:1"), INCARNATION, 5, 0, fence_version=0)
+        events: list[str] = []
+        runtime = runtime_of()
+        runtime.on_event = lambda kind, _: events.append(kind)
+        authority = Authority(runtime.zookeeper, runtime.executors, lambda: -1)
+        controller = Controller(runtime, ClusterImage(), authority, Peers(first(Connection()), Doubts(), nothing))
+        context = controller.context
+        context.registered = {2: replace(early, fence_version=1)}
+        controller.described(early, ())
+        assert context.facts == {2: {}}
+        controller.refused(early)
+        assert not context.is_live(2)
+        assert events == ["broker-down"]
+        context.refused.clear()
+        controller.refused(replace(early, incarnation=INCARNATION - 1))
+        assert context.is_live(2), "an earlier incarnation says nothing of this one"
+
+    asyncio.run(work())

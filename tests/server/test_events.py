@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from klog.config import BrokerConfig
 from klog.protocol.apis import ApiKey
 from klog.server import events
-from klog.server.broker import Broker
 from klog.server.events import KEPT_MAX, PUBLIC, TOPIC, Events
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import ask, create, produce, values
@@ -33,9 +31,12 @@ class Lines:
 
 
 def make(told: Lines, *, to_topic: bool = True) -> Events:
-    """Events of a broker that was made and not started: nothing is sent."""
-    config = BrokerConfig.parse({"broker.id": "7", "zookeeper.connect": "127.0.0.1:1"})
-    return Events(Broker(config), told, to_topic=to_topic)
+    """Events of broker 7 that are not started: nothing is sent."""
+
+    async def made() -> Events:
+        return Events(7, told, to_topic=to_topic)
+
+    return asyncio.run(made())
 
 
 def test_what_is_told_is_written_with_who_and_when() -> None:

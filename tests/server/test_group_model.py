@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from klog.server.groups.acts import Joined, Limits, Refused, Synced
-from klog.server.groups.machine import Phase
+from klog.server.groups.phases import Phase
 from tests.server.group_world import RANGE, REBALANCE_MS, SESSION_MS, GroupWorld
 
 CLIENTS = 4

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.coordination.group_slots import SLOTS, SlotHolder, slot_of
-from klog.server.controller.slots import decide
+from klog.server.controller.group_slots import decide
 from klog.server.image import BrokerImage, ClusterImage
 
 Holders = dict[int, SlotHolder]

@@ -6,15 +6,15 @@ import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from klog.coordination import brokers, handovers, partition_states, paths, topics
+from klog.coordination import brokers, leadership_transfer, partition_states, paths, topics
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NotEnoughReplicasAfterAppend, NotLeader, StorageError
 from klog.replication.partition import Partition
-from klog.server.isr_writer import IsrWriter
+from klog.server.replicas.isr_writer import IsrWriter
 from tests.coordination.conftest import proxy, through
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.server.replica_owner import Owner, Topic, Waiter, owning
@@ -130,9 +130,9 @@ def test_whatever_else_is_there_means_that_we_lead_no_more(zk: ZooKeeper, tmp_pa
                 made_again = await owner.make_topic("t", isr=(1, 2), new=False)
                 await made_again.write(leader=2, leader_epoch=7)  # at the very version that ours is to replace
             else:
-                assert owner.registration is not None
-                me = owner.registration.broker
-                await asyncio.to_thread(brokers.unregister, zk, owner.registration)
+                assert owner.identity.registration is not None
+                me = owner.identity.registration.broker
+                await asyncio.to_thread(brokers.unregister, zk, owner.identity.registration)
                 await asyncio.to_thread(brokers.register, zk, me)  # another process with our id, and our dirs
             before = await topic.read()
             grow(owner, topic)
@@ -230,7 +230,9 @@ def test_r6_an_answer_that_an_own_write_has_overtaken_says_nothing(
         async with owning(zk, tmp_path, **SLOW) as owner:
             topic, partition = await led(owner, isr=(1, 2))
             reading = paths.partition_state("t", 0)
-            writer = IsrWriter(cast(Any, owner), owner.replicas.fence_of, owner.replicas.step_down)
+            writer = IsrWriter(
+                owner.runtime, owner.image, owner.reports, owner.replicas.fence_of, owner.replicas.step_down
+            )
             overtaken = asyncio.create_task(writer.read_again([partition]))
             assert await asyncio.to_thread(held.wait, WITHIN_S)
             grow(owner, topic)
@@ -289,16 +291,16 @@ def test_a_leader_whom_nobody_relieves_asks_once_and_stays(zk: ZooKeeper, tmp_pa
             topic, partition = await led(owner)
             waiter = owner.append(topic)
             (asked,) = await asked_for(zk)
-            await asyncio.to_thread(handovers.done, zk, asked, [])
+            await asyncio.to_thread(leadership_transfer.done, zk, asked, [])
             assert isinstance(await told(waiter), NotEnoughReplicasAfterAppend)
             assert (await topic.state()).isr == (1,)
             assert not partition.resigned
-            assert await asyncio.to_thread(handovers.asked, zk) == []
+            assert await asyncio.to_thread(leadership_transfer.asked, zk) == []
 
     asyncio.run(work())
 
 
-async def asked_for(zk: ZooKeeper) -> list[handovers.Handover]:
+async def asked_for(zk: ZooKeeper) -> list[leadership_transfer.Handover]:
     """What leaders ask others to lead, as soon as one asks."""
     loop, stirred = asyncio.get_running_loop(), asyncio.Event()
 
@@ -306,7 +308,7 @@ async def asked_for(zk: ZooKeeper) -> list[handovers.Handover]:
         loop.call_soon_threadsafe(stirred.set)
 
     async with asyncio.timeout(WITHIN_S):
-        while not (found := await asyncio.to_thread(handovers.asked, zk, watch)):
+        while not (found := await asyncio.to_thread(leadership_transfer.asked, zk, watch)):
             await stirred.wait()
             stirred.clear()
     return found

@@ -10,10 +10,11 @@ from typing import Any, cast
 import pytest
 
 from klog.server import knocks as module
+from klog.server.departed import Departed
 from klog.server.handlers import metadata
 from klog.server.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from klog.server.knocks import DOORS_MAX, SILENCE_FRESH_S, Knocks
-from klog.server.reach import knock
+from klog.server.peer_probe import knock
 
 LIES_AFTER_S = 60.0
 
@@ -168,29 +169,32 @@ def test_no_more_than_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "knock", pretend)
         image = ClusterImage(brokers={2: BrokerImage(2, "c", 1, None, 5, "dead", 1)})
         image.topics["t"] = TopicImage("t", cast(Any, None), {0: PartitionImage(2, 7, (2,), (2,))}, {})
-        has_image = asyncio.Event()
-        has_image.set()
-        broker: Any = SimpleNamespace(
+        image.known.set()
+        loop = asyncio.get_running_loop()
+        nothing: Any = None
+        handler = metadata.MetadataHandler(
+            config=nothing,
+            runtime=cast(Any, SimpleNamespace(loop=loop)),
             image=image,
-            has_image=has_image,
             knocks=Knocks(1, LIES_AFTER_S),
-            loop=asyncio.get_running_loop(),
-            doubts=metadata.DOUBTS_MAX,
+            departed=Departed(loop.time),
+            auto_creation=nothing,
         )
-        began_s = broker.loop.time()
-        answer = await cast(Any, metadata._answer_when_led(broker, None))
-        assert broker.loop.time() - began_s < metadata.DOUBT_PATIENCE_S
+        handler.doubts = metadata.DOUBTS_MAX
+        began_s = loop.time()
+        answer = await cast(Any, handler._answer_with_leaders(None))
+        assert loop.time() - began_s < metadata.DOUBT_PATIENCE_S
         partition = answer["topics"][0]["partitions"][0]
         assert (partition["error_code"], partition["leader_id"], partition["leader_epoch"]) == (5, -1, 7)
-        assert broker.doubts == metadata.DOUBTS_MAX
-        broker.doubts = 0
-        waiting = asyncio.ensure_future(cast(Any, metadata._answer_when_led(broker, ["t"])))
+        assert handler.doubts == metadata.DOUBTS_MAX
+        handler.doubts = 0
+        waiting = asyncio.ensure_future(cast(Any, handler._answer_with_leaders(["t"])))
         await asyncio.sleep(0)
-        assert broker.doubts == 1
+        assert handler.doubts == 1
         image.topics["t"] = TopicImage("t", cast(Any, None), {0: PartitionImage(1, 8, (1, 2), (1,))}, {})
         image.news.set()
         image.news = asyncio.Event()
         assert (await waiting)["topics"][0]["partitions"][0]["leader_id"] == 1
-        assert broker.doubts == 0
+        assert handler.doubts == 0
 
     asyncio.run(work())

@@ -148,7 +148,7 @@ def test_eighty_half_requests(make_broker: MakeBroker, topic: str) -> None:
             produce(broker.bootstrap, topic, [values(10, size=90_000)])  # more than comes in one piece
             held = resident_bytes(broker.pid) - before
             assert held < 80 * MEGABYTE, f"{held} bytes for halves of 320 MB"
-            broker.wait_for_log("of an unfinished request came in")
+            broker.wait_for_log("net.connection", "unfinished")
             other.go_on(5)
     assert offsets(broker.bootstrap, topic)[1] > 0
 

@@ -14,7 +14,7 @@ from klog.net.connection import Connection
 from klog.server import look_ups
 from klog.server.executors import Executors
 from klog.server.look_ups import LookUps
-from klog.storage.patience import Patience
+from klog.storage.lookup_budget import LookupBudget
 
 WITHIN_S = 30
 DISK = "/a"
@@ -47,7 +47,7 @@ def play(what: Callable[[LookUps], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-async def ask(ups: LookUps, peer: Peer | None, question: Callable[[Patience], Any]) -> Any:
+async def ask(ups: LookUps, peer: Peer | None, question: Callable[[LookupBudget], Any]) -> Any:
     with ups.of(cast(Connection, peer)) as look_up:
         return await look_up.run(DISK, question)
 
@@ -77,10 +77,10 @@ def test_look_ups_end_with_their_connection() -> None:
         peer, began, ended = Peer(), threading.Event(), threading.Event()
         never = list[str]()
 
-        def walk(patience: Patience) -> None:
+        def walk(budget: LookupBudget) -> None:
             try:
                 while True:
-                    patience.spend(1)
+                    budget.spend(1)
                     began.set()
             finally:
                 ended.set()
@@ -103,13 +103,13 @@ def test_what_takes_longer_than_its_share_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(look_ups, "LOOK_UP_S", 0.01)
     monkeypatch.setattr(look_ups, "LOOK_UP_BYTES_MAX", 1 << 20)
 
-    def for_ever(patience: Patience) -> None:
+    def for_ever(budget: LookupBudget) -> None:
         while True:
-            patience.spend()
+            budget.spend()
 
-    def through_a_terabyte(patience: Patience) -> None:
+    def through_a_terabyte(budget: LookupBudget) -> None:
         for _ in range(1 << 20):
-            patience.spend(1 << 20)
+            budget.spend(1 << 20)
 
     async def what(ups: LookUps) -> None:
         for question in (for_ever, through_a_terabyte):

@@ -117,7 +117,7 @@ def test_of_groups_in_which_nobody_lives_few_are_kept(make_broker: MakeBroker, t
     beat = Kind(lambda t, n: heartbeat(f"{t}-{n}", "nobody"), lambda answer: answer.error_code, UnknownMemberId.wire)
     with RawConnection(broker.bootstrap) as connection:
         ask_many(connection, beat, topic, 500)
-        assert 25 <= alive_in(broker)["KeptGroup"] <= 50 + ROUND
+        assert 25 <= alive_in(broker)["CachedGroup"] <= 50 + ROUND
 
 
 def test_members_of_all_groups_say_no_more_than_is_kept(make_broker: MakeBroker, topic: str) -> None:

@@ -268,7 +268,7 @@ def test_the_port_that_is_taken_is_named(make_broker: Callable[..., RunningBroke
         broker = make_broker(metrics__port=str(port)).start(expect_ready=False)
         assert broker.process is not None
         assert broker.process.wait(20) == 1
-        assert f"cannot serve metrics at 127.0.0.1:{port}: the port is in use" in broker.log_text
+        assert broker.logged("metrics", f"127.0.0.1:{port}", "in use")
 
 
 def test_a_stopped_broker_lets_go_of_the_port_and_is_not_held_by_a_silent_peer(

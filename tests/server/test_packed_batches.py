@@ -53,7 +53,7 @@ def test_a_bomb_is_refused_and_others_are_served_meanwhile(broker: RunningBroker
         for _ in range(3):
             answer = produce_raw(broker, topic, records)
             assert error(answer) == TOO_LARGE
-            assert "unpacks to more than 16777216" in answer.error_message
+            assert "16777216" in answer.error_message
     assert offsets(broker.bootstrap, topic) == (0, 0)
 
 
@@ -138,7 +138,7 @@ def test_another_count_than_the_headers(broker: RunningBroker, topic: str, which
         for said in (count - 1, count + 1):
             answer = produce_raw(broker, topic, sealed(bytes(good[61:]), which, said, FIRST_MS + count))
             assert error(answer) == BAD_RECORD
-            assert f"says it has {said} records" in answer.error_message
+            assert f" {said} records" in answer.error_message
     assert offsets(broker.bootstrap, topic) == (0, 0)
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.coordination.topics import Topic
 from klog.errors import InvalidReplicaAssignment, NoReassignmentInProgress
-from klog.replication.election import Situation
+from klog.replication.election import ElectionInput
 from klog.server.controller.reassignment import (
     Copying,
     Entry,
-    Shed,
+    Removal,
     Stalled,
     begin,
     cancel,
@@ -31,8 +31,8 @@ def state(leader: int, *isr: int, epoch: int = 5) -> PartitionState:
     return PartitionState(leader, epoch, isr, 1, version=3, incarnations=tuple(100 + one for one in isr))
 
 
-def alive(*ids: int, offline: tuple[int, ...] = ()) -> Situation:
-    return Situation(live={one: 100 + one for one in ids}, offline=set(offline))
+def alive(*ids: int, offline: tuple[int, ...] = ()) -> ElectionInput:
+    return ElectionInput(live={one: 100 + one for one in ids}, offline=set(offline))
 
 
 EVERYBODY = alive(1, 2, 3, 4, 5, 6)
@@ -85,10 +85,10 @@ def test_an_origin_that_another_tool_left_out_is_what_is_not_added() -> None:
     ("target", "words"),
     [
         ((), "no replicas"),
-        ((1, 1), "name a broker twice"),
-        ((1, 7), "broker 7, which is not alive; the live brokers are 1, 2"),
-        ((8, 7), "brokers 8, 7, which are not alive"),
-        ((-1,), "broker -1, which is not alive"),
+        ((1, 1), "twice"),
+        ((1, 7), r"broker 7\b.* 1, 2$"),
+        ((8, 7), "brokers 8, 7"),
+        ((-1,), "broker -1"),
     ],
 )
 def test_a_target_that_cannot_be(target: tuple[int, ...], words: str) -> None:
@@ -107,7 +107,7 @@ def test_first_the_new_ones_catch_up() -> None:
 
 def test_then_the_old_ones_go_and_a_leader_that_goes_is_replaced_by_the_first_of_the_target() -> None:
     step = next_step(BEGUN, state(1, 1, 2, 3, 5, 4), EVERYBODY)
-    assert isinstance(step, Shed)
+    assert isinstance(step, Removal)
     assert step.gone == (1, 3) and step.entry == Entry((4, 2, 5))
     assert (step.decision.leader, step.decision.leader_epoch) == (4, 6)
     assert step.decision.isr == (2, 5, 4) and step.decision.incarnations == (102, 105, 104)
@@ -115,13 +115,13 @@ def test_then_the_old_ones_go_and_a_leader_that_goes_is_replaced_by_the_first_of
 
 def test_a_leader_that_stays_leads_on_under_a_new_epoch() -> None:
     step = next_step(BEGUN, state(2, 1, 2, 3, 4, 5), EVERYBODY)
-    assert isinstance(step, Shed)
+    assert isinstance(step, Removal)
     assert (step.decision.leader, step.decision.leader_epoch) == (2, 6)
 
 
 def test_old_replicas_that_are_dead_or_out_of_sync_hold_nothing_up() -> None:
     step = next_step(BEGUN, state(4, 4, 2, 5), alive(2, 4, 5))
-    assert isinstance(step, Shed) and step.gone == (1, 3)
+    assert isinstance(step, Removal) and step.gone == (1, 3)
 
 
 def test_a_dead_target_stalls_it_and_is_named() -> None:
@@ -132,15 +132,15 @@ def test_a_dead_target_stalls_it_and_is_named() -> None:
 
 
 def test_an_election_that_is_due_comes_first() -> None:
-    assert next_step(BEGUN, None, EVERYBODY) == Stalled("nobody leads it")
-    assert next_step(BEGUN, state(NO_LEADER, 1), EVERYBODY) == Stalled("nobody leads it")
+    assert next_step(BEGUN, None, EVERYBODY) == Stalled("it has no leader")
+    assert next_step(BEGUN, state(NO_LEADER, 1), EVERYBODY) == Stalled("it has no leader")
     assert next_step(BEGUN, state(1, 1, 2), alive(2, 4, 5)) == Stalled("its leader 1 is not alive")
-    again = Situation(live={1: 999, 2: 102, 4: 104, 5: 105})
+    again = ElectionInput(live={1: 999, 2: 102, 4: 104, 5: 105})
     assert next_step(BEGUN, state(1, 1, 2), again) == Stalled("its leader 1 is not alive")
 
 
 def test_a_replica_that_restarted_since_it_was_in_sync_is_not_in_sync() -> None:
-    restarted = Situation(live={**EVERYBODY.live, 4: 999})
+    restarted = ElectionInput(live={**EVERYBODY.live, 4: 999})
     assert next_step(BEGUN, state(1, 1, 2, 3, 5, 4), restarted) == Copying((4,))
 
 
@@ -151,7 +151,7 @@ def test_nothing_to_do_where_nothing_is_reassigned() -> None:
 def test_a_cancel_waits_for_nobody_but_a_leader() -> None:
     back = cancel(BEGUN)
     step = next_step(back, state(1, 1, 5), alive(1, 5))
-    assert isinstance(step, Shed)
+    assert isinstance(step, Removal)
     assert step.entry == Entry((1, 2, 3)) and step.gone == (4, 5) and step.decision.isr == (1,)
     led_by_a_new_one = next_step(back, state(5, 5, 4), alive(4, 5))
     assert led_by_a_new_one == Stalled("brokers 1, 2, 3 are not alive")
@@ -161,14 +161,14 @@ def test_a_cancel_waits_for_nobody_but_a_leader() -> None:
 def test_fewer_replicas_are_dropped_at_once_if_those_that_stay_are_in_sync() -> None:
     fewer = begin(Entry((1, 2, 3)), (2, 3))
     step = next_step(fewer, state(1, 1, 2, 3), alive(1, 2, 3))
-    assert isinstance(step, Shed) and step.decision.leader == 2 and step.decision.isr == (2, 3)
+    assert isinstance(step, Removal) and step.decision.leader == 2 and step.decision.isr == (2, 3)
     assert next_step(fewer, state(1, 1, 2), alive(1, 2)) == Stalled("broker 3 is not alive")
 
 
 def test_what_an_earlier_target_was_filling_goes_first() -> None:
     other = begin(BEGUN, (6, 2, 5), 1000)
     step = next_step(other, state(4, 1, 2, 3, 4), EVERYBODY)
-    assert isinstance(step, Shed)
+    assert isinstance(step, Removal)
     assert step.gone == (4,) and step.decision.leader != 4 and 4 not in step.decision.isr
     assert step.entry == Entry((6, 2, 5, 1, 3), (6, 5), (1, 3), (1, 2, 3), 1000)
 
@@ -214,8 +214,8 @@ def test_however_brokers_catch_up_or_restart_it_ends_at_the_last_target(
             if one != now.leader:
                 live[one] += 1000
         else:
-            step = next_step(entry, now, Situation(live=live))
-            if isinstance(step, Shed):
+            step = next_step(entry, now, ElectionInput(live=live))
+            if isinstance(step, Removal):
                 before = now
                 now = step.decision.applied(now, 1)
                 assert set(now.isr) <= set(before.isr) and now.leader in now.isr

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from klog.names import TopicPartition
-from klog.server.reassignment_throttle import ReassignmentThrottle
+from klog.server.replicas.reassignment_throttle import ReassignmentThrottle
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

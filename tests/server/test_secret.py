@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from klog.admin import registries
 from klog.coordination import cluster, paths
 from klog.coordination.zookeeper import ZooKeeper
-from klog.ops import registries
 from klog.protocol.apis import ApiKey
 from klog.secret import Secret
 from klog.server import handlers
@@ -125,4 +125,4 @@ def test_every_request_among_brokers_is_refused_to_strangers_on_every_listener(
         for api, fields in AMONG_BROKERS.items():
             answer = ask(address, api, 0, **fields)
             assert int(answer.error_code) == 31, (address, api)
-    broker.wait_for_log("has not shown the cluster's secret")
+    broker.wait_for_log("WARNING", "secret")

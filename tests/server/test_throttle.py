@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.names import TopicPartition
-from klog.server.throttle import SLICE_S, Throttle
+from klog.server.replicas.throttle import SLICE_S, Throttle
 
 SLOW, OTHER = TopicPartition("slow", 0), TopicPartition("other", 0)
 

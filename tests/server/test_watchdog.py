@@ -42,14 +42,14 @@ def test_a_loop_that_hangs_ends_the_process_and_shows_where() -> None:
 
 
 def test_a_loop_that_works_is_left_alone() -> None:
-    process = run("for _ in range(30): await asyncio.sleep(0.1)")
-    assert process.wait(30) == 0
+    with run("for _ in range(30): await asyncio.sleep(0.1)") as process:
+        assert process.wait(30) == 0
 
 
 def test_a_process_that_was_paused_goes_on() -> None:
-    process = run("for _ in range(20): await asyncio.sleep(0.1)")
-    time.sleep(0.5)
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(3.5)
-    process.send_signal(signal.SIGCONT)
-    assert process.wait(30) == 0
+    with run("for _ in range(20): await asyncio.sleep(0.1)") as process:
+        time.sleep(0.5)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(3.5)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(30) == 0

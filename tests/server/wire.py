@@ -13,8 +13,9 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
+
+import psutil
 
 from klog.client.blocking import BlockingChannel
 from klog.protocol import codec
@@ -172,7 +173,7 @@ def bystander(broker: RunningBroker) -> Iterator[Bystander]:
 
 def check_log(text: str) -> None:
     """AssertionError, with what is around it, where a broker's log blames the broker."""
-    for blame in ("our fault", "Traceback", " CRITICAL "):
+    for blame in ("internal error", "our fault", "Traceback", " CRITICAL "):
         at = text.find(blame)
         assert at < 0, text[max(at - 500, 0) : at + 3000]
 
@@ -211,11 +212,8 @@ def fetch_request(
 
 def resident_bytes(pid: int) -> int:
     """What a process has resident now."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return 1024 * int(line.split()[1])
-    raise AssertionError(f"process {pid} has no VmRSS")
+    return int(psutil.Process(pid).memory_info().rss)
 
 
 def open_descriptors(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    return int(psutil.Process(pid).num_fds())

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError
 from tests.faulty_filesystem import FaultyFileSystem
+from tests.simulation.controller_term import Term
 from tests.simulation.network import Call
-from tests.simulation.office import Office
 from tests.simulation.registry import OK, Check, Node, Put, Remove, Session
 from tests.simulation.replica import Replica
 from tests.simulation.states import AGAIN_S
@@ -73,7 +73,7 @@ class BrokerProcess(Process):
         self.fence = Check(f"/registrations/{host.broker_id}", -1)
         self.alive: dict[int, int] = {}
         self.controller_epoch = -1
-        self.office: Office | None = None
+        self.term: Term | None = None
         self.is_listening = True
         self._is_looking = False
         self._probing_since = -9.0
@@ -115,7 +115,7 @@ class BrokerProcess(Process):
                 self.incarnation = here.created
                 self.fence = Check(beside, fence.version)
                 self.world.say("broker %d is registered, incarnation %d", self.host.broker_id, self.incarnation)
-                self.look_for_office()
+                self.look_for_controller()
                 return
             gone = [] if here is None else [Remove(entry, here.version)]
             session.multi([Put(beside, None, fence.version), *gone, Put(entry, None, -1, True)], done)
@@ -126,23 +126,23 @@ class BrokerProcess(Process):
         session.read([entry, beside], look)
 
     def _registry_changed(self) -> None:
-        self.look_for_office()
-        if self.office is not None:
-            self.office.doubt()
+        self.look_for_controller()
+        if self.term is not None:
+            self.term.doubt()
 
     def _expired(self) -> None:
         self.world.say("broker %d finds its session expired", self.host.broker_id)
         self.incarnation = -1
-        self.office = None
+        self.term = None
         self.alive = {}
         self.replica.suspend()
         self.session = self._connect()
         self._register()
 
-    # --- The controller's office --------------------------------------------------------------------------------------
+    # --- the controller --------------------------------------------------------------------------------------------
 
-    def look_for_office(self) -> None:
-        """Stand for election unless somebody holds it."""
+    def look_for_controller(self) -> None:
+        """Stand for election unless there is a controller."""
         if self._is_looking or self.incarnation < 0:
             return
         self._is_looking = True
@@ -151,7 +151,7 @@ class BrokerProcess(Process):
         def look(outcome: str, nodes: dict[str, Node | None]) -> None:
             self._is_looking = False
             if outcome != OK or session is not self.session:
-                self.after(AGAIN_S, self.look_for_office)
+                self.after(AGAIN_S, self.look_for_controller)
                 return
             holder, epoch = nodes[CONTROLLER], nodes[CONTROLLER_EPOCH]
             assert epoch is not None
@@ -166,15 +166,15 @@ class BrokerProcess(Process):
                     done,
                 )
             elif holder.owner == session.number:
-                if self.office is None or self.office.epoch != epoch.data:
-                    self.office = Office(self, epoch.data, Check(CONTROLLER_EPOCH, epoch.version))
+                if self.term is None or self.term.epoch != epoch.data:
+                    self.term = Term(self, epoch.data, Check(CONTROLLER_EPOCH, epoch.version))
             else:
-                self.office = None
+                self.term = None
                 self.controller = holder.data
 
         def done(outcome: str, zxid: int) -> None:
             self._is_looking = False
-            self.look_for_office()
+            self.look_for_controller()
 
         session.read([CONTROLLER, CONTROLLER_EPOCH], look)
 
@@ -195,7 +195,7 @@ class BrokerProcess(Process):
             fence = [Check(CONTROLLER_EPOCH, epoch)] if self.host.cluster.rules.holds("Z1 depose") else []
             self.world.say("broker %d deposes controller %d", self.host.broker_id, holder)
             self.session.multi(
-                [*fence, Remove(CONTROLLER, 0, (holder, epoch))], lambda outcome, zxid: self.look_for_office()
+                [*fence, Remove(CONTROLLER, 0, (holder, epoch))], lambda outcome, zxid: self.look_for_controller()
             )
 
         self.ask(holder, "ping", (), done)
@@ -239,11 +239,11 @@ class BrokerProcess(Process):
         return self.replica.obey(state) if state is not None else "ok", 0
 
     def _serve_leave(self, call: Call, broker_id: int, incarnation: int) -> Any:
-        return ("stays" if self.office is None else self.office.leave(broker_id, incarnation)), 0
+        return ("stays" if self.term is None else self.term.leave(broker_id, incarnation)), 0
 
     def _serve_report_isr(self, call: Call) -> Any:
-        if self.office is not None:
-            self.office.doubt()
+        if self.term is not None:
+            self.term.doubt()
         return "ok", 0
 
     def _serve_fetch(self, call: Call, position: Any, is_report: bool) -> Any:
@@ -262,8 +262,8 @@ class BrokerProcess(Process):
         return "metadata", self.replica.leader, self.replica.leader_epoch
 
     def connection_ended(self, broker_id: int) -> None:
-        if self.office is not None:
-            self.office.silent(broker_id)
+        if self.term is not None:
+            self.term.silent(broker_id)
 
     def report_isr(self) -> None:
         """To whoever may be controller."""
@@ -281,7 +281,7 @@ class BrokerProcess(Process):
         if tries == 0:
             self.host.stop()
             return
-        holder = self.controller[0] if self.office is None else self.host.broker_id
+        holder = self.controller[0] if self.term is None else self.host.broker_id
         if holder > 0:
             self.ask(holder, "leave", (self.host.broker_id, self.incarnation), done)
         self.after(AGAIN_S, self.leave, tries - 1)
@@ -294,8 +294,8 @@ class BrokerProcess(Process):
         if not self.session.ping():
             self._expired()
         self.replica.tick()
-        if self.office is not None:
-            self.office.tick()
+        if self.term is not None:
+            self.term.tick()
         elif self.incarnation >= 0:
             self._probe_controller()
         if self._ticks % CHECKPOINT_EVERY == 0:

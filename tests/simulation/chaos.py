@@ -338,10 +338,10 @@ class Chaos:
     def _kill_follower(self) -> None:
         """One that is not the controller, when all three are in sync."""
         nodes = self.cluster.registry.nodes
-        state, office = state_of(nodes.get(STATE)), nodes.get(CONTROLLER)
-        if state is None or office is None or len(state.isr) < len(self.cluster.hosts):
+        state, holder = state_of(nodes.get(STATE)), nodes.get(CONTROLLER)
+        if state is None or holder is None or len(state.isr) < len(self.cluster.hosts):
             return
-        others = [one for one in state.isr if one not in (state.leader, office.data[0])]
+        others = [one for one in state.isr if one not in (state.leader, holder.data[0])]
         self._kill_one(self.cluster.hosts[self.world.draw.choice(others)])
 
     def _loss(self) -> None:
@@ -370,8 +370,8 @@ class Chaos:
 
 def _writes(process: BrokerProcess) -> bool:
     """Whether a change of the ISR is on its way, a leader's or the controller's."""
-    partition, office = process.replica.partition, process.office
-    return (partition is not None and partition.change is not None) or (office is not None and office.is_writing)
+    partition, term = process.replica.partition, process.term
+    return (partition is not None and partition.change is not None) or (term is not None and term.is_writing)
 
 
 def _runs(process: BrokerProcess | None) -> bool:

@@ -15,13 +15,13 @@ from unittest.mock import patch
 from klog.coordination.partition_states import PartitionState
 from klog.errors import KlogError
 from klog.replication import election
-from klog.replication.election import Decision, Nobody, Situation
+from klog.replication.election import Decision, ElectionInput, NoLeader
 from klog.replication.isr import IsrChange
 from klog.replication.partition import Partition
 from klog.storage.log import LogEnd
 
 
-def _anyone_alive(state: PartitionState, situation: Situation) -> tuple[int, ...]:
+def _anyone_alive(state: PartitionState, situation: ElectionInput) -> tuple[int, ...]:
     """Whoever has the id counts, whatever it lost when it was another incarnation."""
     return tuple(one for one in state.isr if situation.serves(one))
 
@@ -30,8 +30,8 @@ _first_back = election._first_back
 
 
 def _not_waiting(
-    state: PartitionState, replicas: tuple[int, ...], situation: Situation, first_epoch: int
-) -> Decision | Nobody:
+    state: PartitionState, replicas: tuple[int, ...], situation: ElectionInput, first_epoch: int
+) -> Decision | NoLeader:
     """The best of those who are back leads, whoever is missing."""
     missing = [one for one in state.isr if not situation.serves(one) or one not in situation.facts]
     without = replace(
@@ -96,7 +96,7 @@ def _acknowledge_all(self: Partition, error: KlogError) -> None:
         self._waiting.popleft().waiter.committed(None)
 
 
-def _dead_stay(state: PartitionState, situation: Situation) -> None:
+def _dead_stay(state: PartitionState, situation: ElectionInput) -> None:
     return None
 
 

@@ -1,4 +1,4 @@
-"""The partition's state in the registry, and how a leader writes it: rules R2, Z1, Z2, as `klog.server.isr_writer`."""
+"""The partition's state in the registry, and how a leader writes it: rules R2, Z1, Z2, as `isr_writer` does it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StateWriter:
         self._broker_id = replica.broker_id
 
     def write(self, partition: Partition, change: IsrChange) -> None:
-        """Rules R2, Z1, Z2: as `klog.server.isr_writer`."""
+        """Rules R2, Z1, Z2: as `klog.server.replicas.isr_writer`."""
         if partition.change is not change or partition.resigned:
             return
         if partition.incarnation != self._process.incarnation:
@@ -89,7 +89,7 @@ class StateWriter:
 
     def _isr_written(self, partition: Partition, change: IsrChange, state: PartitionState) -> None:
         if partition.change is change and not partition.resigned:
-            partition.isr_settled(change, state.version)
+            partition.isr_written(change, state.version)
             self._replica.state_version = max(self._replica.state_version, state.version)
             self._process.report_isr()
 

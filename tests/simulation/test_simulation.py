@@ -17,9 +17,13 @@ from tests.simulation.simulate import simulate, simulate_all
 
 CHUNK = 25
 SEEDS = 500
+FAST = 100
+"""So many of them belong to the fast tier."""
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize(
+    "first", [pytest.param(first, marks=pytest.mark.slow if first >= FAST else ()) for first in range(0, SEEDS, CHUNK)]
+)
 def test_no_world_breaks_a_law(first: int) -> None:
     total = simulate_all(range(first, first + CHUNK))
     assert not total.failed, "\n\n".join(outcome.told() for outcome in total.failed)

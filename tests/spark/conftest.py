@@ -1,6 +1,6 @@
 """What the pipeline's tests share: topics with known messages, and a writer of Parquet that needs no JVM.
 
-One Spark session serves the whole folder; `tests/conftest.py` sends the tests that use it to one worker.
+One Spark session serves the whole folder: the tests that use it are one group of xdist, and run in one worker.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as StockTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from klog.ops.export.run import run
-from klog.ops.export.writing import WriteJob, Written
-from klog.spark.files import FileTasks, options_of, source_options, together
+from klog.export.run import run
+from klog.export.writing import WriteJob, Written
+from klog.spark.files import FileTasks, combine_results, options_of, source_options
 from klog.spark.options import SourceOptions
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.spark.quick_java import spark_environment
@@ -115,7 +115,7 @@ class DirectWriter:
     def write(self, job: WriteJob) -> Written:
         tasks = FileTasks(SourceOptions.parse(source_options(job)), options_of(job)["job"])
         rows = [row for one in tasks.partitions() for batch in tasks.read(one) for row in batch.to_pylist()]
-        return together([json.loads(row["done"]) for row in rows])[1]
+        return combine_results([json.loads(row["done"]) for row in rows])[1]
 
 
 def start_export(topic: TopicOnBroker, root: Path, *options: str, output: str = "json") -> subprocess.Popen[str]:
@@ -179,3 +179,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         session = start_session("local[2,4]")
     yield session
     session.stop()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share the Spark session go to one worker."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
-from klog.ops.export.stores.local import LocalStore
+from klog.export.stores.local import LocalStore
 
 
 class FullStore(LocalStore):

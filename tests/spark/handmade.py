@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from klog.export.manifest import ExportedPartition, ExportIdentity, Gap, Manifest
+from klog.export.root import ExportRoot
+from klog.export.stores.local import LocalStore
+from klog.export.survey import survey
 from klog.names import TopicPartition
-from klog.ops.export.manifest import ExportedPartition, ExportIdentity, Gap, Manifest
-from klog.ops.export.root import ExportRoot
-from klog.ops.export.stores.local import LocalStore
-from klog.ops.export.survey import survey
 
 _SCHEMA = pa.schema(
     [

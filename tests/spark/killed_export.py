@@ -15,7 +15,7 @@ import sys
 import threading
 from pathlib import Path
 
-from klog.ops.export.run import STEPS, run
+from klog.export.run import STEPS, run
 from tests.broker_fixture import ROOT
 from tests.spark.quick_java import spark_environment
 
@@ -59,9 +59,9 @@ def main(bootstrap: str, topic: str, root: str, point: str, writer: str) -> None
 
     if writer == "spark":
         from klog.spark.export import DirectWriter as SparksDirectWriter
-        from klog.spark.running.session import Where
+        from klog.spark.running.session import SparkTarget
 
-        run(bootstrap, [topic], root, SparksDirectWriter(Where("local[2,4]")), on_step=reached)
+        run(bootstrap, [topic], root, SparksDirectWriter(SparkTarget("local[2,4]")), on_step=reached)
     else:
         from tests.spark.conftest import DirectWriter
 

@@ -31,8 +31,8 @@ def kill_at_each(roots: Mapping[str, Path], verb: str) -> dict[str, bool]:
 def main(verb: str, *words: str) -> None:
     import pyarrow.parquet  # noqa: F401
 
-    from klog.ops.export.compact import compact
-    from klog.ops.export.gc import collect, rubbish
+    from klog.export.compact import compact
+    from klog.export.gc import collect, find_garbage
 
     for step, root in zip(words[::2], words[1::2], strict=True):
         child = os.fork()
@@ -48,7 +48,7 @@ def main(verb: str, *words: str) -> None:
         if verb == "compact":
             compact(root, on_step=reached)
         else:
-            collect(root, rubbish(root, older_than_s=0), on_step=reached)
+            collect(root, find_garbage(root, older_than_s=0), on_step=reached)
         os._exit(0)
 
 

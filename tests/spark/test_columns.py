@@ -221,7 +221,7 @@ def test_bytes_behind_the_last_field_of_a_record(count: int, columns: list[str])
     record = varint(8) + bytes([0, 0, 0, 1, 0]) + b"\x00\x07\x07"
     batch = encode_batch(plain(count))[:HEADER_BYTES] + record * count
     with_crc(batch, batch_length=len(batch) - 12)
-    with pytest.raises(CorruptBatch, match="ends at byte"):
+    with pytest.raises(CorruptBatch, match=r"byte \d+"):
         decode_batch(batch)
     with pytest.raises(CorruptBatch, match="headers"):
         list(decode(batch, ALL, columns))

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from klog.errors import CannotConnect, SurroundingsError, UsageError
+from klog.errors import CannotConnect, HostError, UsageError
 from klog.spark.running.connect import connect_session
-from klog.spark.running.session import Where, check_master
+from klog.spark.running.session import SparkTarget, check_master
 from klog.spark.running.workers import explained
 
 
@@ -47,7 +47,7 @@ def test_without_its_packages_it_is_said_what_to_install(monkeypatch: pytest.Mon
 
 def test_a_master_and_a_server_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="exclude"):
-        Where("local[2]", "sc://127.0.0.1").session()
+        SparkTarget("local[2]", "sc://127.0.0.1").session()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_master_and_a_server_exclude_each_other() -> None:
         ),
         ("Traceback\nModuleNotFoundError: No module named 'crc32c'\n\tat x", "No module named 'crc32c'"),
         (
-            "klog.errors.SurroundingsError: the worker on h (/bin/python3) has klog 0.0.9 where the driver has 0.1.0\n",
+            "klog.errors.HostError: the worker on h (/bin/python3) has klog 0.0.9 where the driver has 0.1.0\n",
             "has klog 0.0.9 where",
         ),
         ("something else\nentirely", "something else"),
@@ -72,6 +72,6 @@ def test_a_master_and_a_server_exclude_each_other() -> None:
 )
 def test_what_a_worker_lacks_is_told_in_one_line(said: str, meant: str) -> None:
     error = explained(said)
-    assert isinstance(error, SurroundingsError)
+    assert isinstance(error, HostError)
     assert meant in error.message
     assert "\n" not in error.message

@@ -17,12 +17,12 @@ from klog.client.raw_fetch import RawCluster
 from klog.coordination.schemas import AVRO, SchemaRegistry
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import Refused
-from klog.ops.export import run as export_run
-from klog.ops.export.compact import compact
-from klog.ops.export.files import FORMATS, format_named
-from klog.ops.export.root import ExportRoot
+from klog.export import run as export_run
+from klog.export.compact import compact
+from klog.export.files import FORMATS, format_named
+from klog.export.root import ExportRoot
 from klog.record.avro_framing import frame
-from klog.spark.avro.decoding import plan_decoding
+from klog.spark.decoding import plan_decoding
 from klog.spark.export import Decode, run_export
 from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import DirectWriter, Message, TopicOnBroker
@@ -157,7 +157,7 @@ def test_a_later_run_goes_on_with_the_same_columns(
     notes: list[str] = []
     assert export(topic, root, on_note=notes.append) == 1
     (said,) = notes
-    assert said.startswith(f"messages of schema {second} have fields that {root} has no columns for: tags, took, at")
+    assert str(second) in said and str(root) in said and "tags, took, at" in said
     topic.produce([Message(None, frame(second, datum(SECOND, value)))])
     assert export(topic, root, on_note=notes.append) == 1
     assert len(notes) == 1  # once, and not at each run
@@ -214,7 +214,7 @@ def test_typed_files_have_the_columns_that_were_planned(
     register(registry, topic.name, SECOND)
     with RawCluster(topic.bootstrap) as cluster:
         decode = plan_decoding(cluster, [topic.name], "avro")
-    from klog.spark.avro.typed import Decoding
+    from klog.schemas.decoding.decoder import Decoding
     from klog.spark.columns import SCHEMA
 
     typed = Decoding.from_json(decode).typed_schema(SCHEMA)

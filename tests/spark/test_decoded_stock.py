@@ -16,11 +16,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from klog.coordination.schemas import SchemaRegistry
 from klog.coordination.zookeeper import ZooKeeper
+from klog.export import run as export_run
+from klog.export.verify import verify
 from klog.net.http_server import HttpServer
-from klog.ops.export import run as export_run
-from klog.ops.export.verify import verify
-from klog.ops.schemas.http import HttpRegistry
-from klog.ops.schemas.registry import ZooKeeperRegistry
+from klog.schemas.http import HttpRegistry
+from klog.schemas.registry import ZooKeeperRegistry
 from klog.spark.export import Decode
 from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import DirectWriter, Message, TopicOnBroker

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import random
 import subprocess
 import sys
@@ -19,19 +21,19 @@ from confluent_kafka.admin import AdminClient
 
 from klog.client.cluster import Cluster
 from klog.errors import Refused, StorageError, UsageError
+from klog.export.files import FORMATS, format_of
+from klog.export.group import commit
+from klog.export.manifest import ExportIdentity, Manifest
+from klog.export.root import ExportRoot
+from klog.export.rows import spark_options
+from klog.export.run import run
+from klog.export.stores.local import LocalStore
+from klog.export.survey import survey
+from klog.export.verify import verify
+from klog.export.writing import UNDECODABLE, Shape
 from klog.names import TopicPartition
-from klog.ops.export.files import FORMATS, format_of
-from klog.ops.export.group import commit
-from klog.ops.export.manifest import ExportIdentity, Manifest
-from klog.ops.export.root import ExportRoot
-from klog.ops.export.rows import spark_options
-from klog.ops.export.run import run
-from klog.ops.export.stores.local import LocalStore
-from klog.ops.export.survey import survey
-from klog.ops.export.verify import verify
-from klog.ops.export.writing import UNDECODABLE, Shape
+from klog.schemas.decoding.decoder import Decoder, Decoding
 from klog.spark import files as spark_files
-from klog.spark.avro.typed import Decoder, Decoding
 from klog.spark.export import DirectWriter as SparksDirectWriter
 from klog.spark.export import run_export
 from tests.broker_fixture import ROOT
@@ -303,7 +305,7 @@ def test_undecodable_messages_lie_beside_and_are_counted(tmp_path: Path) -> None
 def test_a_full_disk_commits_nothing_and_says_where(new_topic: NewTopic, tmp_path: Path, name: str) -> None:
     topic = new_topic()
     offsets = topic.produce([Message(None, random.Random(1).randbytes(5000)) for _ in range(40)])
-    with pytest.raises(StorageError, match=r"part-.*No space left"):
+    with pytest.raises(StorageError, match=rf"part-.*{os.strerror(errno.ENOSPC)}"):
         run(topic.bootstrap, [topic.name], FullStore(tmp_path), DirectWriter(), format=name)
     assert list(tmp_path.glob("data/*")) == []
     assert list(tmp_path.glob("_staging/*")) == []

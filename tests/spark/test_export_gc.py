@@ -6,9 +6,9 @@ import os
 import shutil
 from pathlib import Path
 
-from klog.ops.export.compact import compact
-from klog.ops.export.gc import STEPS, collect, rubbish
-from klog.ops.export.verify import verify
+from klog.export.compact import compact
+from klog.export.gc import STEPS, collect, find_garbage
+from klog.export.verify import verify
 from tests.cli.runner import klog
 from tests.spark.conftest import exported_rows
 from tests.spark.handmade import HandmadeExport
@@ -29,7 +29,7 @@ def littered(root: Path) -> HandmadeExport:
 
 
 def kinds(root: Path, older_than_s: float = 0) -> list[str]:
-    return sorted(row.what for row in rubbish(str(root), older_than_s=older_than_s))
+    return sorted(row.what for row in find_garbage(str(root), older_than_s=older_than_s))
 
 
 def states(root: Path) -> set[str]:
@@ -40,7 +40,7 @@ def test_rubbish_is_found_and_removed_and_nothing_else(tmp_path: Path) -> None:
     littered(tmp_path)
     rows = exported_rows(tmp_path)
     assert kinds(tmp_path, 3600) == []
-    found = rubbish(str(tmp_path), older_than_s=0)
+    found = find_garbage(str(tmp_path), older_than_s=0)
     assert sorted(row.what for row in found) == [*["orphan"] * 3, "replaced", "staging", "temporary"]
     (replaced,) = [row for row in found if row.what == "replaced"]
     assert replaced.files == 6  # three batches, each a file and its mark; what their manifests were is in the history
@@ -57,7 +57,7 @@ def test_what_came_to_life_again_stays(tmp_path: Path) -> None:
     staged = export.place.stage(1)
     folder = tmp_path / staged.folder
     os.utime(folder, (1, 1))
-    found = rubbish(str(tmp_path), older_than_s=60)
+    found = find_garbage(str(tmp_path), older_than_s=60)
     assert [row.what for row in found] == ["staging"]
     (folder / "part-0.parquet").write_bytes(b"it goes on")
     assert collect(str(tmp_path), found) == []
@@ -74,7 +74,7 @@ def test_killed_at_any_step_an_export_is_what_it_was(tmp_path: Path) -> None:
     for root in roots.values():
         assert exported_rows(root) == rows
         assert states(root) == {"ok"}
-        collect(str(root), rubbish(str(root), older_than_s=0))
+        collect(str(root), find_garbage(str(root), older_than_s=0))
         assert kinds(root) == []
 
 

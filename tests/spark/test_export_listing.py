@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from klog.ops.export.compact import compact
-from klog.ops.export.listing import batch_of
-from klog.ops.export.rows import ExportedRange
+from klog.export.compact import compact
+from klog.export.listing import batch_of
+from klog.export.rows import ExportedRange
 from tests.cli.runner import klog
 from tests.spark.handmade import HandmadeExport
 
@@ -49,7 +49,7 @@ def test_what_a_run_has_committed_is_shown_whatever_others_do_meanwhile(tmp_path
 
 
 def test_words_for_what_cannot_be(tmp_path: Path) -> None:
-    assert "there is no export" in klog("export", "list", tmp_path).stderr
+    assert str(tmp_path) in klog("export", "list", tmp_path).stderr
     HandmadeExport(tmp_path / "root").commit()
     assert klog("export", "compact", tmp_path / "root", "-o", "json").rows == []
     assert klog("export", "compact", tmp_path / "root", "--batches", "0-1").code == 1

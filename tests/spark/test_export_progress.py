@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from klog.client.raw_fetch import Range
-from klog.ops.export import progress
-from klog.ops.export.progress import WatchedWriter, line
-from klog.ops.export.stores.local import LocalStore
-from klog.ops.export.writing import WriteJob, Written
+from klog.export import progress
+from klog.export.progress import WatchedWriter, line
+from klog.export.stores.local import LocalStore
+from klog.export.writing import WriteJob, Written
 
 
 def test_a_line_says_how_far_how_fast_and_how_long() -> None:

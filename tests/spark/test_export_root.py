@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from klog.errors import NoSuchThing, Refused, UsageError
+from klog.export.manifest import ExportedFile, ExportedPartition, ExportIdentity, Gap, Manifest
+from klog.export.root import ExportRoot, Staged
+from klog.export.stores import opening
+from klog.export.stores.local import LocalStore
 from klog.names import TopicPartition
-from klog.ops.export.manifest import ExportedFile, ExportedPartition, ExportIdentity, Gap, Manifest
-from klog.ops.export.root import ExportRoot, Staged
-from klog.ops.export.stores import opening
-from klog.ops.export.stores.local import LocalStore
 from klog.storage.filesystem import OsFileSystem, OsLogFile
 
 PARTITION = TopicPartition("t", 0)
@@ -83,7 +83,7 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path, foreign: 
     path = tmp_path / "root" / foreign
     path.parent.mkdir(parents=True)
     path.write_text("mine")
-    with pytest.raises(Refused, match="not an export"):
+    with pytest.raises(Refused, match="export of klog"):
         ExportRoot(str(tmp_path / "root")).identity()
     assert path.read_text() == "mine"
 
@@ -173,7 +173,7 @@ def test_a_changed_manifest_breaks_the_chain(tmp_path: Path) -> None:
     commit(root, 1, commit(root, 0, None, 0, 10), 10, 20)
     path = manifest_file(root, 0)
     path.write_bytes(path.read_bytes().replace(b'"messages": 3', b'"messages": 4'))
-    with pytest.raises(Refused, match="does not follow"):
+    with pytest.raises(Refused, match="hash"):
         root.last()
 
 
@@ -181,7 +181,7 @@ def test_a_missing_batch_is_refused(tmp_path: Path) -> None:
     root = ExportRoot(str(tmp_path))
     root.create(IDENTITY)
     commit(root, 1, None)
-    with pytest.raises(Refused, match="batch 0 is missing"):
+    with pytest.raises(Refused, match="batch 0 "):
         root.last()
 
 
@@ -189,7 +189,7 @@ def test_a_batch_that_begins_before_the_end_of_the_one_before_is_refused(tmp_pat
     root = ExportRoot(str(tmp_path))
     root.create(IDENTITY)
     commit(root, 1, commit(root, 0, None, 0, 10), 9, 20)
-    with pytest.raises(Refused, match="before the end"):
+    with pytest.raises(Refused, match=r"\bbegins\b"):
         root.last()
 
 

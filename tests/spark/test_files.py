@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klog.errors import CorruptLog, Refused
-from klog.ops.export.files import FORMATS, avro, format_named, format_of
-from klog.ops.export.files.avro_encoding import encode_rows, varint
-from klog.ops.jsonl import from_line
+from klog.export.files import FORMATS, avro, format_named, format_of
+from klog.export.files.avro_encoding import encode_rows, varint
+from klog.render.jsonl import from_line
 from klog.spark.columns import SCHEMA
 
 COUNTED = ["topic", "partition", "offset", "timestamp"]
@@ -154,7 +154,7 @@ def test_an_avro_block_that_unpacks_to_too_much_is_refused(codec: str, monkeypat
         if ends:
             assert len(read("avro", sink.getvalue())) == 50
         else:
-            with pytest.raises(CorruptLog, match="a block of more than 10000 bytes"):
+            with pytest.raises(CorruptLog, match=r"block.*10000 bytes"):
                 read("avro", sink.getvalue())
 
 

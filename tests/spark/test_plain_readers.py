@@ -16,13 +16,13 @@ import pytest
 
 from klog.coordination.schemas import AVRO, SchemaRegistry
 from klog.coordination.zookeeper import ZooKeeper
-from klog.ops.export.compact import compact
-from klog.ops.export.run import run
-from klog.ops.export.verify import verify
+from klog.export.compact import compact
+from klog.export.run import run
+from klog.export.verify import verify
 from klog.record.avro_framing import frame
 from klog.spark.export import Decode
 from tests.broker_fixture import RunningBroker
-from tests.spark.avro_reference import number
+from tests.schemas.avro_reference import number
 from tests.spark.conftest import (
     NOW_MS,
     DirectWriter,

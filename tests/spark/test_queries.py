@@ -78,7 +78,7 @@ def test_a_first_batch_that_fails_loses_nothing(spark: Any, new_topic: NewTopic,
         assert batch.count() == 4
         raise RuntimeError("as the sink says")
 
-    with pytest.raises(PySparkException, match="as the sink says"):
+    with pytest.raises(PySparkException, match="sink"):
         run(frame, tmp_path, fail)
     second = topic.produce(make_messages(3, 100))
 
@@ -96,7 +96,7 @@ def test_what_cannot_be_written_is_refused(spark: Any, new_topic: NewTopic) -> N
         writer = frame.write.format("klog").mode(mode).option("topic", topic.name)
         writer.option("bootstrap.servers", topic.bootstrap).save()
 
-    with pytest.raises(PySparkException, match=r"no column .{0,2}value"):
+    with pytest.raises(PySparkException, match=r"column .{0,2}value"):
         write(spark.range(3))
     with pytest.raises(PySparkException, match="appended"):
         write(spark.range(3).selectExpr("CAST(id AS STRING) AS value"), "overwrite")
@@ -118,7 +118,7 @@ def test_a_query_with_default_options_misses_nothing(spark: Any, new_topic: NewT
     run(frame, tmp_path, keep)
     assert seen == []
     first = topic.produce(make_messages(4))
-    with pytest.raises(PySparkException, match="as the sink says"):
+    with pytest.raises(PySparkException, match="sink"):
         run(frame, tmp_path, fail)
     second = topic.produce(make_messages(3, 100))
     run(frame, tmp_path, keep)

@@ -103,7 +103,7 @@ def test_text_and_a_topic_for_each_row(new_topic: NewTopic) -> None:
     writer.write(iter([rows]))
     assert len(written(one)) == 3
     null = batch(key=([None], pa.string()), value=(["x"], pa.string()), topic=([None], pa.string()))
-    with pytest.raises(UsageError, match="has no topic"):
+    with pytest.raises(UsageError, match="topic"):
         source.writer(schema, False).write(iter([null]))
 
 
@@ -162,7 +162,7 @@ BASE = {"bootstrap.servers": "h:1", "topic": "t"}
         ({**BASE, "kafka.acks": "2", "kafka.transactional.id": "x"}, {"value": BinaryType()}, "transactional"),
         ({**BASE, "kafka.value.serializer": "x"}, {"value": BinaryType()}, "serialize"),
         ({**BASE, "kafka.acks": "7000"}, {"value": BinaryType()}, "acks"),
-        ({**BASE, "kafka.colour": "red"}, {"value": BinaryType()}, "no setting colour"),
+        ({**BASE, "kafka.colour": "red"}, {"value": BinaryType()}, "colour"),
     ],
 )
 def test_what_cannot_be_is_refused_before_any_row(options: dict[str, str], columns: dict[str, Any], said: str) -> None:
@@ -174,7 +174,7 @@ def test_what_cannot_be_is_refused_before_any_row(options: dict[str, str], colum
 
 def test_brokers_that_are_not_there_are_told_before_any_row() -> None:
     options = {"bootstrap.servers": "127.0.0.1:1", "topic": "t"}
-    with pytest.raises(CannotConnect, match="no broker answers"):
+    with pytest.raises(CannotConnect, match=r"127\.0\.0\.1"):
         KlogDataSource(options).writer(spark_schema(value=BinaryType()), False)
 
 
@@ -192,4 +192,4 @@ def test_counts_are_added_up_and_held_against_the_rows(caplog: pytest.LogCapture
     with pytest.raises(SendFailed, match="8 rows, 7 messages"):
         KlogStreamWriter(options).commit([*messages, SentMessages(1, {})], 3)
     KlogStreamWriter(options).abort(messages, 3)
-    assert "stays in the log: t-0 1, t-1 6" in caplog.text
+    assert "t-0 1, t-1 6" in caplog.text

@@ -85,7 +85,7 @@ def test_a_frame_reads_the_same_ranges_in_all_its_actions(plain: Any, new_topic:
     ("options", "said"),
     [
         ("subscribe 't', startingOfsets 'earliest'", "startingOffsets"),
-        ("subscribe 't', startingOffsets 'latest'", "would read nothing"),
+        ("subscribe 't', startingOffsets 'latest'", "nothing"),
         ("subscribe 't', assign '{\"t\": [0]}'", "subscribe and assign|assign and subscribe"),
         ("subscribe 't', columns 'colour'", "colour"),
         ("subscribe 't', maxOffsetsPerTrigger '5'", "readStream"),

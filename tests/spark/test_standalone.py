@@ -17,14 +17,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from klog.ops.export.verify import verify
+from klog.export.verify import verify
 from tests.broker_fixture import ROOT
 from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages, start_export
 from tests.spark.quick_java import spark_environment
 from tests.spark.standalone_cluster import Standalone, connect_server, quick_settings, standalone
 from tests.spark.stopped_task import open_below, stop_while_writing
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(400),
+    pytest.mark.xdist_group("standalone"),  # its tests share servers that take long to start
+]
 
 NewTopic = Callable[..., TopicOnBroker]
 PARTITIONS = 8

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from klog.errors import NoSuchThing, Refused, StorageError
-from klog.ops.export.root import ExportRoot
-from klog.ops.export.run import run
-from klog.ops.export.status import status
-from klog.ops.export.stores.local import LocalStore
-from klog.ops.export.stores.opening import open_store
-from klog.ops.export.verify import verify
+from klog.export.root import ExportRoot
+from klog.export.run import run
+from klog.export.status import status
+from klog.export.stores.local import LocalStore
+from klog.export.stores.opening import open_store
+from klog.export.verify import verify
 from klog.spark import read_export
 from klog.spark.export import run_export
 from klog.spark.running import hadoop
-from klog.spark.running.session import Where
+from klog.spark.running.session import SparkTarget
 from tests.spark.conftest import DirectWriter, TopicOnBroker, make_messages
 from tests.spark.killed_export import kill_at
 from tests.spark.test_store import BUCKET, S3, hdfs, s3, server
@@ -55,7 +55,7 @@ def test_an_export_to_s3_goes_on_where_it_stopped(s3: S3, new_topic: NewTopic, t
     assert sum(check.messages for check in checks) == 370
     assert {row.lag for row in status(topic.bootstrap, url)} == {0}
     s3.heeds = False
-    with pytest.raises(Refused, match="two runs at once"):
+    with pytest.raises(Refused, match="two runs"):
         topic.produce(make_messages(1))
         run(topic.bootstrap, [topic.name], url, DirectWriter())
 
@@ -129,7 +129,7 @@ def test_where_tasks_cannot_write_spark_does(
 ) -> None:
     topic = new_topic(2)
     produced = topic.produce(make_messages(40), 0) + topic.produce(make_messages(9), 1)
-    where = Where(settings={"spark.hadoop.fs.viewfs.mounttable.klog.link./exports": f"file://{tmp_path}"})
+    where = SparkTarget(settings={"spark.hadoop.fs.viewfs.mounttable.klog.link./exports": f"file://{tmp_path}"})
     url = "viewfs://klog/exports/root" if kind == "viewfs" else f"{request.getfixturevalue('hdfs')}/{tmp_path.name}"
     rows = run_export(topic.bootstrap, [topic.name], url, where=where, format="orc")
     assert sum(row.messages or 0 for row in rows) == len(produced)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from klog.errors import CorruptLog, Refused, SurroundingsError, UnknownTopicOrPartition
+from klog.errors import CorruptLog, HostError, Refused, UnknownTopicOrPartition
 from klog.spark.options import SourceOptions
 from klog.spark.planning import Task, plan
 from klog.spark.tasks import TaskPartition, TaskReader, Versions, check_pyarrow, check_worker, until_left
@@ -27,19 +27,19 @@ def options(topic: TopicOnBroker, **more: str) -> SourceOptions:
 def test_a_worker_with_other_versions_is_named(new_topic: NewTopic) -> None:
     here = Versions.here()
     check_worker(here)
-    with pytest.raises(SurroundingsError, match=rf"pyspark {here.pyspark} where the driver has 3\.5\.0"):
+    with pytest.raises(HostError, match=rf"pyspark {here.pyspark} .*3\.5\.0"):
         check_worker(here._replace(pyspark="3.5.0"))
     topic = new_topic()
     topic.produce(make_messages(1))
     task = TaskPartition(0, plan(options(topic))[0])
     task.versions = here._replace(klog="0", python="2.7")
-    with pytest.raises(SurroundingsError, match=r"klog \S+ where the driver has 0, python \S+ where .* 2\.7"):
+    with pytest.raises(HostError, match=r"klog \S+ .*\b0, python \S+ .* 2\.7"):
         next(TaskReader(options(topic)).read(task))
 
 
 def test_a_python_without_pyarrow_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(SurroundingsError, match=f"needs pyarrow, which {sys.executable}"):
+    with pytest.raises(HostError, match=f"pyarrow.*{sys.executable}"):
         check_pyarrow()
 
 
@@ -49,7 +49,7 @@ def test_a_short_read_is_an_error(new_topic: NewTopic) -> None:
     (task,) = plan(options(topic))
     assert task.messages == (10,)
     for wrong in (9, 11):
-        with pytest.raises(CorruptLog, match=f"counts {wrong} messages, 10 were read"):
+        with pytest.raises(CorruptLog, match=rf"\b{wrong} messages.*\b10\b"):
             list(TaskReader(options(topic)).read(TaskPartition(0, Task(task.ranges, (wrong,)))))
 
 
@@ -64,7 +64,7 @@ def test_a_topic_that_goes_before_it_is_read(new_topic: NewTopic) -> None:
     assert list(TaskReader(options(topic, failOnDataLoss="false", **how)).read(TaskPartition(0, task))) == []
     anew = TopicOnBroker(topic.bootstrap, topic.name, 1)
     anew.produce(make_messages(10, 100))  # as many, at the same offsets
-    with pytest.raises(Refused, match="made anew"):
+    with pytest.raises(Refused, match="deleted"):
         list(TaskReader(options(topic)).read(TaskPartition(0, task)))
     assert list(TaskReader(options(topic, failOnDataLoss="false")).read(TaskPartition(0, task))) == []
 
@@ -129,3 +129,4 @@ def test_a_worker_that_is_hung_up_on_has_no_last_words(monkeypatch: pytest.Monke
             rows.close()
     print("last words", file=sys.stderr)
     assert screen.getvalue() == ""
+    sys.stderr.close()

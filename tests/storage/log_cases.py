@@ -12,9 +12,9 @@ from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
 from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import FileSystem
-from klog.storage.home import Alone
 from klog.storage.log import Log
 from klog.storage.log_dir import LogDir
+from klog.storage.log_dir_context import StandaloneLogDir
 from klog.storage.segment import FileRange
 from tests.faulty_filesystem import FaultyFileSystem
 
@@ -70,7 +70,9 @@ def new_disk() -> FaultyFileSystem:
 
 def open_log(disk: FileSystem, config: LogConfig | None = None, folder: str = FOLDER) -> Log:
     """A log by itself: every open checks all of it."""
-    return Log.open(disk, folder, NAME, config or LogConfig(), home=Alone(disk, folder, clock_ms=lambda: 1_000))
+    return Log.open(
+        disk, folder, NAME, config or LogConfig(), log_dir=StandaloneLogDir(disk, folder, clock_ms=lambda: 1_000)
+    )
 
 
 def open_dir(disk: FileSystem, config: LogConfig | None = None, clock_ms: int = 1_000, path: str = "/data") -> LogDir:
@@ -116,7 +118,7 @@ def read_all(log: Log, max_bytes: int = 1 << 20, offset: int | None = None) -> l
     found: list[Stored] = []
     offset = log.start_offset if offset is None else offset
     while True:
-        got = split(bytes_of(log.read(offset, max_bytes, log.end.address)))
+        got = split(bytes_of(log.reader.read(offset, max_bytes, log.end.address)))
         if not got:
             assert offset >= log.end.offset, f"nothing at {offset}, the end is {log.end}"
             return found

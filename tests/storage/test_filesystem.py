@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -33,9 +34,9 @@ def test_writing_and_reading(fs: OsFileSystem, tmp_path: Path) -> None:
     file.sync()
     fs.sync_everything(str(tmp_path))
     file.confirm()
-    with pytest.raises(StorageError, match="cannot create"):
+    with pytest.raises(StorageError, match="create"):
         fs.open(path, create=True)
-    with pytest.raises(StorageError, match="cannot open"):
+    with pytest.raises(StorageError, match="open"):
         fs.open(path + "x")
 
 
@@ -49,10 +50,10 @@ def test_other_errors_name_the_act_and_the_path(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"abc")
     file = OsLogFile(str(path), os.open(path, os.O_RDONLY))
-    with pytest.raises(StorageError, match=f"cannot write to {path}: Bad file descriptor") as caught:
+    with pytest.raises(StorageError, match=f"write.*{path}: {os.strerror(errno.EBADF)}") as caught:
         file.write_at(0, b"x")
     assert not isinstance(caught.value, DiskFull)
-    with pytest.raises(StorageError, match="cannot truncate"):
+    with pytest.raises(StorageError, match="truncate"):
         file.truncate(0)
 
 
@@ -78,7 +79,7 @@ def test_publishing(fs: OsFileSystem, tmp_path: Path) -> None:
 def test_renaming_never_replaces(fs: OsFileSystem, tmp_path: Path) -> None:
     fs.replace(f"{tmp_path}/a", b"1")
     fs.replace(f"{tmp_path}/b", b"2")
-    with pytest.raises(StorageError, match="File exists"):
+    with pytest.raises(StorageError, match=os.strerror(errno.EEXIST)):
         fs.rename(f"{tmp_path}/a", f"{tmp_path}/b")
     fs.rename(f"{tmp_path}/a", f"{tmp_path}/c")
     assert fs.read(f"{tmp_path}/c") == b"1"
@@ -130,7 +131,7 @@ config = LogConfig(segment_bytes=20_000)
 dirs.load(lambda name: config)
 dirs.start()
 log = dirs.log_or_create(NAME, TOPIC_ID, config)
-at = log.count(0, log.end.offset)
+at = log.reader.count(0, log.end.offset)
 while True:
     append(log, batch(1, mark=at))
     at += 1
@@ -160,7 +161,7 @@ def test_a_killed_writer_loses_nothing_that_it_flushed(fs: OsFileSystem, tmp_pat
         assert isinstance(log, Log)
         found = read_all(log)
         assert log.end.offset >= offset
-        assert len(found) == log.count(0, log.end.offset) >= count
+        assert len(found) == log.reader.count(0, log.end.offset) >= count
         assert all(b"%d/0" % mark in one.data for mark, one in enumerate(found))
         dirs.close()
     assert dirs.topic_id(NAME) == TOPIC_ID

@@ -40,7 +40,7 @@ def filled(log: Log, batches: int = 8, epoch: int = 1) -> list[Stored]:
 def copy_from(leader: Log, follower: Log, max_bytes: int = 300) -> None:
     """What fetching does, without the network."""
     while follower.end.address < leader.end.address:
-        first, ranges = leader.read_from(follower.end.address, max_bytes)
+        first, ranges = leader.reader.read_from(follower.end.address, max_bytes)
         if first > follower.end.address:
             follower.skip_to(first, "the leader's")
         follower.append_at(memoryview(bytearray(bytes_of(ranges))))
@@ -88,16 +88,16 @@ def test_read_from_gives_every_batch_once_whatever_start_is_shown(max_bytes: int
     assert log.start_offset > log.start_address
     found, at = [], log.start_address
     while at < log.end.address:
-        first, ranges = log.read_from(at, max_bytes)
+        first, ranges = log.reader.read_from(at, max_bytes)
         got = split(bytes_of(ranges))
         assert first == at == got[0].address
         assert len(got) == 1 or sum(len(one.data) for one in got) <= max_bytes
         found += got
         at = got[-1].header.next_address
     assert found == kept
-    assert log.read_from(at, max_bytes) == (at, [])
+    assert log.reader.read_from(at, max_bytes) == (at, [])
     with pytest.raises(OffsetOutOfRange):
-        log.read_from(log.start_address - 1, max_bytes)
+        log.reader.read_from(log.start_address - 1, max_bytes)
 
 
 def test_an_epoch_without_a_batch_is_no_last_epoch_of_a_follower() -> None:
@@ -175,7 +175,7 @@ def test_a_hole_is_recorded_before_there_is_one() -> None:
             for seed in (None, 1, 2, 3):
                 again = open_log(disk.crash(seed))
                 assert read_all(again)[:3] == stored
-                assert all(one.reason == "the leader's" for one in again.damages)
+                assert all("leader" in one.reason for one in again.damages)
                 again.abandon()
             steps += 1
             continue
@@ -256,9 +256,9 @@ def test_power_loss_at_every_step_of_a_new_beginning() -> None:
 def test_flushes_that_were_under_way_say_nothing_of_the_new_log() -> None:
     log = open_log(new_disk())
     filled(log)
-    mark = log.begin_flush()
+    mark = log.durability.begin_flush()
     log.restart(9000, 9000)
-    assert log.finish_flush(mark) == LogEnd(9000, 9000)
+    assert log.durability.finish_flush(mark) == LogEnd(9000, 9000)
 
 
 def test_a_disk_that_fails_takes_the_dir_offline() -> None:

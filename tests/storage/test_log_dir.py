@@ -45,9 +45,9 @@ def test_a_dir_keeps_its_uuid_and_its_owner(disk: FaultyFileSystem) -> None:
     log_dir = open_dir(disk)
     assert (log_dir.uuid, log_dir.meta.cluster_id, log_dir.meta.broker_id) == (uuid, "right", 3)
     log_dir.claim("right", 3)
-    with pytest.raises(WrongCluster, match="belongs to cluster right"):
+    with pytest.raises(WrongCluster, match="cluster right"):
         log_dir.claim("wrong", 3)
-    with pytest.raises(WrongCluster, match="belongs to broker 3"):
+    with pytest.raises(WrongCluster, match="broker 3"):
         log_dir.claim("right", 4)
 
 
@@ -61,7 +61,7 @@ def test_r10_a_dir_keeps_the_clusters_secret_and_takes_no_other(disk: FaultyFile
     dirs = open_dirs(disk)
     assert dirs.secret == secret
     dirs.keep_secret(secret)
-    with pytest.raises(WrongCluster, match=r"another cluster\.secret") as refusal:
+    with pytest.raises(WrongCluster, match=r"cluster\.secret") as refusal:
         dirs.keep_secret(Secret.random())
     assert secret.text not in str(refusal.value) and secret.text not in repr(dirs.secret)
 
@@ -119,8 +119,8 @@ def test_a_dir_that_cannot_be_read_is_offline_and_the_others_serve(disk: FaultyF
     disk.names["/a/recovery-point-offset-checkpoint"].data[:] = b"rubbish"
     dirs = open_dirs(disk)
     assert list(dirs.offline) == ["/a"]
-    assert [log.home.path for log in dirs.logs() if log.home.failure is None] == ["/b"]
-    assert len(read_all(next(log for log in dirs.logs() if log.home.path == "/b"))) == 1
+    assert [log.log_dir.path for log in dirs.logs() if log.log_dir.failure is None] == ["/b"]
+    assert len(read_all(next(log for log in dirs.logs() if log.log_dir.path == "/b"))) == 1
 
 
 def test_new_partitions_go_where_fewest_are(disk: FaultyFileSystem) -> None:
@@ -217,7 +217,7 @@ def test_a_checkpoint_that_is_none_is_rebuilt(
     log = log_in(log_dir)
     assert read_all(log) == stored
     log.adopt(log.rebuild())
-    assert log.count(0, log.end.offset) == 4
+    assert log.reader.count(0, log.end.offset) == 4
     log_dir.checkpoint()
     log_dir.close()
     log = log_in(open_dir(disk, SMALL))
@@ -250,7 +250,7 @@ def test_a_roll_and_many_batches_are_checkpointed_by_themselves(
     log_dir.abandon()
     again = log_in(open_dir(disk.crash()))
     assert again.recovered_bytes == 0
-    assert again.count(0, again.end.offset) == 10
+    assert again.reader.count(0, again.end.offset) == 10
 
 
 def test_a_log_that_is_made_while_states_are_noted_disturbs_nobody(
@@ -286,7 +286,7 @@ def test_a_closed_segment_is_not_read_again(disk: FaultyFileSystem, config: LogC
     log_dir.abandon()
     again = log_in(open_dir(disk.kill(), config))
     assert again.recovered_bytes <= log.segments[-1].size
-    assert again.count(0, again.end.offset) == 5
+    assert again.reader.count(0, again.end.offset) == 5
 
 
 def test_a_log_that_is_never_flushed_is_not_flushed_by_checkpoints(disk: FaultyFileSystem) -> None:
@@ -312,7 +312,7 @@ def test_a_checkpoint_never_says_more_than_the_disk_holds(disk: FaultyFileSystem
     log_dir.abandon()
     log = log_in(open_dir(disk.crash()))
     assert read_all(log) == kept + more
-    assert log.count(0, log.end.offset) == 3
+    assert log.reader.count(0, log.end.offset) == 3
 
 
 def test_a_truncation_while_a_checkpoint_is_written_voids_it(
@@ -336,7 +336,7 @@ def test_a_truncation_while_a_checkpoint_is_written_voids_it(
     log_dir.abandon()
     log = log_in(open_dir(disk.crash()))
     assert read_all(log) == stored
-    assert log.count(0, log.end.offset) == 4
+    assert log.reader.count(0, log.end.offset) == 4
 
 
 def test_an_io_error_while_a_checkpoint_is_written_takes_the_dir_offline(disk: FaultyFileSystem) -> None:

@@ -175,19 +175,19 @@ class LogAgainstList(RuleBasedStateMachine):
         offsets = [offset for offset in every if offset >= log.start_offset]
         at = st.integers(log.start_offset, log.end.address)
         low, high = sorted((data.draw(at), data.draw(at)))
-        assert log.count(low, high) == sum(low <= offset < high for offset in offsets)
+        assert log.reader.count(low, high) == sum(low <= offset < high for offset in offsets)
         from_here = [offset for offset in offsets if offset >= low]
         n = data.draw(st.integers(0, len(offsets)))
-        assert log.nth(n, low) == (from_here[n] if n < len(from_here) else log.end.offset)
+        assert log.reader.nth(n, low) == (from_here[n] if n < len(from_here) else log.end.offset)
         max_bytes = data.draw(st.integers(0, 600))
         limit = data.draw(st.sampled_from([one.address for one in self.batches] + [log.end.address]))
-        got = split(bytes_of(log.read(low, max_bytes, limit)))
+        got = split(bytes_of(log.reader.read(low, max_bytes, limit)))
         due = [one for one in self.batches if one.header.last_offset >= low and one.header.next_address <= limit]
         assert [one.address for one in got] == [one.address for one in due[: len(got)]]
         if due and (limit == log.end.address or got):
             assert got, "a fetch with something to read gets at least one batch"
             assert len(got) == 1 or sum(len(one.data) for one in got) <= max_bytes
-            where = log.locate(low)
+            where = log.reader.locate(low)
             assert where.header == due[0].header
 
 

@@ -14,7 +14,7 @@ import pytest
 from klog.config.topic import LogConfig
 from klog.errors import StorageError
 from klog.record.batch import check_crc
-from klog.storage.damage import Damage
+from klog.storage.damage_record import DamageRecord
 from klog.storage.log import Log, LogEnd
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.storage.log_cases import (
@@ -150,12 +150,12 @@ def test_what_was_skipped_is_kept_beside_the_log() -> None:
     (damage,) = log.damages
     kept = disk.read(f"{FOLDER}/{damage.file_name}")
     assert kept is not None
-    assert Damage.parse(kept) == damage
+    assert DamageRecord.parse(kept) == damage
     assert kept.split(b"\n", 1)[1] == bytes(data[damage.first_address : damage.end_address])
     assert len(log.segments) == 3
     # A fetch into the hole goes on behind it.
     assert read_all(log, offset=damage.first_address + 3) == STORED[2:]
-    assert log.count(0, log.end.offset) == sum(one.header.count for one in STORED) - STORED[1].header.count
+    assert log.reader.count(0, log.end.offset) == sum(one.header.count for one in STORED) - STORED[1].header.count
 
 
 def test_two_stretches_of_damage_are_two_holes() -> None:
@@ -238,7 +238,7 @@ def test_only_what_lies_past_the_recovery_point_is_read(monkeypatch: pytest.Monk
     log_dir.abandon()
     log = log_in(open_dir(disk.kill(), config))
     assert log.recovered_bytes == len(stored[-1].data)
-    assert log.count(0, log.end.offset) == 51
+    assert log.reader.count(0, log.end.offset) == 51
     assert read_all(log) == stored
 
 
@@ -257,12 +257,12 @@ def test_a_summary_that_disagrees_with_the_files_is_rejected_and_rebuilt() -> No
     disk.replace(path, text.replace(b",2,", b",3,"))  # a count that is wrong: the line's CRC tells
     log = log_in(open_dir(disk, config))
     assert log.needs_rebuild
-    assert log.count(0, log.end.offset) is None
-    assert log.nth(30, 0) is None
+    assert log.reader.count(0, log.end.offset) is None
+    assert log.reader.nth(30, 0) is None
     assert read_all(log) == stored
     log.adopt(log.rebuild())
-    assert log.count(0, log.end.offset) == 42
-    assert log.nth(2, 0) == stored[1].address
+    assert log.reader.count(0, log.end.offset) == 42
+    assert log.reader.nth(2, 0) == stored[1].address
     assert log.epoch_end(1) == (1, LogEnd(stored[-1].address, stored[-2].address + 1))
     repeated = log.append(memoryview(batch(1, producer_id=9, sequence=0)), 4)
     assert repeated.duplicate
@@ -310,12 +310,12 @@ def test_damage_that_the_count_comes_across_is_a_hole_after_the_next_start() -> 
     assert log.needs_rebuild
     with pytest.raises(StorageError):
         log.rebuild()
-    assert log.count(0, log.end.offset) is None
+    assert log.reader.count(0, log.end.offset) is None
     assert log_dir.failure is None
     log_dir.close()
     log = log_in(open_dir(disk))
     assert read_all(log) == stored
-    assert log.count(0, log.end.offset) == 2 * len(stored)
+    assert log.reader.count(0, log.end.offset) == 2 * len(stored)
 
 
 def test_a_full_disk_at_the_start_is_served_from() -> None:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from klog.config.topic import LogConfig
-from klog.storage.damage import Damage
+from klog.storage.damage_record import DamageRecord
 from klog.storage.log import Log
 from klog.storage.scrubber import Scrubber
 from tests.faulty_filesystem import FaultyFileSystem
@@ -28,8 +28,8 @@ def filled(disk: FaultyFileSystem) -> tuple[Log, list[Stored]]:
     return log, stored
 
 
-def scrub(log: Log) -> list[tuple[Log, Damage]]:
-    found: list[tuple[Log, Damage]] = []
+def scrub(log: Log) -> list[tuple[Log, DamageRecord]]:
+    found: list[tuple[Log, DamageRecord]] = []
     scrubber = Scrubber(
         lambda: [log], lambda one, damage: found.append((one, damage)), interval_s=9, rate_bytes=1 << 40
     )
@@ -67,13 +67,13 @@ def test_what_is_not_flushed_yet_is_left_alone(disk: FaultyFileSystem) -> None:
 
 def test_a_file_that_cannot_be_read_does_not_end_the_pass(disk: FaultyFileSystem) -> None:
     log, stored = filled(disk)
-    log_dir = log.home
+    log_dir = log.log_dir
     other = log_in(log_dir, CONFIG, NAME._replace(topic="u"))  # type: ignore[arg-type]
     append(other, batch(1))
     other.flush()
     disk.names[other.segments[0].path].data[70] ^= 1
     disk.fail("read", log.segments[0].path)
-    found: list[Damage] = []
+    found: list[DamageRecord] = []
     Scrubber(lambda: [log, other], lambda _, damage: found.append(damage), interval_s=9, rate_bytes=1 << 40).scrub()
     assert len(found) == 1
     assert stored

@@ -238,13 +238,13 @@ def test_any_damage_at_all(tmp_path: Path, data: st.DataObject) -> None:
 
 
 def test_paths_that_hold_no_log(tmp_path: Path) -> None:
-    with pytest.raises(NoSuchThing, match="no such"):
+    with pytest.raises(NoSuchThing, match="nothing"):
         list(dump(tmp_path / "nothing"))
-    with pytest.raises(NoSuchThing, match="no segment files"):
+    with pytest.raises(NoSuchThing, match=str(tmp_path)):
         list(verify(tmp_path))
     other = tmp_path / "notes.log"
     other.write_bytes(b"words")
-    with pytest.raises(UsageError, match="no segment file"):
+    with pytest.raises(UsageError, match=other.name):
         list(dump(other))
 
 

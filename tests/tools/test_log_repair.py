@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from klog.config.topic import LogConfig
 from klog.errors import LogDirLocked, NoSuchThing, Refused
 from klog.record.records import decode_batch, encode_batch
-from klog.storage.recovery import Damage
+from klog.storage.recovery import DamageRecord
 from klog.tools.log_files import LogRow, dump, verify
 from klog.tools.log_repair import RepairPlan, apply_repair, plan_repair
 from tests.tools.log_folders import ROWS, TOPIC_ID, Stored, fill, folder_of, opened, overwrite, records_of, tree
@@ -64,7 +64,7 @@ def test_a_damaged_batch_becomes_a_recorded_hole(log_dir: Path, stored: list[Sto
     rest = [one for one in stored if one != harmed]
     assert good(log_dir) == [(one.address, one.end) for one in rest]
     kept = Path(plan.rows[0].file).read_bytes()
-    damage = Damage.parse(kept)
+    damage = DamageRecord.parse(kept)
     assert damage is not None
     assert (damage.first_address, damage.end_address) == (harmed.address, harmed.end)
     assert kept.partition(b"\n")[2] == damaged_bytes
@@ -81,7 +81,7 @@ def test_a_broker_serves_what_was_repaired(log_dir: Path, stored: list[Stored]) 
         log = held.log(ROWS)
         assert log is not None
         assert log.end.address == stored[-1].end
-        (*_, last) = log.read(stored[-1].address, 1 << 20, log.end.address)
+        (*_, last) = log.reader.read(stored[-1].address, 1 << 20, log.end.address)
         data = last.file.read_at(last.position, last.size)
         assert [record.value for record in decode_batch(data)] == [
             record.value for record in records_of(len(stored) - 1, stored[-1].count)
@@ -161,11 +161,11 @@ def test_a_log_dir_in_use_is_refused(log_dir: Path, stored: list[Stored]) -> Non
     plan = plan_repair(log_dir)
     with opened(log_dir):
         before = tree(log_dir)
-        with pytest.raises(LogDirLocked, match="in use by a broker"):
+        with pytest.raises(LogDirLocked, match="broker"):
             plan_repair(log_dir)
-        with pytest.raises(LogDirLocked, match="in use by a broker"):
+        with pytest.raises(LogDirLocked, match="broker"):
             plan_repair(stored[0].file)
-        with pytest.raises(LogDirLocked, match="in use by a broker"):
+        with pytest.raises(LogDirLocked, match="broker"):
             apply_repair(plan)
         assert tree(log_dir) == before
 
@@ -175,7 +175,7 @@ def test_files_that_changed_since_the_plan_are_refused(log_dir: Path, stored: li
     plan = plan_repair(log_dir)
     overwrite(stored[3].file, stored[3].position + 70, b"\xff\xfe\xfd")
     before = tree(log_dir)
-    with pytest.raises(Refused, match="has changed"):
+    with pytest.raises(Refused, match="changed"):
         apply_repair(plan)
     assert tree(log_dir) == before
 

@@ -9,10 +9,10 @@ from klog.cli.export import run
 from klog.cli.export import status
 
 # isort: split
-from klog.cli.export import upkeep
+from klog.cli.export import maintenance
 
 # isort: split
-from klog.cli.export import page
+from klog.cli.export import html_report
 
 # isort: split
 from klog.cli.export import submit
@@ -20,4 +20,4 @@ from klog.cli.export import submit
 # isort: split
 from klog.cli.export.noun import export
 
-__all__ = ["export", "page", "run", "status", "submit", "upkeep"]
+__all__ = ["export", "html_report", "maintenance", "run", "status", "submit"]

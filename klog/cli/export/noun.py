@@ -8,16 +8,14 @@ import typer
 
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
-from klog.spark.running.hadoop import announce
+from klog.spark.running.hadoop import register_stores
 
-export = Noun("export", "Messages to Parquet files, with Spark.")
+export = Noun("export", "Export messages to Parquet and other files with Spark.")
 
-announce()  # ROOT may be in Hadoop's file systems, for every verb
+register_stores()  # ROOT may be in Hadoop's file systems, for every verb
 
-Conf = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's; may be given again.")
-]
-Root = Annotated[str, typer.Argument(metavar="ROOT", help="The export's folder, or its URL.")]
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting.")]
+Root = Annotated[str, typer.Argument(metavar="ROOT", help="Folder or URL of the export.")]
 
 
 async def servers_of(invocation: Invocation) -> str:

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from klog.cli.export.following import DEFAULT_EVERY_S, Every, Follow, check_following, progress_line, run_on
-from klog.cli.export.form import (
+from klog.cli.arguments import OptionalTopics, pairs, position_range
+from klog.cli.export.file_flags import (
     Checksum,
     Decode,
     FilesFormat,
@@ -22,33 +22,34 @@ from klog.cli.export.form import (
     SparkJson,
     WriterName,
 )
+from klog.cli.export.follow import DEFAULT_EVERY_S, Every, Follow, check_following, progress_line, run_on
 from klog.cli.export.noun import Conf, export, servers_of
 from klog.cli.invocation import Invocation
-from klog.cli.words import OptionalTopics, pairs, position_range
 from klog.errors import KlogError, UsageError
-from klog.ops.export.rows import ExportedRange, SparkOption, spark_options
+from klog.export.rows import ExportedRange, SparkOption, spark_options
 from klog.render import Report
+from klog.render.counts import counted
 
 
-@export.command("run", rows="klog.ops.export.rows:ExportedRange")
+@export.command("run", rows="klog.export.rows:ExportedRange")
 async def run(
     invocation: Invocation,
     root: Annotated[
-        str, typer.Option("--to", metavar="ROOT", help="The export's folder or URL; made by its first run.")
+        str, typer.Option("--to", metavar="ROOT", help="Folder or URL of the export; the first run creates it.")
     ],
     topics: OptionalTopics = None,
     from_range: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="POSITION", help="Where a root's first run begins, or a range; start if not given."
+            "--from", metavar="POSITION", help="Start position of the first run, or a range; start if not given."
         ),
     ] = None,
     master: Annotated[
         str | None,
-        typer.Option("--master", metavar="MASTER", help="Spark's master; else this machine's cores."),
+        typer.Option("--master", metavar="MASTER", help="Spark master; all cores of this machine if not given."),
     ] = None,
     remote: Annotated[
-        str | None, typer.Option("--remote", metavar="sc://HOST", help="A Spark Connect server, instead of a master.")
+        str | None, typer.Option("--remote", metavar="sc://HOST", help="Spark Connect server, instead of a master.")
     ] = None,
     conf: Conf = None,
     format: FilesFormat = None,
@@ -60,42 +61,45 @@ async def run(
     writer: WriterName = None,
     checksum: Checksum = False,
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", metavar="N", min=1, help="At most N messages of each partition.")
+        int | None, typer.Option("--max-messages", metavar="N", min=1, help="Export at most N messages per partition.")
     ] = None,
     allow_gaps: Annotated[
-        bool, typer.Option("--allow-gaps", help="Go on where retention took messages before they were exported.")
+        bool,
+        typer.Option("--allow-gaps", help="Continue although retention deleted messages before they were exported."),
     ] = False,
     unsafe_single_writer: Annotated[
         bool,
         typer.Option(
             "--unsafe-single-writer",
-            help="Export to a store where two runs at once could both commit; nothing but this ever writes there.",
+            help="Allow a store on which two concurrent runs could both commit; make sure that only one runs.",
         ),
     ] = False,
     group: GroupFlag = None,
     follow: Follow = False,
     every: Every = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be exported, without Spark.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be exported, without starting Spark.")
+    ] = False,
     spark_json: SparkJson = False,
 ) -> Report | None:
-    """Export what is new of topics, once each, as one batch of files with its manifest.
+    """Export the new messages of topics, each exactly once, as one batch of files with a manifest.
 
-    Without a topic: all those that the export already has. Where nothing is new it says so, without starting Spark.
-    With `--follow` it goes on so, a row for each batch that is committed; Ctrl-C or SIGTERM ends it after the batch in
-    hand, with exit code 0.
+    Without a topic it exports all topics that the export already has. If there are no new messages, it ends without
+    starting Spark. With `--follow` it continues, one row per committed batch; Ctrl-C or SIGTERM ends it after the
+    current batch, with exit code 0.
     """
     from klog.spark import export as exporting
-    from klog.spark.running.session import Where
+    from klog.spark.running.session import SparkTarget
 
     if from_range is not None:
         position_range(from_range, "--from")
     if spark_json and not dry_run:
-        raise UsageError("--spark-json is for --dry-run")
+        raise UsageError("--spark-json needs --dry-run")
     if decode is None and (read_as is not None or keep_bytes):
-        raise UsageError(f"{'--keep-bytes' if keep_bytes else '--read-as'} is for --decode")
+        raise UsageError(f"{'--keep-bytes' if keep_bytes else '--read-as'} needs --decode")
     wanted = None if decode is None else exporting.Decode(decode, read_as, keep_bytes)
     check_following(invocation, follow=follow, every=every, once=dry_run or spark_json)
-    where = Where(master, remote, dict(pairs(conf)))
+    where = SparkTarget(master, remote, dict(pairs(conf)))
     servers = await servers_of(invocation)
     one_run = partial(
         exporting.run_export,
@@ -126,14 +130,14 @@ async def run(
     if spark_json:
         return Report(invocation.command, SparkOption, spark_options(rows))
     if not rows:
-        return invocation.report(rows, footer=f"nothing new for {root}")
+        return invocation.report(rows, footer=f"no new messages for {root}")
     if group is not None and not dry_run:
         await _commit(invocation, group, rows)
     messages = sum(row.messages or 0 for row in rows)
     if dry_run:
-        return invocation.report(rows, footer=f"{messages:,} messages would be exported to {root}")
+        return invocation.report(rows, footer=f"{counted(messages, 'message')} would be exported to {root}")
     files = sum(row.files or 0 for row in rows)
-    footer = f"{messages:,} messages exported to {root}, in {files:,} {'file' if files == 1 else 'files'}"
+    footer = f"{counted(messages, 'message')} exported to {root}, in {counted(files, 'file')}"
     return invocation.report(rows, footer=footer)
 
 
@@ -153,10 +157,12 @@ def _first_from(
 
 
 async def _commit(invocation: Invocation, group: str, rows: Sequence[ExportedRange]) -> None:
-    """What is told to the group is for whoever watches its lag; that it fails is said, and is no failure."""
-    from klog.ops.export.group import commit
+    """Commit the exported offsets for lag monitoring; an error is a note and does not fail the run."""
+    from klog.export.group import commit
 
     try:
         await commit(await invocation.cluster(), group, rows)
     except KlogError as error:
-        invocation.say(f"the messages are exported; group {group} was not told: {error.message}")
+        invocation.say(
+            f"the messages are exported, but the offsets of group {group} were not committed: {error.message}"
+        )

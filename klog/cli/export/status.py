@@ -10,9 +10,10 @@ import typer
 from klog.cli.export.noun import Root, export, servers_of
 from klog.cli.invocation import Invocation
 from klog.render import Report
+from klog.render.counts import counted
 
 
-@export.command("status", rows="klog.ops.export.rows:ExportStatus")
+@export.command("status", rows="klog.export.rows:ExportStatus")
 async def status(
     invocation: Invocation,
     root: Root,
@@ -22,32 +23,32 @@ async def status(
             "--max-lag",
             metavar="N",
             min=0,
-            help="Exit 1 where more messages of a partition are missing, or any are lost.",
+            help="Exit 1 if a partition lags by more than N messages, or if any are lost.",
         ),
     ] = None,
 ) -> Report:
-    """Show how far an export is behind its topics, and what of them is gone before it was exported."""
-    from klog.ops.export import status as export_status
+    """Show the lag of an export, and the messages that retention deleted before they were exported."""
+    from klog.export import status as export_status
 
     servers = await servers_of(invocation)
     rows = await asyncio.to_thread(export_status.status, servers, root)
     behind = max((row.lag or 0 for row in rows), default=0)
     late = max_lag is not None and behind > max_lag
-    footer = f"a partition is {behind:,} messages behind; {max_lag:,} may be" if late else None
+    footer = f"a partition lags by {counted(behind, 'message')}; the limit is {max_lag:,}" if late else None
     lost = tuple(export_status.losses(rows))
     return invocation.report(rows, notes=lost, footer=footer, failed=late or (max_lag is not None and bool(lost)))
 
 
-@export.command("verify", rows="klog.ops.export.rows:ExportCheck")
+@export.command("verify", rows="klog.export.rows:ExportCheck")
 async def verify(
     invocation: Invocation,
     root: Root,
     without_brokers: Annotated[
-        bool, typer.Option("--without-brokers", help="Check files and manifests against each other alone.")
+        bool, typer.Option("--without-brokers", help="Check only files and manifests; needs no broker.")
     ] = False,
 ) -> Report:
-    """Count an export again, against its manifests and its brokers. Exit 1 where anything is wrong."""
-    from klog.ops.export import verify as export_verify
+    """Count an export again, and compare it with its manifests and the brokers. Exit 1 on any problem."""
+    from klog.export import verify as export_verify
 
     servers = None if without_brokers else await servers_of(invocation)
     return invocation.report(await asyncio.to_thread(export_verify.verify, servers, root))

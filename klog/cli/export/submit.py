@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from klog.cli.arguments import OptionalTopics, pairs
 from klog.cli.export.noun import Conf, export, servers_of
 from klog.cli.invocation import Invocation
-from klog.cli.words import OptionalTopics, pairs
 from klog.render import Report
 
 
@@ -20,7 +20,7 @@ from klog.render import Report
 async def submit(
     invocation: Invocation,
     root: Annotated[
-        str, typer.Option("--to", metavar="ROOT", help="The export's folder or URL, as the cluster has it.")
+        str, typer.Option("--to", metavar="ROOT", help="Folder or URL of the export, as seen from the Spark cluster.")
     ],
     master: Annotated[
         str, typer.Option("--master", metavar="MASTER", help="spark://HOST:PORT, yarn or k8s://https://HOST:PORT.")
@@ -28,18 +28,26 @@ async def submit(
     topics: OptionalTopics = None,
     deploy_mode: Annotated[
         Literal["client", "cluster"],
-        typer.Option("--deploy-mode", metavar="MODE", help="client: the driver runs here; cluster: over there."),
+        typer.Option(
+            "--deploy-mode", metavar="MODE", help="client: the driver runs here; cluster: it runs on the cluster."
+        ),
     ] = "client",
     conf: Conf = None,
     arguments: Annotated[
-        str, typer.Option("--arguments", metavar="WORDS", help="Further flags of `klog export run`, as one word.")
+        str,
+        typer.Option(
+            "--arguments", metavar="WORDS", help="Further flags of `klog export run`, as one quoted argument."
+        ),
     ] = "",
     folder: Annotated[
-        Path, typer.Option("--folder", metavar="FOLDER", help="Where the zip of klog and the program are put.")
+        Path, typer.Option("--folder", metavar="FOLDER", help="Folder for the zip of klog and the program.")
     ] = Path("klog-submit"),
-    run: Annotated[bool, typer.Option("--run", help="Run the line.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Run the command line.")] = False,
 ) -> Report | int:
-    """Print the line that has spark-submit export, and make the zip of klog that it ships. Each run of it goes on."""
+    """Print the spark-submit command line of an export, and write the zip of klog that it ships.
+
+    Each run of it exports the new messages.
+    """
     from klog.spark.running import submit as submitting
 
     servers = await servers_of(invocation)

@@ -1,4 +1,4 @@
-"""What spark-submit runs: ``klog`` with the arguments after it, on whatever Spark was told to run on.
+"""What spark-submit runs: ``klog`` with the arguments after it, on the cluster that spark-submit was given.
 
     spark-submit --master yarn --deploy-mode cluster --py-files klog-0.1.0.zip klog_submitted.py \\
         -B host:9092 export run orders --to hdfs:///exports/orders

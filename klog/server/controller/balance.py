@@ -1,8 +1,7 @@
-"""Preferred leaders: the first of each assignment, which placement spreads evenly, gets its place back.
+"""Automatic leader balance: moves leadership back to the preferred leaders, which placement spreads evenly.
 
-On request (`prefer`), and by itself where ``auto.leader.rebalance.enable`` is set: every
-``leader.imbalance.check.interval.seconds``, for each broker that does not lead more than
-``leader.imbalance.per.broker.percentage`` of the partitions it is preferred for.
+Where ``auto.leader.rebalance.enable`` is set: every ``leader.imbalance.check.interval.seconds``, for each broker that
+does not lead more than ``leader.imbalance.per.broker.percentage`` of the partitions it is the preferred leader of.
 """
 
 from __future__ import annotations
@@ -11,16 +10,15 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from klog.errors import KlogError
 from klog.names import TopicPartition
+from klog.render.counts import counted
 from klog.replication import election
-from klog.replication.election import Decision, Nobody
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
-    from klog.server.controller.controller import Controller
+from klog.replication.election import Decision, NoLeader
+from klog.server.controller.controller_state import ControllerState
+from klog.server.controller.partition_writer import PartitionWriter
+from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -28,36 +26,39 @@ log = logging.getLogger(__name__)
 class Balance:
     """Event loop only."""
 
-    def __init__(self, controller: Controller, broker: Broker) -> None:
-        self._controller = controller
-        self._broker = broker
+    def __init__(self, runtime: Runtime, state: ControllerState, partitions: PartitionWriter) -> None:
+        self._runtime = runtime
+        self._state = state
+        self._partitions = partitions
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        if self._broker.config.flag("auto.leader.rebalance.enable"):
-            self._task = self._broker.spawn(self._run())
+        """The term has begun."""
+        if self._runtime.config.flag("auto.leader.rebalance.enable"):
+            self._task = self._runtime.spawn(self._run())
 
     def stop(self) -> None:
+        """The term is over."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
     async def _run(self) -> None:
-        interval_s = self._broker.config.integer("leader.imbalance.check.interval.seconds")
+        interval_s = self._runtime.config.integer("leader.imbalance.check.interval.seconds")
         while True:
             await asyncio.sleep(interval_s)
             names = self.imbalanced()
             if names:
-                log.info("giving %d partitions back to their preferred leaders", len(names))
+                log.info("electing the preferred leaders of %s", counted(len(names), "partition"))
                 try:
                     await self.prefer(names)
                 except KlogError as error:
                     log.warning("preferred leaders were not elected: %s", error.message)
 
     def imbalanced(self) -> list[TopicPartition]:
-        """The partitions of those brokers that lead too few of what they are preferred for."""
-        context = self._controller.context
-        limit = self._broker.config.integer("leader.imbalance.per.broker.percentage")
+        """The partitions led by others whose preferred leader leads too few of its own."""
+        context = self._state.context
+        limit = self._runtime.config.integer("leader.imbalance.per.broker.percentage")
         preferred: dict[int, list[TopicPartition]] = defaultdict(list)
         for name in context.partitions():
             if name in context.states and name.topic not in context.deleting:
@@ -70,20 +71,19 @@ class Balance:
         return found
 
     async def prefer(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, str | None]:
-        """Elect preferred leaders where they are in sync. Partition -> why not, None where it leads (already)."""
-        controller = self._controller
+        """Elect preferred leaders where they are in sync. Partition -> why not; None where they lead."""
         outcome: dict[TopicPartition, str | None] = {}
 
         def decide(name: TopicPartition) -> Decision | None:
-            context = controller.context
+            context = self._state.context
             state = context.states.get(name)
             if state is None:
                 return None
-            found = election.preferred(state, context.replicas(name), context.situation(name))
-            outcome[name] = found.reason if isinstance(found, Nobody) else None
+            found = election.preferred(state, context.replicas(name), context.election_input(name))
+            outcome[name] = found.reason if isinstance(found, NoLeader) else None
             return found if isinstance(found, Decision) else None
 
-        async with controller.acting:
-            controller.require()
-            await controller.change(names, decide)
+        async with self._state.lock:
+            self._state.require()
+            await self._partitions.change(names, decide)
         return outcome

@@ -1,11 +1,11 @@
-"""Reassignments, done: what is asked for, over Kafka's requests or 0.8's queue, and the steps of what is under way.
+"""Carries out reassignments: begins them, by Kafka's requests or 0.8's queue, and takes each step when it is due.
 
-The steps are decided in `klog.server.controller.reassignment`; here they are written and told. `advance` is called with
-whatever partitions have been settled, so every report of an ISR, every broker that comes or goes and every take-over
-asks for the next step of what it concerns.
+`klog.server.controller.reassignment` decides the steps; this module writes and sends them. `advance` is called with all
+partitions that were reconciled, so each report of an in-sync set, each broker that comes or goes and each new
+controller leads to the next step of the partitions that it concerns.
 
-What a replica leaves behind on a broker that was dead when it was removed is deleted when that broker is back
-(`sweep`): a log under the topic's UUID, of a partition that others lead and that the broker has no part in.
+A broker that was dead when its replica was removed still has the log. When it is back, `find_stray_logs` finds the log.
+It is deleted if it is of this very topic, the partition has a live leader, and the broker has no replica of it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from klog.coordination import reassignments, topics
 from klog.coordination.partition_states import NO_LEADER
 from klog.coordination.reassignments import Queue
+from klog.coordination.zookeeper import Watch, ZooKeeper
 from klog.errors import (
     BadVersion,
     InvalidRequest,
@@ -32,25 +33,26 @@ from klog.names import TopicPartition
 from klog.replication.election import Decision
 from klog.replication.isr import check_flush_rule
 from klog.server.controller import reassignment
-from klog.server.controller.reassignment import Entry, Shed, Stalled
-from klog.server.executors import Purpose
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
-    from klog.server.controller.controller import Controller
+from klog.server.controller.broker_channel import Stop
+from klog.server.controller.broker_channels import BrokerChannels
+from klog.server.controller.controller_state import ControllerState
+from klog.server.controller.elections import Elections
+from klog.server.controller.partition_writer import PartitionWriter
+from klog.server.controller.reassignment import Entry, Removal, Stalled
+from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
 AGAIN_S = 0.5
-"""Before what could not be read or written is tried again: ZooKeeper is away."""
+"""Before a failed read or write is tried again: ZooKeeper is away."""
 WRITE_TRIES = 10
 
 Target = Sequence[int] | None
-"""Broker ids, the preferred leader first; None: back to where it was."""
+"""Broker ids, the preferred leader first; None cancels: back to the replicas before."""
 
 
 class Underway(NamedTuple):
-    """One partition that is being reassigned. `reason` says what it stands still for, "" while it is copied."""
+    """One partition that is being reassigned. `reason`: why it is stalled, "" while it is copied."""
 
     name: TopicPartition
     entry: Entry
@@ -60,46 +62,57 @@ class Underway(NamedTuple):
 
 
 class Reassigner:
-    """Event loop only; ZooKeeper is asked in threads."""
+    """Event loop only; ZooKeeper is called in threads."""
 
-    def __init__(self, controller: Controller, broker: Broker) -> None:
-        self._controller = controller
-        self._broker = broker
-        self._zookeeper = broker.zookeeper
+    def __init__(
+        self,
+        runtime: Runtime,
+        state: ControllerState,
+        channels: BrokerChannels,
+        partitions: PartitionWriter,
+        elections: Elections,
+    ) -> None:
+        self._runtime = runtime
+        self._zookeeper = runtime.zookeeper
+        self._state = state
+        self._channels = channels
+        self._partitions = partitions
+        self._elections = elections
         self._task: asyncio.Task[None] | None = None
         self._queue_changed = asyncio.Event()
         self._stalled: dict[TopicPartition, str] = {}
-        """Why each that stands still does so, as it was last said."""
-        self._left_behind: dict[TopicPartition, set[int]] = defaultdict(set)
-        """Brokers that have a log of a partition that they have no part in any more."""
+        """Why each stalled partition is stalled, as it was last logged."""
+        self._stray: dict[TopicPartition, set[int]] = defaultdict(set)
+        """Brokers with a log of a partition that they no longer have a replica of."""
 
     def start(self) -> None:
-        """The term has begun: heed the queues."""
+        """The term has begun: watch the queues."""
         self._stalled.clear()
-        self._left_behind.clear()
+        self._stray.clear()
         self._queue_changed.set()
-        self._task = self._broker.spawn(self._heed_queues())
+        self._task = self._runtime.spawn(self._watch_queues())
 
     def stop(self) -> None:
+        """The term is over."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
-    # --- what is asked for ------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------------------------
 
     async def alter(
         self, wanted: Mapping[TopicPartition, Target], throttle: int = reassignment.NO_THROTTLE
     ) -> dict[TopicPartition, KlogError | None]:
-        """Begin, replace and cancel reassignments; partition -> why not.
+        """Begin, replace and cancel reassignments; partition -> error.
 
-        `throttle`: bytes a second that each broker may take in for these, 0 without. NotController is raised.
+        `throttle`: bytes per second that each broker may copy for these, 0 without. Raises NotController.
         """
-        controller = self._controller
-        async with controller.acting:
-            controller.require()
+        state = self._state
+        async with state.lock:
+            state.require()
             outcome = await self._alter(wanted, throttle)
             await self.advance(wanted)
-        await controller.told()
+        await self._channels.acknowledged(state.context.live)
         return outcome
 
     async def _alter(
@@ -111,7 +124,7 @@ class Reassigner:
         for name, target in wanted.items():
             try:
                 if throttle < 0:
-                    raise InvalidRequest(f"a throttle of {throttle} bytes a second; expected 0 or more")
+                    raise InvalidRequest(f"the throttle must be 0 or more bytes per second, got {throttle}")
                 entries[name] = self._next_entry(name, target, throttle)
                 outcome[name] = None
             except KlogError as error:
@@ -121,7 +134,7 @@ class Reassigner:
             if entry != self._entry(name):
                 by_topic[name.topic][name.partition] = entry
         for topic, changed in by_topic.items():
-            before = self._controller.context.topics[topic]
+            before = self._state.context.topics[topic]
             try:
                 await self._write(topic, changed)
             except KlogError as error:
@@ -129,14 +142,14 @@ class Reassigner:
                 continue
             for number, entry in changed.items():
                 self._begun(TopicPartition(topic, number), reassignment.entry_of(before, number), entry)
-        # A wish in 0.8's queue is overtaken by one that came otherwise.
+        # A later request overrides an entry in 0.8's queue.
         await self._unqueue([name for name, error in outcome.items() if error is None], wanted)
         return outcome
 
     def _next_entry(self, name: TopicPartition, target: Target, throttle: int) -> Entry:
-        context = self._controller.context
+        context = self._state.context
         if not context.knows(name) or name.topic in context.deleting:
-            raise UnknownTopicOrPartition(f"there is no partition {name}")
+            raise UnknownTopicOrPartition(f"partition {name} does not exist")
         entry = self._entry(name)
         if target is None:
             return reassignment.cancel(entry)
@@ -146,13 +159,13 @@ class Reassigner:
         return reassignment.begin(entry, target, throttle)
 
     def _begun(self, name: TopicPartition, before: Entry, entry: Entry) -> None:
-        """It is written: tell those whom it concerns."""
+        """It is written: send it to the brokers concerned."""
         if entry.target == before.target and entry.in_progress:
-            log.info("%s: its reassignment has a throttle of %d bytes a second", name, entry.throttle)
+            log.info("%s: its reassignment has a throttle of %d bytes per second", name, entry.throttle)
         else:
             log.info("%s: reassigned from %s to %s", name, list(before.replicas), list(entry.target))
             kind = "reassignment-cancelled" if entry.is_cancelled else "reassignment-begun"
-            self._broker.tell(
+            self._runtime.tell(
                 kind if entry.in_progress else "reassignment-done",
                 topic=name.topic,
                 partition=name.partition,
@@ -161,18 +174,18 @@ class Reassigner:
                 throttle=entry.throttle,
             )
         for broker_id in entry.replicas:
-            self._controller.tell_states(broker_id, [name])
-        self._controller.tell_metadata([name])
+            self._channels.send_states(broker_id, [name])
+        self._channels.send_metadata([name])
 
-    # --- what is under way ------------------------------------------------------------------------------------------
+    # --- in progress ------------------------------------------------------------------------------------------------
 
     def underway(self) -> list[Underway]:
         """Every partition that is being reassigned, in order."""
-        context = self._controller.context
+        context = self._state.context
         found = []
         for name in self.all_in_progress():
             entry, state = self._entry(name), context.states.get(name)
-            step = reassignment.next_step(entry, state, context.situation(name))
+            step = reassignment.next_step(entry, state, context.election_input(name))
             isr = () if state is None else state.isr
             missing = tuple(one for one in entry.target if one not in isr)
             leader = NO_LEADER if state is None else state.leader
@@ -181,7 +194,7 @@ class Reassigner:
 
     def all_in_progress(self) -> list[TopicPartition]:
         """The partitions that are being reassigned."""
-        context = self._controller.context
+        context = self._state.context
         return [
             TopicPartition(topic.name, number)
             for topic in context.topics.values()
@@ -190,7 +203,7 @@ class Reassigner:
         ]
 
     def _in_progress(self, names: Iterable[TopicPartition]) -> list[TopicPartition]:
-        context = self._controller.context
+        context = self._state.context
         return [
             name
             for name in names
@@ -203,29 +216,29 @@ class Reassigner:
         ]
 
     def _entry(self, name: TopicPartition) -> Entry:
-        return reassignment.entry_of(self._controller.context.topics[name.topic], name.partition)
+        return reassignment.entry_of(self._state.context.topics[name.topic], name.partition)
 
     async def advance(self, names: Iterable[TopicPartition]) -> None:
-        """Do what is due for those of these partitions that are being reassigned; under the controller's lock.
+        """Take the steps that are due for those of these partitions that are being reassigned; under the lock.
 
-        Raises KlogError where ZooKeeper does; whoever settles again asks again.
+        Raises KlogError where ZooKeeper does; the next reconciliation calls it again.
         """
         names = list(names)
-        self._delete_left_behind(names)
+        self._delete_stray_logs(names)
         todo = self._in_progress(names)
         while todo:
             steps = {name: self._next_step(name) for name in todo}
-            self._say_stalled(steps)
-            sheds = {name: step for name, step in steps.items() if isinstance(step, Shed)}
-            if not sheds:
+            self._log_stalled(steps)
+            removals = {name: step for name, step in steps.items() if isinstance(step, Removal)}
+            if not removals:
                 return
-            todo = await self._shed(sheds)
+            todo = await self._remove(removals)
 
     def _next_step(self, name: TopicPartition) -> reassignment.Step | None:
-        context = self._controller.context
-        return reassignment.next_step(self._entry(name), context.states.get(name), context.situation(name))
+        context = self._state.context
+        return reassignment.next_step(self._entry(name), context.states.get(name), context.election_input(name))
 
-    def _say_stalled(self, steps: Mapping[TopicPartition, reassignment.Step | None]) -> None:
+    def _log_stalled(self, steps: Mapping[TopicPartition, reassignment.Step | None]) -> None:
         """Once for each reason."""
         for name, step in steps.items():
             reason = step.reason if isinstance(step, Stalled) else ""
@@ -233,51 +246,51 @@ class Reassigner:
                 continue
             self._stalled[name] = reason
             if reason:
-                log.warning("%s: its reassignment stands still: %s", name, reason)
-                self._broker.tell("reassignment-stalled", topic=name.topic, partition=name.partition, reason=reason)
+                log.warning("%s: its reassignment is stalled: %s", name, reason)
+                self._runtime.tell("reassignment-stalled", topic=name.topic, partition=name.partition, reason=reason)
             else:
-                log.info("%s: its reassignment goes on", name)
+                log.info("%s: its reassignment continues", name)
 
-    async def _shed(self, sheds: Mapping[TopicPartition, Shed]) -> list[TopicPartition]:
-        """Let replicas go; the partitions that have more to do."""
-        controller, context = self._controller, self._controller.context
-        before = {name: self._entry(name) for name in sheds}
-        planned = {name: step.decision for name, step in sheds.items()}
+    async def _remove(self, removals: Mapping[TopicPartition, Removal]) -> list[TopicPartition]:
+        """Remove replicas. Returns the partitions with more to do."""
+        context = self._state.context
+        before = {name: self._entry(name) for name in removals}
+        planned = {name: step.decision for name, step in removals.items()}
 
         def decide(name: TopicPartition) -> Decision | None:
-            """As planned; anew when the leader has changed the state meanwhile; nothing more once it is written."""
+            """As planned, or planned again when the leader has changed the state meanwhile; None once it is written."""
             state, decision = context.states.get(name), planned.get(name)
             if decision is None or state is None:
                 return None
             if (state.leader_epoch, state.isr) == (decision.leader_epoch, decision.isr):
                 return None
-            step = reassignment.next_step(before[name], state, context.situation(name))
-            if not isinstance(step, Shed):
+            step = reassignment.next_step(before[name], state, context.election_input(name))
+            if not isinstance(step, Removal):
                 del planned[name]
                 return None
             planned[name] = step.decision
             return step.decision
 
-        # From here on brokers are told of the replicas that stay and of no other: a leader must not hear of the new
-        # epoch with those that go, and take them back in.
-        self._show({name: step.entry for name, step in sheds.items()})
+        # From here on brokers are sent only the replicas that stay: a leader that gets the new epoch with those that
+        # go would add them to its in-sync set again.
+        self._assume({name: step.entry for name, step in removals.items()})
         done: dict[TopicPartition, Entry] = {}
         try:
-            await controller.change(sheds, decide)
-            done = await self._write_all({name: sheds[name].entry for name in planned})
+            await self._partitions.change(removals, decide)
+            done = await self._write_all({name: removals[name].entry for name in planned})
         except BaseException:
-            self._show(before)
+            self._assume(before)
             raise
-        self._show({name: before[name] for name in sheds.keys() - done.keys()})
+        self._assume({name: before[name] for name in removals.keys() - done.keys()})
         for name in done:
-            self._let_go(name, sheds[name], before[name])
-        controller.tell_metadata(sheds)
+            self._removed(name, removals[name], before[name])
+        self._channels.send_metadata(removals)
         over = [name for name, entry in done.items() if not entry.in_progress]
         await self._unqueue(over)
         return [name for name, entry in done.items() if entry.in_progress]
 
     async def _write_all(self, entries: Mapping[TopicPartition, Entry]) -> dict[TopicPartition, Entry]:
-        """Those that are written. A topic that cannot be written now keeps no other from it, and is tried again."""
+        """Returns those that are written. A topic that cannot be written now is tried again, and holds up no other."""
         by_topic: dict[str, dict[int, Entry]] = defaultdict(dict)
         for name, entry in entries.items():
             by_topic[name.topic][name.partition] = entry
@@ -290,21 +303,21 @@ class Reassigner:
                 raise
             except KlogError as error:
                 log.warning("the reassignment of %s is not written: %s; trying again", names[0], error.message)
-                self._broker.loop.call_later(AGAIN_S, self._controller.unsettle, names)
+                self._runtime.loop.call_later(AGAIN_S, self._state.mark_dirty, names)
             else:
                 written |= {name: entries[name] for name in names}
         return written
 
-    def _let_go(self, name: TopicPartition, step: Shed, before: Entry) -> None:
-        context = self._controller.context
+    def _removed(self, name: TopicPartition, step: Removal, before: Entry) -> None:
+        context = self._state.context
         state, topic = context.states[name], context.topics[name.topic]
         for broker_id in step.gone:
-            self._controller.tell_stop(broker_id, {name: (topic.topic_id, state.leader_epoch, True)})
+            self._channels.send_stop(broker_id, {name: Stop(topic.topic_id, state.leader_epoch, delete=True)})
         if step.entry.in_progress:
             return
         self._stalled.pop(name, None)
-        log.info("%s: is on %s now", name, list(step.entry.replicas))
-        self._broker.tell(
+        log.info("%s: reassigned, its replicas are on %s", name, list(step.entry.replicas))
+        self._runtime.tell(
             "reassignment-done",
             topic=name.topic,
             partition=name.partition,
@@ -312,99 +325,101 @@ class Reassigner:
             origin=list(before.origin),
         )
 
-    def _show(self, entries: Mapping[TopicPartition, Entry]) -> None:
-        """What is known, without writing it."""
-        known = self._controller.context.topics
+    def _assume(self, entries: Mapping[TopicPartition, Entry]) -> None:
+        """Change what is known without writing it."""
+        known = self._state.context.topics
         for name, entry in entries.items():
             if name.topic in known:
                 known[name.topic] = reassignment.with_entry(known[name.topic], name.partition, entry)
 
     async def _write(self, topic: str, entries: Mapping[int, Entry]) -> None:
-        self._controller.context.topics[topic] = await self._controller.writing(self._write_entries, topic, entries)
+        self._state.context.topics[topic] = await self._state.write(self._write_entries, topic, entries)
 
     def _write_entries(self, topic: str, entries: Mapping[int, Entry]) -> topics.Topic:
-        """In a thread. What else has changed in the topic's node (a tool has added partitions) is kept."""
+        """In a thread. Keeps other changes of the topic's node (a tool has added partitions)."""
         for _ in range(WRITE_TRIES):
             there = topics.find(self._zookeeper, topic)
             if there is None:
-                raise UnknownTopicOrPartition(f"there is no topic {topic!r}")
+                raise UnknownTopicOrPartition(f"topic {topic!r} does not exist")
             changed = there
             for number, entry in entries.items():
                 changed = reassignment.with_entry(changed, number, entry)
             if changed == there:
                 return there
             try:
-                return topics.replace_assignment(self._zookeeper, changed, self._controller.fence)
+                return topics.replace_assignment(self._zookeeper, changed, self._state.fence)
             except BadVersion:
-                self._controller.check_term()
-        raise BadVersion(f"topic {topic}: others keep changing its node")
+                self._state.check_term()
+        raise BadVersion(f"topic {topic}: other programs keep changing its node")
 
-    # --- what is left of those that have gone -----------------------------------------------------------------------
+    # --- logs that removed replicas have left behind ----------------------------------------------------------------
 
-    def sweep(self, broker_id: int) -> None:
-        """A broker has said what is on its disks: what it has no part in any more is to be deleted."""
-        context = self._controller.context
-        for brokers in self._left_behind.values():
+    def find_stray_logs(self, broker_id: int) -> None:
+        """A broker has described its disks: delete logs of partitions that it has no replica of."""
+        context = self._state.context
+        for brokers in self._stray.values():
             brokers.discard(broker_id)
-        names = [name for name in context.facts.get(broker_id, {}) if self._has_no_part(broker_id, name)]
+        names = [name for name in context.facts.get(broker_id, {}) if self._has_no_replica(broker_id, name)]
         for name in names:
-            self._left_behind[name].add(broker_id)
-        self._delete_left_behind(names)
+            self._stray[name].add(broker_id)
+        self._delete_stray_logs(names)
 
-    def _has_no_part(self, broker_id: int, name: TopicPartition) -> bool:
-        """The log is of this very topic, and the broker is no replica of the partition."""
-        context = self._controller.context
+    def _has_no_replica(self, broker_id: int, name: TopicPartition) -> bool:
+        """The log is of this very topic, and the broker has no replica of the partition."""
+        context = self._state.context
         if not context.knows(name) or name.topic in context.deleting or broker_id in context.replicas(name):
             return False
         facts = context.facts.get(broker_id, {}).get(name)
         return facts is not None and facts.topic_id == context.topics[name.topic].topic_id
 
-    def _delete_left_behind(self, names: Iterable[TopicPartition]) -> None:
-        """Those of partitions that others lead; the rest waits until they are led."""
-        context = self._controller.context
-        for name in self._left_behind.keys() & set(names):
+    def _delete_stray_logs(self, names: Iterable[TopicPartition]) -> None:
+        """Those of partitions that have a live leader; the others wait until they have one."""
+        context = self._state.context
+        for name in self._stray.keys() & set(names):
             state = context.states.get(name)
             if state is None or not context.is_live(state.leader):
                 continue
-            for broker_id in self._left_behind.pop(name):
-                if self._has_no_part(broker_id, name) and broker_id not in state.isr:
-                    log.info("broker %d has a log of %s, which was reassigned from it", broker_id, name)
-                    what = (context.topics[name.topic].topic_id, state.leader_epoch, True)
-                    self._controller.tell_stop(broker_id, {name: what})
+            for broker_id in self._stray.pop(name):
+                if self._has_no_replica(broker_id, name) and broker_id not in state.isr:
+                    log.info("deleting the log of %s on broker %d, which was reassigned from it", name, broker_id)
+                    stop = Stop(context.topics[name.topic].topic_id, state.leader_epoch, delete=True)
+                    self._channels.send_stop(broker_id, {name: stop})
 
     # --- 0.8's queues -----------------------------------------------------------------------------------------------
 
     def _watch(self, _: object) -> None:
         """In kazoo's thread."""
-        self._broker.from_thread(self._queue_changed.set)
+        self._runtime.from_thread(self._queue_changed.set)
 
-    async def _heed_queues(self) -> None:
+    async def _watch_queues(self) -> None:
         while True:
             await self._queue_changed.wait()
             self._queue_changed.clear()
             try:
-                await self._heed(reassignments.reassignments, self._take_reassignments)
-                await self._heed(reassignments.elections, self._take_elections)
+                await self._take(reassignments.reassignments, self._take_reassignments)
+                await self._take(reassignments.elections, self._take_elections)
             except KlogError as error:
-                if not self._controller.active:
+                if not self._state.active:
                     return
-                log.warning("the queues of reassignments and elections could not be read: %s", error.message)
-                await self._broker.pause(AGAIN_S)
+                log.warning("cannot read the queues of reassignments and elections, trying again: %s", error.message)
+                await self._runtime.pause(AGAIN_S)
                 self._queue_changed.set()
 
-    async def _heed(self, read: Callable[..., Queue | None], take: Callable[[Queue], Awaitable[None]]) -> None:
-        queue = await self._broker.executors.run(Purpose.ELECTIONS, read, self._zookeeper, self._watch)
+    async def _take(
+        self, read: Callable[[ZooKeeper, Watch], Queue | None], take: Callable[[Queue], Awaitable[None]]
+    ) -> None:
+        queue = await self._state.run(read, self._zookeeper, self._watch)
         if queue is None:
             return
         for nonsense in queue.nonsense:
-            log.error("left out: %s", nonsense)
-        async with self._controller.acting:
-            self._controller.require()
+            log.error("ignored: %s", nonsense)
+        async with self._state.lock:
+            self._state.require()
             await take(queue)
 
     async def _take_reassignments(self, queue: Queue) -> None:
-        """Under the lock. Those under way to where the queue wants them go on; what is there already is done."""
-        context = self._controller.context
+        """Under the lock. Reassignments to the queue's targets that are in progress continue."""
+        context = self._state.context
         begun = {
             name: target
             for name, target in queue.wanted.items()
@@ -413,29 +428,25 @@ class Reassigner:
         outcome = await self._alter(begun, reassignment.NO_THROTTLE) if begun else {}
         for name, error in outcome.items():
             if error is not None:
-                log.error("%s is not reassigned as ZooKeeper asks: %s", name, error.message)
+                log.error("cannot reassign %s as 0.8's queue in ZooKeeper asks: %s", name, error.message)
         await self.advance(begun)
         over = [name for name in queue.wanted if not self._in_progress([name])]
         if over or queue.nonsense:
-            await self._broker.executors.run(
-                Purpose.ELECTIONS, reassignments.finish_reassignments, self._zookeeper, over, self._controller.fence
-            )
+            await self._state.run(reassignments.finish_reassignments, self._zookeeper, over, self._state.fence)
 
     async def _take_elections(self, queue: Queue) -> None:
         """Under the lock."""
-        names = list(queue.wanted) or list(self._controller.context.partitions())
-        outcome = await self._controller.elections.elect_locked(names, unclean=False)
+        names = list(queue.wanted) or list(self._state.context.partitions())
+        outcome = await self._elections.elect_locked(names, unclean=False)
         for name, error in outcome.items():
             if error is not None:
-                log.info("%s: its preferred leader is not elected: %s", name, error.message)
-        await self._broker.executors.run(
-            Purpose.ELECTIONS, reassignments.finish_elections, self._zookeeper, queue, self._controller.fence
-        )
+                log.info("%s: cannot elect its preferred leader: %s", name, error.message)
+        await self._state.run(reassignments.finish_elections, self._zookeeper, queue, self._state.fence)
 
     async def _unqueue(
         self, names: Sequence[TopicPartition], wanted: Mapping[TopicPartition, Target] | None = None
     ) -> None:
-        """Take these out of 0.8's queue: they are over, or (with `wanted`) the queue asks for something else."""
+        """Remove these from 0.8's queue: they are over, or (with `wanted`) the queue asks for something else."""
         if not names:
             return
 
@@ -444,9 +455,9 @@ class Reassigner:
             if queue is None:
                 return
             gone = [one for one in names if wanted is None or queue.wanted.get(one) != tuple(wanted[one] or ())]
-            reassignments.finish_reassignments(self._zookeeper, gone, self._controller.fence)
+            reassignments.finish_reassignments(self._zookeeper, gone, self._state.fence)
 
         try:
-            await self._broker.executors.run(Purpose.ELECTIONS, unqueue)
+            await self._state.run(unqueue)
         except (BadVersion, NodeExists, NoNode):
-            await self._broker.executors.run(Purpose.ELECTIONS, self._controller.check_term)
+            await self._state.run(self._state.check_term)

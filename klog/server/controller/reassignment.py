@@ -1,27 +1,29 @@
-"""The steps of a reassignment: from what stands in ZooKeeper to what is to be done next. Pure.
+"""The steps of a reassignment: what to do next, from what is in ZooKeeper. Pure.
 
-The topic's node says that a partition is reassigned: its replicas are the new and the old ones together, the target in
-front, with those that come (``adding``) and those that go (``removing``) beside (`klog.coordination.topics`; the keys
-are Kafka 2.4's). Nothing else is remembered, so whoever is controller goes on from there. With 1, 2, 3 to 4, 2, 5:
+The topic's node says that a partition is reassigned: its replicas are the new and the old ones together, the target
+first; beside them are the new ones (``adding``) and the old ones (``removing``) (`klog.coordination.topics`; the keys
+are Kafka 2.4's). Nothing else records it, so any controller can continue. From 1, 2, 3 to 4, 2, 5:
 
     replicas           adding   removing   ISR
     1, 2, 3            -        -          1, 2, 3         before
-    4, 2, 5, 1, 3      4, 5     1, 3       1, 2, 3         begun: `begin`; all replicas are told
-    4, 2, 5, 1, 3      4, 5     1, 3       1, 2, 3, 5, 4   4 and 5 have caught up: `Shed`
+    4, 2, 5, 1, 3      4, 5     1, 3       1, 2, 3         begun: `begin`; sent to all replicas
+    4, 2, 5, 1, 3      4, 5     1, 3       1, 2, 3, 5, 4   4 and 5 have caught up: `Removal`
     4, 2, 5            -        -          4, 2, 5         over
 
-What the shell does for each, one act at a time (`klog.server.controller.reassigner`). A new controller tells everybody
-everything, which is all that a death between writing an entry and telling of it needs.
+The steps, as `klog.server.controller.reassigner` takes them, one act at a time. A new controller sends all brokers
+everything, which covers a death between writing an entry and sending it.
 
-    begin     write the entry to the topic's node; tell all its replicas.
-    Shed      write the state (a leader that stays, the ISR without those that go, the next epoch); write the entry to
-              the topic's node; tell the replicas; stop and delete those that go, the dead ones when they are back. In
-              this order: a replica that lost its log is in no ISR, and an old leader cannot take it back in.
-    Copying   nothing: the leader reports when the ISR grows, and `next_step` is asked again.
-    Stalled   nothing, but say why. Whatever could mend it (a broker is back, a leader elected) asks again.
+    begin     write the entry to the topic's node; send it to all replicas.
+    Removal   write the state (a leader that stays, the in-sync set without the removed replicas, the next epoch); write
+              the entry to the topic's node; send it to the replicas; stop and delete the removed ones, dead ones when
+              they are back. In this order: a replica that has lost its log is in no in-sync set, and an old leader
+              cannot add it again.
+    Copying   nothing: the leader reports when the in-sync set grows, and `next_step` is called again.
+    Stalled   nothing; the reason is logged. Any event that could help (a broker is back, a leader is elected) calls
+              `next_step` again.
 
-A second reassignment takes the place of the first; what the first was filling and the second does not want goes at
-once, at the cost of its own `Shed`. To cancel is to reassign to where it was, and waits for nobody but a leader.
+A second reassignment replaces the first. A replica that only the first one wanted is removed early, by its own
+`Removal`. To cancel is to reassign to the replicas before; that only needs a leader.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.coordination.topics import Topic
 from klog.errors import InvalidReplicaAssignment, NoReassignmentInProgress
 from klog.replication import election
-from klog.replication.election import Decision, Nobody, Situation
+from klog.replication.election import Decision, ElectionInput, NoLeader
 
 NO_THROTTLE = 0
 
@@ -62,20 +64,20 @@ class Entry:
 
     @property
     def is_cancelled(self) -> bool:
-        """It goes back to where it was."""
+        """It goes back to the replicas before."""
         return self.in_progress and set(self.target) == set(self.origin)
 
     @property
     def abandoned(self) -> tuple[int, ...]:
-        """Replicas that an earlier target asked for, and neither the present one nor the origin has."""
+        """Replicas of an earlier target that neither the present target nor the origin has."""
         return _without(self.removing, self.origin) if self.origin else ()
 
 
-# --- Entries ----------------------------------------------------------------------------------------------------------
+# --- entries ----------------------------------------------------------------------------------------------------------
 
 
 def entry_of(topic: Topic, partition: int) -> Entry:
-    """What is written of a partition. An origin that another's tool left out: what is not added, as Kafka has it."""
+    """The entry of a partition. Without an origin (another tool wrote it), it is what is not added, as in Kafka."""
     replicas = topic.partitions[partition]
     adding, removing = topic.adding.get(partition, ()), topic.removing.get(partition, ())
     if not adding and not removing:
@@ -85,7 +87,7 @@ def entry_of(topic: Topic, partition: int) -> Entry:
 
 
 def with_entry(topic: Topic, partition: int, entry: Entry) -> Topic:
-    """The topic with what is to be written of this partition."""
+    """The topic with this entry of the partition."""
 
     def put(known: dict[int, tuple[int, ...]], ids: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
         return {**known, partition: ids} if ids else {one: there for one, there in known.items() if one != partition}
@@ -109,7 +111,7 @@ def in_progress(topic: Topic) -> list[int]:
 
 
 def begin(entry: Entry, target: Sequence[int], throttle: int = NO_THROTTLE) -> Entry:
-    """The entry that leads to this target, in place of what was under way; only a new order is over at once."""
+    """The entry that leads to this target, in place of an earlier one; a mere change of order is over at once."""
     origin = entry.origin if entry.in_progress else entry.replicas
     replicas = _once((*target, *origin, *entry.replicas))
     adding, removing = _without(target, origin), _without(replicas, target)
@@ -119,14 +121,14 @@ def begin(entry: Entry, target: Sequence[int], throttle: int = NO_THROTTLE) -> E
 
 
 def cancel(entry: Entry) -> Entry:
-    """The entry that leads back to where it was; NoReassignmentInProgress where nothing is under way."""
+    """The entry that leads back to the replicas before. NoReassignmentInProgress."""
     if not entry.in_progress:
         raise NoReassignmentInProgress(f"no reassignment is in progress; its replicas are {_names(entry.replicas)}")
     return begin(entry, entry.origin)
 
 
 def check_target(entry: Entry, target: Sequence[int], live: Collection[int]) -> None:
-    """InvalidReplicaAssignment for a target that cannot be: empty, a broker twice, one that is new and not alive."""
+    """InvalidReplicaAssignment for a target that is empty, names a broker twice, or adds one that is not alive."""
     if not target:
         raise InvalidReplicaAssignment("no replicas are named; a partition must have at least one")
     if len(set(target)) != len(target):
@@ -139,12 +141,12 @@ def check_target(entry: Entry, target: Sequence[int], live: Collection[int]) -> 
         )
 
 
-# --- Steps ------------------------------------------------------------------------------------------------------------
+# --- steps ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Shed:
-    """Let `gone` go: the state, then the entry, then their logs."""
+class Removal:
+    """Remove the replicas `gone`: write the state, then the entry; then delete their logs."""
 
     decision: Decision
     entry: Entry
@@ -153,60 +155,60 @@ class Shed:
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """`missing` are not in sync yet."""
+    """The replicas `missing` are not in sync yet."""
 
     missing: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """Nothing moves, and why: half a sentence."""
+    """No progress; the reason is half a sentence."""
 
     reason: str
 
 
-Step = Shed | Copying | Stalled
+Step = Removal | Copying | Stalled
 
 
-def next_step(entry: Entry, state: PartitionState | None, situation: Situation) -> Step | None:
-    """What is to be done now; None where the partition is not being reassigned.
+def next_step(entry: Entry, state: PartitionState | None, known: ElectionInput) -> Step | None:
+    """What to do now; None where the partition is not being reassigned.
 
-    `situation` is that of the entry's replicas. Elections for dead leaders come before: as long as one is due this is
+    `known` is about the entry's replicas. An election for a dead leader comes before: until it is done this is
     `Stalled`.
     """
     if not entry.in_progress:
         return None
     if state is None or state.leader == NO_LEADER:
-        return Stalled("nobody leads it")
-    members = election.uninterrupted(state, situation)
+        return Stalled("it has no leader")
+    members = election.uninterrupted(state, known)
     if state.leader not in members:
         return Stalled(f"its leader {state.leader} is not alive")
     missing = _without(entry.target, members)
     if not missing or (entry.is_cancelled and len(missing) < len(entry.target)):
-        return _shed(state, situation, Entry(entry.target), entry.removing)
+        return _remove(state, known, Entry(entry.target), entry.removing)
     if entry.abandoned:
         left = replace(
             entry,
             replicas=_without(entry.replicas, entry.abandoned),
             removing=_without(entry.removing, entry.abandoned),
         )
-        shed = _shed(state, situation, left, entry.abandoned)
-        if isinstance(shed, Shed):
-            return shed
-    waiting_for = [one for one in missing if one not in situation.live]
+        removal = _remove(state, known, left, entry.abandoned)
+        if isinstance(removal, Removal):
+            return removal
+    waiting_for = [one for one in missing if one not in known.live]
     if waiting_for:
         return Stalled(f"{_brokers(waiting_for)} {'is' if len(waiting_for) == 1 else 'are'} not alive")
-    lost = [one for one in missing if not situation.serves(one)]
+    lost = [one for one in missing if not known.serves(one)]
     if lost:
         return Stalled(f"the disk of {_brokers(lost)} does not serve")
     return Copying(missing)
 
 
-def _shed(state: PartitionState, situation: Situation, left: Entry, gone: tuple[int, ...]) -> Shed | Stalled:
-    """With the leader there is, if it stays; else the first of those that stay."""
+def _remove(state: PartitionState, known: ElectionInput, left: Entry, gone: tuple[int, ...]) -> Removal | Stalled:
+    """With the present leader, if it stays; else the first of the replicas that stay."""
     order = left.target if state.leader in gone else _once((state.leader, *left.target))
-    chosen = election.reassigned(state, order, situation)
-    if isinstance(chosen, Nobody):
+    chosen = election.reassigned(state, order, known)
+    if isinstance(chosen, NoLeader):
         return Stalled(f"no replica that stays can lead: {chosen.reason}")
     kept = {
         one: incarnation
@@ -214,7 +216,7 @@ def _shed(state: PartitionState, situation: Situation, left: Entry, gone: tuple[
         if one in left.replicas
     }
     what = f"reassigned to {_names(left.target)}"
-    return Shed(replace(chosen, isr=tuple(kept), incarnations=tuple(kept.values()), reason=what), left, gone)
+    return Removal(replace(chosen, isr=tuple(kept), incarnations=tuple(kept.values()), reason=what), left, gone)
 
 
 def _once(ids: Iterable[int]) -> tuple[int, ...]:

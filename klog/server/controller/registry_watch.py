@@ -1,16 +1,16 @@
-"""Topics, deletions and settings that others write into ZooKeeper, as 0.8's tools do: taken up by the controller.
+"""Applies what other programs write into ZooKeeper, as 0.8's tools do: topics, partitions, deletions and settings.
 
-/brokers/topics/<t>         made: the topic gets an id and leaders; grown: the new partitions get leaders
-/admin/delete_topics/<t>    made: the topic is deleted, or the mark is taken away where ``delete.topic.enable`` is false
-/config/changes/...         made: the settings of the topic that it names hold from now on
+/brokers/topics/<t>         created: the topic gets an id and leaders; grown: the new partitions get leaders
+/admin/delete_topics/<t>    created: the topic is deleted; with ``delete.topic.enable`` false the mark is removed
+/config/changes/...         created: the settings of the named topic apply from now on
 
-Watches tell what has changed, and of which topic. It is read in a thread, SHARE names at a time under the controller's
-lock, so that requests and failovers are served in between, however much comes at once. klog's own writes are seen here
-too, and are known already.
+Watches report what has changed, and of which topic. It is read in a thread, and applied SHARE names at a time under the
+controller's lock, so that requests and failovers are served in between. klog's own writes fire the watches too, and
+change nothing.
 
-What cannot be read is logged once and left as it is. Of a topic that is known, what is known stays; of another one
-nothing is served. The same holds for what no tool of 0.8's does: a topic's node is removed or made again, or its
-partitions are put on other brokers. A topic loses nothing here but by a deletion.
+What cannot be read is logged once and not changed. For a known topic the known state still applies; an unknown topic is
+not served. The same holds for changes that no tool of 0.8's makes: removing or recreating a topic's node, or moving its
+partitions to other brokers. Only a deletion makes a topic lose messages here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from klog.config.topic import KEEP_EVERYTHING
 from klog.coordination import partition_states, paths, topics
@@ -29,27 +28,28 @@ from klog.coordination.topics import Damage, Topic
 from klog.coordination.zookeeper import WatchEvent
 from klog.errors import BadVersion, InvalidConfig, KlogError, NodeExists, NoNode
 from klog.names import TopicPartition
-from klog.server.executors import Purpose
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
-    from klog.server.controller.controller import Controller
+from klog.render.counts import counted
+from klog.server.controller.broker_channels import BrokerChannels
+from klog.server.controller.controller_state import ControllerState
+from klog.server.controller.partition_writer import PartitionWriter
+from klog.server.controller.topic_manager import TopicManager
+from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
 AGAIN_S = 0.5
-"""Before what could not be read or written is tried again: ZooKeeper is away."""
+"""Before a failed read or write is tried again: ZooKeeper is away."""
 LOOK_PAUSE_S = 0.1
-"""From one look to the next: what comes in between is seen by one look."""
+"""From one look to the next: one look sees all changes in between."""
 SHARE = 50
-"""Names that are worked on under one hold of the controller's lock."""
-SAID_MAX = 10_000
-"""Complaints that are remembered, so that each is made once."""
+"""Names that are handled without releasing the controller's lock."""
+COMPLAINTS_MAX = 10_000
+"""Complaints that are remembered, so that each is logged once."""
 
 
 @dataclass(slots=True)
 class _Doubts:
-    """What has to be looked at."""
+    """What a look has to read."""
 
     topics: bool = True
     nodes: set[str] = field(default_factory=set)
@@ -60,7 +60,7 @@ class _Doubts:
 
 @dataclass(slots=True)
 class _Seen:
-    """What a look has found that may have to be acted on."""
+    """What a look has found: names that may need an act."""
 
     nodes: list[str] = field(default_factory=list)
     marks: list[str] = field(default_factory=list)
@@ -69,20 +69,30 @@ class _Seen:
 
 
 class RegistryWatch:
-    """Event loop only; ZooKeeper is read and written in threads."""
+    """Event loop only; ZooKeeper is called in threads."""
 
-    def __init__(self, controller: Controller, broker: Broker) -> None:
-        self._controller = controller
-        self._broker = broker
-        self._zookeeper = broker.zookeeper
+    def __init__(
+        self,
+        runtime: Runtime,
+        state: ControllerState,
+        channels: BrokerChannels,
+        partitions: PartitionWriter,
+        topic_manager: TopicManager,
+    ) -> None:
+        self._runtime = runtime
+        self._zookeeper = runtime.zookeeper
+        self._state = state
+        self._channels = channels
+        self._partitions = partitions
+        self._topic_manager = topic_manager
         self._task: asyncio.Task[None] | None = None
-        self._stirred = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._doubts = _Doubts()
         self._watched: set[str] = set()
         """Topics on whose node there is a watch."""
         self._is_all_doubted = False
         self._last_notice = -1
-        self._said: set[str] = set()
+        self._complaints: set[str] = set()
         # One object each: ZooKeeper's client keeps watches in sets, so that one is left on a node once.
         self._on_topics = functools.partial(self._fired, "topics")
         self._on_marks = functools.partial(self._fired, "marks")
@@ -90,15 +100,16 @@ class RegistryWatch:
         self._on_node = functools.partial(self._fired, "node")
 
     def start(self) -> None:
-        """The term has begun: whatever was written up to now is looked at too."""
+        """The term has begun: the first look reads everything."""
         self._doubts = _Doubts()
         self._watched = set()
         self._last_notice = -1
-        self._said.clear()
-        self._stirred.set()
-        self._task = self._broker.spawn(self._heed())
+        self._complaints.clear()
+        self._wakeup.set()
+        self._task = self._runtime.spawn(self._run())
 
     def stop(self) -> None:
+        """The term is over."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -109,9 +120,9 @@ class RegistryWatch:
         """In ZooKeeper's thread. An event without a path: the connection was lost, and every watch with it."""
         if not event.path:
             if self._is_all_doubted:
-                return  # of thousands of watches the first one has said so
+                return  # the first of thousands of watches has reported it
             self._is_all_doubted = True
-        self._broker.from_thread(self._doubt, what, event.path)
+        self._runtime.from_thread(self._doubt, what, event.path)
 
     def _doubt(self, what: str, path: str) -> None:
         doubts = self._doubts
@@ -128,32 +139,32 @@ class RegistryWatch:
             name = path.rpartition("/")[2]
             doubts.nodes.add(name)
             self._watched.discard(name)
-        self._stirred.set()
+        self._wakeup.set()
 
-    async def _heed(self) -> None:
+    async def _run(self) -> None:
         while True:
-            await self._stirred.wait()
-            self._stirred.clear()
+            await self._wakeup.wait()
+            self._wakeup.clear()
             doubts, self._doubts = self._doubts, _Doubts(topics=False, marks=False, notices=False)
             self._is_all_doubted = False
             try:
-                seen = await self._broker.executors.run(Purpose.ELECTIONS, self._look, doubts)
+                seen = await self._state.run(self._look, doubts)
                 for path, what in seen.damage.items():
-                    self._say(path, what)
+                    self._complain(path, what)
                 await self._act(seen)
             except KlogError as error:
-                if not self._controller.active:
+                if not self._state.active:
                     return
-                log.warning("what others have written into ZooKeeper is not taken up yet: %s", error.message)
+                log.warning("changes by other programs in ZooKeeper are not applied yet: %s", error.message)
                 self._doubts = _Doubts(nodes=doubts.nodes | self._doubts.nodes)
-                self._stirred.set()
-                await self._broker.pause(AGAIN_S)
+                self._wakeup.set()
+                await self._runtime.pause(AGAIN_S)
             await asyncio.sleep(LOOK_PAUSE_S)
 
     def _look(self, doubts: _Doubts) -> _Seen:
-        """In a thread. Watches are set before what they are about is read."""
+        """In a thread. Each watch is set before the read that it is for."""
         seen = _Seen()
-        known = self._controller.context.topics
+        known = self._state.context.topics
         doubted = dict.fromkeys(doubts.nodes)
         if doubts.topics:
             there = topics.names(self._zookeeper, self._on_topics)
@@ -170,21 +181,21 @@ class RegistryWatch:
                 seen.nodes.append(name)
         if doubts.marks:
             marked = topics.being_deleted(self._zookeeper, self._on_marks)
-            begun = self._controller.context.deleting
+            begun = self._state.context.deleting
             seen.marks = [name for name in marked if name not in begun]
         if doubts.notices:
             changes = topics.config_changes(self._zookeeper, self._last_notice, self._on_notices)
             self._last_notice = changes.last
             seen.settings, seen.damage = changes.topics, changes.damage
             if not changes.is_all:
-                self._broker.from_thread(self._doubt, "notices", paths.CONFIG_CHANGES)
+                self._runtime.from_thread(self._doubt, "notices", paths.CONFIG_CHANGES)
         return seen
 
-    def _say(self, path: str, what: str) -> None:
-        """Once."""
-        if len(self._said) < SAID_MAX and (said := f"{path} {what}") not in self._said:
-            self._said.add(said)
-            log.error("left out: %s", what)
+    def _complain(self, path: str, what: str) -> None:
+        """Log it once."""
+        if len(self._complaints) < COMPLAINTS_MAX and (complaint := f"{path} {what}") not in self._complaints:
+            self._complaints.add(complaint)
+            log.error("ignored: %s", what)
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
@@ -195,27 +206,22 @@ class RegistryWatch:
             (self._take_settings, seen.settings),
         ):
             for at in range(0, len(names), SHARE):
-                async with self._controller.acting:
-                    self._controller.require()
+                async with self._state.lock:
+                    self._state.require()
                     await act(names[at : at + SHARE])
                 await asyncio.sleep(0)
 
     async def _take_nodes(self, names: Sequence[str]) -> None:
-        """Under the lock: topics that are new, or not as they are known."""
-        controller, context = self._controller, self._controller.context
+        """Under the lock: topics that are new, or differ from what is known."""
+        context = self._state.context
         damage: Damage = {}
-        found = {
-            one.name: one
-            for one in await self._broker.executors.run(
-                Purpose.ELECTIONS, topics.read_many, self._zookeeper, names, damage
-            )
-        }
+        found = {one.name: one for one in await self._state.run(topics.read_many, self._zookeeper, names, damage)}
         for path, what in damage.items():
-            self._say(path, what)
+            self._complain(path, what)
         new, grown = [], []
         for name in names:
             now, known = found.get(name), context.topics.get(name)
-            if known is not None and now is not None and known.created_zxid < 0:  # made by this controller
+            if known is not None and now is not None and known.created_zxid < 0:  # created by this controller
                 known = context.topics[name] = replace(known, created_zxid=now.created_zxid)
             if known is None:
                 if now is not None:
@@ -223,8 +229,8 @@ class RegistryWatch:
             elif paths.topic(name) in damage or name in context.deleting:
                 continue
             elif now is None or now.created_zxid != known.created_zxid:
-                gone = "is gone" if now is None else "was made again"
-                self._say(name, f"topic {name}: its node in ZooKeeper {gone} by another's hand; its logs stay")
+                what = "removed" if now is None else "recreated"
+                self._complain(name, f"topic {name}: another program has {what} its node in ZooKeeper; its logs stay")
             elif now.version != known.version:
                 grown.append((known, now))
         if new:
@@ -232,14 +238,14 @@ class RegistryWatch:
         for known, now in grown:
             await self._grow(known, now)
         if new or grown:
-            controller.tell_metadata(topics_whole=[*(one.name for one in new), *(one.name for one, _ in grown)])
+            self._channels.send_metadata(topics_whole=[*(one.name for one in new), *(one.name for one, _ in grown)])
 
     async def _adopt(self, new: Sequence[Topic]) -> None:
         """Under the lock."""
-        controller, context = self._controller, self._controller.context
-        read = await controller.writing(self._read_new, new)
+        context = self._state.context
+        read = await self._state.write(self._read_new, new)
         for path, what in read.damage.items():
-            self._say(path, what)
+            self._complain(path, what)
         for topic in read.topics:
             name = topic.name
             context.topics[name] = topic
@@ -247,23 +253,24 @@ class RegistryWatch:
             context.first_epochs[name] = read.first_epochs[name]
             if name in read.deleting:
                 context.deleting.add(name)
-            log.info("topic %s: made in ZooKeeper by another's hand, %d partitions", name, len(topic.partitions))
+            count = counted(len(topic.partitions), "partition")
+            log.info("topic %s: created in ZooKeeper by another program, %s", name, count)
             factor = len(next(iter(topic.partitions.values())))
-            self._broker.tell("topic-created", topic=name, partitions=len(topic.partitions), replication_factor=factor)
+            self._runtime.tell("topic-created", topic=name, partitions=len(topic.partitions), replication_factor=factor)
         context.take_states(read.states)
-        await self._led_anew(name for topic in read.topics for name in topic.topic_partitions)
+        await self._elect_first(name for topic in read.topics for name in topic.topic_partitions)
         if any(topic.name in context.deleting for topic in read.topics):
-            self._broker.spawn(controller.topics.go_on())
+            self._runtime.spawn(self._topic_manager.resume_deletions())
 
     def _read_new(self, new: Sequence[Topic]) -> _New:
-        """In a thread: all that there is of these topics; each gets an id."""
-        fence = self._controller.fence
+        """In a thread: everything about these topics; each gets an id."""
+        fence = self._state.fence
         found = _New()
         for topic in new:
             try:
                 found.topics.append(topics.give_id(self._zookeeper, topic, fence))
             except BadVersion:
-                self._controller.check_term()  # else it was changed once more: its watch brings it back
+                self._state.check_term()  # else it was changed again: its watch fires
         states_damage: dict[TopicPartition, str] = {}
         names = [name for topic in found.topics for name in topic.topic_partitions]
         found.states = partition_states.read_many(self._zookeeper, names, states_damage)
@@ -281,71 +288,65 @@ class RegistryWatch:
         return found
 
     async def _grow(self, known: Topic, now: Topic) -> None:
-        """Under the lock: more partitions, and whatever a tool that knows no more than 0.8 has dropped, put back."""
-        controller, context = self._controller, self._controller.context
+        """Under the lock: add partitions, and restore the fields that a tool of 0.8's has dropped."""
+        context = self._state.context
         added = {number: ids for number, ids in now.partitions.items() if number not in known.partitions}
         if now.partitions != known.partitions | added:
-            self._say(known.name, f"topic {known.name}: its node in ZooKeeper has other replicas than before")
+            self._complain(known.name, f"topic {known.name}: its node in ZooKeeper has other replicas than before")
         whole = replace(known, partitions={**known.partitions, **added}, version=now.version)
         if whole != now:
             try:
-                whole = await controller.writing(topics.replace_assignment, self._zookeeper, whole, controller.fence)
+                whole = await self._state.write(topics.replace_assignment, self._zookeeper, whole, self._state.fence)
             except (BadVersion, NoNode):
-                await self._broker.executors.run(Purpose.ELECTIONS, controller.check_term)
-                return  # changed once more: its watch brings it back
+                await self._state.run(self._state.check_term)
+                return  # it was changed again: its watch fires
         context.topics[known.name] = whole
         if added:
             log.info("topic %s: grown to %d partitions in ZooKeeper", known.name, len(whole.partitions))
-            self._broker.tell("partitions-added", topic=known.name, partitions=len(whole.partitions))
-            await self._led_anew(TopicPartition(known.name, number) for number in added)
+            self._runtime.tell("partitions-added", topic=known.name, partitions=len(whole.partitions))
+            await self._elect_first(TopicPartition(known.name, number) for number in added)
 
-    async def _led_anew(self, names: Iterable[TopicPartition]) -> None:
-        """Under the lock: partitions that the controller did not know until now."""
-        controller, context = self._controller, self._controller.context
+    async def _elect_first(self, names: Iterable[TopicPartition]) -> None:
+        """Under the lock: elect leaders of partitions that are new to the controller."""
+        context = self._state.context
         there = [name for name in names if name.topic not in context.deleting]
-        await controller.change(there, context.decide)
+        await self._partitions.change(there, context.decide)
         hosts: dict[int, list[TopicPartition]] = defaultdict(list)
         for name in there:
             for broker_id in context.replicas(name):
                 hosts[broker_id].append(name)
         for broker_id, hosted in hosts.items():
-            controller.tell_states(broker_id, hosted)
-        controller.unsettle(there)
+            self._channels.send_states(broker_id, hosted)
+        self._state.mark_dirty(there)
 
     async def _take_marks(self, names: Sequence[str]) -> None:
-        """Under the lock: topics that are to be deleted."""
-        controller, context = self._controller, self._controller.context
-        stats = await self._broker.executors.run(
-            Purpose.ELECTIONS, self._zookeeper.exists_many, [paths.delete_topic(name) for name in names]
-        )
-        there = await self._broker.executors.run(
-            Purpose.ELECTIONS, self._zookeeper.exists_many, [paths.topic(name) for name in names]
-        )
+        """Under the lock: topics that are marked for deletion."""
+        context = self._state.context
+        stats = await self._state.run(self._zookeeper.exists_many, [paths.delete_topic(name) for name in names])
+        there = await self._state.run(self._zookeeper.exists_many, [paths.topic(name) for name in names])
         for name, mark, node in zip(names, stats, there, strict=True):
             if mark is None or name in context.deleting:
                 continue
-            if name in context.topics and self._broker.config["delete.topic.enable"]:
-                await controller.topics.begin_marked(name)
+            if name in context.topics and self._runtime.config["delete.topic.enable"]:
+                await self._topic_manager.begin_marked(name)
                 continue
             if name not in context.topics and node is not None:
-                continue  # one that cannot be read, or that comes with the next look
-            why = "there is no such topic" if node is None else "delete.topic.enable is false"
-            log.warning("topic %s is not deleted as ZooKeeper asks: %s", name, why)
+                continue  # it cannot be read, or the next look finds it
+            why = "the topic does not exist" if node is None else "delete.topic.enable is false"
+            log.warning("topic %s is marked for deletion in ZooKeeper and not deleted: %s", name, why)
             try:
-                await self._broker.executors.run(
-                    Purpose.ELECTIONS, topics.unmark, self._zookeeper, name, controller.fence
-                )
+                await self._state.run(topics.unmark, self._zookeeper, name, self._state.fence)
             except NodeExists:
-                self._say(name, f"ZooKeeper node {paths.delete_topic(name)} has children, expected none")
+                self._complain(name, f"ZooKeeper node {paths.delete_topic(name)} has children, expected none")
 
     async def _take_settings(self, names: Sequence[str]) -> None:
-        """Under the lock: topics whose settings may be others."""
-        controller, context = self._controller, self._controller.context
+        """Under the lock: topics whose settings may have changed."""
+        context = self._state.context
         known = [name for name in names if name in context.topics]
         damage: Damage = {}
-        configs = await self._broker.executors.run(Purpose.ELECTIONS, topics.configs, self._zookeeper, known, damage)
+        configs = await self._state.run(topics.configs, self._zookeeper, known, damage)
         for path, what in damage.items():
-            self._say(path, what)
+            self._complain(path, what)
         changed = []
         for name, config in configs.items():
             topic = context.topics[name]
@@ -353,29 +354,29 @@ class RegistryWatch:
             if settings == context.overrides.get(name, {}):
                 continue
             if paths.topic_config(name) in damage and settings == KEEP_EVERYTHING:
-                continue  # nothing of it can be read: what was known holds on
-            log.info("topic %s: its settings in ZooKeeper are others now", name)
+                continue  # none of it can be read: the known settings still apply
+            log.info("topic %s: its settings have changed in ZooKeeper", name)
             context.overrides[name] = settings
-            self._broker.tell("settings-changed", topic=name, settings=settings)
-            controller.unsettle(topic.topic_partitions)
+            self._runtime.tell("settings-changed", topic=name, settings=settings)
+            self._state.mark_dirty(topic.topic_partitions)
             changed.append(name)
         if changed:
-            controller.tell_metadata(topics_whole=changed)
+            self._channels.send_metadata(topics_whole=changed)
 
     def _by_flush_rule(self, topic: Topic, settings: dict[str, str]) -> dict[str, str]:
-        """Without flush settings under which followers could not be told to be late (rule R4)."""
+        """Without flush settings under which a late follower could not be recognised (rule R4)."""
         factor = max(map(len, topic.partitions.values()))
         try:
-            self._controller.topics.check_settings(settings, factor)
+            self._topic_manager.check_settings(settings, factor)
         except InvalidConfig as error:
-            log.error("topic %s: its flush settings in ZooKeeper are left out: %s", topic.name, error.message)
+            log.error("topic %s: its flush settings in ZooKeeper are ignored: %s", topic.name, error.message)
             return {name: text for name, text in settings.items() if name not in ("flush.ms", "flush.messages")}
         return settings
 
 
 @dataclass(slots=True)
 class _New:
-    """Topics that are taken up, and what is to be known of them."""
+    """New topics, and what is known of them."""
 
     topics: list[Topic] = field(default_factory=list)
     states: dict[TopicPartition, partition_states.PartitionState | None] = field(default_factory=dict)

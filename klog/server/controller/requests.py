@@ -1,7 +1,7 @@
 """What the controller sends, made from what it knows. Pure.
 
-A broker is never told that it leads under an epoch that an earlier incarnation of it was elected in: such a partition
-is left out until it is settled (rule R1).
+A broker never gets leadership under an epoch in which an earlier incarnation of it was elected: requests omit such a
+partition until a new election (rule R1).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def leader_and_isr(
         if state.leader == broker_id and not state.ran_on(broker_id, context.incarnation(broker_id)):
             continue
         if broker_id in context.leaving and state.leader != broker_id:
-            continue  # it has been told to stop
+            continue  # it gets StopReplica instead
         topics[name.topic].append(
             {
                 "partition_index": name.partition,

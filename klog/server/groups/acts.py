@@ -1,4 +1,4 @@
-"""What a group decides: answers to requests that wait, and what is to be written before."""
+"""What a group decides: answers to waiting requests, and writes that must come first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Limits(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """``members`` (id, instance id, metadata) is for the leader alone; the others get none."""
+    """``members`` (id, instance id, metadata) only in the leader's answer."""
 
     generation: int
     protocol_type: str
@@ -37,34 +37,34 @@ class Synced(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """``member_id`` is what a join without one is told to come back with."""
+    """``member_id``: the id with which a client that had none must join again."""
 
     error: KlogError
     member_id: str = ""
 
 
 class Left(NamedTuple):
-    """An error, or None, for each that was to leave, in their order."""
+    """An error or None for each leaving member, in the order of the request."""
 
     errors: tuple[KlogError | None, ...]
 
 
 class Made(NamedTuple):
-    """The group has a node in the registry."""
+    """The group has a node in ZooKeeper."""
 
 
 Result = Joined | Synced | Left | Made | Refused
 
 
 class Answer(NamedTuple):
-    """``to`` is what the request came with."""
+    """``to``: as the request gave it."""
 
     to: Any
     what: Result
 
 
 class Write(NamedTuple):
-    """Put this in place of the state at its version; then say `written`, `replaced` or `write_failed`."""
+    """Replace the state at its version by this; then call `written`, `replaced` or `write_failed`."""
 
     state: GroupState
 
@@ -74,7 +74,7 @@ Act = Answer | Write
 
 @dataclass(slots=True)
 class Writing:
-    """A write that is under way, what follows it, and what is to be said then."""
+    """A write that is under way; what to do, and which answers to give, when it is done."""
 
     state: GroupState
     then: Callable[[float], None]

@@ -1,15 +1,15 @@
-"""Offsets that groups commit: checked, written with many others' in one multi, acknowledged when ZooKeeper has them.
+"""Offsets that groups commit: checked, written with other groups' in one multi, acknowledged when ZooKeeper has them.
 
-A commit is fenced by its slot and by its group's node: not one of a member that the group has given up, or that was
-overtaken by a rewind, is written. ZooKeeper away: it is tried until its time is over (``offsets.commit.timeout.ms``),
-then refused, though it may be written later; never acknowledged without being written.
+Fences on the slot and on the group's node keep out commits of members that the group has removed, and commits that a
+rewind has overtaken. Without ZooKeeper a commit is tried until its time is over (``offsets.commit.timeout.ms``) and
+then refused, though it may be written later; a commit that is not written is never acknowledged.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from klog.coordination import committed, paths
 from klog.coordination.committed import CommittedOffset, OffsetWriter
@@ -24,13 +24,14 @@ from klog.errors import (
 )
 from klog.names import TopicPartition, is_topic_name
 from klog.server.groups import bounds
-from klog.server.groups.writer import TOGETHER_BYTES_MAX, GroupChanged, GroupWrite
-
-if TYPE_CHECKING:
-    from klog.server.groups.coordinator import Coordinator, KeptGroup
+from klog.server.groups.cached_group import CachedGroup
+from klog.server.groups.group_cache import GroupCache
+from klog.server.groups.writer import TOGETHER_BYTES_MAX, GroupChanged, GroupWrite, GroupWriter
+from klog.server.groups.zk_calls import ZkCalls
+from klog.server.runtime import Runtime
 
 FENCES_BYTES = 4096
-"""Of the slot, of the group, and of a topic that stands in the multi before this one too."""
+"""Of the slot, of the group, and of a topic that the previous multi had too."""
 PART_BYTES_MAX = MULTI_BYTES_MAX - FENCES_BYTES
 """Of one commit in one multi: some 1,250 partitions where names have 30 characters. A larger one is written in several,
 one after the other."""
@@ -38,7 +39,7 @@ WIDE_BYTES = 64 * 1024
 """Of metadata: a commit with more is written in multis of `TOGETHER_BYTES_MAX`."""
 SURELY_ONE = 100
 SHORT_NAME = 255
-"""So few partitions without metadata, of a group with so short a name, fit in one multi with topics of any name."""
+"""`SURELY_ONE` partitions without metadata fit in one multi, whatever their topics, if the group's name is so short."""
 METADATA_BYTES_MAX = 1_000_000
 """Of all offsets of one commit together: about what Kafka takes (``message.max.bytes`` of its offsets topic)."""
 DELETED_AT_ONCE = 500
@@ -47,14 +48,14 @@ AGAIN_S = 0.1
 
 
 class InvalidCommitOffsetSize(RequestError):
-    """More beside the offsets of one commit than is taken."""
+    """The metadata of one commit is too large."""
 
     wire = 28
     code = "INVALID_COMMIT_OFFSET_SIZE"
 
 
 class Committer(NamedTuple):
-    """Whom a commit comes from; generation -1 without id: nobody's, of a group that has no members."""
+    """The member that commits. Generation -1 without an id: a consumer outside any group protocol."""
 
     member_id: str
     instance_id: str | None
@@ -64,46 +65,52 @@ class Committer(NamedTuple):
 class Commits:
     """Event loop only."""
 
-    def __init__(self, coordinator: Coordinator, offsets: OffsetWriter) -> None:
-        self._coordinator = coordinator
+    def __init__(
+        self, runtime: Runtime, cache: GroupCache, calls: ZkCalls, writer: GroupWriter, offsets: OffsetWriter
+    ) -> None:
+        self._zookeeper = runtime.zookeeper
+        self._measures = runtime.measures
+        self._cache = cache
+        self._calls = calls
+        self._writer = writer
         self._offsets = offsets
 
     async def commit(
         self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> KlogError | None:
-        """None once they are written, all of them; else why they may not be, all of them or what is left."""
-        began_s = self._coordinator.now_s
+        """None once all are written; else the error, though the first parts of a large commit may be written."""
+        began_s = self._cache.now_s
         try:
             bounds.check_member(committer.member_id, committer.instance_id)
             _check_metadata(offsets)
-            async with asyncio.timeout(self._coordinator.wait_s):
+            async with asyncio.timeout(self._calls.wait_s):
                 error = await self._commit(name, committer, offsets)
         except TimeoutError:
             return CoordinatorNotAvailable("ZooKeeper did not take the commit in time")
         except KlogError as refused:
             return refused.bare()
         if error is None and offsets:
-            measures = self._coordinator.broker.measures
-            measures.group_commits.took((self._coordinator.now_s - began_s) * 1000)
+            measures = self._measures
+            measures.group_commits.took((self._cache.now_s - began_s) * 1000)
             measures.offsets_committed += len(offsets)
         return error
 
     async def fetch(
         self, wanted: Mapping[str, Sequence[TopicPartition] | None]
     ) -> dict[str, dict[TopicPartition, CommittedOffset] | KlogError]:
-        """What each group has committed, in these partitions or (None) in all; or why it cannot be said."""
+        """What each group has committed, in these partitions or (None) in all; or the error."""
         found: dict[str, dict[TopicPartition, CommittedOffset] | KlogError] = {}
         asked: dict[str, list[TopicPartition] | None] = {}
         for name, partitions in wanted.items():
             try:
-                self._coordinator.holder(name)
+                self._cache.holder(name)
             except KlogError as error:
                 found[name] = error.bare()
             else:
                 asked[name] = None if partitions is None else list(filter(_may_be, partitions))
         if asked:
             try:
-                found |= await self._coordinator.ask_zookeeper(committed.read_many, self._coordinator.zookeeper, asked)
+                found |= await self._calls.call(committed.read_many, asked)
             except KlogError as error:
                 found |= dict.fromkeys(asked, error.bare())
         return found
@@ -111,28 +118,28 @@ class Commits:
     async def _commit(
         self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> KlogError | None:
-        coordinator = self._coordinator
+        cache = self._cache
         while True:
             try:
-                kept = await coordinator.kept(name)
-                group = kept.group
-                error = group.refuses_commit(*committer, coordinator.now_s)
+                cached = await cache.load(name)
+                group = cached.group
+                error = group.refuses_commit(*committer, cache.now_s)
                 if error is not None:
                     return error
                 if not offsets:
                     return None
                 if committer.generation < 0:
-                    await coordinator.check_way(kept)
+                    await cache.check_without_streams(cached)
                     if group.state.version < 0:
-                        await coordinator.make_node(kept)
+                        await cache.make_node(cached)
                         continue
                 for part in self._parts(name, offsets):
-                    await self._write(kept, part)
+                    await self._write(cached, part)
                 return None
             except GroupIsHeld as error:
                 return UnknownMemberId(error.message)
             except GroupChanged:
-                await coordinator.look_again(kept)
+                await cache.refresh(cached)
             except SessionLost:
                 await asyncio.sleep(AGAIN_S)
             except KlogError as error:
@@ -141,7 +148,7 @@ class Commits:
     def _parts(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> Iterable[Mapping[TopicPartition, CommittedOffset]]:
-        """As few multis as hold it."""
+        """One part for each multi, as few as possible."""
         is_short = len(group) <= SHORT_NAME and not any(one.metadata for one in offsets.values())
         if is_short and len(offsets) <= SURELY_ONE:
             return [offsets]
@@ -153,29 +160,29 @@ class Commits:
             topic = one[0].topic
             return fence + self._offsets.size_bytes(group, *one)
 
-        chroot = self._coordinator.zookeeper.address.chroot
+        chroot = self._zookeeper.address.chroot
         bytes_max = TOGETHER_BYTES_MAX if _metadata_bytes(offsets) > WIDE_BYTES else PART_BYTES_MAX
         return map(dict, batches(([one] for one in sorted(offsets.items(), key=_by_name)), size, bytes_max))
 
-    async def delete(self, kept: KeptGroup, partitions: Sequence[TopicPartition]) -> None:
-        """Take these away, fenced as a commit is. Raises what it is refused with."""
+    async def delete(self, cached: CachedGroup, partitions: Sequence[TopicPartition]) -> None:
+        """Delete these offsets, behind the fences of a commit. Raises KlogError."""
         try:
-            async with asyncio.timeout(self._coordinator.wait_s):
+            async with asyncio.timeout(self._calls.wait_s):
                 for at in range(0, len(partitions), DELETED_AT_ONCE):
-                    await self._delete(kept, partitions[at : at + DELETED_AT_ONCE])
+                    await self._delete(cached, partitions[at : at + DELETED_AT_ONCE])
         except GroupChanged as error:
-            await self._coordinator.look_again(kept)
+            await self._cache.refresh(cached)
             raise CoordinatorNotAvailable(error.message) from error
         except (SessionLost, TimeoutError) as error:
             raise CoordinatorNotAvailable("ZooKeeper does not answer") from error
 
-    async def _delete(self, kept: KeptGroup, partitions: Sequence[TopicPartition]) -> None:
-        if kept.group.state.version < 0:
-            await self._coordinator.make_node(kept)
-        state, zookeeper = kept.group.state, self._coordinator.zookeeper
-        await self._coordinator.writer.write(
+    async def _delete(self, cached: CachedGroup, partitions: Sequence[TopicPartition]) -> None:
+        if cached.group.state.version < 0:
+            await self._cache.make_node(cached)
+        state, zookeeper = cached.group.state, self._zookeeper
+        await self._writer.write(
             GroupWrite(
-                kept.holder,
+                cached.holder,
                 state.group,
                 state.version,
                 lambda: (state.fence, *committed.ends(zookeeper, state.group, partitions)),
@@ -183,17 +190,17 @@ class Commits:
             )
         )
 
-    async def _write(self, kept: KeptGroup, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        state = kept.group.state
+    async def _write(self, cached: CachedGroup, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        state = cached.group.state
         topics = dict.fromkeys(one.topic for one in offsets)
 
         def operations() -> list[Operation]:
             fences = [state.fence, *self._offsets.topic_fences(topics)]
             return [*fences, *self._offsets.operations(state.group, offsets)]
 
-        await self._coordinator.writer.write(
+        await self._writer.write(
             GroupWrite(
-                kept.holder,
+                cached.holder,
                 state.group,
                 state.version,
                 operations,
@@ -208,7 +215,7 @@ def _check_metadata(offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
     size = _metadata_bytes(offsets)
     if size > METADATA_BYTES_MAX:
         raise InvalidCommitOffsetSize(
-            f"{len(offsets)} offsets with {size} bytes of metadata in one commit; at most {METADATA_BYTES_MAX}",
+            f"the metadata of one commit must have at most {METADATA_BYTES_MAX} bytes, got {size}",
             hint="commit fewer partitions at a time",
         )
 
@@ -218,7 +225,7 @@ def _metadata_bytes(offsets: Mapping[TopicPartition, CommittedOffset]) -> int:
 
 
 def _may_be(partition: TopicPartition) -> bool:
-    """Whether there can be such a partition: what cannot has no node, and must not be made part of a path."""
+    """Whether such a partition can exist: an invalid name has no node, and must not become part of a path."""
     return is_topic_name(partition.topic) and partition.partition >= 0
 
 

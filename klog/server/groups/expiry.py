@@ -1,31 +1,30 @@
-"""Offsets of groups in which nobody has lived for ``offsets.retention.minutes`` go, as they do with Kafka.
+"""Deletes the offsets of groups that have had no members for ``offsets.retention.minutes``, as Kafka does.
 
-Every ``offsets.retention.check.interval.ms`` each coordinator looks at the groups of its slots, one after the other:
-what has expired is decided, and fenced, by `klog.coordination.expired_offsets`, and written as a commit is, behind the
-slot. A group that cannot have anything to give before a certain time is not looked at before it. While the clock is in
-doubt (it has jumped against the time that has passed) nothing goes.
+Every ``offsets.retention.check.interval.ms`` each coordinator looks at the groups of its slots, one after the other.
+`klog.coordination.expired_offsets` decides what has expired, and fences it; it is written as a commit is, behind the
+slot. A group is not looked at before the first time at which one of its offsets can expire. While the clock is in doubt
+(it has jumped against the time that has passed) nothing is deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from typing import TYPE_CHECKING
 
 from klog.coordination import expired_offsets
+from klog.coordination import groups as registry
+from klog.coordination.committed import OffsetWriter
 from klog.coordination.expired_offsets import Expired
 from klog.coordination.group_slots import slot_of
 from klog.coordination.zookeeper import Operation, ZooKeeper
 from klog.errors import KlogError
 from klog.names import TopicPartition
-from klog.ops import groups as registry
-from klog.server.groups.writer import GroupChanged, GroupWrite
+from klog.render.counts import counted
+from klog.server.groups.group_cache import GroupCache
+from klog.server.groups.writer import GroupChanged, GroupWrite, GroupWriter
+from klog.server.groups.zk_calls import ZkCalls
+from klog.server.runtime import Runtime
 from klog.storage.retention import RetentionClock
-
-if TYPE_CHECKING:
-    from klog.coordination.committed import OffsetWriter
-    from klog.server.groups.coordinator import Coordinator
 
 log = logging.getLogger(__name__)
 
@@ -33,52 +32,61 @@ MINUTE_MS = 60_000
 
 
 class Expiry:
-    """Event loop only; ZooKeeper is asked in threads, one group at a time."""
+    """Event loop only; one group at a time."""
 
-    def __init__(self, coordinator: Coordinator, offsets: OffsetWriter) -> None:
-        config = coordinator.broker.config
-        self._coordinator = coordinator
+    def __init__(
+        self, runtime: Runtime, cache: GroupCache, calls: ZkCalls, writer: GroupWriter, offsets: OffsetWriter
+    ) -> None:
+        config = runtime.config
+        self._zookeeper = runtime.zookeeper
+        self._cache = cache
+        self._calls = calls
+        self._writer = writer
         self._offsets = offsets
         self._retention_ms = config.integer("offsets.retention.minutes") * MINUTE_MS
         self._every_s = config.integer("offsets.retention.check.interval.ms") / 1000
-        self._clock = RetentionClock(_now_ms(), time.monotonic_ns() // 1_000_000)
+        self._clock = runtime.zookeeper.clock
+        self._trusted = RetentionClock(*self._now())
         self._not_before_ms: dict[str, int] = {}
 
     async def run(self) -> None:
         """For as long as the broker coordinates."""
         while True:
             await asyncio.sleep(self._every_s)
-            doubt = self._clock.doubt(_now_ms(), time.monotonic_ns() // 1_000_000)
+            doubt = self._trusted.doubt(*self._now())
             if doubt is not None:
-                log.error("offsets of idle groups stay: %s", doubt)
+                log.error("expired offsets of groups are not deleted: %s", doubt)
                 continue
             try:
                 await self._look()
             except KlogError as error:
-                log.warning("offsets that have expired stay for now: %s", error.message)
+                log.warning("expired offsets of groups are not deleted yet: %s", error.message)
+
+    def _now(self) -> tuple[int, int]:
+        """By the wall clock and by the monotonic clock, in milliseconds."""
+        return self._clock.now_ms(), int(self._clock.monotonic_s() * 1000)
 
     async def _look(self) -> None:
-        coordinator = self._coordinator
-        names = await coordinator.ask_zookeeper(_names_of_slots, coordinator.zookeeper, coordinator.slots)
+        names = await self._calls.call(_names_of_slots, self._cache.slots)
         known = self._not_before_ms
         self._not_before_ms = {name: known[name] for name in names if name in known}
         for name in names:
-            if self._not_before_ms.get(name, 0) < _now_ms():
+            if self._not_before_ms.get(name, 0) < self._clock.now_ms():
                 try:
                     await self._look_at(name)
                 except KlogError as error:
-                    log.info("group %r: what has expired of it stays for now: %s", name, error.message)
+                    log.info("group %r: its expired offsets are not deleted yet: %s", name, error.message)
 
     async def _look_at(self, name: str) -> None:
-        """Of one group, as many times as there is more than one write takes."""
-        coordinator = self._coordinator
+        """Delete what has expired of one group, in as many writes as it needs."""
+        cache = self._cache
         while True:
-            kept = coordinator.find(name)
-            if kept is not None and not kept.group.is_idle:
+            cached = cache.find(name)
+            if cached is not None and not cached.group.is_idle:
                 return
-            holder = coordinator.holder(name)
-            found: Expired = await coordinator.ask_zookeeper(
-                expired_offsets.of_group, coordinator.zookeeper, name, _now_ms(), self._retention_ms
+            holder = cache.holder(name)
+            found: Expired = await self._calls.call(
+                expired_offsets.of_group, name, self._clock.now_ms(), self._retention_ms
             )
             self._not_before_ms[name] = found.next_ms
             if not found.partitions:
@@ -86,8 +94,8 @@ class Expiry:
             gone: set[TopicPartition] = set()
 
             def operations(expected: int = found.state.version, gone: set[TopicPartition] = gone) -> list[Operation]:
-                """In the writer's thread: as it is now, if nobody has written the group since."""
-                now = expired_offsets.of_group(coordinator.zookeeper, name, _now_ms(), self._retention_ms)
+                """In the writer's thread: what has expired by now; nothing if the group was written since."""
+                now = expired_offsets.of_group(self._zookeeper, name, self._clock.now_ms(), self._retention_ms)
                 is_same = now.state.version == expected
                 gone.clear()
                 gone.update(now.partitions if is_same else ())
@@ -102,22 +110,23 @@ class Expiry:
                 lambda: self._offsets.forget(name),
             )
             try:
-                await coordinator.writer.write(write)
+                await self._writer.write(write)
             except GroupChanged:
                 return
-            kept = coordinator.find(name)
-            if kept is not None:
-                await coordinator.look_again(kept)
+            cached = cache.find(name)
+            if cached is not None:
+                await cache.refresh(cached)
             topics = sorted({one.topic for one in gone})
-            await coordinator.ask_zookeeper(expired_offsets.remove_empty_folders, coordinator.zookeeper, name, topics)
+            await self._calls.call(expired_offsets.remove_empty_folders, name, topics)
             if not gone:
                 return
-            log.info("group %r: offsets of %d partitions have expired, of %s", name, len(gone), ", ".join(topics))
+            log.info(
+                "group %r: deleted the expired offsets of %s of %s",
+                name,
+                counted(len(gone), "partition"),
+                ", ".join(topics),
+            )
 
 
 def _names_of_slots(zookeeper: ZooKeeper, slots: set[int]) -> list[str]:
     return [name for name in registry.names(zookeeper) if slot_of(name) in slots]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -1,17 +1,16 @@
-"""One group: what happens when its members join, sync, say that they live, leave, or fall silent.
+"""One group: what happens when its members join, sync, send heartbeats, leave, or fall silent.
 
-Strategy: decide, then do. No I/O and no clock: each event is told the time and returns what is to be done: answers to
-requests that wait, and at most one write of the group's node at a time. What depends on the phase alone stands in
-`klog.server.groups.machine`.
+Strategy: decide, then do. No I/O and no clock: each event takes the time and returns what to do, which is answers to
+waiting requests and at most one write of the group's node at a time. What depends on the phase alone is in
+`klog.server.groups.phases`.
 
 Rules
     * A generation is written before any JoinGroup of it is answered, an assignment before any SyncGroup is (rule G2).
-      While a write is under way nobody is taken in and nobody is given up: such events wait until it has ended.
-      Members that say they live are answered meanwhile.
-    * A generation that was written is the group's, whether or not its members could be told.
-    * A generation number only goes up.
-    * A request that waits is answered: by the write, by the rebalance's end, at its time-out, or because the write is
-      in doubt (`write_in_doubt`) or the group another's (`resign`).
+      During a write no member is added or removed: such events wait for its end. Heartbeats are answered meanwhile.
+    * A written generation is the group's, whether or not its members have received it.
+    * A generation number only rises.
+    * Every waiting request is answered: by the write, by the end of the rebalance, at its time-out, or because the
+      write is in doubt (`write_in_doubt`) or another broker coordinates the group (`resign`).
 
 Sources: Kafka's group protocol; KIP-62 (rebalance time-out), KIP-134 (initial delay), KIP-345 (static members), KIP-389
 (size), KIP-394 (ids before members).
@@ -37,39 +36,39 @@ from klog.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from klog.server.groups import machine, members
+from klog.server.groups import members, phases
 from klog.server.groups.acts import Act, Answer, Joined, Left, Limits, Made, Refused, Result, Synced, Write, Writing
-from klog.server.groups.machine import Answers, Event, Phase
+from klog.server.groups.member_table import MemberTable
 from klog.server.groups.members import NEVER_S, Join, Member, Pending, select_protocol
-from klog.server.groups.roster import Roster
+from klog.server.groups.phases import Answers, Event, Phase
 
 NEW_MEMBER_S = 300.0
-"""After that a new member's join is answered, though the rebalance goes on: whoever asked may be long gone, and cannot
-be heard of before it has its id. Kafka's number."""
+"""After that a new member's join is answered, though the rebalance goes on: the client may be long gone, and cannot
+send heartbeats before it has its id. Kafka's number."""
 
 
 class Group:
-    """Event loop only. ``state`` is what the registry has; a group without members before it is made anew."""
+    """Event loop only. ``state`` is what ZooKeeper has; for a new group, an empty one."""
 
     def __init__(self, state: GroupState, limits: Limits, now_s: float) -> None:
         self.name = state.group
         self.limits = limits
         self.phase = Phase.EMPTY
-        self.members = Roster(state.group)
+        self.members = MemberTable(state.group)
         self.pending: dict[str, Pending] = {}
-        """Ids that were given out and have not joined yet (KIP-394)."""
+        """Member ids that were given out and have not joined yet (KIP-394)."""
         self._acts: list[Act] = []
         self._writing: Writing | None = None
         self._later: deque[tuple[Callable[..., None], Any, tuple[Any, ...]]] = deque()
         self._join_until_s = NEVER_S
-        """When a rebalance no longer waits for those that have not joined."""
+        """When a rebalance stops waiting for members that have not joined."""
         self._gather_until_s = NEVER_S
-        """A first rebalance waits until then for members that nobody knows yet; NEVER_S: it does not."""
-        self._came_more = False
+        """How long a first rebalance waits for members that are still unknown; NEVER_S: it does not."""
+        self._has_grown = False
         self._sync_until_s = NEVER_S
         self._fenced_until_s = now_s
-        """How long those may still be about that another's hand has put out: a client that learns of it commits once
-        more as nobody (aiokafka does), which in an empty group would undo the rewind it was put out for."""
+        """How long members that an operator's write has removed may still act: a client that learns of it may commit
+        once more without a member id (aiokafka does). In an empty group that would undo the operator's rewind."""
         self.generation = 0
         self._take(state, now_s)
 
@@ -79,7 +78,7 @@ class Group:
         self.protocol_type = state.protocol_type
         self.protocol = state.protocol
         self.members.clear()
-        if state.way != COORDINATOR:
+        if state.group_protocol != COORDINATOR:
             self.protocol_type = self.protocol = ""
             return
         for one in state.members:
@@ -93,7 +92,7 @@ class Group:
             if not state.is_assigned:
                 self._sync_until_s = now_s + self.members.rebalance_timeout_s
 
-    # --- what is asked ------------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------------
 
     @property
     def is_writing(self) -> bool:
@@ -102,16 +101,16 @@ class Group:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody is in it, is about to be, or waits for anything."""
+        """Whether it has no members, no member ids given out, and no write."""
         return self.phase is Phase.EMPTY and self._writing is None and not self.pending
 
     def may_be_forgotten(self, now_s: float) -> bool:
-        """Whether nothing is lost by reading it anew, but that who was given an id is given another."""
+        """Whether it may be dropped and read again. A client with an id that was given out then gets another."""
         return self.phase is Phase.EMPTY and self._writing is None and now_s >= self._fenced_until_s
 
     @property
     def deadline_s(self) -> float:
-        """When `tick` is to be called at the latest."""
+        """When `tick` must be called at the latest."""
         if self._writing is not None:
             return NEVER_S
         soonest = min(self.members.deadline_s, *(one.until_s for one in self.pending.values()), NEVER_S)
@@ -123,18 +122,18 @@ class Group:
     def refuses_commit(
         self, member_id: str, instance_id: str | None, generation: int, now_s: float
     ) -> KlogError | None:
-        """Why this commit may not be written; None when it may, and then its member lives."""
+        """Why this commit may not be written; None when it may, which counts as a heartbeat of its member."""
         if generation < 0 and self.phase is Phase.EMPTY and now_s >= self._fenced_until_s:
             return None
-        return self._answer_of(machine.COMMIT, member_id, instance_id, generation, now_s)
+        return self._answer_of(phases.COMMIT, member_id, instance_id, generation, now_s)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_s: float) -> KlogError | None:
-        """A member says that it lives; what it is told."""
-        return self._answer_of(machine.HEARTBEAT, member_id, instance_id, generation, now_s)
+        """A member's heartbeat; returns the answer."""
+        return self._answer_of(phases.HEARTBEAT, member_id, instance_id, generation, now_s)
 
-    def answer_held(self, member_id: str, instance_id: str | None, generation: int) -> KlogError | None:
-        """What a heartbeat that came some time ago is to be told now."""
-        return self._answer_of(machine.HEARTBEAT, member_id, instance_id, generation, None)
+    def answer_delayed(self, member_id: str, instance_id: str | None, generation: int) -> KlogError | None:
+        """The answer, by now, to a heartbeat that arrived some time ago."""
+        return self._answer_of(phases.HEARTBEAT, member_id, instance_id, generation, None)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -160,7 +159,7 @@ class Group:
         return self._event(self._leave, to, (tuple(leaving),), now_s)
 
     def make_node(self, to: Any, now_s: float) -> list[Act]:
-        """Be known to the registry before anybody is a member: commits are fenced by the group's node. `Made`."""
+        """Create the group's node before it has members: it fences commits. Answered with `Made`."""
         return self._event(self._make_node, to, (), now_s)
 
     def tick(self, now_s: float) -> list[Act]:
@@ -170,29 +169,29 @@ class Group:
         return self._done()
 
     def written(self, now_s: float) -> list[Act]:
-        """The write that was asked for has been done."""
+        """The write is done."""
         writing = self._writing
-        assert writing is not None, "nothing was to be written"
+        assert writing is not None, "no write under way"
         self._writing = None
         self.state = writing.state.written
         writing.then(now_s)
         self._acts += writing.answers
-        self._go_on(now_s)
+        self._resume(now_s)
         return self._done()
 
     def write_in_doubt(self, now_s: float) -> list[Act]:
-        """The registry does not answer: nobody waits for it any longer.
+        """ZooKeeper does not answer: refuse all waiting requests.
 
-        The write goes on, and ends in `written` or `replaced`; until then whoever wants a change is refused.
+        The write goes on, and ends in `written` or `replaced`; until then every change is refused.
         """
-        assert self._writing is not None, "nothing is being written"
+        assert self._writing is not None, "no write under way"
         self._writing.is_in_doubt = True
         self._refuse_all(_away(), now_s)
         return self._done()
 
     def write_failed(self, error: KlogError, now_s: float) -> list[Act]:
-        """It cannot be written as it is (it is too large): the group stays as it was."""
-        assert self._writing is not None, "nothing is being written"
+        """The state cannot be written (it is too large): the group stays unchanged."""
+        assert self._writing is not None, "no write under way"
         self._refuse_all(Refused(error), now_s)
         self._writing = None
         if self.phase is Phase.PREPARING:
@@ -200,8 +199,8 @@ class Group:
         return self._done()
 
     def replaced(self, state: GroupState, now_s: float) -> list[Act]:
-        """Somebody else has written the group's node, which now says this: its members are whom it names."""
-        self._refuse_all(Refused(UnknownMemberId("the group was changed by another's hand: join again")), now_s)
+        """Another program has written the group's node: ``state`` is what it says, members included."""
+        self._refuse_all(Refused(UnknownMemberId("the group was changed outside its coordinator: join again")), now_s)
         for one in self.state.members:
             self._fenced_until_s = max(self._fenced_until_s, now_s + one.session_timeout_ms / 1000)
         self._writing = None
@@ -212,7 +211,7 @@ class Group:
         return self._done()
 
     def resign(self, error: KlogError) -> list[Act]:
-        """The group is no longer ours: whoever waits is told."""
+        """Another broker coordinates the group: refuse all waiting requests with this error."""
         self._refuse_all(Refused(error), 0.0)
         self._writing = None
         self.phase = Phase.DEAD
@@ -229,8 +228,8 @@ class Group:
             self._later.append((handle, to, arguments))
         return self._done()
 
-    def _go_on(self, now_s: float) -> None:
-        """What has waited for a write, until the next one begins."""
+    def _resume(self, now_s: float) -> None:
+        """Handle the events that waited for a write, until the next write begins."""
         while self._later and self._writing is None:
             handle, to, arguments = self._later.popleft()
             handle(*arguments, to, now_s)
@@ -247,16 +246,16 @@ class Group:
         except KlogError as error:
             given = join.new_id if isinstance(error, MemberIdRequired) else join.member_id
             self._answer(to, Refused(error.bare(), given))
-        self._complete_if_all_are_there(now_s)
+        self._complete_if_all_have_joined(now_s)
 
     def _admit(self, join: Join, to: Any, now_s: float) -> None:
-        """Raises what the join is refused with."""
+        """Raises the KlogError that refuses the join."""
         if self.phase is Phase.DEAD:
-            raise CoordinatorNotAvailable(f"group {self.name!r} is gone")
+            raise CoordinatorNotAvailable(f"group {self.name!r} is not coordinated here")
         if not self.limits.session_min_ms <= join.session_timeout_ms <= self.limits.session_max_ms:
             raise InvalidSessionTimeout(
-                f"a session of {join.session_timeout_ms} ms; allowed are {self.limits.session_min_ms} "
-                f"(group.min.session.timeout.ms) to {self.limits.session_max_ms} (group.max.session.timeout.ms)"
+                f"the session time-out must be between {self.limits.session_min_ms} ms (group.min.session.timeout.ms) "
+                f"and {self.limits.session_max_ms} ms (group.max.session.timeout.ms), got {join.session_timeout_ms} ms"
             )
         replaced = self.members.predecessor(join)
         self._check_room(join, replaced, now_s)
@@ -266,7 +265,7 @@ class Group:
                 self._replace_static(replaced, join, to, now_s)
             elif join.instance_id is None and join.must_ask_twice:
                 members.give_id(self.pending, join, now_s)
-                raise MemberIdRequired("come again with the id that is given here")
+                raise MemberIdRequired("join again with the member id of this answer")
             else:
                 self._enter(join, join.new_id, to, now_s)
         elif join.member_id in self.pending and join.instance_id is None:
@@ -276,7 +275,7 @@ class Group:
             self._join_again(self.members.find(join.member_id, join.instance_id), join, to, now_s)
 
     def _check_room(self, join: Join, replaced: Member | None, now_s: float) -> None:
-        """A group over its size, as after the setting was lowered, loses those that join last."""
+        """A group over its size, after the setting was lowered, loses the members that join last."""
         known = self.members.get(join.member_id) or replaced
         try:
             of_joined = self.phase is Phase.PREPARING
@@ -293,15 +292,15 @@ class Group:
             self.protocol_type = join.protocol_type
         self.members.add(member)
         self._await_rebalance(member, to, now_s)
-        self._came_more = True
+        self._has_grown = True
         self._rebalance(now_s)
 
     def _join_again(self, member: Member, join: Join, to: Any, now_s: float) -> None:
         is_settled = (self.phase is Phase.COMPLETING or self.phase is Phase.STABLE) and not (
-            # A leader that joins again wants the partitions given out anew: of a topic that has got more, say.
+            # A leader joins again to have the partitions assigned again: a topic has grown, say.
             self.phase is Phase.STABLE and member.member_id == self.members.leader
         )
-        if is_settled and member.wants(join.protocols):  # its answer was lost, or its coordinator
+        if is_settled and member.wants(join.protocols):  # its answer was lost, or its coordinator died
             self.members.takes(member, join)
             self._heard(member, now_s)
             self._answer(to, self._joined(member))
@@ -313,7 +312,7 @@ class Group:
         self._rebalance(now_s)
 
     def _replace_static(self, old: Member, join: Join, to: Any, now_s: float) -> None:
-        """A static member has come back without its id: it has a new one now, and what it had (KIP-345)."""
+        """A static member is back without its id: it gets a new one, and keeps its assignment (KIP-345)."""
         fenced = Refused(FencedInstanceId(f"another process is member {join.instance_id!r} now"), old.member_id)
         for waiting in (old.joining, old.syncing):
             if waiting is not None:
@@ -325,8 +324,8 @@ class Group:
         self.members.replace(old, new)
         self._heard(new, now_s)
         if is_stable and select_protocol(list(self.members)) == self.protocol:
-            # It is told the old leader's id, so that it does not take itself for one: in a stable group nobody would
-            # take its assignment.
+            # The answer names the old leader's id, so that the member does not act as leader: a stable group would
+            # ignore its assignment.
             answer = self._joined(new)._replace(leader=leader, members=())
             self._write(self._next_state(is_assigned=True), lambda _: None, [Answer(to, answer)], now_s)
             return
@@ -334,7 +333,7 @@ class Group:
         self._rebalance(now_s)
 
     def _await_rebalance(self, member: Member, to: Any, now_s: float) -> None:
-        if member.joining is not None:  # it has asked again: the earlier request is nobody's any more
+        if member.joining is not None:  # it has asked again: the earlier request is obsolete
             self._answer(member.joining, Refused(RebalanceInProgress("the member has asked again"), member.member_id))
         member.joining = to
         member.deadline_s = now_s + NEW_MEMBER_S if member.is_new else NEVER_S
@@ -349,21 +348,21 @@ class Group:
     # --- a rebalance --------------------------------------------------------------------------------------------------
 
     def _rebalance(self, now_s: float) -> None:
-        """Have all members join again; nothing new if that is under way."""
+        """Begin a rebalance: all members must join again. Nothing to do during one."""
         if self.phase is Phase.PREPARING:
             return
         if self.phase is Phase.COMPLETING:
             for member in self.members:
-                self._answer_sync(member, Refused(RebalanceInProgress("another member has come or gone"), ""), now_s)
+                self._answer_sync(member, Refused(RebalanceInProgress("a member has joined or left"), ""), now_s)
         self._sync_until_s = NEVER_S
         self._join_until_s = now_s + self.members.rebalance_timeout_s
         self._gather_until_s = NEVER_S
         if self.phase is Phase.EMPTY and self.limits.initial_delay_s:
             self._gather_until_s = now_s + self.limits.initial_delay_s
-            self._came_more = False
-        self.phase = machine.after(self.phase, Event.CHANGED)
+            self._has_grown = False
+        self.phase = phases.after(self.phase, Event.CHANGED)
 
-    def _complete_if_all_are_there(self, now_s: float) -> None:
+    def _complete_if_all_have_joined(self, now_s: float) -> None:
         if self.phase is not Phase.PREPARING or self._writing is not None:
             return
         waits = self._gather_until_s < NEVER_S or any(
@@ -373,7 +372,7 @@ class Group:
             self._complete(now_s)
 
     def _complete(self, now_s: float) -> None:
-        """Begin a generation of those that have joined, and of the static ones that have not and live."""
+        """Begin a generation of the members that have joined, and of static members whose session runs."""
         self._gather_until_s = NEVER_S
         for member in self.members:
             if member.joining is None and member.instance_id is None:
@@ -384,7 +383,7 @@ class Group:
             return
         if self.members[self.members.leader].joining is None:
             joined = next((one for one in self.members if one.joining is not None), None)
-            if joined is None:  # static members alone, and none of them here: they come back, or their sessions end
+            if joined is None:  # only static members, none has joined: they come back, or their sessions end
                 self._join_until_s = now_s + self.members.rebalance_timeout_s
                 return
             self.members.leader = joined.member_id
@@ -392,13 +391,13 @@ class Group:
         self._write(self._next_state(self.generation + 1), self._begun, [], now_s)
 
     def _begun(self, now_s: float) -> None:
-        """The generation stands."""
+        """The generation is written."""
         self.generation = self.state.generation
-        self.phase = machine.after(self.phase, Event.GENERATION)
+        self.phase = phases.after(self.phase, Event.GENERATION)
         self._join_until_s = NEVER_S
         self._sync_until_s = now_s + self.members.rebalance_timeout_s
         for member in self.members:
-            # A static member that has not come back is waited for by its session alone.
+            # For a static member that is not back only its session counts.
             member.has_synced = member.joining is None
             self.members.give(member, b"")
             if member.joining is not None:
@@ -409,7 +408,7 @@ class Group:
 
     def _emptied(self, now_s: float) -> None:
         self.generation = self.state.generation
-        self.phase = machine.after(self.phase, Event.EMPTIED)
+        self.phase = phases.after(self.phase, Event.EMPTIED)
         self._join_until_s = NEVER_S
 
     def _joined(self, member: Member) -> Joined:
@@ -430,7 +429,7 @@ class Group:
         to: Any,
         now_s: float,
     ) -> None:
-        error = self._answer_of(machine.SYNC, member_id, instance_id, generation, now_s)
+        error = self._answer_of(phases.SYNC, member_id, instance_id, generation, now_s)
         if error is None:
             for said, known in zip(protocol, (self.protocol_type, self.protocol), strict=True):
                 if said is not None and said != known:
@@ -454,8 +453,8 @@ class Group:
             self._write(state, self._assigned, [], now_s)
 
     def _assigned(self, now_s: float) -> None:
-        """The assignment stands."""
-        self.phase = machine.after(self.phase, Event.ASSIGNED)
+        """The assignment is written."""
+        self.phase = phases.after(self.phase, Event.ASSIGNED)
         for state in self.state.members:
             member = self.members[state.member_id]
             self.members.give(member, state.assignment)
@@ -485,15 +484,15 @@ class Group:
                 errors.append(error.bare())
             else:
                 errors.append(None)
-        self._complete_if_all_are_there(now_s)
+        self._complete_if_all_have_joined(now_s)
         answer = Answer(to, Left(tuple(errors)))
-        if self._writing is not None:  # who leaves last knows, once answered, that the group has nobody
+        if self._writing is not None:  # once answered, the last member to leave knows that the group is empty
             self._writing.answers.append(answer)
         else:
             self._acts.append(answer)
 
     def _leave_one(self, member_id: str, instance_id: str | None, now_s: float) -> None:
-        if not member_id:  # by an operator, who knows the names of static members alone
+        if not member_id:  # from an operator, who knows only the names of static members
             found = self.members.static(instance_id)
             if found is None:
                 raise UnknownMemberId(f"group {self.name!r} has no static member {instance_id!r}")
@@ -504,15 +503,15 @@ class Group:
             self._remove(self.members.find(member_id, instance_id), now_s)
 
     def _remove(self, member: Member, now_s: float) -> None:
-        """Without it, and a new generation without it if it was part of one."""
+        """Remove a member; if it was part of a generation, begin a rebalance."""
         self._drop(member)
         if self.phase is Phase.COMPLETING or self.phase is Phase.STABLE:
             self._rebalance(now_s)
 
     def _drop(self, member: Member) -> None:
         for waiting in (member.joining, member.syncing):
-            if waiting is not None:  # whoever asked is to ask again, as somebody new
-                self._answer(waiting, Refused(UnknownMemberId("the member was given up"), member.member_id))
+            if waiting is not None:  # the client must join again, as a new member
+                self._answer(waiting, Refused(UnknownMemberId("the member was removed"), member.member_id))
         self.members.remove(member)
 
     def _tick(self, now_s: float) -> None:
@@ -529,29 +528,29 @@ class Group:
         elif self._sync_until_s <= now_s:
             self._sync_until_s = NEVER_S
             for member in self.members:
-                if not member.has_synced:  # it has joined and then fallen silent
+                if not member.has_synced:  # it has joined and sent nothing since
                     self._drop(member)
             self._rebalance(now_s)
-            self._complete_if_all_are_there(now_s)
+            self._complete_if_all_have_joined(now_s)
 
     def _tick_preparing(self, now_s: float) -> None:
         if self._gather_until_s <= now_s:
             more_s = min(now_s + self.limits.initial_delay_s, self._join_until_s)
-            self._gather_until_s = more_s if self._came_more else NEVER_S
-            self._came_more = False
+            self._gather_until_s = more_s if self._has_grown else NEVER_S
+            self._has_grown = False
         if self._join_until_s <= now_s:
             self._complete(now_s)
         else:
-            self._complete_if_all_are_there(now_s)
+            self._complete_if_all_have_joined(now_s)
 
-    # --- below --------------------------------------------------------------------------------------------------------
+    # --- helpers ------------------------------------------------------------------------------------------------------
 
     def _answer_of(
         self, answers: Answers, member_id: str, instance_id: str | None, generation: int, now_s: float | None
     ) -> KlogError | None:
-        """What a request of a member in a generation gets by the phase; it lives, if it has come now."""
+        """The answer by the phase to a member's request in a generation. With ``now_s`` it counts as a heartbeat."""
         if self.phase is Phase.DEAD:
-            return CoordinatorNotAvailable(f"group {self.name!r} is gone")
+            return CoordinatorNotAvailable(f"group {self.name!r} is not coordinated here")
         try:
             member = self.members.find(member_id, instance_id)
         except KlogError as error:
@@ -572,11 +571,11 @@ class Group:
     def _next_state(
         self, generation: int | None = None, is_assigned: bool = False, assignments: Mapping[str, bytes] | None = None
     ) -> GroupState:
-        """What is to be written: this generation, or a new one, as the members are now."""
+        """The state to write: this generation or a new one, with the present members."""
         kept = generation is None and assignments is None
         return replace(
             self.state,
-            way=COORDINATOR,
+            group_protocol=COORDINATOR,
             generation=self.generation if generation is None else generation,
             protocol_type=self.protocol_type,
             protocol=self.protocol,
@@ -597,7 +596,7 @@ class Group:
         self._acts.append(Answer(to, what))
 
     def _refuse_all(self, refused: Refused, now_s: float) -> None:
-        """Everybody that waits."""
+        """All waiting requests."""
         for member in self.members:
             for waiting in (member.joining, member.syncing):
                 if waiting is not None:

@@ -1,4 +1,4 @@
-"""The members of a group: what each wants, until when it counts as alive, and what all of them can agree on."""
+"""The members of a group: the protocols of each, its deadline, and the protocol that all share."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from klog.server.groups.bounds import MEMBER_OVERHEAD_BYTES, PENDING_MAX
 
 NEVER_S = math.inf
 PENDING_S = 3.0
-"""How long a rebalance waits for who has been given an id and was told to come again with it. Clients take
-milliseconds; Kafka waits for its session's time, and one that has died meanwhile holds everybody up."""
+"""How long a rebalance waits for a client that must join again with the id it was given. Clients take milliseconds;
+Kafka waits for a session time-out, and a client that has died meanwhile delays the whole group."""
 
 
 class Join(NamedTuple):
-    """What a JoinGroup request says. ``new_id`` is the id that it gets if it comes without one.
+    """A JoinGroup request. ``new_id``: the id that the member gets if the request has none.
 
-    ``must_ask_twice``: a dynamic member without an id is told one, and counts when it comes again with it (KIP-394).
+    ``must_ask_twice``: a dynamic member without an id gets one, and is a member when it joins again with it (KIP-394).
     """
 
     member_id: str
@@ -36,7 +36,7 @@ class Join(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What a member that says this takes, roughly."""
+        """Approximate size of such a member."""
         return MEMBER_OVERHEAD_BYTES + sum(len(name) + len(metadata) for name, metadata in self.protocols)
 
 
@@ -48,7 +48,7 @@ class Pending(NamedTuple):
 
 
 def give_id(pending: dict[str, Pending], join: Join, now_s: float) -> None:
-    """Note the id that this join is told to come again with; of too many the oldest is forgotten."""
+    """Note the id with which this client must join again; of too many the oldest is forgotten."""
     session_s = join.session_timeout_ms / 1000
     pending[join.new_id] = Pending(now_s + min(session_s, PENDING_S), now_s + session_s)
     if len(pending) > PENDING_MAX:
@@ -57,9 +57,9 @@ def give_id(pending: dict[str, Pending], join: Join, now_s: float) -> None:
 
 @dataclass(slots=True)
 class Member:
-    """One member. ``joining`` and ``syncing`` are whom to answer while such a request of it waits, else None.
+    """One member. ``joining`` and ``syncing``: where to answer a waiting request of that kind, else None.
 
-    ``deadline_s``: when it is given up unless it is heard of before; never while a request of it waits.
+    ``deadline_s``: when it is removed unless it sends a heartbeat before; NEVER_S while a request of it waits.
     """
 
     member_id: str
@@ -69,38 +69,38 @@ class Member:
     session_timeout_s: float
     rebalance_timeout_s: float
     protocols: tuple[tuple[str, bytes], ...]
-    """By preference, each with what the member says for it (a consumer: its subscription)."""
+    """By preference, each with the member's metadata for it (a consumer's subscription)."""
     assignment: bytes = b""
     deadline_s: float = NEVER_S
     joining: Any = None
     syncing: Any = None
     is_new: bool = True
-    """It has not been in a generation yet: it does not know its id, so it cannot say that it lives."""
+    """It has not been in a generation yet: it does not know its id, so it cannot send heartbeats."""
     is_restored: bool = False
-    """Of its protocols only the one chosen is known, from the registry."""
+    """Read from ZooKeeper, which has only the chosen one of its protocols."""
     has_synced: bool = field(default=False)
     """In this generation."""
     counted_bytes: int = 0
-    """As its group counts it (`Roster.count`)."""
+    """Its size when `MemberTable.count` last counted it."""
 
     @property
     def size_bytes(self) -> int:
-        """What it takes, roughly: what it says, and what it is given."""
+        """Approximately, with its metadata and its assignment."""
         said = sum(len(name) + len(metadata) for name, metadata in self.protocols)
         return MEMBER_OVERHEAD_BYTES + said + len(self.assignment)
 
     def metadata(self, protocol: str) -> bytes:
-        """What it says for this protocol; nothing for one that it does not know."""
+        """Its metadata for this protocol; b"" for a protocol that it does not have."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def wants(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
-        """Whether this is what it has said already."""
+        """Whether these are the protocols that it already has."""
         if self.is_restored:
             return self.protocols[0] in protocols if self.protocols else False
         return self.protocols == protocols
 
     def takes(self, join: Join) -> None:
-        """Want what this request says."""
+        """Replace its settings by those of this request."""
         self.client_id, self.host = join.client_id, join.host
         self.session_timeout_s = join.session_timeout_ms / 1000
         self.rebalance_timeout_s = join.rebalance_timeout_ms / 1000
@@ -108,7 +108,7 @@ class Member:
         self.is_restored = False
 
     def state(self, protocol: str, assignment: bytes) -> MemberState:
-        """As it is written to the registry."""
+        """As it is written to ZooKeeper."""
         return MemberState(
             self.member_id,
             self.instance_id,
@@ -135,7 +135,7 @@ def member_of(join: Join, member_id: str) -> Member:
 
 
 def restored(state: MemberState, protocol: str, now_s: float) -> Member:
-    """A member as the registry has it; it has a whole session's time to say that it lives."""
+    """A member as it is in ZooKeeper; it has one session time-out to send a heartbeat."""
     return Member(
         state.member_id,
         state.instance_id,
@@ -152,13 +152,13 @@ def restored(state: MemberState, protocol: str, now_s: float) -> Member:
 
 
 def common_protocols(members: Collection[Member]) -> set[str]:
-    """What all of them know."""
+    """The protocols that all of them have."""
     known = [{name for name, _ in member.protocols} for member in members]
     return set.intersection(*known) if known else set()
 
 
 def select_protocol(members: Sequence[Member]) -> str:
-    """The one that most prefer among those that all know; of several the first member's favourite."""
+    """The protocol that most members prefer among those that all have; of several the first member's choice."""
     candidates = common_protocols(members)
     votes = Counter(next(name for name, _ in member.protocols if name in candidates) for member in members)
     return max(votes, key=lambda name: votes[name])  # a Counter keeps the order of the first votes

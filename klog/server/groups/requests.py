@@ -1,4 +1,4 @@
-"""What the handlers of group requests have in common: plain values out of a request."""
+"""What the handlers of group requests share: plain values from a request."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def ms(duration: timedelta) -> int:
 
 
 def client_id_of(request: Request) -> str:
-    """What the client calls itself, as much of it as is kept; "" when it does not say."""
+    """The client id, cut to the length that is kept; "" without one."""
     return (request.head.client_id or "")[:CLIENT_ID_CHARS_MAX]
 
 
 def host_of(request: Request) -> str:
-    """The member's address as Kafka shows it: ``/127.0.0.1``."""
+    """The member's address in Kafka's form: ``/127.0.0.1``."""
     return f"/{request.peer.rpartition(':')[0].strip('[]')}"

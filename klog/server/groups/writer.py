@@ -1,15 +1,15 @@
-"""What coordinators write to ZooKeeper: many groups' writes in one multi, each behind its own fences.
+"""Writes groups to ZooKeeper: the writes of many groups in one multi, each behind its own fences.
 
-Strategy (group commit): while one multi is under way, what else is to be written gathers, and goes with the next. A
-round trip and a flush of ZooKeeper's are then shared by all that came within the same few milliseconds.
+Strategy (group commit): while one multi is under way, further writes gather, and go with the next. All writes of the
+same few milliseconds share one round trip and one flush of ZooKeeper.
 
-Every write stands behind two fences: its slot's (rule G1: nobody but the slot's holder writes) and its group's (nobody
-has changed the group since). A multi that a fence fails is sent again in halves, so that each write fails for its
-own reasons only. What was not written for a reason is looked at again and told as it is now:
+Every write has two fences: its slot's (rule G1: only the slot's holder writes) and its group's (the group has not
+changed since it was read). A multi that fails on a fence is sent again in halves, so that each write fails for its own
+reasons only. A write that failed is examined, and raises what is true now:
 
     NotCoordinator   another broker holds the slot
-    GroupChanged     the group's node says something else than was known; with what it says
-    SessionLost      ZooKeeper does not answer: whether it is written is not known (rule Z2)
+    GroupChanged     the group's node is at another version; with its state
+    SessionLost      ZooKeeper does not answer: the outcome is unknown (rule Z2)
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from klog.names import TopicPartition
 log = logging.getLogger(__name__)
 
 TOGETHER_BYTES_MAX = 128 * 1024
-"""Of several writes in one multi; one may be larger by itself. ZooKeeper keeps its last 500 multis in memory, and
-cannot be told to keep fewer: with a heap of 128 MB it died of 81 of 500 KB each."""
+"""Of several writes in one multi; a single one may be larger. ZooKeeper keeps its last 500 multis in memory, which
+cannot be configured: with a heap of 128 MB it died of 81 of 500 KB each."""
 OPERATIONS_MAX = 2000
-"""In one multi: a few ms of ZooKeeper's time, in which all others wait."""
+"""In one multi: a few ms of ZooKeeper's time, in which all other requests wait."""
 TRIES = 3
-"""Of one write: folders and nodes that another makes or removes at the same moment cost another try."""
+"""Of one write: a node that another client creates or removes at the same moment costs another try."""
 
 
 class GroupChanged(KlogError):
-    """The group's node is not at the version that was known."""
+    """The group's node is at another version than expected."""
 
     wire = 15
     code = "GROUP_CHANGED"
     retriable = True
 
     def __init__(self, state: GroupState) -> None:
-        super().__init__(f"group {state.group!r} was changed by another's hand: it is at version {state.version} now")
+        super().__init__(f"group {state.group!r} was changed outside its coordinator, to version {state.version}")
         self.state = state
 
 
@@ -62,8 +62,8 @@ class GroupChanged(KlogError):
 class GroupWrite:
     """One group's write. ``prepare`` and what it returns run in the writer's thread.
 
-    ``expected`` is the version of the group's node that the write rests on; ``operations`` must fail or hold a check
-    when it is at another.
+    ``expected`` is the version of the group's node that the write replaces; at another version the operations must
+    fail, if need be by a check among them.
     """
 
     slot: SlotHolder
@@ -72,17 +72,17 @@ class GroupWrite:
     prepare: Callable[[], Sequence[Operation]]
     landed: Callable[[Sequence[Operation]], None] = lambda _: None
     forget: Callable[[], None] = lambda: None
-    """Called when something that was thought to be there is not, or the other way round."""
+    """Called when cached knowledge of nodes has proved wrong."""
     commits_in: Collection[TopicPartition] = ()
-    """Where offsets will be written: looked at for all writes of a multi at once."""
+    """Where offsets will be written: looked up once for all writes of a multi."""
     in_doubt: Sequence[Operation] = ()
-    """What was sent before, without an answer."""
+    """The operations that were sent before, without an answer."""
     done: asyncio.Future[KlogError | None] = field(default_factory=asyncio.Future)
-    """What is refused is a value here: a future and an error that it raises into whoever has both hold each other."""
+    """Its result is an error or None: a future with an exception would be in a cycle with the frames that raise it."""
 
 
 class GroupWriter:
-    """`write` on the event loop; ZooKeeper is asked in one thread of ``executor`` at a time."""
+    """`write` on the event loop; ZooKeeper is called in one thread of ``executor`` at a time."""
 
     def __init__(self, zookeeper: ZooKeeper, executor: Executor, offsets: OffsetWriter) -> None:
         self._zookeeper = zookeeper
@@ -92,7 +92,7 @@ class GroupWriter:
         self._draining: asyncio.Task[None] | None = None
 
     async def write(self, write: GroupWrite) -> None:
-        """Return once ZooKeeper has it; raises NotCoordinator, GroupChanged, SessionLost or another KlogError."""
+        """Return when ZooKeeper has it. Raises NotCoordinator, GroupChanged, SessionLost or another KlogError."""
         self._queue.append(write)
         if self._draining is None or self._draining.done():
             self._draining = asyncio.ensure_future(self._drain())
@@ -101,7 +101,7 @@ class GroupWriter:
             raise error.bare()
 
     def close(self) -> None:
-        """Nothing more is begun; what waits is told."""
+        """Begin nothing more, and refuse the writes that wait."""
         queue, self._queue = self._queue, []
         for write in queue:
             if not write.done.done():
@@ -110,14 +110,14 @@ class GroupWriter:
     async def _drain(self) -> None:
         loop = asyncio.get_running_loop()
         while self._queue:
-            # Who was told meanwhile that it takes too long is not to be written late.
+            # A commit that was refused meanwhile, by its time-out, must not be written later.
             batch, self._queue = [one for one in self._queue if not one.done.done()], []
             try:
                 outcomes = await loop.run_in_executor(self._executor, self._send_all, batch)
-            except Exception as error:  # the executor is shut down, or it is our fault: nobody is left waiting
+            except Exception as error:  # the executor is shut down, or an internal error: every write gets its outcome
                 outcomes = [error.bare() if isinstance(error, KlogError) else KlogError(str(error))] * len(batch)
                 if not isinstance(error, KlogError):
-                    log.exception("writes of %d groups failed: our fault", len(batch))
+                    log.exception("internal error while writing %d groups", len(batch))
             for write, outcome in zip(batch, outcomes, strict=True):
                 if not write.done.done():
                     write.done.set_result(outcome)
@@ -149,7 +149,7 @@ class GroupWriter:
         return [outcomes[write] for write in batch]
 
     def _send(self, part: Sequence[tuple[GroupWrite, Sequence[Operation]]]) -> dict[GroupWrite, KlogError | None]:
-        """Together if that works, else in halves, so that what fails does so alone."""
+        """All together; after a failure in halves, so that each write fails alone."""
         if len(part) == 1:
             write, operations = part[0]
             return {write: self._send_one(write, operations)}
@@ -192,7 +192,7 @@ class GroupWriter:
         return error
 
     def _judge(self, write: GroupWrite) -> tuple[_Verdict, KlogError | None]:
-        """Whether a fence has failed, and which, or an earlier try has succeeded after all."""
+        """Which fence has failed, if any, or whether an earlier try has succeeded after all."""
         slot = self._zookeeper.find(paths.group_slot(write.slot.slot))
         if slot is None or slot.stat.version != write.slot.version:
             return _Verdict.FENCED, NotCoordinator(f"another broker coordinates group {write.group!r}")
@@ -205,7 +205,7 @@ class GroupWriter:
         return _Verdict.FENCED, GroupChanged(state)
 
     def _stands(self, operations: Sequence[Operation]) -> bool:
-        """Every node holds what we wrote: our own success, whose answer was lost (rule Z2)."""
+        """Whether every node holds what we wrote: a success whose answer was lost (rule Z2)."""
         written: dict[str, bytes | None] = {}
         for one in operations:
             if not isinstance(one, Check):
@@ -219,4 +219,4 @@ class _Verdict(Enum):
     FENCED = auto()
     LANDED = auto()
     UNFENCED = auto()
-    """Neither: what was written, not where it may be, was at fault."""
+    """Neither: the operations themselves failed."""

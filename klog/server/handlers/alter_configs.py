@@ -1,9 +1,9 @@
-"""AlterConfigs: v0-2: the whole set of a topic's own settings, anew.
+"""AlterConfigs: v0-2: replaces the whole set of a topic's own settings.
 
 Behaviour
-    What the request does not name falls back to the broker's setting: that is the request's meaning, and why clients
-    of today use IncrementalAlterConfigs. Each resource succeeds or fails alone; a change holds at once.
-    A broker's settings are read at its start: changing them is refused.
+    A setting that the request does not name falls back to the broker's setting, as Kafka defines the request. Current
+    clients use IncrementalAlterConfigs for this reason. Each resource succeeds or fails alone. A change takes effect at
+    once. The broker refuses changes of a broker's settings, because it reads them only at its start.
 
 Version notes
     v2 is flexible. v1 is v0.
@@ -11,19 +11,18 @@ Version notes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.server.config_resources import alter_topics, given_settings
+from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.image import ClusterImage
 
 
 @handles(ApiKey.ALTER_CONFIGS, 0, 2, of_controller=True)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, image: ClusterImage, controller: Controller) -> dict[str, Any]:
     def replaced(resource: Any, current: dict[str, str]) -> dict[str, str]:
         return given_settings((one.name, one.value) for one in resource.configs)
 
-    return {"responses": await alter_topics(broker, request.entity, replaced, request.share())}
+    return {"responses": await alter_topics(image, controller, request.entity, replaced, request.share())}

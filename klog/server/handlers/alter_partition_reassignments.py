@@ -2,11 +2,11 @@
 
 Behaviour
     Begins, replaces (another target for a partition that is being reassigned) and cancels (no replicas named)
-    reassignments, each partition by itself: one that is refused does not keep the others. An answer without error means
-    that it is written and goes on, whoever becomes controller; it is over when it is listed no more. A partition that
-    is named twice in one request is refused, both times.
+    reassignments. Each partition succeeds or fails alone. An answer without error means that ZooKeeper has the
+    reassignment: it continues under any later controller, and is complete when it is no longer listed. A partition that
+    a request names twice is refused, both times.
 
-Not here: a throttle, for which klog has a request of its own (AlterReassignments).
+Not here: a throttle, which klog's own request AlterReassignments has.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 from klog.errors import InvalidRequest, KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
+from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
 
 if TYPE_CHECKING:
-    from klog.server.broker import Broker
     from klog.server.controller.reassigner import Target
 
 
 @handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
     try:
-        outcome = await alter(broker, request.entity.topics)
+        outcome = await alter(controller, request.entity.topics)
     except KlogError as error:
         return {"error_code": error.wire, "error_message": error.message, "responses": []}
     return {
@@ -37,7 +37,7 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
             {
                 "name": topic.name,
                 "partitions": [
-                    {"partition_index": one.partition_index, **told(outcome[_name(topic, one)])}
+                    {"partition_index": one.partition_index, **error_fields(outcome[_name(topic, one)])}
                     for one in topic.partitions
                 ],
             }
@@ -46,9 +46,9 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     }
 
 
-async def alter(broker: Broker, topics: Any, throttle: int = 0) -> dict[TopicPartition, KlogError | None]:
+async def alter(controller: Controller, topics: Any, throttle: int = 0) -> dict[TopicPartition, KlogError | None]:
     """What became of each partition of a request; NotController is raised."""
-    broker.controller.require()
+    controller.require()
     times_named = Counter(_name(topic, one) for topic in topics for one in topic.partitions)
     wanted: dict[TopicPartition, Target] = {
         name: None if one.replicas is None else tuple(map(int, one.replicas))
@@ -61,10 +61,10 @@ async def alter(broker: Broker, topics: Any, throttle: int = 0) -> dict[TopicPar
         for name, times in times_named.items()
         if times > 1
     }
-    return outcome | await broker.controller.reassigner.alter(wanted, throttle)
+    return outcome | await controller.reassigner.alter(wanted, throttle)
 
 
-def told(error: KlogError | None) -> dict[str, Any]:
+def error_fields(error: KlogError | None) -> dict[str, Any]:
     """Error code and message of one part of an answer."""
     if error is None:
         return {"error_code": 0, "error_message": None}

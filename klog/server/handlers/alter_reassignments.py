@@ -1,32 +1,31 @@
 """AlterReassignments (klog's own, 10020): AlterPartitionReassignments with a throttle.
 
 Behaviour
-    As Kafka's. The throttle stands with each reassignment in ZooKeeper and goes with it, however that ends; asked again
-    with the same target, it alone is changed.
+    Like Kafka's request. ZooKeeper holds the throttle with each reassignment, and both are removed together, however
+    the reassignment ends. A second request with the same target changes the throttle alone.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
+from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
-from klog.server.handlers.alter_partition_reassignments import alter, told
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.handlers.alter_partition_reassignments import alter, error_fields
 
 
 @handles(ApiKey.ALTER_REASSIGNMENTS, 0, 0, of_controller=True)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
     try:
-        outcome = await alter(broker, request.entity.topics, request.entity.throttle)
+        outcome = await alter(controller, request.entity.topics, request.entity.throttle)
     except KlogError as error:
-        return {**told(error), "outcomes": []}
+        return {**error_fields(error), "outcomes": []}
     return {
-        **told(None),
+        **error_fields(None),
         "outcomes": [
-            {"topic": name.topic, "partition_index": name.partition, **told(error)} for name, error in outcome.items()
+            {"topic": name.topic, "partition_index": name.partition, **error_fields(error)}
+            for name, error in outcome.items()
         ],
     }

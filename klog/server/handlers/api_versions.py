@@ -2,25 +2,21 @@
 
 Behaviour
     Answers from the dispatch table. A version above 4 is answered in version 0's form with UNSUPPORTED_VERSION and the
-    whole table, so that the client can ask again (KIP-511); `dispatch` sees to that, by calling this with no entity.
-    klog's own keys, and versions that only klog's own tools use, are listed only to a client that calls itself
-    ``klog``.
+    whole table, so that the client can ask again (KIP-511): `dispatch` then calls this handler with no entity. Only a
+    client that calls itself ``klog`` sees klog's own keys, and the versions that only klog's own tools use.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.protocol import klog_apis
 from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 from klog.server.dispatch import ROUTES, Request, handles
 
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
-
 
 @handles(ApiKey.API_VERSIONS, 0, 4)
-def handle(broker: Broker, request: Request) -> dict[str, Any]:
+def handle(request: Request) -> dict[str, Any]:
     name = getattr(request.entity, "client_software_name", None)
     is_own = name == klog_apis.SOFTWARE_NAME
     if name is not None and request.connection is not None:

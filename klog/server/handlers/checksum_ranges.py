@@ -1,10 +1,11 @@
 """ChecksumRanges (klog's own, 10005): the CRC of ranges of addresses of a replica, leading or following.
 
 Behaviour
-    Each partition's start, high watermark, end (addresses) and holes, and a CRC a range asked; with ``probe_address``
-    whether the batch there checks. A range that retention has cut meanwhile begins where the log does now, and ends
-    at the log's end at the latest. Files are read in a thread, page by page out of the cache as far as they are there.
-    Refused as a whole beyond RANGES_MAX ranges or BYTES_MAX bytes: ask again for the rest.
+    The answer has each partition's start, high watermark, end (addresses) and holes, and one CRC per range. With
+    ``probe_address`` it also says whether the batch there is valid. A range that retention has cut meanwhile begins at
+    the log's present start, and no range goes beyond the log's end. A thread reads the files, page by page from the
+    cache as far as they are in it. A request beyond RANGES_MAX ranges or BYTES_MAX bytes is refused as a whole: the
+    client asks again for the rest.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.look_ups import LookUp
-from klog.storage.patience import Patience
+from klog.server.look_ups import LookUp, LookUps
+from klog.server.replicas.led_partitions import LedPartitions
+from klog.server.replicas.replicas import Replicas
+from klog.server.runtime import Identity
+from klog.storage.log_dir import LogDirs
+from klog.storage.lookup_budget import LookupBudget
 
 if TYPE_CHECKING:
-    from klog.server.broker import Broker
     from klog.storage.log import Log
 
 RANGES_MAX: Final = 10_000
@@ -29,7 +33,15 @@ BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 @handles(ApiKey.CHECKSUM_RANGES, 0, 0)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(
+    request: Request,
+    *,
+    identity: Identity,
+    log_dirs: LogDirs,
+    partitions: LedPartitions,
+    replicas: Replicas,
+    look_ups: LookUps,
+) -> dict[str, Any]:
     topics = request.entity.topics
     ranges = [one for topic in topics for partition in topic.partitions for one in partition.ranges]
     if (
@@ -38,25 +50,36 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
         or sum(one.to_address - one.from_address for one in ranges) > BYTES_MAX
     ):
         return {"error_code": InvalidRequest.wire, "topics": []}
-    with broker.look_ups.of(request.connection) as look_up:
+    with look_ups.of(request.connection) as look_up:
         return {
             "error_code": 0,
             "topics": [
                 {
                     "name": topic.name,
-                    "partitions": [await _one(broker, look_up, topic.name, asked) for asked in topic.partitions],
+                    "partitions": [
+                        await _one(identity, log_dirs, partitions, replicas, look_up, topic.name, asked)
+                        for asked in topic.partitions
+                    ],
                 }
                 for topic in topics
             ],
         }
 
 
-async def _one(broker: Broker, look_up: LookUp, topic: str, asked: Any) -> dict[str, Any]:
+async def _one(
+    identity: Identity,
+    log_dirs: LogDirs,
+    partitions: LedPartitions,
+    replicas: Replicas,
+    look_up: LookUp,
+    topic: str,
+    asked: Any,
+) -> dict[str, Any]:
     name = TopicPartition(topic, asked.partition_index)
     answer: dict[str, Any] = {
         "partition_index": asked.partition_index,
         "error_code": 0,
-        "leads": name in broker.partitions,
+        "leads": name in partitions,
         "start_address": -1,
         "high_watermark": -1,
         "end_address": -1,
@@ -65,30 +88,30 @@ async def _one(broker: Broker, look_up: LookUp, topic: str, asked: Any) -> dict[
         "ranges": [],
     }
     try:
-        log = broker.log_dirs.log(name)
+        log = log_dirs.log(name)
         if log is None:
-            raise UnknownTopicOrPartition(f"broker {broker.broker_id} has no replica of {name}")
+            raise UnknownTopicOrPartition(f"broker {identity.broker_id} has no replica of {name}")
         answer |= {
             "start_address": log.start_address,
-            "high_watermark": broker.replicas.high_watermark(log),
+            "high_watermark": replicas.high_watermark(log),
             "end_address": log.end.address,
             "holes": [{"from_address": first, "to_address": end} for first, end in log.holes],
         }
         if asked.ranges or asked.probe_address >= 0:
-            answer |= await look_up.run(log.home.path, functools.partial(_read, log, asked))
+            answer |= await look_up.run(log.log_dir.path, functools.partial(_read, log, asked))
     except KlogError as error:
         return {**answer, "error_code": error.wire}
     return answer
 
 
-def _read(log: Log, asked: Any, patience: Patience) -> dict[str, Any]:
+def _read(log: Log, asked: Any, budget: LookupBudget) -> dict[str, Any]:
     """In a thread."""
     start, end = log.start_address, log.end.address
     found = []
     for one in asked.ranges:
-        patience.spend(one.to_address - one.from_address)
+        budget.spend(one.to_address - one.from_address)
         first, stop = max(one.from_address, start), min(one.to_address, end)
-        crc, size = log.checksum(first, stop, one.seed) if first < stop else (one.seed, 0)
+        crc, size = log.reader.checksum(first, stop, one.seed) if first < stop else (one.seed, 0)
         found.append({"from_address": first, "to_address": stop, "crc": crc, "bytes": size})
-    probe = -1 if asked.probe_address < 0 else int(log.batch_checks(asked.probe_address))
+    probe = -1 if asked.probe_address < 0 else int(log.reader.batch_checks(asked.probe_address))
     return {"ranges": found, "probe": probe}

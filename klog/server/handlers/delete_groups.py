@@ -1,8 +1,8 @@
 """DeleteGroups: v0-2.
 
 Behaviour
-    A group in which nobody lives is forgotten with all that it has committed. NON_EMPTY_GROUP while somebody does,
-    whichever way; GROUP_ID_NOT_FOUND for one that there is not.
+    Removes a group without members, with all offsets that it has committed. NON_EMPTY_GROUP while the group has
+    members, whether they coordinate through a broker or through ZooKeeper. GROUP_ID_NOT_FOUND for an unknown group.
 
 Version notes
     v2 is flexible.
@@ -10,27 +10,25 @@ Version notes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import KlogError
 from klog.net.turns import Share
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.groups.coordinator import Coordinator
 
 
 @handles(ApiKey.DELETE_GROUPS, 0, 2)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     share = request.share()
-    return {"results": [await _one(broker, name, share) for name in request.entity.groups_names]}
+    return {"results": [await _one(groups, name, share) for name in request.entity.groups_names]}
 
 
-async def _one(broker: Broker, name: str, share: Share) -> dict[str, Any]:
+async def _one(groups: Coordinator, name: str, share: Share) -> dict[str, Any]:
     await share.breathe()
     try:
-        await broker.groups.operators.delete(name)
+        await groups.group_admin.delete(name)
     except KlogError as error:
         return {"group_id": name, "error_code": error.wire}
     return {"group_id": name, "error_code": 0}

@@ -1,26 +1,24 @@
-"""DeleteSchemas (klog's own, 10043): delete a version, or all of a subject, in the registry of schemas.
+"""DeleteSchemas (klog's own, 10043): delete a version, or all of a subject, in the schema registry.
 
 Behaviour
-    First a mark, which hides it; then for good, with ``permanent``. The schema stays under its id whatever is deleted.
+    A first deletion marks the version, which hides it; a second one, with ``permanent``, removes it. The schema itself
+    remains under its id in both cases.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.protocol.schema_errors import code_of, words_of
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.schema_registry import BrokerRegistry
 
 
 @handles(ApiKey.DELETE_SCHEMAS, 0, 0)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, registry: BrokerRegistry) -> dict[str, Any]:
     asked = request.entity
-    registry = broker.registry
     try:
         versions = await registry.ask(
             lambda verbs: verbs.delete(asked.subject, asked.version, permanent=asked.permanent)

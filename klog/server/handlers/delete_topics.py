@@ -1,8 +1,8 @@
 """DeleteTopics: v1-6.
 
 Behaviour
-    The controller deletes each topic alone. An answer without error means that the name is free again; the files go
-    soon after. Refused as a whole where ``delete.topic.enable`` is false.
+    The controller deletes each topic alone. An answer without error means that the name is free again; brokers remove
+    the files soon after. The request is refused as a whole where ``delete.topic.enable`` is false.
 
 Version notes
     v5 has error messages (KIP-599). v6 names topics or their ids (KIP-516), not both.
@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from klog.config import BrokerConfig
 from klog.errors import InvalidRequest, KlogError, TopicDeletionDisabled, UnknownTopicId
 from klog.protocol.apis import ApiKey
+from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
+from klog.server.image import ClusterImage
 
 if TYPE_CHECKING:
-    from klog.server.broker import Broker
     from klog.server.image import TopicImage
 
 
@@ -29,19 +31,21 @@ class _Asked(NamedTuple):
 
 
 @handles(ApiKey.DELETE_TOPICS, 1, 6, of_controller=True)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(
+    request: Request, *, config: BrokerConfig, image: ClusterImage, controller: Controller
+) -> dict[str, Any]:
     answers = []
     share = request.share()
-    by_id: dict[UUID | None, TopicImage] = {topic.topic_id: topic for topic in broker.image.topics.values()}
+    by_id: dict[UUID | None, TopicImage] = {topic.topic_id: topic for topic in image.topics.values()}
     for asked in _asked(request):
         await share.breathe()
         name = asked.name
         try:
-            broker.controller.require()
-            if not broker.config["delete.topic.enable"]:
+            controller.require()
+            if not config["delete.topic.enable"]:
                 raise _disabled(request.head.version)
-            name = _name(broker, asked, by_id)
-            await broker.controller.topics.delete(name)
+            name = _name(image, asked, by_id)
+            await controller.topics.delete(name)
         except KlogError as error:
             answers.append(
                 {
@@ -62,15 +66,15 @@ def _asked(request: Request) -> list[_Asked]:
     return [_Asked(name, None) for name in request.entity.topic_names]
 
 
-def _name(broker: Broker, asked: _Asked, by_id: Mapping[UUID | None, TopicImage]) -> str:
+def _name(image: ClusterImage, asked: _Asked, by_id: Mapping[UUID | None, TopicImage]) -> str:
     if (asked.name is None) == (asked.topic_id is None):
-        raise InvalidRequest("a topic to delete is named by its name or by its id, by one of them")
+        raise InvalidRequest("a topic to delete must be named by its name or by its id, not by both or neither")
     if asked.name is not None:
         return asked.name
     found = by_id.get(asked.topic_id)
-    now = None if found is None else broker.image.topics.get(found.name)  # another may have its name meanwhile
+    now = None if found is None else image.topics.get(found.name)  # a new topic may have its name meanwhile
     if now is None or now.topic_id != asked.topic_id:
-        raise UnknownTopicId(f"there is no topic with the id {asked.topic_id}")
+        raise UnknownTopicId(f"a topic with the id {asked.topic_id} does not exist")
     return now.name
 
 

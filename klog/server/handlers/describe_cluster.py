@@ -1,8 +1,8 @@
 """DescribeCluster: v0-1 (KIP-700).
 
 Behaviour
-    The cluster's id, its controller and its live brokers at the addresses that clients are to use. Who asks what one
-    may do is told all operations: there are no access lists.
+    The cluster's id, its controller and its live brokers at the addresses advertised to clients. A request for the
+    permitted operations is answered with all of them: klog has no access lists.
 
 Version notes
     v1 asks for one sort of servers (KIP-919): klog's brokers are brokers (1); for controllers (2), which only a cluster
@@ -11,26 +11,23 @@ Version notes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import MismatchedEndpointType
 from klog.protocol.apis import ApiKey
 from klog.server import operations
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.image import ClusterImage
 
 BROKERS = 1
 
 
 @handles(ApiKey.DESCRIBE_CLUSTER, 0, 1)
-def handle(broker: Broker, request: Request) -> dict[str, Any]:
-    image = broker.image
+def handle(request: Request, *, image: ClusterImage) -> dict[str, Any]:
     asked = getattr(request.entity, "endpoint_type", BROKERS)
     answer = {"cluster_id": image.cluster_id, "endpoint_type": BROKERS}
     if asked != BROKERS:
-        error = MismatchedEndpointType(f"this is a broker (endpoint type {BROKERS}), type {asked} was asked for")
+        error = MismatchedEndpointType(f"the endpoint type must be {BROKERS} (brokers), got {asked}")
         return {**answer, "error_code": error.wire, "error_message": error.message, "controller_id": -1, "brokers": []}
     may_do = request.entity.include_cluster_authorized_operations
     return {

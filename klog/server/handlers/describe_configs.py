@@ -1,11 +1,11 @@
 """DescribeConfigs: v1-4.
 
 Behaviour
-    A topic's settings, or this broker's (its id as the name), all or those named. Each with where its value comes from:
-    the topic, the broker's own settings, or the default; on request with every place that could have set it, the
-    deciding one first (synonyms), and what it means. A broker's settings are read-only: they are read at its start.
-    A broker named "" stands for settings of all brokers at once, of which there are none. What is asked for twice is
-    answered once.
+    A topic's settings, or this broker's (its id as the name): all of them, or those that the request names. Each has
+    the source of its value: the topic, the broker's own settings, or the default. On request the answer adds every
+    source that could have set it, the deciding one first (synonyms), and its documentation. A broker's settings are
+    read-only: the broker reads them at its start. The broker name "" means settings for all brokers at once; klog has
+    none. A resource that a request names twice is answered once.
 
 Version notes
     v3 has types and documentation (KIP-569); v4 is flexible.
@@ -15,31 +15,40 @@ Not here: loggers, client metrics, groups: INVALID_REQUEST.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from klog.config import BrokerConfig
 from klog.errors import InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.config_resources import ResourceType, broker_entries, existing_topic, topic_entries
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.image import ClusterImage
+from klog.server.runtime import Identity
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS, 1, 4)
-def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, config: BrokerConfig, identity: Identity, image: ClusterImage) -> dict[str, Any]:
     with_docs = getattr(request.entity, "include_documentation", False)
-    # Each resource once: its answer is hundreds of times as large as its question.
+    # Each resource once: its answer is hundreds of times as large as its name.
     resources = {(one.resource_type, one.resource_name): one for one in request.entity.resources}
-    return {
-        "results": [
-            _one(broker, resource, with_synonyms=request.entity.include_synonyms, with_docs=with_docs)
-            for resource in resources.values()
-        ]
-    }
+    share, results = request.share(), []
+    for resource in resources.values():
+        await share.breathe()
+        results.append(
+            _one(config, identity, image, resource, with_synonyms=request.entity.include_synonyms, with_docs=with_docs)
+        )
+    return {"results": results}
 
 
-def _one(broker: Broker, resource: Any, *, with_synonyms: bool, with_docs: bool) -> dict[str, Any]:
+def _one(
+    config: BrokerConfig,
+    identity: Identity,
+    image: ClusterImage,
+    resource: Any,
+    *,
+    with_synonyms: bool,
+    with_docs: bool,
+) -> dict[str, Any]:
     answer = {
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
@@ -47,7 +56,7 @@ def _one(broker: Broker, resource: Any, *, with_synonyms: bool, with_docs: bool)
         "error_message": None,
     }
     try:
-        entries = _entries(broker, resource.resource_type, resource.resource_name)
+        entries = _entries(config, identity, image, resource.resource_type, resource.resource_name)
     except KlogError as error:
         return {**answer, "error_code": error.wire, "error_message": error.message, "configs": []}
     wanted = set(resource.configuration_keys or ())
@@ -63,13 +72,15 @@ def _one(broker: Broker, resource: Any, *, with_synonyms: bool, with_docs: bool)
     return {**answer, "configs": configs}
 
 
-def _entries(broker: Broker, kind: int, name: str) -> list[dict[str, Any]]:
+def _entries(
+    config: BrokerConfig, identity: Identity, image: ClusterImage, kind: int, name: str
+) -> list[dict[str, Any]]:
     if kind == ResourceType.TOPIC:
-        return topic_entries(broker.config, existing_topic(broker, name).overrides)
+        return topic_entries(config, existing_topic(image, name).overrides)
     if kind == ResourceType.BROKER:
         if name == "":
             return []
-        if name != str(broker.broker_id):
-            raise InvalidRequest(f"this is broker {broker.broker_id}; ask broker {name!r} for its own settings")
-        return broker_entries(broker.config)
+        if name != str(identity.broker_id):
+            raise InvalidRequest(f"this is broker {identity.broker_id}; ask broker {name!r} for its own settings")
+        return broker_entries(config)
     raise InvalidRequest(f"resources of type {kind} have no settings in klog: topics (2) and brokers (4) do")

@@ -1,45 +1,43 @@
 """DescribeGroups: v0-5.
 
 Behaviour
-    A group's phase and members. What each wants and reads is said while the group is stable. A group that there is not
-    is ``Dead``, without an error. What is asked for twice is answered once.
+    A group's phase and members. Each member's metadata and assignment are in the answer while the group is stable. An
+    unknown group is ``Dead``, without an error. A group that a request names twice is answered once.
 
 Version notes
-    v3 asks for the operations one may do: all, as there are no access lists. v4 has static members (KIP-345).
+    v3 asks for the permitted operations: all, as klog has no access lists. v4 has static members (KIP-345).
     v5 is flexible.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import KlogError
 from klog.net.turns import Share
 from klog.protocol.apis import ApiKey
 from klog.server import operations
 from klog.server.dispatch import Request, handles
-from klog.server.groups.machine import Phase
-from klog.server.groups.operators import Described
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.groups.coordinator import Coordinator
+from klog.server.groups.group_admin import Described
+from klog.server.groups.phases import Phase
 
 
 @handles(ApiKey.DESCRIBE_GROUPS, 0, 5)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     may_do = (
         operations.GROUP if getattr(request.entity, "include_authorized_operations", False) else operations.NOT_ASKED
     )
     share = request.share()
     names = dict.fromkeys(request.entity.groups)  # a group's answer is thousands of times as large as its name
-    return {"groups": [await _one(broker, name, may_do, share) for name in names]}
+    return {"groups": [await _one(groups, name, may_do, share) for name in names]}
 
 
-async def _one(broker: Broker, name: str, may_do: int, share: Share) -> dict[str, Any]:
+async def _one(groups: Coordinator, name: str, may_do: int, share: Share) -> dict[str, Any]:
     await share.breathe()
     code = 0
     try:
-        found = await broker.groups.operators.describe(name)
+        found = await groups.group_admin.describe(name)
     except KlogError as error:
         code, found = error.wire, Described(Phase.DEAD.value)
     return {

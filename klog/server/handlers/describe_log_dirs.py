@@ -1,8 +1,8 @@
 """DescribeLogDirs: v1-4 (KIP-113).
 
 Behaviour
-    Each log dir of this broker with the bytes of each partition in it, of all or of those asked for; partitions that
-    are not here are left out. A dir that is offline is listed with KAFKA_STORAGE_ERROR and nothing else.
+    Each log dir of this broker with the bytes of each partition in it: of all partitions, or of those that the request
+    names. The answer omits partitions that this broker does not have. An offline dir has KAFKA_STORAGE_ERROR alone.
 
 Version notes
     v2 is flexible, v3 has an error for the whole answer, v4 the dir's total and usable bytes (KIP-827).
@@ -18,24 +18,23 @@ from typing import TYPE_CHECKING, Any
 from klog.errors import RequestTimedOut, StorageError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.look_ups import LookUp
+from klog.server.look_ups import LookUp, LookUps
+from klog.storage.log_dir import LogDirs
 
 if TYPE_CHECKING:
     from klog.names import TopicPartition
-    from klog.server.broker import Broker
     from klog.storage.log_dir import LogDir
 
 UNKNOWN = -1
 
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS, 1, 4)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, log_dirs: LogDirs, look_ups: LookUps) -> dict[str, Any]:
     asked = request.entity.topics
     wanted = None if asked is None else {topic.topic: set(topic.partitions) for topic in asked}
-    dirs = broker.log_dirs
-    results = [_offline(path) for path in dirs.offline if all(one.path != path for one in dirs.dirs)]
-    with broker.look_ups.of(request.connection) as look_up:
-        for log_dir in dirs.dirs:
+    results = [_offline(path) for path in log_dirs.offline if all(one.path != path for one in log_dirs.dirs)]
+    with look_ups.of(request.connection) as look_up:
+        for log_dir in log_dirs.dirs:
             results.append(
                 _offline(log_dir.path) if log_dir.failure is not None else await _online(look_up, log_dir, wanted)
             )
@@ -66,7 +65,7 @@ async def _online(look_up: LookUp, log_dir: LogDir, wanted: dict[str, set[int]] 
             )
     try:
         usage = await look_up.run(log_dir.path, lambda _: shutil.disk_usage(log_dir.path))
-    except (OSError, RequestTimedOut):  # the next read or write will find out; this request is none of the dir's work
+    except (OSError, RequestTimedOut):  # the next read or write finds the fault; this answer just lacks the numbers
         total, usable = UNKNOWN, UNKNOWN
     else:
         total, usable = usage.total, usage.free

@@ -1,32 +1,30 @@
-"""DescribeReassignments (klog's own, 10021): what is being reassigned, how fast it may go, why it stands still.
+"""DescribeReassignments (klog's own, 10021): reassignments under way, their throttle, and why one makes no progress.
 
 Behaviour
-    Every reassignment under way, in order, as the controller sees it. Of those that stand still the reason is said: a
-    broker that is to be filled is not alive, or nobody leads.
+    Every reassignment under way, in order, as the controller sees it. One that makes no progress has the reason: a
+    broker that must get a replica is not alive, or the partition has no leader.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.protocol.reassignment import COPYING, STALLED
+from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
-from klog.server.handlers.alter_partition_reassignments import told
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.handlers.alter_partition_reassignments import error_fields
 
 
 @handles(ApiKey.DESCRIBE_REASSIGNMENTS, 0, 0, of_controller=True)
-def handle(broker: Broker, request: Request) -> dict[str, Any]:
+def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
     try:
-        broker.controller.require()
+        controller.require()
     except KlogError as error:
-        return {**told(error), "reassignments": []}
+        return {**error_fields(error), "reassignments": []}
     return {
-        **told(None),
+        **error_fields(None),
         "reassignments": [
             {
                 "topic": one.name.topic,
@@ -39,6 +37,6 @@ def handle(broker: Broker, request: Request) -> dict[str, Any]:
                 "state": STALLED if one.reason else COPYING,
                 "reason": one.reason,
             }
-            for one in broker.controller.reassigner.underway()
+            for one in controller.reassigner.underway()
         ],
     }

@@ -1,30 +1,42 @@
-"""DescribeSelf (klog's own, 10004): who this broker is, since when, its clock, and which ZooKeeper it uses."""
+"""DescribeSelf (klog's own, 10004): this broker's identity, start time, clock and ZooKeeper."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import klog
+from klog.config import BrokerConfig
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.image import ClusterImage
+from klog.server.lifecycle import Lifecycle
+from klog.server.replicas.led_partitions import LedPartitions
+from klog.server.replicas.replicas import Replicas
+from klog.server.runtime import Identity
 
 
 @handles(ApiKey.DESCRIBE_SELF, 0, 0)
-def handle(broker: Broker, request: Request) -> dict[str, Any]:
+def handle(
+    request: Request,
+    *,
+    config: BrokerConfig,
+    identity: Identity,
+    lifecycle: Lifecycle,
+    image: ClusterImage,
+    partitions: LedPartitions,
+    replicas: Replicas,
+) -> dict[str, Any]:
     return {
         "error_code": 0,
-        "broker_id": broker.broker_id,
-        "incarnation": broker.incarnation,
-        "cluster_id": broker.image.cluster_id,
-        "zookeeper": broker.zookeeper_connect,
-        "started_at_ms": broker.started_at_ms,
+        "broker_id": identity.broker_id,
+        "incarnation": identity.incarnation,
+        "cluster_id": image.cluster_id,
+        "zookeeper": config.text("zookeeper.connect"),
+        "started_at_ms": identity.started_at_ms,
         "now_ms": time.time_ns() // 1_000_000,
-        "state": broker.state.value,
+        "state": lifecycle.state.value,
         "version": klog.__version__,
-        "leaders": len(broker.partitions),
-        "replicas": len(broker.replicas.partitions) + len(broker.replicas.followed),
+        "leaders": len(partitions),
+        "replicas": len(replicas.partitions) + len(replicas.followed),
     }

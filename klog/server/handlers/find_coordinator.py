@@ -1,41 +1,40 @@
 """FindCoordinator: v0-4: which broker coordinates a group.
 
 Behaviour
-    Any broker answers, from what the controller has said last: the holder of the group's slot (rule G1), at the address
-    that clients are told. Clients ask when their coordinator has just died, which they see as early as the controller
-    does, and one that is told of the dead again waits as long as its next try takes (librdkafka a second). So a broker
-    knocks at the holder's door before it names it, and where nobody listens waits for the controller to name another,
-    `PATIENCE_S` at most. After that: COORDINATOR_NOT_AVAILABLE while the controller too takes the holder for dead.
+    Any broker answers from the controller's last update: the holder of the group's slot (rule G1), at its advertised
+    address. Clients often ask when their coordinator has just died, as early as the controller notices. A client that
+    gets the dead broker again loses the time of one more attempt (librdkafka: a second). So a broker probes the holder
+    before it names it. If the holder does not listen, the answer waits for the controller to name another broker,
+    `PATIENCE_S` at most. After that it is COORDINATOR_NOT_AVAILABLE if the controller considers the holder dead too.
 
 Version notes
     v1 asks for a kind of key (0 group, 1 transaction); v3 is flexible; v4 asks for several keys (KIP-699).
 
-Not here: transactions. Whoever asks who coordinates one is told that nobody ever will, by a code that clients take as
-final; a kind of key that nobody knows is an INVALID_REQUEST.
+Not here: transactions. A request for a transaction's coordinator is refused with a code that clients take as final. An
+unknown kind of key is INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import CoordinatorNotAvailable, KlogError, TransactionsNotServed, UsageError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.image import BrokerImage
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.image import BrokerImage, ClusterImage
+from klog.server.knocks import Knocks
+from klog.server.runtime import Runtime
 
 GROUP = 0
 TRANSACTION = 1
 PATIENCE_S = 1.0
-"""Slots move within a fifth of it when a broker dies. What else was asked over the connection waits as long."""
+"""Slots move within a fifth of it when a broker dies. Later requests of the connection wait as long."""
 
 
 @handles(ApiKey.FIND_COORDINATOR, 0, 4)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, runtime: Runtime, image: ClusterImage, knocks: Knocks) -> dict[str, Any]:
     entity = request.entity
     keys = entity.coordinator_keys if request.head.version >= 4 else [entity.key]
     kind = getattr(entity, "key_type", GROUP)
@@ -44,25 +43,27 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
             _refused(CoordinatorNotAvailable(f"group {key!r} has no live coordinator at the moment"))
             if one is None
             else _named(one)
-            for key, one in zip(keys, await _find(broker, keys), strict=True)
+            for key, one in zip(keys, await _find(runtime, image, knocks, keys), strict=True)
         ]
     elif kind == TRANSACTION:
         found = [_refused(TransactionsNotServed())] * len(keys)
     else:
-        found = [_refused(UsageError(f"the kind of key is {kind}; 0 (group) is served"))] * len(keys)
+        found = [_refused(UsageError(f"the kind of key must be 0 (group), got {kind}"))] * len(keys)
     if request.head.version >= 4:
         return {"coordinators": [{**one, "key": key} for key, one in zip(keys, found, strict=True)]}
     return found[0]
 
 
-async def _find(broker: Broker, groups: Sequence[str]) -> list[BrokerImage | None]:
-    """The coordinator of each group, as soon as there is one that listens; None where there is none in time."""
-    until_s = broker.loop.time() + PATIENCE_S
+async def _find(
+    runtime: Runtime, image: ClusterImage, knocks: Knocks, groups: Sequence[str]
+) -> list[BrokerImage | None]:
+    """The coordinator of each group, as soon as one listens; None where no broker does in time."""
+    until_s = runtime.loop.time() + PATIENCE_S
     while True:
-        news = broker.image.news
-        found = [broker.image.coordinator(group) for group in groups]
+        news = image.news
+        found = [image.coordinator(group) for group in groups]
         holders = {one.broker_id: one for one in found if one is not None}
-        if all(found) and not await broker.knocks.refusing(holders, holders):
+        if all(found) and not await knocks.refusing(holders, holders):
             return found
         try:
             async with asyncio.timeout_at(until_s):

@@ -1,44 +1,44 @@
-"""FindMessage (klog's own, 10001): the offset of the message n messages after, or before, a place.
+"""FindMessage (klog's own, 10001): the offset of the message n messages after, or before, an offset.
 
 Behaviour
-    n >= 0: the n-th message at or after ``from_offset`` (0 is the first). n < 0: the -n-th before it. Clamped to the
-    start and the end (the high watermark), so that ``+N`` and ``-N`` of the position grammar always have an answer.
+    n >= 0: the n-th message at or after ``from_offset`` (0 is the first). n < 0: the -n-th before it. The result is
+    clamped to the start and the end (the high watermark), so that ``+N`` and ``-N`` of the position grammar always
+    have an answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import OffsetNotAvailable
 from klog.protocol.apis import ApiKey
 from klog.replication.partition import Partition
 from klog.server.dispatch import Request, handles
-from klog.server.led import answered
+from klog.server.look_ups import LookUps
+from klog.server.replicas.leader_queries import answered
+from klog.server.replicas.led_partitions import LedPartitions
 from klog.storage.log_end import LogEnd
-from klog.storage.patience import Patience
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.storage.lookup_budget import LookupBudget
 
 
 @handles(ApiKey.FIND_MESSAGE, 0, 0)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, partitions: LedPartitions, look_ups: LookUps) -> dict[str, Any]:
     topics = [(topic.name, topic.partitions) for topic in request.entity.topics]
-    found = await answered(broker, request.connection, topics, _find, {"offset": -1})
+    found = await answered(partitions, look_ups, request.connection, topics, _find, {"offset": -1})
     return {"topics": [{"name": name, "partitions": rows} for (name, _), rows in zip(topics, found, strict=True)]}
 
 
-def _find(asked: Any, partition: Partition, high: LogEnd, _: Patience) -> Mapping[str, Any]:
+def _find(asked: Any, partition: Partition, high: LogEnd, _: LookupBudget) -> Mapping[str, Any]:
     log, end, place, n = partition.log, high.offset, asked.from_offset, asked.n
     start = log.start_offset
     place = start if place == -2 else end if place == -1 else min(max(place, start), end)
     if n < 0:
-        before = log.count(start, place)
+        before = log.reader.count(start, place)
         if before is None:
             raise OffsetNotAvailable(f"the messages of {partition.topic_partition} are still being counted")
         if before <= -n:
             return {"offset": start}
         place, n = start, before + n
-    found = log.nth(n, place)
+    found = log.reader.nth(n, place)
     return {"offset": end if found is None else min(found, end)}

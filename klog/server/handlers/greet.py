@@ -1,36 +1,34 @@
-"""Greet (klog's own, 10018): a broker says who it is and whom it wants; see `klog.protocol.introduction`.
+"""Greet (klog's own, 10018): a broker names itself and the broker it wants; see `klog.protocol.introduction`.
 
 Behaviour
-    Answered with a nonce for `prove`, and with proof that this broker knows the cluster's secret, to anybody: neither
-    tells anything of it. BROKER_NOT_AVAILABLE for who wants another broker. Each Greet of a connection voids the one
-    before.
+    The answer has a nonce for `prove`, and proof that this broker knows the cluster's secret. Every peer gets it, since
+    neither reveals anything of the secret. BROKER_NOT_AVAILABLE if the request wants another broker. Each Greet of a
+    connection voids the one before.
 """
 
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import BrokerNotAvailable, MalformedRequest
 from klog.protocol.apis import ApiKey
 from klog.protocol.introduction import NONCE_BYTES
-from klog.secret import Challenge
+from klog.secret import Challenge, Secret
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.runtime import Identity
 
 
 @handles(ApiKey.GREET, 0, 0)
-def handle(broker: Broker, request: Request) -> dict[str, Any]:
+def handle(request: Request, *, identity: Identity, secret: Secret) -> dict[str, Any]:
     asked, connection = request.entity, request.connection
     assert connection is not None  # a broker does not greet itself
     connection.challenge = None
     if len(asked.nonce) != NONCE_BYTES:
         raise MalformedRequest(f"a nonce of {len(asked.nonce)} bytes, expected {NONCE_BYTES}")
-    if asked.answerer_id != broker.broker_id:
+    if asked.answerer_id != identity.broker_id:
         return {"error_code": BrokerNotAvailable.wire, "nonce": b"", "proof": b""}
     nonce = secrets.token_bytes(NONCE_BYTES)
-    challenge = Challenge(int(asked.broker_id), broker.broker_id, bytes(asked.nonce), nonce)
+    challenge = Challenge(int(asked.broker_id), identity.broker_id, bytes(asked.nonce), nonce)
     connection.challenge = challenge
-    return {"error_code": 0, "nonce": nonce, "proof": challenge.answerer_proof(broker.secret)}
+    return {"error_code": 0, "nonce": nonce, "proof": challenge.answerer_proof(secret)}

@@ -1,9 +1,9 @@
 """Heartbeat: v0-4.
 
 Behaviour
-    A member says that it lives, and hears when the group changes: REBALANCE_IN_PROGRESS. Answered from memory, also
-    while ZooKeeper is away; held back for a while where the client can wait, so that it hears at once
-    (`klog.server.groups.held`).
+    A heartbeat keeps a member's session alive; its answer announces a rebalance: REBALANCE_IN_PROGRESS. The broker
+    answers from memory, also while ZooKeeper is unreachable. It delays the answer where the client can wait, so that
+    the member learns of a rebalance at once (`klog.server.groups.delayed_heartbeats`).
 
 Version notes
     v3 has static members (KIP-345). v4 is flexible.
@@ -12,28 +12,24 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.groups.coordinator import Coordinator
 
 
 @handles(ApiKey.HEARTBEAT, 0, 4)
-def handle(broker: Broker, request: Request) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+def handle(request: Request, *, groups: Coordinator) -> dict[str, Any] | Awaitable[dict[str, Any]]:
     entity = request.entity
     instance_id = getattr(entity, "group_instance_id", None)
-    told = broker.groups.heartbeat(
-        entity.group_id, entity.member_id, instance_id, entity.generation_id, request.connection
-    )
-    return _later(told) if isinstance(told, Awaitable) else _answer(told)
+    outcome = groups.heartbeat(entity.group_id, entity.member_id, instance_id, entity.generation_id, request.connection)
+    return _later(outcome) if isinstance(outcome, Awaitable) else _answer(outcome)
 
 
-async def _later(told: Awaitable[KlogError | None]) -> dict[str, Any]:
-    return _answer(await told)
+async def _later(outcome: Awaitable[KlogError | None]) -> dict[str, Any]:
+    return _answer(await outcome)
 
 
 def _answer(error: KlogError | None) -> dict[str, Any]:

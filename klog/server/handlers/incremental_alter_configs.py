@@ -1,10 +1,11 @@
-"""IncrementalAlterConfigs: v0-1 (KIP-339): some of a topic's own settings are set or removed, the others stay.
+"""IncrementalAlterConfigs: v0-1 (KIP-339): sets or removes some of a topic's own settings and keeps the others.
 
 Behaviour
-    SET gives the topic a value, DELETE gives it back to the broker's setting (a setting that the topic does not have is
-    no error), APPEND and SUBTRACT add and remove items of a list. A setting stands in a request once. Each resource
-    succeeds or fails alone; a change holds at once. A broker's settings are read at its start: changing them is
-    refused, but that Kafka's throttles of replication, which klog never has, may be taken away.
+    SET gives the topic a value. DELETE returns the topic to the broker's setting; it succeeds also where the topic does
+    not have the setting. APPEND and SUBTRACT add and remove items of a list. A request names a setting once. Each
+    resource succeeds or fails alone. A change takes effect at once. The broker refuses changes of a broker's settings,
+    because it reads them only at its start; but it accepts the removal of Kafka's replication throttles, which klog
+    never has.
 
 Version notes
     v1 is flexible.
@@ -13,17 +14,16 @@ Version notes
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.config import TOPIC_SETTINGS, BrokerConfig, check_topic_settings, topic_values
 from klog.errors import InvalidConfig, InvalidRequest
 from klog.protocol.apis import ApiKey
 from klog.server import config_resources
 from klog.server.config_resources import KAFKAS_THROTTLES, alter_topics, given_settings
+from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.image import ClusterImage
 
 
 class Operation(IntEnum):
@@ -34,11 +34,13 @@ class Operation(IntEnum):
 
 
 @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, of_controller=True)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(
+    request: Request, *, config: BrokerConfig, image: ClusterImage, controller: Controller
+) -> dict[str, Any]:
     def changed(resource: Any, current: dict[str, str]) -> dict[str, str]:
-        return apply(broker.config, current, [(one.name, one.config_operation, one.value) for one in resource.configs])
+        return apply(config, current, [(one.name, one.config_operation, one.value) for one in resource.configs])
 
-    return {"responses": await alter_topics(broker, request.entity, changed, request.share())}
+    return {"responses": await alter_topics(image, controller, request.entity, changed, request.share())}
 
 
 def apply(config: BrokerConfig, current: dict[str, str], changes: list[tuple[str, int, str | None]]) -> dict[str, str]:
@@ -61,20 +63,20 @@ def apply(config: BrokerConfig, current: dict[str, str], changes: list[tuple[str
             case Operation.APPEND | Operation.SUBTRACT:
                 after[name] = _changed_list(config, current, name, operation, value)
             case _:
-                raise InvalidRequest(f"setting {name}: operation {operation} is unknown; 0 to 3 are known")
+                raise InvalidRequest(f"setting {name}: the operation must be between 0 and 3, got {operation}")
     return after
 
 
 def _check_known(name: str) -> None:
     if name not in TOPIC_SETTINGS:
-        check_topic_settings({name: ""})  # says which setting may be meant
+        check_topic_settings({name: ""})  # raises, with a similar name as the hint
 
 
 def _changed_list(config: BrokerConfig, current: dict[str, str], name: str, operation: int, value: str | None) -> str:
     given = given_settings([(name, value)])[name]
     now = next((one for one in topic_values(config, current) if one.name == name), None)
     if now is None or not isinstance(now.value, tuple):
-        raise InvalidConfig(f"setting {name} is no list: nothing can be added to it or removed from it")
+        raise InvalidConfig(f"setting {name} is not a list: items cannot be added to it or removed from it")
     items = [item for item in (part.strip() for part in given.split(",")) if item]
     if operation == Operation.APPEND:
         return ",".join([*now.value, *(item for item in items if item not in now.value)])

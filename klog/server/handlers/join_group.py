@@ -1,34 +1,33 @@
 """JoinGroup: v0-7.
 
 Behaviour
-    A member comes, or comes again, and says what it wants for each protocol that it knows. Answered when all that live
-    have come, or their time is over, and the new generation is written; the leader is told what everybody wants.
+    A member joins, or joins again, with its metadata for each protocol that it supports. The coordinator answers when
+    all live members have joined, or the rebalance time-out is over, and ZooKeeper has the new generation. The group's
+    leader gets the metadata of all members.
 
 Version notes
-    v0 has no rebalance time-out: its session's counts. From v4 a member without an id is given one with
-    MEMBER_ID_REQUIRED and comes again (KIP-394). v5 has static members (KIP-345). v6 is flexible. v7 says the protocol
+    v0 has no rebalance time-out: the session's time-out is used. From v4 a member without an id gets one with
+    MEMBER_ID_REQUIRED and joins again (KIP-394). v5 has static members (KIP-345). v6 is flexible. v7 has the protocol
     type (KIP-559), and null for no protocol.
 """
 
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.groups.acts import Refused
+from klog.server.groups.coordinator import Coordinator
 from klog.server.groups.members import Join
 from klog.server.groups.requests import client_id_of, host_of, ms
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
 
 ASKS_TWICE_FROM = 4
 
 
 @handles(ApiKey.JOIN_GROUP, 0, 7)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     entity, version = request.entity, request.head.version
     instance_id = getattr(entity, "group_instance_id", None)
     client_id = client_id_of(request)
@@ -45,7 +44,7 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
         new_id=f"{client_id if instance_id is None else instance_id}-{uuid.uuid4()}",
         must_ask_twice=version >= ASKS_TWICE_FROM,
     )
-    joined = await broker.groups.join(entity.group_id, join)
+    joined = await groups.join(entity.group_id, join)
     if isinstance(joined, Refused):
         return {
             "error_code": joined.error.wire,

@@ -1,21 +1,20 @@
-"""LeaderAndIsr (klog's own, 10010): which of its replicas this broker leads, and whom it follows with the others.
+"""LeaderAndIsr (klog's own, 10010): which of its replicas this broker leads, and the leaders of its other replicas.
 
 Behaviour
-    From the controller alone; see `klog.server.replicas.Replicas.obey`. ``failed`` names the replicas that cannot do
-    what they are told. REQUEST_TIMED_OUT for the whole request: say it again, ZooKeeper has not answered.
+    Only the controller may send it; see `klog.server.replicas.replicas.Replicas.leader_and_isr`. ``failed`` names the
+    replicas for which the broker cannot obey. REQUEST_TIMED_OUT for the whole request means that ZooKeeper has not
+    answered; the controller repeats the request.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.replicas.replicas import Replicas
 
 
 @handles(ApiKey.LEADER_AND_ISR, 0, 0, refusal={"failed": []})
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
-    return await broker.replicas.obey(request.entity)
+async def handle(request: Request, *, replicas: Replicas) -> dict[str, Any]:
+    return await replicas.leader_and_isr(request.entity)

@@ -1,25 +1,23 @@
 """LeaveGroup: v0-5.
 
 Behaviour
-    Members leave, and the others share out what they had. Who leaves last is answered when it is written that nobody is
-    left.
+    Members leave, and the remaining members take over their partitions. The last member gets its answer when ZooKeeper
+    has the group as empty.
 
 Version notes
     v3 names several members, static ones also by their instance id alone, for operators (KIP-345). v4 is flexible.
-    v5 says why (KIP-800), which is logged.
+    v5 has a reason (KIP-800), which is logged.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.groups.acts import Refused
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.groups.coordinator import Coordinator
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +25,13 @@ REASON_CHARS_MAX = 255
 
 
 @handles(ApiKey.LEAVE_GROUP, 0, 5)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     entity = request.entity
     if request.head.version < 3:
         leaving = [(entity.member_id, None)]
     else:
         leaving = [(one.member_id, one.group_instance_id) for one in entity.members]
-    left = await broker.groups.leave(entity.group_id, leaving)
+    left = await groups.leave(entity.group_id, leaving)
     if isinstance(left, Refused):
         return {"error_code": left.error.wire, "members": []}
     for asked, error in zip(entity.members if request.head.version >= 3 else (), left.errors, strict=False):

@@ -1,29 +1,27 @@
 """ListGroups: v0-4.
 
 Behaviour
-    The groups that this broker coordinates, also those that have nothing but committed offsets. A client asks every
+    The groups that this broker coordinates, including those that have only committed offsets. A client asks every
     broker. A group of consumers that coordinate through ZooKeeper has the protocol type ``zookeeper``.
 
 Version notes
-    v3 is flexible. v4 filters by state and says it (KIP-518).
+    v3 is flexible. v4 filters by state, and the answer has the state (KIP-518).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.groups.coordinator import Coordinator
 
 
 @handles(ApiKey.LIST_GROUPS, 0, 4)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     try:
-        listed = await broker.groups.operators.list(getattr(request.entity, "states_filter", ()))
+        listed = await groups.group_admin.list(getattr(request.entity, "states_filter", ()))
     except KlogError as error:
         return {"error_code": error.wire, "groups": []}
     return {

@@ -1,8 +1,8 @@
 """ListLost (klog's own, 10006): what truncation and recovery have set aside on this broker's disks.
 
 Behaviour
-    A row a file beside the segments of the partitions that are here, of the topics asked or of all. Files are read in
-    a thread; a log dir that is offline tells nothing.
+    One row per file that lies beside the segments of this broker's replicas, of the requested topics or of all. A
+    thread reads the files. The answer omits an offline log dir.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from klog.errors import KlogError, StorageError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.storage.patience import Patience
-from klog.storage.set_aside import list_set_aside
+from klog.server.look_ups import LookUps
+from klog.server.runtime import Identity
+from klog.storage.log_dir import LogDirs
+from klog.storage.lookup_budget import LookupBudget
+from klog.storage.quarantine import list_quarantined
 
 if TYPE_CHECKING:
-    from klog.server.broker import Broker
     from klog.storage.filesystem import FileSystem
     from klog.storage.log import Log
 
@@ -26,29 +28,29 @@ _log = logging.getLogger(__name__)
 
 
 @handles(ApiKey.LIST_LOST, 0, 0)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, identity: Identity, log_dirs: LogDirs, look_ups: LookUps) -> dict[str, Any]:
     asked = request.entity.topics
     wanted = None if asked is None else set(asked)
     stretches: list[dict[str, Any]] = []
-    with broker.look_ups.of(request.connection) as look_up:
-        for log_dir in broker.log_dirs.dirs:
+    with look_ups.of(request.connection) as look_up:
+        for log_dir in log_dirs.dirs:
             if log_dir.failure is not None:
                 continue
             logs = [one for name, one in sorted(log_dir.logs.items()) if wanted is None or name.topic in wanted]
             try:
                 stretches += await look_up.run(log_dir.path, functools.partial(_list, log_dir.file_system, logs))
             except KlogError as error:
-                return {"error_code": error.wire, "broker_id": broker.broker_id, "stretches": []}
-    return {"error_code": 0, "broker_id": broker.broker_id, "stretches": stretches}
+                return {"error_code": error.wire, "broker_id": identity.broker_id, "stretches": []}
+    return {"error_code": 0, "broker_id": identity.broker_id, "stretches": stretches}
 
 
-def _list(file_system: FileSystem, logs: list[Log], patience: Patience) -> list[dict[str, Any]]:
+def _list(file_system: FileSystem, logs: list[Log], budget: LookupBudget) -> list[dict[str, Any]]:
     """In a thread."""
     rows = []
     for log in logs:
-        patience.spend()
+        budget.spend()
         try:
-            found = list_set_aside(file_system, log.folder)
+            found = list_quarantined(file_system, log.folder)
         except StorageError as error:
             if not log.is_closed:
                 _log.error("%s: %s", log.topic_partition, error.message)

@@ -1,12 +1,12 @@
 """ListOffsets: v1-7.
 
 Behaviour
-    timestamp -1 the end (last committed record + 1), -2 the start, -3 the record with the largest timestamp (v7,
-    KIP-734), otherwise the first record whose timestamp is at or after the asked one, exact to the record; none:
-    offset -1. Until the high watermark has reached this leader's own epoch the end is not known: OFFSET_NOT_AVAILABLE,
-    below version 5 LEADER_NOT_AVAILABLE (rule R8). A look-up by time that takes more than its share (see
-    `server.look_ups`): REQUEST_TIMED_OUT, to be asked again. Replica id -2 asks for this broker's own replica, led or
-    not.
+    timestamp -1: the end (last committed record + 1). -2: the start. -3: the record with the largest timestamp (v7,
+    KIP-734). Any other: the first record whose timestamp is at or after the asked one, exact to the record; offset -1
+    if there is no such record. Until the high watermark has reached this leader's own epoch, the leader does not know
+    the end: OFFSET_NOT_AVAILABLE, below version 5 LEADER_NOT_AVAILABLE (rule R8). A look-up by time that takes more
+    than its share (see `server.look_ups`) is REQUEST_TIMED_OUT; the client asks again. Replica id -2 asks for this
+    broker's own replica, leader or follower.
 
 Version notes
     v4 carries leader epochs (KIP-320).
@@ -15,18 +15,16 @@ Version notes
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import KlogError, LeaderNotAvailable, OffsetNotAvailable
 from klog.protocol.apis import ApiKey
 from klog.replication.partition import Partition
-from klog.server import local_replicas
 from klog.server.dispatch import Request, handles
-from klog.server.look_ups import LookUp
+from klog.server.look_ups import LookUp, LookUps
+from klog.server.replicas.led_partitions import LedPartitions
+from klog.server.replicas.local_replicas import DEBUGGING_REPLICA, LocalReplicas
 from klog.storage.log import Log, LogEnd
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
 
 LATEST = -1
 EARLIEST = -2
@@ -34,15 +32,19 @@ MAX_TIMESTAMP = -3
 
 
 @handles(ApiKey.LIST_OFFSETS, 1, 7)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
-    one = _of_replica if request.entity.replica_id == local_replicas.DEBUGGING_REPLICA else _one
+async def handle(
+    request: Request, *, partitions: LedPartitions, local_replicas: LocalReplicas, look_ups: LookUps
+) -> dict[str, Any]:
+    of_replica = request.entity.replica_id == DEBUGGING_REPLICA
     share = request.share()
 
     async def answer(topic: str, asked: Any) -> dict[str, Any]:
         await share.breathe()
-        return await one(broker, look_up, topic, asked, request.head.version)
+        if of_replica:
+            return await _of_replica(local_replicas, look_up, topic, asked)
+        return await _of_leader(partitions, look_up, topic, asked, request.head.version)
 
-    with broker.look_ups.of(request.connection) as look_up:
+    with look_ups.of(request.connection) as look_up:
         return {
             "topics": [
                 {
@@ -54,12 +56,14 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
         }
 
 
-async def _one(broker: Broker, look_up: LookUp, topic: str, asked: Any, version: int) -> dict[str, Any]:
+async def _of_leader(
+    partitions: LedPartitions, look_up: LookUp, topic: str, asked: Any, version: int
+) -> dict[str, Any]:
     answer = {"partition_index": asked.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
     try:
-        partition = broker.leader_of(topic, asked.partition_index)
+        partition = partitions.leader_of(topic, asked.partition_index)
         partition.check_epoch(getattr(asked, "current_leader_epoch", -1))
-        found = await _of_led(look_up, partition, asked.timestamp, version)
+        found = await _found_by_leader(look_up, partition, asked.timestamp, version)
     except KlogError as error:
         return {**answer, "error_code": error.wire}
     offset, timestamp_ms = found
@@ -67,23 +71,25 @@ async def _one(broker: Broker, look_up: LookUp, topic: str, asked: Any, version:
     return {**answer, "error_code": 0, "offset": offset, "timestamp": timestamp_ms, "leader_epoch": epoch}
 
 
-async def _of_replica(broker: Broker, look_up: LookUp, topic: str, asked: Any, _: int) -> dict[str, Any]:
+async def _of_replica(local_replicas: LocalReplicas, look_up: LookUp, topic: str, asked: Any) -> dict[str, Any]:
     answer = {"partition_index": asked.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
     try:
-        replica = await local_replicas.find(broker, topic, asked.partition_index)
+        replica = await local_replicas.find(topic, asked.partition_index)
         offset, timestamp_ms = await _found_in(look_up, replica.log, replica.high_watermark, asked.timestamp)
     except KlogError as error:
         return {**answer, "error_code": error.wire}
     return {**answer, "error_code": 0, "offset": offset, "timestamp": timestamp_ms}
 
 
-async def _of_led(look_up: LookUp, partition: Partition, asked: int, version: int) -> tuple[int, int]:
+async def _found_by_leader(look_up: LookUp, partition: Partition, asked: int, version: int) -> tuple[int, int]:
     log = partition.log
     if asked == EARLIEST:
         return log.start_offset, -1
     if not partition.end_is_known:
         error = OffsetNotAvailable if version >= 5 else LeaderNotAvailable
-        raise error(f"the end of {partition.topic_partition} is not known until the high watermark reaches its epoch")
+        raise error(
+            f"the end of {partition.topic_partition} is unknown until the high watermark reaches the leader's epoch"
+        )
     return await _found_in(look_up, log, partition.high_watermark, asked)
 
 
@@ -93,9 +99,9 @@ async def _found_in(look_up: LookUp, log: Log, high: LogEnd, asked: int) -> tupl
     if asked == LATEST:
         return high.offset, -1
     if asked == MAX_TIMESTAMP:
-        found = await look_up.run(log.home.path, log.max_timestamp)
+        found = await look_up.run(log.log_dir.path, log.reader.max_timestamp)
     else:
-        found = await look_up.run(log.home.path, functools.partial(log.offset_for_time, asked))
+        found = await look_up.run(log.log_dir.path, functools.partial(log.reader.offset_for_time, asked))
     if found is None or found[0] >= high.offset:
         return -1, -1
     return found

@@ -1,29 +1,31 @@
-"""LocateMessage (klog's own, 10003): the file and the place in it of the batch that holds an offset."""
+"""LocateMessage (klog's own, 10003): the file of the batch that holds an offset, and the batch's place in the file."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.look_ups import LookUps
+from klog.server.replicas.led_partitions import LedPartitions
+from klog.server.runtime import Identity
 
 
 @handles(ApiKey.LOCATE_MESSAGE, 0, 0)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(
+    request: Request, *, identity: Identity, partitions: LedPartitions, look_ups: LookUps
+) -> dict[str, Any]:
     asked = request.entity
     try:
-        partition = broker.leader_of(asked.topic, asked.partition_index)
+        partition = partitions.leader_of(asked.topic, asked.partition_index)
         log = partition.log
-        with broker.look_ups.of(request.connection) as look_up:
-            found = await look_up.run(log.home.path, lambda _: log.locate(asked.offset))
+        with look_ups.of(request.connection) as look_up:
+            found = await look_up.run(log.log_dir.path, lambda _: log.reader.locate(asked.offset))
     except KlogError as error:
         return {
             "error_code": error.wire,
-            "broker_id": broker.broker_id,
+            "broker_id": identity.broker_id,
             "file": "",
             "position": -1,
             "length": -1,
@@ -36,7 +38,7 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     committed = found.header.next_address <= partition.high_watermark.address
     return {
         "error_code": 0,
-        "broker_id": broker.broker_id,
+        "broker_id": identity.broker_id,
         "file": str(found.path),
         "position": found.position,
         "length": found.size,

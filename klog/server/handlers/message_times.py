@@ -1,34 +1,33 @@
 """MessageTimes (klog's own, 10008): when the first message at or after an offset was written.
 
 Behaviour
-    What a consumer at that offset reads next, and how long that has waited, without sending the message. -1 where
-    nothing below the high watermark is that late. Of compressed batches those are decoded whose records' times differ
-    and that are asked about in the middle.
+    The time of the message that a consumer at that offset reads next, without the message itself: it shows how long the
+    message has waited. -1 where no message below the high watermark is at or after the offset. The broker decodes a
+    compressed batch only if its records' times differ and the offset lies in the middle of the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.replication.partition import Partition
 from klog.server.dispatch import Request, handles
-from klog.server.led import answered
+from klog.server.look_ups import LookUps
+from klog.server.replicas.leader_queries import answered
+from klog.server.replicas.led_partitions import LedPartitions
 from klog.storage.log_end import LogEnd
-from klog.storage.patience import Patience
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.storage.lookup_budget import LookupBudget
 
 
 @handles(ApiKey.MESSAGE_TIMES, 0, 0)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, partitions: LedPartitions, look_ups: LookUps) -> dict[str, Any]:
     topics = [(topic.name, topic.partitions) for topic in request.entity.topics]
-    found = await answered(broker, request.connection, topics, _times, {"timestamps": []})
+    found = await answered(partitions, look_ups, request.connection, topics, _times, {"timestamps": []})
     return {"topics": [{"name": name, "partitions": rows} for (name, _), rows in zip(topics, found, strict=True)]}
 
 
-def _times(asked: Any, partition: Partition, high: LogEnd, patience: Patience) -> Mapping[str, Any]:
-    times = [partition.log.time_of(offset, patience) if offset < high.offset else None for offset in asked.offsets]
+def _times(asked: Any, partition: Partition, high: LogEnd, budget: LookupBudget) -> Mapping[str, Any]:
+    times = [partition.log.reader.time_of(offset, budget) if offset < high.offset else None for offset in asked.offsets]
     return {"timestamps": [-1 if one is None else one for one in times]}

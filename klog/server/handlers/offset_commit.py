@@ -1,39 +1,40 @@
 """OffsetCommit: v2-8.
 
 Behaviour
-    Acknowledged when ZooKeeper has all of it. A partition that there is not gets UNKNOWN_TOPIC_OR_PARTITION, metadata
-    above ``offset.metadata.max.bytes`` OFFSET_METADATA_TOO_LARGE; the others are written together or not at all, as
-    long as one multi holds them: about a thousand, fewer with metadata. All metadata together is bounded too.
-    Without a member (generation -1) only a group in which nobody lives may be written.
+    The coordinator acknowledges when ZooKeeper has all of the commit. An unknown partition gets
+    UNKNOWN_TOPIC_OR_PARTITION, metadata above ``offset.metadata.max.bytes`` OFFSET_METADATA_TOO_LARGE. The other
+    offsets are written together or not at all, as long as one multi holds them: about a thousand, fewer with metadata.
+    The size of all metadata together has a limit too. A commit without a member (generation -1) is accepted only while
+    the group has no members.
 
 Version notes
-    Up to v4 there is a retention time; ``offsets.retention.minutes`` is that of all, so it is not looked at. v6 has the
-    leader epoch (KIP-320), v7 static members (KIP-345). v8 is flexible.
+    Up to v4 the request has a retention time, which klog ignores: ``offsets.retention.minutes`` applies to all. v6 has
+    the leader epoch (KIP-320), v7 static members (KIP-345). v8 is flexible.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from klog.config import BrokerConfig
 from klog.coordination.committed import CommittedOffset
 from klog.errors import OffsetMetadataTooLarge, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.groups.commits import Committer
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.groups.coordinator import Coordinator
+from klog.server.image import ClusterImage
 
 
 @handles(ApiKey.OFFSET_COMMIT, 2, 8)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, config: BrokerConfig, image: ClusterImage, groups: Coordinator) -> dict[str, Any]:
     entity = request.entity
-    metadata_bytes_max = broker.config.integer("offset.metadata.max.bytes")
+    metadata_bytes_max = config.integer("offset.metadata.max.bytes")
     codes: dict[TopicPartition, int] = {}
     offsets: dict[TopicPartition, CommittedOffset] = {}
     for topic in entity.topics:
-        known = broker.image.topics.get(topic.name)
+        known = image.topics.get(topic.name)
         for one in topic.partitions:
             partition = TopicPartition(topic.name, one.partition_index)
             metadata = one.committed_metadata or ""
@@ -47,7 +48,7 @@ async def handle(broker: Broker, request: Request) -> dict[str, Any]:
     committer = Committer(
         entity.member_id, getattr(entity, "group_instance_id", None), entity.generation_id_or_member_epoch
     )
-    error = await broker.groups.commits.commit(entity.group_id, committer, offsets)
+    error = await groups.commits.commit(entity.group_id, committer, offsets)
     code = 0 if error is None else error.wire
     return {
         "topics": [

@@ -1,29 +1,28 @@
 """OffsetDelete: v0 (KIP-496).
 
 Behaviour
-    Committed offsets are taken away, but for topics that members of the group read: GROUP_SUBSCRIBED_TO_TOPIC. A group
-    with members that are no consumers is refused as a whole, since nobody can tell what they read.
+    Removes committed offsets, except those of topics that members of the group read: GROUP_SUBSCRIBED_TO_TOPIC. If the
+    group has members of a protocol type other than consumer, the request is refused as a whole, since their topics are
+    not known.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import GroupIsHeld, KlogError, NonEmptyGroup
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.groups.coordinator import Coordinator
 
 
 @handles(ApiKey.OFFSET_DELETE, 0, 0)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     entity = request.entity
     asked = [TopicPartition(topic.name, one.partition_index) for topic in entity.topics for one in topic.partitions]
     try:
-        outcomes = await broker.groups.operators.delete_offsets(entity.group_id, asked)
+        outcomes = await groups.group_admin.delete_offsets(entity.group_id, asked)
     except GroupIsHeld:
         return {"error_code": NonEmptyGroup.wire, "topics": []}
     except KlogError as error:

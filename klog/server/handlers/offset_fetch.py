@@ -1,45 +1,43 @@
 """OffsetFetch: v1-8.
 
 Behaviour
-    Answered from ZooKeeper each time, so that a rewind, or what a ZooKeeper-era tool has written, is seen at once.
-    A partition without a committed offset has offset -1.
+    The coordinator reads ZooKeeper for each request, so that a rewind, or an offset that a ZooKeeper-era tool has
+    written, is visible at once. A partition without a committed offset has offset -1.
 
 Version notes
-    From v2 null topics are all that the group has committed in, and there is an error for the whole. v5 has leader
-    epochs (KIP-320). v6 is flexible. v7 asks for stable offsets (KIP-447): all are, without transactions. v8 asks for
-    several groups (KIP-709).
+    From v2 on null topics mean all in which the group has committed, and the whole answer has an error. v5 has leader
+    epochs (KIP-320). v6 is flexible. v7 asks for stable offsets (KIP-447): without transactions all are stable. v8 asks
+    for several groups (KIP-709).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.coordination.committed import CommittedOffset
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.groups.coordinator import Coordinator
 
 NOTHING = CommittedOffset(-1)
 
 
 @handles(ApiKey.OFFSET_FETCH, 1, 8)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     entity = request.entity
     asked = entity.groups if request.head.version >= 8 else [entity]
     asked = list({one.group_id: one for one in asked}.values())  # an answer is thousands of times as large as a name
     wanted = {one.group_id: _partitions(one.topics) for one in asked}
-    found = await broker.groups.commits.fetch(wanted)
-    groups = [{"group_id": one.group_id, **_answer(found[one.group_id], wanted[one.group_id])} for one in asked]
-    return {"groups": groups} if request.head.version >= 8 else groups[0]
+    found = await groups.commits.fetch(wanted)
+    answers = [{"group_id": one.group_id, **_answer(found[one.group_id], wanted[one.group_id])} for one in asked]
+    return {"groups": answers} if request.head.version >= 8 else answers[0]
 
 
 def _partitions(topics: Iterable[Any] | None) -> list[TopicPartition] | None:
-    """None: all there are."""
+    """The partitions of the topics; None means all partitions with a committed offset."""
     if topics is None:
         return None
     return [TopicPartition(topic.name, one) for topic in topics for one in topic.partition_indexes]

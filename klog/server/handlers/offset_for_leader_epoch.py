@@ -1,36 +1,34 @@
-"""OffsetForLeaderEpoch: v2-4 (KIP-320: truncation found by consumers).
+"""OffsetForLeaderEpoch: v2-4 (KIP-320: consumers detect truncation).
 
 Behaviour
-    For an epoch: the largest epoch at or below it that the log has, and where that ends. For the current epoch: the
-    end. For an epoch before the first one known: the asked epoch with the log's start, never an undefined answer, which
-    would make clients reset (rule R8). For an epoch above the current one: UNKNOWN_LEADER_EPOCH.
+    For an epoch: the largest epoch at or below it that the log has, and the end offset of that epoch. For the current
+    epoch: the end. For an epoch before the first one known: the asked epoch with the log's start, never an undefined
+    answer, which would make clients reset (rule R8). For an epoch above the current one: UNKNOWN_LEADER_EPOCH.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import KlogError, UnknownLeaderEpoch
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.replicas.led_partitions import LedPartitions
 
 
 @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4)
-def handle(broker: Broker, request: Request) -> dict[str, Any]:
+def handle(request: Request, *, partitions: LedPartitions) -> dict[str, Any]:
     return {
         "topics": [
-            {"topic": topic.topic, "partitions": [_one(broker, topic.topic, asked) for asked in topic.partitions]}
+            {"topic": topic.topic, "partitions": [_one(partitions, topic.topic, asked) for asked in topic.partitions]}
             for topic in request.entity.topics
         ]
     }
 
 
-def _one(broker: Broker, topic: str, asked: Any) -> dict[str, Any]:
+def _one(partitions: LedPartitions, topic: str, asked: Any) -> dict[str, Any]:
     try:
-        partition = broker.leader_of(topic, asked.partition)
+        partition = partitions.leader_of(topic, asked.partition)
         partition.check_epoch(asked.current_leader_epoch)
         if asked.leader_epoch > partition.leader_epoch:
             raise UnknownLeaderEpoch(

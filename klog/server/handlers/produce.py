@@ -1,11 +1,11 @@
 """Produce: v3-9 (0-2 advertised and refused, as Kafka 4.0 does: librdkafka before 2.11.1 compresses only if it sees 0).
 
 Behaviour
-    acks=0   no answer; what cannot be appended closes the connection, the only sign the producer can get.
-    acks=1   answered when appended.
-    acks=-1  answered when committed: the high watermark has passed it (rule R9). With fewer in-sync replicas than
-             min.insync.replicas refused before the append (NOT_ENOUGH_REPLICAS); committed with fewer, since some left
-             meanwhile, it is NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+    acks=0   no answer; a failed append closes the connection, since the producer can get no other sign.
+    acks=1   answered after the append.
+    acks=-1  answered after the commit: the high watermark has passed the batch (rule R9). With fewer in-sync replicas
+             than min.insync.replicas the leader refuses the batch before the append (NOT_ENOUGH_REPLICAS). If replicas
+             leave the ISR after the append and fewer commit it, the answer is NOT_ENOUGH_REPLICAS_AFTER_APPEND.
     Each partition of a request succeeds or fails alone. Record bytes go from the receive buffer to the page cache.
 
 Version notes
@@ -17,7 +17,6 @@ Not here: transactions; a transactional id is refused with the protocol's own co
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from klog.errors import (
     InvalidRequiredAcks,
@@ -40,153 +39,183 @@ from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceRequest
 from klog.record.batch import BatchHeader
 from klog.replication.partition import REFUSED_S, Partition
-from klog.server.batch_order import batch_id
-from klog.server.dispatch import handles_frame
+from klog.server.batch_order import BatchOrder, batch_id
+from klog.server.dispatch import OpenRequests, handles_frame
 from klog.server.inspection import Found, at_once, look
-from klog.server.purgatory import DelayedProduce
+from klog.server.purgatory import DelayedProduce, Purgatory
+from klog.server.replicas.led_partitions import LedPartitions
+from klog.server.replicas.replicas import Replicas
+from klog.server.runtime import Identity, Runtime
 from klog.storage.log import AppendResult
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
 
 log = logging.getLogger(__name__)
 
 
 @handles_frame(ApiKey.PRODUCE, 3, 9, advertised_min_version=0)
-def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
-    request = produce.read_request(frame, head)
-    found: list[Found] | None = None
-    for index, asked in enumerate(request.partitions):
-        partition = broker.partitions.get(TopicPartition(asked.topic, asked.partition))
-        if partition is not None and not partition.log.is_plain(asked.records):
-            found = found or [None] * len(request.partitions)
-            found[index] = at_once(partition.log, asked.records)
-            if found[index] is None:
-                connection.pause_reading(len(frame))
-                broker.dispatcher.follow(_inspect(broker, head, memoryview(bytearray(frame)), reply, connection))
-                return
-    _append_all(broker, head, request, reply, connection, found)
+class ProduceHandler:
+    """See the module. Event loop only."""
 
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        identity: Identity,
+        partitions: LedPartitions,
+        replicas: Replicas,
+        batch_order: BatchOrder,
+        purgatory: Purgatory,
+        open_requests: OpenRequests,
+    ) -> None:
+        self._identity = identity
+        self._partitions = partitions
+        self._replicas = replicas
+        self._order = batch_order
+        self._purgatory = purgatory
+        self._open_requests = open_requests
+        self._executors = runtime.executors
+        self._traffic = runtime.measures.traffic
+        self._clock = runtime.loop.time
 
-async def _inspect(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
-    """Go on once the contents of all record sets are known. Nothing is appended before, so that what is appended in one
-    request waits for its commit in the epoch in which it was appended.
-    """
-    try:
+    def __call__(self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
         request = produce.read_request(frame, head)
-        found: list[Found] = [None] * len(request.partitions)
+        found: list[Found] | None = None
+        partitions = self._partitions
         for index, asked in enumerate(request.partitions):
-            try:
-                found[index] = await look(
-                    broker.executors, broker.leader_of(asked.topic, asked.partition), asked.records, connection
-                )
-            except KlogError as error:  # were it led from now on, nobody would have looked
-                found[index] = error.bare()
-        _append_all(broker, head, request, reply, connection, found)
-    except Exception:
-        log.exception("closing the connection of %s: our fault", connection.peer, extra={"peer": connection.peer})
-        connection.close(None)
-    finally:
-        connection.resume_reading()
+            partition = partitions.get(TopicPartition(asked.topic, asked.partition))
+            if partition is not None and not partition.log.is_plain(asked.records):
+                found = found or [None] * len(request.partitions)
+                found[index] = at_once(partition.log, asked.records)
+                if found[index] is None:
+                    connection.pause_reading(len(frame))
+                    self._open_requests.follow(self._inspect(head, memoryview(bytearray(frame)), reply, connection))
+                    return
+        self._append_all(head, request, reply, connection, found)
 
+    async def _inspect(self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
+        """Continue when all record sets have been inspected.
 
-def _append_all(
-    broker: Broker,
-    head: RequestHead,
-    request: ProduceRequest,
-    reply: Reply,
-    connection: Connection,
-    found: list[Found] | None,
-) -> None:
-    """Append to every partition, or say why not; answered at once or when it is committed."""
-    answers: list[PartitionAnswer] = []
-    appended: list[tuple[Partition, int, int]] = []
-    traffic, order = broker.measures.traffic, broker.batch_order
-    batches = [batch_id(asked.records) for asked in request.partitions]  # before the bytes are somebody else's
-    for index, asked in enumerate(request.partitions):
-        looked = None if found is None else found[index]
-        if isinstance(looked, KlogError):  # not raised: a frame that holds what it raises is a cycle
-            order.refused(connection, asked.topic, asked.partition, batches[index], looked)
-            answers.append(_refused(broker, asked, looked, connection))
-            continue
-        refusal = order.behind(connection, asked.topic, asked.partition, batches[index])
-        if refusal is not None:
-            answers.append(_refused(broker, asked, refusal, connection))
-            continue
+        No record set is appended earlier, so that every batch of one request waits for its commit in the epoch in which
+        it was appended.
+        """
         try:
-            if asked.topic == EVENTS_TOPIC and not connection.is_broker:
-                raise InvalidTopic(f"{EVENTS_TOPIC} is internal: only brokers write it")
-            partition, result = _append(broker, request, asked, looked)
-        except KlogError as error:
-            order.refused(connection, asked.topic, asked.partition, batches[index], error)
-            answers.append(_refused(broker, asked, error, connection))
-            continue
-        answers.append(PartitionAnswer(asked.topic, asked.partition, 0, result.base_offset, partition.log.start_offset))
-        appended.append((partition, result.end.address, index))
-        order.accepted(connection, asked.topic, asked.partition, batches[index])
-        numbers = traffic.topics.get(asked.topic) or traffic.of(asked.topic)
-        numbers.produces += 1
-        if not result.duplicate:
-            numbers.messages_in += result.count
-            numbers.bytes_in += len(asked.records)
-    if request.acks == 0:
-        if len(appended) < len(answers):
-            connection.close("a produce request with acks=0 failed; closing is the only way to tell")
-        reply.nothing()
-    elif request.acks == 1 or not appended:
-        reply.send(produce.write_response(head, answers))
-    else:
-        deadline_s = broker.loop.time() + request.timeout_ms / 1000
-        delayed = DelayedProduce(head, reply, answers, deadline_s, batches, connection, order)
-        for partition, end, index in appended:
-            delayed.wait_for(partition, end, index)
-        if delayed.done:
-            delayed.answer()
+            request = produce.read_request(frame, head)
+            found: list[Found] = [None] * len(request.partitions)
+            for index, asked in enumerate(request.partitions):
+                try:
+                    found[index] = await look(
+                        self._executors,
+                        self._partitions.leader_of(asked.topic, asked.partition),
+                        asked.records,
+                        connection,
+                    )
+                except KlogError as error:  # the records were not inspected, even if this broker leads from now on
+                    found[index] = error.bare()
+            self._append_all(head, request, reply, connection, found)
+        except Exception:
+            log.exception(
+                "internal error: closing the connection of %s", connection.peer, extra={"peer": connection.peer}
+            )
+            connection.close(None)
+        finally:
+            connection.resume_reading()
+
+    def _append_all(
+        self,
+        head: RequestHead,
+        request: ProduceRequest,
+        reply: Reply,
+        connection: Connection,
+        found: list[Found] | None,
+    ) -> None:
+        """Append to every partition, or answer with its error; the answer goes out at once or after the commit."""
+        answers: list[PartitionAnswer] = []
+        appended: list[tuple[Partition, int, int]] = []
+        traffic, order = self._traffic, self._order
+        batches = [batch_id(asked.records) for asked in request.partitions]  # before the buffer is used again
+        for index, asked in enumerate(request.partitions):
+            looked = None if found is None else found[index]
+            if isinstance(looked, KlogError):  # not raised: a frame that holds what it raises is a cycle
+                order.refused(connection, asked.topic, asked.partition, batches[index], looked)
+                answers.append(self._refused(asked, looked, connection))
+                continue
+            refusal = order.behind(connection, asked.topic, asked.partition, batches[index])
+            if refusal is not None:
+                answers.append(self._refused(asked, refusal, connection))
+                continue
+            try:
+                if asked.topic == EVENTS_TOPIC and not connection.is_broker:
+                    raise InvalidTopic(f"{EVENTS_TOPIC} is internal: only brokers write it")
+                partition, result = self._append(request, asked, looked)
+            except KlogError as error:
+                order.refused(connection, asked.topic, asked.partition, batches[index], error)
+                answers.append(self._refused(asked, error, connection))
+                continue
+            answers.append(
+                PartitionAnswer(asked.topic, asked.partition, 0, result.base_offset, partition.log.start_offset)
+            )
+            appended.append((partition, result.end.address, index))
+            order.accepted(connection, asked.topic, asked.partition, batches[index])
+            numbers = traffic.topics.get(asked.topic) or traffic.of(asked.topic)
+            numbers.produces += 1
+            if not result.duplicate:
+                numbers.messages_in += result.count
+                numbers.bytes_in += len(asked.records)
+        if request.acks == 0:
+            if len(appended) < len(answers):
+                connection.close("a produce request with acks=0 failed, and has no answer for the error")
+            reply.nothing()
+        elif request.acks == 1 or not appended:
+            reply.send(produce.write_response(head, answers))
         else:
-            broker.purgatory.add(delayed)
+            deadline_s = self._clock() + request.timeout_ms / 1000
+            delayed = DelayedProduce(head, reply, answers, deadline_s, batches, connection, order)
+            for partition, end, index in appended:
+                delayed.wait_for(partition, end, index)
+            if delayed.done:
+                delayed.answer()
+            else:
+                self._purgatory.add(delayed)
 
+    def _append(
+        self, request: ProduceRequest, asked: ProducedPartition, checked: list[BatchHeader] | None
+    ) -> tuple[Partition, AppendResult]:
+        if request.transactional_id is not None:
+            raise TransactionsNotServed
+        if request.acks not in (-1, 0, 1):
+            raise InvalidRequiredAcks(f"acks must be -1 (all), 0 or 1, got {request.acks}")
+        if self._identity.fenced is not None:
+            raise self._identity.fenced.bare()
+        partition = self._partitions.leader_of(asked.topic, asked.partition)
+        try:
+            if request.acks == -1:
+                partition.check_in_sync()
+            # A new leader, or one that has just refused a batch, may receive the batches after it first.
+            repeats_expected = partition.refused_until_s > 0 and self._clock() < partition.refused_until_s
+            return partition, partition.append(asked.records, repeats_expected=repeats_expected, checked=checked)
+        except OutOfOrderSequence as error:
+            # The batch before it was refused, here or by the previous leader, while this one was on its way. On an
+            # out-of-order error librdkafka would start again under another epoch in all partitions, and send twice what
+            # is appended and not acknowledged yet. On a retriable error it sends both batches in order.
+            if error.is_ahead and self._clock() < partition.refused_until_s:
+                raise NotLeader(f"{error.message}; the batch before it was refused and must come first") from None
+            if partition.log.needs_rebuild:  # a checkpoint was lost; the segments are still being read again
+                raise NotLeader(f"{error.message}, but the log's segments are still being read again") from None
+            raise
+        except (NotEnoughReplicas, StorageError):
+            partition.refused_until_s = self._clock() + REFUSED_S
+            raise
 
-def _append(
-    broker: Broker, request: ProduceRequest, asked: ProducedPartition, checked: list[BatchHeader] | None
-) -> tuple[Partition, AppendResult]:
-    if request.transactional_id is not None:
-        raise TransactionsNotServed
-    if request.acks not in (-1, 0, 1):
-        raise InvalidRequiredAcks(f"acks is {request.acks}; -1 (all), 0 and 1 are allowed")
-    if broker.fenced is not None:
-        raise broker.fenced.bare()
-    partition = broker.leader_of(asked.topic, asked.partition)
-    try:
-        if request.acks == -1:
-            partition.check_in_sync()
-        # A new leader, or one that has just refused something, may be sent what comes after it first.
-        repeats_expected = partition.refused_until_s > 0 and broker.loop.time() < partition.refused_until_s
-        return partition, partition.append(asked.records, repeats_expected=repeats_expected, checked=checked)
-    except OutOfOrderSequence as error:
-        # Its predecessor was refused, here or by the leader before, while this one was on its way. Were it told that it
-        # is out of order, librdkafka would begin anew under another epoch in all partitions, and send twice what is
-        # appended and not acknowledged yet; told to try again, it sends both in their order.
-        if error.is_ahead and broker.loop.time() < partition.refused_until_s:
-            raise NotLeader(f"{error.message}; what comes before it was refused and has to come first") from None
-        if partition.log.needs_rebuild:  # a checkpoint was lost, and what the segments have is still being read
-            raise NotLeader(f"{error.message}, as far as the log has been read again; it is not through yet") from None
-        raise
-    except (NotEnoughReplicas, StorageError):
-        partition.refused_until_s = broker.loop.time() + REFUSED_S
-        raise
-
-
-def _refused(broker: Broker, asked: ProducedPartition, error: KlogError, connection: Connection) -> PartitionAnswer:
-    _note(error, asked, connection)
-    broker.measures.traffic.refused(asked.topic).failed_produces += 1
-    if isinstance(error, StorageError):
-        broker.replicas.look_at_disks()
-    named = error.record_errors if isinstance(error, InvalidTimestamp) else ()
-    return PartitionAnswer(asked.topic, asked.partition, error.wire, -1, -1, error.message, named)
+    def _refused(self, asked: ProducedPartition, error: KlogError, connection: Connection) -> PartitionAnswer:
+        _note(error, asked, connection)
+        self._traffic.refused(asked.topic).failed_produces += 1
+        if isinstance(error, StorageError):
+            self._replicas.look_at_disks()
+        named = error.record_errors if isinstance(error, InvalidTimestamp) else ()
+        return PartitionAnswer(asked.topic, asked.partition, error.wire, -1, -1, error.message, named)
 
 
 def _note(error: KlogError, asked: ProducedPartition, connection: Connection) -> None:
-    """Bad bytes and bad disks belong into the log; a caller's mistakes only at debug, for he is told."""
+    """Bad bytes and bad disks go to the log; a client's mistakes only at debug, since the client gets an answer."""
     level = logging.WARNING if isinstance(error, PeerError) or not isinstance(error, RequestError) else logging.DEBUG
     about = (connection.peer, asked.topic, asked.partition, error.message)
     log.log(level, "produce of %s to %s-%d: %s", *about, extra={"peer": connection.peer})

@@ -1,24 +1,24 @@
-"""ProduceAt (klog's own, 10030): an append that is made only where the log ends at the offset its writer expects.
+"""ProduceAt (klog's own, 10030): an append that the leader makes only if its log ends at the offset the writer expects.
 
 Behaviour
-    The end that counts is that of the leader's log, committed or not: what another has appended and nobody has
-    committed yet is in the way, or it could be committed in between. A writer that has read all that is committed, and
-    finds the end there, has therefore seen everything that will ever stand before what it appends. Where the end is
-    another one the answer is END_MOVED (OFFSET_OUT_OF_RANGE on the wire) with the end there is and who moved it.
+    The leader compares the end of its log, committed or not: another writer's batch that is not committed yet counts,
+    because it could still be committed first. A writer that has read all committed messages, and expects the end right
+    after them, has therefore seen everything that will ever precede its own messages. If the log ends elsewhere, the
+    answer is END_MOVED (OFFSET_OUT_OF_RANGE on the wire), with the actual end and the writer that moved it.
 
-    Copiers name the source whose messages they append, and are in the way of the same source alone: else a busy
-    producer, or a second source, would keep them from ever finding the end where they have seen it. The leader
-    remembers for each source where its last append ended, and an append is made where that is not behind the expected
-    end. Of two writers of one source the older is to go on (their names are compared as texts): the younger, which may
-    well be the faster one, is refused once, with INVALID_PRODUCER_EPOCH, whenever the older has asked in vain.
+    Copiers name the source whose messages they append, and conflict only with copiers of the same source. Otherwise a
+    busy producer, or a second source, could move the end before every append of theirs. The leader remembers for each
+    source where its last append ended, and appends if that offset is not above the expected end. Of two writers of one
+    source the older one continues (their names are compared as texts). The younger one may well be the faster; it is
+    refused once, with INVALID_PRODUCER_EPOCH, each time an append of the older one has failed.
 
-    Of what was there before it began to remember a leader knows nothing: an expected end below that is not good enough.
+    A leader knows nothing of appends before it began to remember: it refuses an expected end below that offset.
 
-    The leader's epoch must be the one that the writer knows, and so must the topic's id, where one is given: a topic
-    that was deleted and made again may well end at the same offset.
+    The writer must know the leader's present epoch, and the topic's id where it gives one: a topic that was deleted and
+    created again may end at the same offset.
 
-    Answered when committed, as Produce with acks=all (rule R9). An answer that is lost, or an error after the append,
-    leaves it open whether the records stand there; asking again is safe, for the end has moved if they do.
+    Answered after the commit, as Produce with acks=all (rule R9). After a lost answer, or an error after the append,
+    the writer does not know whether the log has its records. It can safely ask again: if it has, the end has moved.
 
 Not here: idempotent batches; the condition does what sequences do.
 """
@@ -45,34 +45,37 @@ from klog.protocol.apis import ApiKey
 from klog.replication.partition import REFUSED_S, Partition
 from klog.server.dispatch import Request, handles
 from klog.server.inspection import Found, look
+from klog.server.replicas.led_partitions import LedPartitions
+from klog.server.replicas.replicas import Replicas
+from klog.server.runtime import Identity, Runtime
+from klog.storage.log_dir import LogDirs
 
 if TYPE_CHECKING:
     from klog.net.connection import Connection
-    from klog.server.broker import Broker
 
 SOURCES_MAX = 1000
-"""Remembered a partition; the one that was silent for longest is forgotten first."""
+"""Sources remembered per partition; the one that was silent for longest is forgotten first."""
 
 
 class _Sources:
-    """What one leader remembers of the appends it has made in this way."""
+    """What one leader remembers of its ProduceAt appends."""
 
     def __init__(self, end: int) -> None:
         self.floor = end
-        """Of what was appended below it nothing is known."""
+        """The leader knows nothing of appends below this offset."""
         self._last: dict[str, tuple[int, str]] = {}
         self._contested: dict[str, str] = {}
-        """The older writer that has lately found its source's end moved by a younger one."""
+        """The older writer whose last append failed because a younger one had moved its source's end."""
 
     def check(self, asked: Any, end: int) -> None:
-        """EndMoved unless the writer has seen all that could be its own.
+        """Raise EndMoved unless the writer has seen every message that could be its own.
 
-        InvalidProducerEpoch where an older writer of the same source is alive too, for it has asked in vain since this
-        one appended.
+        InvalidProducerEpoch where an older writer of the same source is alive too: an append of it has failed since
+        this writer's last append.
         """
         older = self._contested.pop(asked.source, None)
         if older is not None and older < asked.writer:
-            raise InvalidProducerEpoch(f"{asked.source} is copied by an older writer as well")
+            raise InvalidProducerEpoch(f"an older writer copies {asked.source} as well")
         expected = asked.expected_end
         if expected == end:
             return
@@ -91,31 +94,12 @@ class _Sources:
             self._contested.pop(silent, None)
 
     def writer(self, source: str) -> str:
-        """Who is in the way of others: the older one that lives, or else who appended last."""
+        """The writer that others conflict with: the older one that is alive, or else the last that appended."""
         return self._contested.get(source) or self._last.get(source, (-1, ""))[1]
 
 
-_SOURCES: WeakKeyDictionary[Partition, _Sources] = WeakKeyDictionary()
-"""A `Partition` is one leader in one epoch, and what is remembered goes with it."""
-
-
-@handles(ApiKey.PRODUCE_AT, 0, 0)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
-    timeout_s = max(request.entity.timeout_ms, 0) / 1000
-    asked = request.entity.partitions
-    records = [memoryview(bytearray(one.records)) for one in asked]
-    looked = [await _look(broker, one, data, request.connection) for one, data in zip(asked, records, strict=True)]
-    # All appends are made before anything else is waited for: one flush serves them.
-    is_broker = request.connection is not None and request.connection.is_broker
-    answers = [_append(broker, *one, is_broker=is_broker) for one in zip(asked, records, looked, strict=True)]
-    waiting = [answer.committed for answer in answers if answer.committed is not None]
-    if waiting:
-        await asyncio.wait(waiting, timeout=timeout_s)
-    return {"partitions": [answer.values() for answer in answers]}
-
-
 class _Answer:
-    """What became of one append."""
+    """The outcome of one append."""
 
     def __init__(self, asked: Any) -> None:
         self.asked = asked
@@ -156,64 +140,94 @@ class _Waiter:
             self._future.set_result(error)
 
 
-async def _look(broker: Broker, asked: Any, records: memoryview, connection: Connection | None) -> Found:
-    try:
-        return await look(broker.executors, broker.leader_of(asked.topic, asked.partition_index), records, connection)
-    except KlogError as error:
-        return error.bare()
+@handles(ApiKey.PRODUCE_AT, 0, 0)
+class ProduceAtHandler:
+    """See the module. Event loop only."""
 
+    def __init__(
+        self, *, runtime: Runtime, identity: Identity, log_dirs: LogDirs, partitions: LedPartitions, replicas: Replicas
+    ) -> None:
+        self._identity = identity
+        self._log_dirs = log_dirs
+        self._partitions = partitions
+        self._replicas = replicas
+        self._loop = runtime.loop
+        self._executors = runtime.executors
+        self._traffic = runtime.measures.traffic
+        self._sources: WeakKeyDictionary[Partition, _Sources] = WeakKeyDictionary()
+        """A `Partition` is one leader in one epoch; the memory of its sources ends with it."""
 
-def _append(broker: Broker, asked: Any, records: memoryview, looked: Found, *, is_broker: bool) -> _Answer:
-    """Append, or say why not; nothing else runs in between, so the end that is looked at is the end appended to."""
-    answer = _Answer(asked)
-    traffic = broker.measures.traffic
-    try:
-        if asked.topic == EVENTS_TOPIC and not is_broker:
-            raise InvalidTopic(f"{EVENTS_TOPIC} is internal: only brokers write it")
-        if broker.fenced is not None:
-            raise broker.fenced.bare()
-        partition = answer.partition = broker.leader_of(asked.topic, asked.partition_index)
-        if asked.leader_epoch < 0:
-            raise FencedLeaderEpoch(
-                f"leader epoch {asked.leader_epoch}: its writer has to know which one it appends in"
-            )
-        partition.check_epoch(asked.leader_epoch)
-        _check_topic_id(broker, asked)
-        sources = _SOURCES.get(partition)
-        if sources is None:
-            sources = _SOURCES[partition] = _Sources(partition.log.end.offset)
-        answer.writer = sources.writer(asked.source)
-        sources.check(asked, partition.log.end.offset)
-        if isinstance(looked, KlogError):
-            answer.error = looked
-            traffic.refused(asked.topic).failed_produces += 1
-            return answer
+    async def __call__(self, request: Request) -> dict[str, Any]:
+        timeout_s = max(request.entity.timeout_ms, 0) / 1000
+        asked = request.entity.partitions
+        records = [memoryview(bytearray(one.records)) for one in asked]
+        looked = [await self._look(one, data, request.connection) for one, data in zip(asked, records, strict=True)]
+        # All appends are made before the first wait: one flush serves them.
+        is_broker = request.connection is not None and request.connection.is_broker
+        answers = [self._append(*one, is_broker=is_broker) for one in zip(asked, records, looked, strict=True)]
+        waiting = [answer.committed for answer in answers if answer.committed is not None]
+        if waiting:
+            await asyncio.wait(waiting, timeout=timeout_s)
+        return {"partitions": [answer.values() for answer in answers]}
+
+    async def _look(self, asked: Any, records: memoryview, connection: Connection | None) -> Found:
         try:
-            partition.check_in_sync()
-            result = partition.append(records, checked=looked)
-        except (NotEnoughReplicas, StorageError):
-            partition.refused_until_s = broker.loop.time() + REFUSED_S
-            raise
-    except KlogError as error:
-        traffic.refused(asked.topic).failed_produces += 1
-        if isinstance(error, StorageError):
-            broker.replicas.look_at_disks()
-        answer.error = error.bare()
+            return await look(
+                self._executors, self._partitions.leader_of(asked.topic, asked.partition_index), records, connection
+            )
+        except KlogError as error:
+            return error.bare()
+
+    def _append(self, asked: Any, records: memoryview, looked: Found, *, is_broker: bool) -> _Answer:
+        """Append, or answer with the error. Nothing else runs in between: the end checked is the end appended to."""
+        answer = _Answer(asked)
+        traffic = self._traffic
+        try:
+            if asked.topic == EVENTS_TOPIC and not is_broker:
+                raise InvalidTopic(f"{EVENTS_TOPIC} is internal: only brokers write it")
+            if self._identity.fenced is not None:
+                raise self._identity.fenced.bare()
+            partition = answer.partition = self._partitions.leader_of(asked.topic, asked.partition_index)
+            if asked.leader_epoch < 0:
+                raise FencedLeaderEpoch(
+                    f"leader epoch {asked.leader_epoch}: the writer must name the epoch in which it appends"
+                )
+            partition.check_epoch(asked.leader_epoch)
+            self._check_topic_id(asked)
+            sources = self._sources.get(partition)
+            if sources is None:
+                sources = self._sources[partition] = _Sources(partition.log.end.offset)
+            answer.writer = sources.writer(asked.source)
+            sources.check(asked, partition.log.end.offset)
+            if isinstance(looked, KlogError):
+                answer.error = looked
+                traffic.refused(asked.topic).failed_produces += 1
+                return answer
+            try:
+                partition.check_in_sync()
+                result = partition.append(records, checked=looked)
+            except (NotEnoughReplicas, StorageError):
+                partition.refused_until_s = self._loop.time() + REFUSED_S
+                raise
+        except KlogError as error:
+            traffic.refused(asked.topic).failed_produces += 1
+            if isinstance(error, StorageError):
+                self._replicas.look_at_disks()
+            answer.error = error.bare()
+            return answer
+        answer.writer = asked.writer
+        sources.appended(asked.source, result.end.offset, asked.writer)
+        answer.base_offset, answer.end_offset = result.base_offset, result.end.offset
+        numbers = traffic.topics.get(asked.topic) or traffic.of(asked.topic)
+        numbers.produces += 1
+        numbers.messages_in += result.count
+        numbers.bytes_in += len(asked.records)
+        future: asyncio.Future[KlogError | None] = self._loop.create_future()
+        if not partition.when_committed(result.end.address, _Waiter(future)):
+            answer.committed = future
         return answer
-    answer.writer = asked.writer
-    sources.appended(asked.source, result.end.offset, asked.writer)
-    answer.base_offset, answer.end_offset = result.base_offset, result.end.offset
-    numbers = traffic.topics.get(asked.topic) or traffic.of(asked.topic)
-    numbers.produces += 1
-    numbers.messages_in += result.count
-    numbers.bytes_in += len(asked.records)
-    future: asyncio.Future[KlogError | None] = broker.loop.create_future()
-    if not partition.when_committed(result.end.address, _Waiter(future)):
-        answer.committed = future
-    return answer
 
-
-def _check_topic_id(broker: Broker, asked: Any) -> None:
-    there = broker.log_dirs.topic_id(TopicPartition(asked.topic, asked.partition_index))
-    if asked.topic_id is not None and there != asked.topic_id:
-        raise InconsistentTopicId(f"topic {asked.topic} has the id {there}, not {asked.topic_id}")
+    def _check_topic_id(self, asked: Any) -> None:
+        there = self._log_dirs.topic_id(TopicPartition(asked.topic, asked.partition_index))
+        if asked.topic_id is not None and there != asked.topic_id:
+            raise InconsistentTopicId(f"topic {asked.topic} has the id {there}, not {asked.topic_id}")

@@ -1,39 +1,38 @@
 """ReadLost (klog's own, 10007): the bytes of a file that ListLost has named, piece by piece.
 
 Behaviour
-    Names a file beside the segments of a partition that is here; any other name, or no such file, is INVALID_REQUEST.
-    READ_BYTES_MAX at once, whatever is asked.
+    The request names a file beside the segments of one of this broker's replicas; any other name, or a missing file, is
+    INVALID_REQUEST. One answer has READ_BYTES_MAX bytes at most, also if the request asks for more.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.errors import InvalidRequest, KlogError, NoSuchThing, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.storage.set_aside import read_set_aside
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.look_ups import LookUps
+from klog.storage.log_dir import LogDirs
+from klog.storage.quarantine import read_quarantined
 
 READ_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 @handles(ApiKey.READ_LOST, 0, 0)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, log_dirs: LogDirs, look_ups: LookUps) -> dict[str, Any]:
     asked = request.entity
     name = TopicPartition(asked.topic, asked.partition_index)
-    log_dir = next((one for one in broker.log_dirs.dirs if name in one.logs), None)
+    log_dir = next((one for one in log_dirs.dirs if name in one.logs), None)
     if log_dir is None:
         return {"error_code": UnknownTopicOrPartition.wire, "data": b""}
     size = max(0, min(asked.max_bytes, READ_BYTES_MAX))
     try:
         file_system, folder = log_dir.file_system, log_dir.logs[name].folder
-        with broker.look_ups.of(request.connection) as look_up:
+        with look_ups.of(request.connection) as look_up:
             data = await look_up.run(
-                log_dir.path, lambda _: read_set_aside(file_system, folder, asked.file, asked.position, size)
+                log_dir.path, lambda _: read_quarantined(file_system, folder, asked.file, asked.position, size)
             )
     except NoSuchThing:
         return {"error_code": InvalidRequest.wire, "data": b""}

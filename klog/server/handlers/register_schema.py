@@ -1,29 +1,26 @@
 """RegisterSchema (klog's own, 10042): register a schema under a subject, find it there, or check whether it could be.
 
 Behaviour
-    In a thread: parsing, comparing and ZooKeeper take their time. Registering what is registered answers its id again,
-    so that an answer which was lost is asked for anew. 409 with what was found where the schema may not follow.
+    It runs in a thread: parsing, comparing and ZooKeeper take time. A schema that is registered already gets its id
+    again, so that a client that lost the answer can ask again. 409, with the differences, for an incompatible schema.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import KlogError, MalformedRequest
-from klog.ops.schemas.compatibility import Found
 from klog.protocol import schemas
 from klog.protocol.apis import ApiKey
 from klog.protocol.schema_errors import IncompatibleSchema, code_of, words_of
+from klog.schemas.compatibility import Found
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.schema_registry import BrokerRegistry
 
 
 @handles(ApiKey.REGISTER_SCHEMA, 0, 0)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, registry: BrokerRegistry) -> dict[str, Any]:
     asked = request.entity
-    registry = broker.registry
     answer: dict[str, Any] = {"error": 0, "error_message": None, "id": -1, "version": -1, "incompatibilities": []}
     if asked.act not in (schemas.REGISTER, schemas.FIND, schemas.CHECK):
         raise MalformedRequest(f"RegisterSchema with act {asked.act[:40]!r}")

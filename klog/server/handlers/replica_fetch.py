@@ -1,18 +1,19 @@
-"""ReplicaFetch (klog's own, 10017): what a follower asks its leader; `klog.protocol.replica_fetch` has the form.
+"""ReplicaFetch (klog's own, 10017): a follower fetches from its leader; `klog.protocol.replica_fetch` has the format.
 
 Behaviour
-    The first request of a connection says who asks: a broker of another cluster, one that is not registered, and an
-    earlier incarnation of one that is are refused, and so is everybody who meant another broker, or has not shown the
-    cluster's secret (`prove`); the reason is in this broker's log. From then on `klog.server.replica_session` answers.
+    The first request of a connection names the follower. The leader refuses a broker of another cluster, one that is
+    not registered, an earlier incarnation of a registered one, one that wanted another leader, and one that has not
+    proven the cluster's secret (`prove`). The reason is in the leader's log. `klog.server.replicas.replica_session`
+    answers the later requests.
 
 Not implemented
-    Compression between brokers: what travels are the producer's own batches.
+    Compression between brokers: followers get the producer's own batches.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from klog.errors import (
     BrokerNotAvailable,
@@ -28,16 +29,24 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.replica_fetch import Fetch, Open, Range
 from klog.server.dispatch import handles_frame
-from klog.server.replica_session import ReplicaSession
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.image import ClusterImage
+from klog.server.replicas.replica_session import ReplicaSession
+from klog.server.runtime import Identity
 
 log = logging.getLogger(__name__)
 
 
 @handles_frame(ApiKey.REPLICA_FETCH, 0, 0)
-def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
+def handle(
+    head: RequestHead,
+    frame: memoryview,
+    reply: Reply,
+    connection: Connection,
+    *,
+    identity: Identity,
+    image: ClusterImage,
+    open_session: Callable[[int, int], ReplicaSession],
+) -> None:
     request = replica_fetch.read_request(frame, head)
     session = connection.session
     if isinstance(request, Open):
@@ -46,17 +55,17 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
         try:
             if not connection.is_broker:
                 raise ClusterAuthorizationFailed("the connection has not shown the cluster's secret")
-            _check(broker, request)
+            _check(identity.broker_id, image, request)
         except KlogError as error:
             log.warning(
                 "%s may not fetch as a replica: %s", connection.peer, error.message, extra={"peer": connection.peer}
             )
-            # Rule R10: a stranger is told nothing of clusters and incarnations.
+            # Rule R10: a peer without the secret learns nothing of clusters and incarnations.
             words = error.message if connection.is_broker else error.code
             reply.send(replica_fetch.opened(head, error.wire, words, -1))
             return
-        connection.session = ReplicaSession(broker, request.broker_id, request.incarnation)
-        reply.send(replica_fetch.opened(head, 0, "", broker.incarnation))
+        connection.session = open_session(request.broker_id, request.incarnation)
+        reply.send(replica_fetch.opened(head, 0, "", identity.incarnation))
         return
     if not isinstance(session, ReplicaSession):
         raise MalformedRequest("a replica fetches on a connection that was not opened for it")
@@ -71,19 +80,18 @@ def handle(broker: Broker, head: RequestHead, frame: memoryview, reply: Reply, c
         session.update(entries)
 
 
-def _check(broker: Broker, asks: Open) -> None:
+def _check(broker_id: int, image: ClusterImage, asks: Open) -> None:
     """InconsistentClusterId, BrokerNotAvailable, StaleBrokerEpoch."""
-    if asks.cluster_id != broker.image.cluster_id:
+    if asks.cluster_id != image.cluster_id:
         raise InconsistentClusterId(
-            f"broker {asks.broker_id} is of cluster {asks.cluster_id}, broker {broker.broker_id} of cluster"
-            f" {broker.image.cluster_id}"
+            f"broker {asks.broker_id} belongs to cluster {asks.cluster_id}, broker {broker_id} to {image.cluster_id}"
         )
-    if asks.leader != broker.broker_id:
-        raise BrokerNotAvailable(f"broker {asks.leader} was looked for where broker {broker.broker_id} listens")
-    known = broker.image.brokers.get(asks.broker_id)
+    if asks.leader != broker_id:
+        raise BrokerNotAvailable(f"the follower wanted broker {asks.leader}; broker {broker_id} listens here")
+    known = image.brokers.get(asks.broker_id)
     if known is None:
-        raise BrokerNotAvailable(f"broker {broker.broker_id} knows of no live broker {asks.broker_id}")
+        raise BrokerNotAvailable(f"broker {broker_id} knows of no live broker {asks.broker_id}")
     if asks.incarnation < known.incarnation:
         raise StaleBrokerEpoch(
-            f"broker {asks.broker_id} asks as incarnation {asks.incarnation}, {known.incarnation} is registered"
+            f"broker {asks.broker_id} is registered as incarnation {known.incarnation}, not {asks.incarnation}"
         )

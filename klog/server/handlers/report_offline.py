@@ -1,26 +1,24 @@
-"""ReportOffline (klog's own, 10016): replicas of a broker that cannot be served (rule L5), or not be led (rule R4).
+"""ReportOffline (klog's own, 10016): replicas that a broker cannot serve (rule L5), or cannot lead (rule R4).
 
 Behaviour
     Without ``may_follow`` the replicas count as dead until the broker's next incarnation: they leave every ISR, and
-    others lead. With it only leadership is given up, where another replica is in sync.
+    other replicas lead. With it the broker gives up only leadership, where another replica is in sync.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
+from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
 
 
 @handles(ApiKey.REPORT_OFFLINE, 0, 0, refusal={})
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
-    asked, controller = request.entity, broker.controller
+async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
+    asked = request.entity
     names = [TopicPartition(topic.name, number) for topic in asked.topics for number in topic.partitions]
     try:
         controller.require()

@@ -1,21 +1,19 @@
-"""StopReplica (klog's own, 10011): follow and lead these no more; with ``delete`` their logs go too, durably.
+"""StopReplica (klog's own, 10011): stop following and leading these replicas; ``delete`` removes their logs, durably.
 
 Behaviour
-    From the controller alone; see `klog.server.replicas.Replicas.stop`. A replica in a later leader epoch than the one
-    named is left alone, and so is the log of another topic of the same name.
+    Only the controller may send it; see `klog.server.replicas.replicas.Replicas.stop_replica`. A replica in a later
+    leader epoch than the named one remains, and so does the log of another topic of the same name.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.replicas.replicas import Replicas
 
 
 @handles(ApiKey.STOP_REPLICA, 0, 0, refusal={"failed": []})
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
-    return await broker.replicas.stop(request.entity)
+async def handle(request: Request, *, replicas: Replicas) -> dict[str, Any]:
+    return await replicas.stop_replica(request.entity)

@@ -1,29 +1,28 @@
 """SyncGroup: v0-5.
 
 Behaviour
-    A member asks what it is to read; the generation's leader says it for all. Answered when the assignment is written.
+    A member asks for its assignment; the generation's leader sends the assignments of all. The coordinator answers when
+    ZooKeeper has them.
 
 Version notes
-    v3 has static members (KIP-345). v4 is flexible. v5 says the protocol's type and name, which must be the group's
+    v3 has static members (KIP-345). v4 is flexible. v5 has the protocol's type and name, which must be the group's
     (KIP-559).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.groups.acts import Refused
-
-if TYPE_CHECKING:
-    from klog.server.broker import Broker
+from klog.server.groups.coordinator import Coordinator
 
 
 @handles(ApiKey.SYNC_GROUP, 0, 5)
-async def handle(broker: Broker, request: Request) -> dict[str, Any]:
+async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     entity = request.entity
-    synced = await broker.groups.sync(
+    synced = await groups.sync(
         entity.group_id,
         entity.member_id,
         getattr(entity, "group_instance_id", None),

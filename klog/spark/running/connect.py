@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from klog.errors import CannotConnect, SurroundingsError, UsageError
+from klog.errors import CannotConnect, HostError, UsageError
 from klog.spark.running.package import make_zip
 
 PORT = 15002
 """Of a Connect server, unless the address says otherwise."""
 
 CONNECT_TIMEOUT_S = 10
-"""To find that nobody listens there; Spark's own client tries for ten minutes."""
+"""Until the server counts as unreachable; Spark's own client tries for ten minutes."""
 
 
 def connect_session(remote: str, settings: Mapping[str, str]) -> Any:
     """A session on the server at ``sc://host[:port]``, which has klog and knows ``format("klog")``.
 
-    UsageError where that is no such address, or the client's packages are missing; CannotConnect; SurroundingsError
+    UsageError for another address, or if the client's packages are missing; CannotConnect; HostError
     where the server's versions are others.
     """
     _check_listening(remote)
@@ -50,7 +50,7 @@ def connect_session(remote: str, settings: Mapping[str, str]) -> Any:
     except PySparkException as error:
         raise CannotConnect(f"{remote}: {str(error).strip().splitlines()[0]}") from error
     if version.split(".")[:2] != pyspark.__version__.split(".")[:2]:
-        raise SurroundingsError(
+        raise HostError(
             f"the server at {remote} has Spark {version}, this is {pyspark.__version__}",
             hint=f"pip install 'pyspark[connect]=={version}' here, or use a server of {pyspark.__version__}",
         )

@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from klog.errors import JavaMissing, Refused, StorageError, UsageError
-from klog.ops.export.stores.opening import add_opener
-from klog.ops.export.stores.output import StoreOutput
-from klog.ops.export.stores.store import Store, StoredFile, scheme_of
+from klog.export.stores.opening import add_opener
+from klog.export.stores.output import StoreOutput
+from klog.export.stores.store import Store, StoredFile, scheme_of
+from klog.spark.running.jvm import QUIET_FLAGS
 
 ATOMIC = ("abfs", "abfss", "hdfs", "swebhdfs", "viewfs", "webhdfs")
 """Whose rename is one step. Of viewfs, where what is mounted has such a rename."""
@@ -60,8 +61,8 @@ def open_hadoop(url: str, unsafe_single_writer: bool = False) -> Store:
     return HadoopStore(url, dict(_settings), atomic=scheme in ATOMIC)
 
 
-def announce() -> None:
-    """From now on `klog.ops.export.stores.store.open_store` knows these schemes."""
+def register_stores() -> None:
+    """From now on `klog.export.stores.store.open_store` knows these schemes."""
     add_opener((*ATOMIC, *OTHERS), open_hadoop)
 
 
@@ -305,15 +306,13 @@ def _launch() -> Any:
     """A JVM with Spark's jars, which ends with this process."""
     from py4j.java_gateway import JavaGateway
 
-    from klog.spark.running.session import JVM_FLAGS
-
     py4j = _py4j()
     settings = [folder for folder in (os.environ.get("HADOOP_CONF_DIR"),) if folder]
     try:
         return JavaGateway.launch_gateway(
             jarpath=str(py4j),
             classpath=os.pathsep.join([*settings, f"{py4j.parent}/*"]),
-            javaopts=[*JVM_FLAGS.split(), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+            javaopts=[*QUIET_FLAGS.split(), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
             die_on_exit=True,
             enable_auth=True,
         )

@@ -14,6 +14,9 @@ import subprocess
 import sys
 from typing import Any
 
+QUIET_FLAGS = "-XX:-UsePerfData -Xlog:disable"
+"""Without them the JVM writes its own warnings to standard output, among a command's rows."""
+
 
 def ending(wait_s: float = 0.0) -> str | None:
     """How it has ended, like ``was ended by SIGKILL``; None where it lives still after ``wait_s``, or there is none."""
@@ -42,7 +45,7 @@ def forget_dead() -> None:
     gateway: Any = SparkContext._gateway
     context = SparkContext._active_spark_context
     if context is not None:
-        context._jsc = None  # nobody is there to be told
+        context._jsc = None  # the JVM is gone
         context.stop()
     SparkSession._instantiatedSession = SparkSession._activeSession = None
     SQLContext._instantiatedContext = None

@@ -17,7 +17,7 @@ _TIME = (2020, 1, 1, 0, 0, 0)
 
 
 def make_zip(folder: Path) -> Path:
-    """``klog-<version>.zip`` in ``folder``, made anew. What klog needs besides itself is not in it."""
+    """A new ``klog-<version>.zip`` in ``folder``, without the packages that klog needs."""
     target = folder / f"klog-{__version__}.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in PACKAGES:

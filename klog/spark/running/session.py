@@ -1,11 +1,11 @@
-"""The Spark session that klog starts when nobody else has one: on this machine, a cluster's, or a Connect server's.
+"""The Spark session that klog starts if there is none yet: on this machine, a cluster's, or a Connect server's.
 
-Strategy: Spark is told to be quiet, to listen on this machine alone and to find klog wherever this process found it.
-What the JVM prints all the same (greetings, warnings about the host's name) goes to a file in the session's scratch
+Strategy: Spark is configured to be quiet, to listen on this machine alone and to find klog where this process found it.
+What the JVM still prints (greetings, warnings about the host's name) goes to a file in the session's scratch
 folder, which is shown when Spark does not start and removed when this process ends.
 
 On a cluster this process is the driver, the machines get klog as a zip, and whether they can run it is found out before
-anything is written (`klog.spark.running.workers`). Under spark-submit, Spark has been told everything already.
+anything is written (`klog.spark.running.workers`). Under spark-submit, Spark is already configured.
 """
 
 from __future__ import annotations
@@ -33,9 +33,6 @@ MASTER_TIMEOUT_S = 10
 
 LOG_LEVEL = "ERROR"
 
-JVM_FLAGS = "-XX:-UsePerfData -Xlog:disable"
-"""The JVM writes warnings of its own to standard output, among a command's rows, unless it is told not to."""
-
 _LOGGING = f"""\
 rootLogger.level = {LOG_LEVEL.lower()}
 rootLogger.appenderRef.stderr.ref = stderr
@@ -48,11 +45,11 @@ appender.stderr.layout.pattern = %d %p %c: %m%n
 
 
 @dataclass(frozen=True)
-class Where:
+class SparkTarget:
     """Where Spark is to run, as a command's options say it."""
 
     master: str | None = None
-    """Spark's; None: this machine's cores, or what spark-submit was told."""
+    """Spark's; None: this machine's cores, or spark-submit's master."""
     remote: str | None = None
     """A Connect server, ``sc://host:port``, instead of a master."""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -74,7 +71,7 @@ def start_session(master: str | None = None, settings: dict[str, str] | None = N
     """The running session, or a new one, that knows ``format("klog")``.
 
     ``settings`` go over klog's own. JavaMissing, with what Java or Spark said, where the JVM does not start; where the
-    master is a cluster's, CannotConnect where it gives no executor, SurroundingsError where one cannot run klog.
+    master is a cluster's, CannotConnect where it gives no executor, HostError where one cannot run klog.
     """
     jvm.forget_dead()
     from pyspark.sql import SparkSession
@@ -129,7 +126,7 @@ def _new_session(master: str | None, settings: dict[str, str]) -> Any:
 
 
 def check_master(master: str) -> None:
-    """CannotConnect where nobody listens at ``spark://host:port[,host:port]``: Spark tries for a minute and a half."""
+    """CannotConnect if no server listens at ``spark://host:port[,host:port]``: Spark tries for a minute and a half."""
     said: Exception | None = None
     for address in master.removeprefix("spark://").split(","):
         host, _, port = address.rpartition(":")
@@ -198,7 +195,7 @@ def _settings(scratch: Path, *, local: bool, submitted: bool) -> dict[str, str]:
         return common
     logging = scratch / "log4j2.properties"
     logging.write_text(_LOGGING)
-    common["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={logging} {JVM_FLAGS}"
+    common["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={logging} {jvm.QUIET_FLAGS}"
     common["spark.ui.enabled"] = "false"
     if not local:
         return common

@@ -1,7 +1,7 @@
 """`klog export submit`: the line that hands an export to spark-submit, and the zip of klog that it names.
 
-The line says everything, so that whoever schedules exports can keep it: an export goes on where it stopped, so the same
-line is right every time.
+The line is complete, so a scheduler of exports can keep it: an export continues where it stopped, so the same line is
+right every time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from klog.errors import SurroundingsError, UsageError
+from klog.errors import HostError, UsageError
 from klog.spark.running.package import HOME, make_zip
 
 DEPLOY_MODES = ("client", "cluster")
@@ -39,9 +39,9 @@ def submission(
     deploy_mode: str = "client",
     settings: Mapping[str, str] | None = None,
 ) -> Submission:
-    """The spark-submit line that runs ``klog`` with the words of ``export``; the zip is made anew in ``folder``.
+    """The spark-submit line that runs ``klog`` with the words of ``export``; it writes a new zip in ``folder``.
 
-    UsageError where the mode is none of DEPLOY_MODES, or the master cannot do it.
+    UsageError for a mode that is not in DEPLOY_MODES, or if the master cannot do it.
     """
     if deploy_mode not in DEPLOY_MODES:
         raise UsageError(f"--deploy-mode {deploy_mode}: there are {', '.join(DEPLOY_MODES)}")
@@ -74,16 +74,14 @@ def _defaults(master: str, deploy_mode: str) -> dict[str, str]:
 
 
 def run(submitted: Submission) -> int:
-    """Run the line, with this process's streams; what it ended with. SurroundingsError where there is no spark-submit.
+    """Run the line, with this process's streams; what it ended with. HostError where there is no spark-submit.
 
     The wheel's own is taken where none is on the path.
     """
     program, *arguments = shlex.split(submitted.command)
     found = shutil.which(program) or _of_the_wheel(program)
     if found is None:
-        raise SurroundingsError(
-            "there is no spark-submit here", hint="pip install pyspark, or set the path to Spark's bin"
-        )
+        raise HostError("there is no spark-submit here", hint="pip install pyspark, or set the path to Spark's bin")
     environment = os.environ | {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
     return subprocess.run([found, *arguments], env=environment, check=False).returncode
 

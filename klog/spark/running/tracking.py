@@ -6,8 +6,7 @@ from typing import Any
 
 
 def fraction_done(session: Any) -> float | None:
-    """Of the tasks of the stages that run now, those that have ended; None where none runs, or nobody can tell
-    (Connect)."""
+    """The share of tasks of the running stages that have ended; None if none runs, or if it is unknown (Connect)."""
     context = getattr(session, "_sc", None)
     if context is None:
         return None

@@ -2,7 +2,7 @@
 
 Strategy: a query whose tasks do nothing but look at their own Python. It goes the way that the export's query will go
 (the same shipped klog, the same kind of source), so that what would fail there fails here, in words. More tasks than
-cores, since nobody can send a task to a given machine; and each task of the export looks once more.
+cores, since Spark sends no task to a given machine; and each task of the export looks once more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from klog.errors import CannotConnect, KlogError, SurroundingsError
+from klog.errors import CannotConnect, HostError, KlogError
 from klog.spark.tasks import Versions, check_worker
 
 EXECUTORS_WAIT_S = 120
@@ -29,7 +29,10 @@ _SAYINGS = (
     (re.compile(r"\[PYTHON_VERSION_MISMATCH\][^\n]*"), _INSTALL),
     (re.compile(r"Cannot run program \"[^\n\"]*\"[^\n]*"), "set PYSPARK_PYTHON to a Python that is on every machine"),
     (re.compile(r"(?:ModuleNotFoundError|ImportError): [^\n]*"), _INSTALL),
-    (re.compile(r"java\.io\.InvalidClassException[^\n]*"), "the cluster's Spark has to be of the version that this is"),
+    (
+        re.compile(r"java\.io\.InvalidClassException[^\n]*"),
+        "the cluster's Spark must have the same version as this one",
+    ),
 )
 _KLOG_SAYS = re.compile(r"klog\.errors\.\w+: ([^\n]*)")
 
@@ -65,7 +68,7 @@ class WorkersReader(DataSourceReader):  # type: ignore[misc]
 
 
 def check_workers(session: Any, tasks: int = TASKS) -> None:
-    """SurroundingsError, saying which machine lacks what, where a worker cannot run what this process plans."""
+    """HostError, saying which machine lacks what, where a worker cannot run what this process plans."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -80,12 +83,12 @@ def explained(text: str) -> KlogError:
     """What a failed task has said, with what to do about it."""
     found = _KLOG_SAYS.findall(text)
     if found:
-        return SurroundingsError(found[-1], hint=_INSTALL)
+        return HostError(found[-1], hint=_INSTALL)
     for pattern, hint in _SAYINGS:
         match = pattern.search(text)
         if match:
-            return SurroundingsError(f"Spark's workers cannot run klog: {match[0]}", hint=hint)
-    return SurroundingsError(f"Spark's workers cannot run klog: {text.strip().splitlines()[0]}")
+            return HostError(f"Spark's workers cannot run klog: {match[0]}", hint=hint)
+    return HostError(f"Spark's workers cannot run klog: {text.strip().splitlines()[0]}")
 
 
 def wait_for_executors(context: Any, timeout_s: float = EXECUTORS_WAIT_S) -> None:

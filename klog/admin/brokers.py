@@ -1,0 +1,198 @@
+"""The verbs of a broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from klog.client.metadata import BrokerNode
+from klog.config.broker import BROKER_SETTINGS, default_text
+from klog.errors import BrokerNotAvailable, CannotConnect, Refused, TimedOut
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.client.metadata import Metadata
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DEAD = "dead"
+NO_ANSWER = "no answer"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """One broker, alive or (``state`` dead) only named in assignments; ``no answer`` is one that does not say a word.
+
+    What Kafka's protocol has no request for is None where the broker is not klog.
+    """
+
+    broker: int
+    host: str | None
+    port: int | None
+    rack: str | None
+    controller: bool
+    leaders: int
+    replicas: int
+    since: datetime | None
+    state: str | None = field(default=None, metadata={"wide": True})
+    version: str | None = field(default=None, metadata={"wide": True})
+    incarnation: int | None = field(default=None, metadata={"wide": True})
+    cluster_id: str | None = field(default=None, metadata={"wide": True})
+    zookeeper: str | None = field(default=None, metadata={"wide": True})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSetting:
+    """One setting of a broker. ``effect`` is ``none`` for those of Kafka's that klog has no use for."""
+
+    name: str
+    value: str | None
+    source: str
+    default: str | None
+    effect: str | None
+    doc: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStopped:
+    """``stopped`` is False where the broker still held its connection when the wait was over."""
+
+    broker: int
+    host: str
+    port: int
+    stopped: bool
+
+
+async def list_brokers(cluster: Cluster, *, wait_s: float | None = None) -> list[BrokerRow]:
+    """Every live broker and every one that has replicas, by number; each gets ``wait_s`` to answer."""
+    metadata = await cluster.metadata(fresh=True)
+    partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
+    assigned = {broker for one in partitions for broker in one.replicas}
+    nodes = dict(metadata.brokers) | {
+        broker: BrokerNode(broker, "", 0, None) for broker in assigned - metadata.brokers.keys()
+    }
+    live = list(metadata.brokers)
+    selves = dict(zip(live, await asyncio.gather(*(_describe_self(cluster, one, wait_s) for one in live)), strict=True))
+    return [_row(node, metadata, selves.get(broker, DEAD)) for broker, node in sorted(nodes.items())]
+
+
+async def describe_broker(cluster: Cluster, broker_id: int) -> BrokerRow:
+    """One live broker; BrokerNotAvailable, naming those there are, otherwise."""
+    metadata = await cluster.metadata(fresh=True)
+    node = _node(cluster, metadata, broker_id)
+    return _row(node, metadata, await _describe_self(cluster, broker_id))
+
+
+async def broker_settings(cluster: Cluster, broker_id: int | None = None) -> list[BrokerSetting]:
+    """Every setting of a broker; without a number of the only one, or of the controller where there are several."""
+    from klog.admin.settings import describe_broker_settings
+
+    metadata = await cluster.metadata([])
+    if broker_id is None:
+        broker_id = metadata.controller_id if len(metadata.brokers) != 1 else next(iter(metadata.brokers))
+        if broker_id is None:
+            raise BrokerNotAvailable(
+                f"{cluster} has no controller at the moment", hint="name a broker: broker config ID"
+            )
+    _node(cluster, metadata, broker_id)
+    rows = []
+    for one in await describe_broker_settings(cluster, broker_id):
+        setting = BROKER_SETTINGS.get(one.name) if cluster.is_klog else None
+        rows.append(
+            BrokerSetting(
+                one.name,
+                one.value,
+                one.source,
+                default_text(one.name) if setting else one.default,
+                setting.effect if setting else None,
+                setting.doc if setting else one.doc,
+            )
+        )
+    return rows
+
+
+async def stop_broker(cluster: Cluster, broker_id: int, *, wait_s: float = 30.0) -> BrokerStopped:
+    """Ask a broker to stop in order, and wait until it has closed its connection.
+
+    Refused where it is not a klog broker: Kafka's protocol has no such request.
+    """
+    from klog.client.blocking import error_of
+    from klog.protocol import codec
+    from klog.protocol.apis import ApiKey
+
+    node = _node(cluster, await cluster.metadata([]), broker_id)
+    channel = await cluster.channel(broker_id)
+    if ApiKey.STOP_BROKER not in channel.versions:
+        raise Refused(
+            f"broker {broker_id} at {node.address} is not a klog broker and does not support remote stop",
+            hint="send SIGTERM to its process",
+        )
+    answer = await channel.request(codec.request(ApiKey.STOP_BROKER, 0, broker_id=broker_id))
+    wire = int(answer.error_code)
+    if wire:
+        raise error_of(wire, f"broker {broker_id} at {node.address}: {answer.error_message or answer.error_code.name}")
+    try:
+        async with asyncio.timeout(wait_s):
+            await channel.wait_closed()
+    except TimeoutError:
+        return BrokerStopped(broker_id, node.host, node.port, stopped=False)
+    return BrokerStopped(broker_id, node.host, node.port, stopped=True)
+
+
+async def clock_ms(cluster: Cluster) -> int | None:
+    """The time by the brokers' clocks, the latest of them, in ms; None where no klog broker answers."""
+    brokers = await cluster.brokers()
+    answers = await asyncio.gather(*(_describe_self(cluster, one.broker_id) for one in brokers))
+    return max((int(one.now_ms) for one in answers if one is not None and not isinstance(one, str)), default=None)
+
+
+def _node(cluster: Cluster, metadata: Metadata, broker_id: int) -> BrokerNode:
+    node = metadata.brokers.get(broker_id)
+    if node is None:
+        live = ", ".join(map(str, metadata.brokers)) or "none"
+        raise BrokerNotAvailable(f"{cluster} has no live broker {broker_id}", hint=f"live brokers: {live}")
+    return node
+
+
+async def _describe_self(cluster: Cluster, broker_id: int, wait_s: float | None = None) -> Any:
+    """klog's DescribeSelf; None where the broker is not klog, NO_ANSWER where it is down or hangs."""
+    from klog.protocol import codec
+    from klog.protocol.apis import ApiKey
+
+    try:
+        channel = await cluster.channel(broker_id)
+        if ApiKey.DESCRIBE_SELF not in channel.versions:
+            return None
+        return await channel.request(codec.request(ApiKey.DESCRIBE_SELF, 0), timeout_s=wait_s)
+    except (CannotConnect, TimedOut, BrokerNotAvailable):
+        return NO_ANSWER
+
+
+def _row(node: BrokerNode, metadata: Metadata, self_: Any) -> BrokerRow:
+    partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
+    leaders = Counter(one.leader for one in partitions)
+    replicas = Counter(broker for one in partitions for broker in one.replicas)
+    row: dict[str, Any] = {
+        "broker": node.broker_id,
+        "host": node.host or None,
+        "port": node.port or None,
+        "rack": node.rack,
+        "controller": node.broker_id == metadata.controller_id,
+        "leaders": leaders[node.broker_id],
+        "replicas": replicas[node.broker_id],
+        "since": None,
+        "cluster_id": metadata.cluster_id,
+    }
+    if isinstance(self_, str):
+        row["state"] = self_
+    elif self_ is not None:
+        row |= {
+            "since": _EPOCH + timedelta(milliseconds=int(self_.started_at_ms)),
+            "state": str(self_.state),
+            "version": str(self_.version),
+            "incarnation": int(self_.incarnation),
+            "zookeeper": str(self_.zookeeper),
+        }
+    return BrokerRow(**row)

@@ -1,0 +1,531 @@
+"""`klog check`: problems of a cluster, present or near. One row per finding, with what to do about it.
+
+Each rule is a function from `klog.admin.check_facts.Facts` to findings and covers one thing that can be wrong. No rule
+asks the cluster anything. A finding is ``critical`` where messages cannot be written or read, or where one more failure
+loses some; the others are ``warning``. Partitions of one topic with the same trouble are one finding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from klog.admin.check_facts import Facts, gather
+from klog.admin.log_dirs import ROOM_BYTES_MIN
+from klog.config.topic import effective_min_isr
+from klog.coordination import paths
+from klog.coordination.server_settings import heap_needed_bytes
+from klog.names import TopicPartition
+from klog.render.counts import counted
+
+if TYPE_CHECKING:
+    from klog.client.metadata import Metadata, PartitionNode, TopicNode
+
+CRITICAL: Final = "critical"
+WARNING: Final = "warning"
+SUBJECTS: Final = ("topics", "groups", "brokers", "zookeeper")
+LOOK_AGAIN_S: Final = 0.5
+DELETION_PATIENCE_MS: Final = 30_000
+"""A deletion takes seconds; one that takes this long waits for a broker."""
+HEAP_SHARE_MAX: Final = 0.6
+HEAP_SHARE_CRITICAL: Final = 0.8
+"""Of ZooKeeper's heap, taken by what it keeps: what is left is for requests, and for collecting."""
+HANGS_DO: Final = (
+    "do not start it: its process lives. Read its log; resume it (`kill -CONT PID`) if it was stopped, "
+    "otherwise `kill -9 PID`, and then start it"
+)
+SHOWN_MAX: Final = 12
+"""Partitions named in a row; more are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong. ``kind`` is its name for scripts, ``do`` what helps."""
+
+    severity: str
+    what: str
+    found: str
+    expected: str
+    do: str
+    kind: str = field(metadata={"wide": True})
+
+
+Rule = Callable[[Facts, "Metadata"], Iterable[Finding]]
+
+
+async def check(
+    bootstrap: str | None,
+    zookeeper: str | None,
+    subjects: Sequence[str] = (),
+    *,
+    max_lag: int | None = None,
+    wait_s: float = 0.0,
+    timeout_s: float = 10.0,
+) -> list[Finding]:
+    """The findings about these subjects (all without any), the critical ones first.
+
+    With ``wait_s``: looked at again until there is none or the time is over. Only addresses that cannot be parsed are
+    errors (UsageError); a cluster that does not answer is a finding.
+    """
+    chosen = tuple(subjects) or SUBJECTS
+    deadline = asyncio.get_running_loop().time() + wait_s
+    while True:
+        findings = judge(await gather(bootstrap, zookeeper, chosen, timeout_s=timeout_s), chosen, max_lag)
+        if not findings or asyncio.get_running_loop().time() + LOOK_AGAIN_S > deadline:
+            return findings
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+def judge(facts: Facts, subjects: Sequence[str], max_lag: int | None = None) -> list[Finding]:
+    """The findings that the facts give."""
+    found: list[Finding] = []
+    if facts.no_brokers is not None:
+        do = HANGS_DO if facts.hung_addresses else "`klog status` shows what is up"
+        found.append(Finding(CRITICAL, "brokers", facts.no_brokers, "an answer", do, "no-brokers"))
+    if facts.no_zookeeper is not None:
+        do = "start ZooKeeper: reads and writes continue without it, changes wait"
+        found.append(Finding(CRITICAL, "zookeeper", facts.no_zookeeper, "a session", do, "no-zookeeper"))
+    if "zookeeper" in subjects:
+        found += _zookeeper(facts)
+    if facts.metadata is not None:
+        for subject, rules in RULES.items():
+            if subject in subjects:
+                for rule in rules:
+                    found += rule(facts, facts.metadata)
+        if "groups" in subjects:
+            found += _groups(facts, facts.metadata, max_lag)
+    return sorted(found, key=lambda one: one.severity != CRITICAL)
+
+
+# --- Topics -----------------------------------------------------------------------------------------------------------
+
+
+def _offline(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for topic, bad in _partitions(metadata, lambda topic, one: one.leader is None):
+        waited_for = sorted({broker for one in bad for broker in one.isr if broker not in metadata.brokers})
+        do = f"{_start(facts, waited_for)}: it was in sync last" if waited_for else "see the controller's log for why"
+        found = f"{_of(bad, topic)} have no leader"
+        if any(broker in metadata.brokers for one in bad for broker in one.isr) and waited_for:
+            was = "was" if len(waited_for) == 1 else "were"
+            found += f": waiting for {_brokers(waited_for)}, which {was} in the in-sync set"
+        yield Finding(CRITICAL, f"topic {topic.name}", found, "a leader", do, "offline-partitions")
+
+
+def _under_min_isr(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    def is_under(topic: TopicNode, one: PartitionNode) -> bool:
+        return one.leader is not None and len(one.isr) < _min_isr(facts, topic, one)
+
+    for topic, bad in _partitions(metadata, is_under):
+        minimum = max(_min_isr(facts, topic, one) for one in bad)
+        found = f"{_of(bad, topic)} have fewer in sync: acks=all is refused"
+        yield Finding(
+            CRITICAL,
+            f"topic {topic.name}",
+            found,
+            f"{minimum} in sync",
+            _bring_back(facts, bad, metadata),
+            "under-min-isr",
+        )
+
+
+def _min_isr(facts: Facts, topic: TopicNode, one: PartitionNode) -> int:
+    return effective_min_isr(facts.min_isr.get(topic.name, 1), len(one.replicas))
+
+
+def _under_replicated(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for topic, bad in _partitions(metadata, lambda topic, one: one.leader is not None and one.is_under_replicated):
+        missing = sorted({broker for one in bad for broker in one.replicas if broker not in one.isr})
+        found = f"{_of(bad, topic)} are under-replicated: {_brokers(missing)} not in sync"
+        yield Finding(
+            WARNING, f"topic {topic.name}", found, "all in sync", _bring_back(facts, bad, metadata), "under-replicated"
+        )
+
+
+def _min_isr_above_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for topic in metadata.topics.values():
+        minimum = facts.min_isr.get(topic.name, 1)
+        if topic.partitions and minimum > topic.replication_factor:
+            factor = topic.replication_factor
+            yield Finding(
+                WARNING,
+                f"topic {topic.name}",
+                f"min.insync.replicas {minimum}, replicas {factor}: acks=all means {factor}",
+                f"at least {counted(minimum, 'replica')}",
+                f"add replicas, or `klog topic config {topic.name} min.insync.replicas={factor}`",
+                "min-isr-above-factor",
+            )
+
+
+def _uneven_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for topic in metadata.topics.values():
+        moving = facts.topics[topic.name].adding if topic.name in facts.topics else {}
+        factors = {len(one.replicas) for one in topic.partitions.values() if one.partition not in moving}
+        if len(factors) > 1:
+            yield Finding(
+                WARNING,
+                f"topic {topic.name}",
+                f"partitions with {' and '.join(map(str, sorted(factors)))} replicas",
+                "as many each",
+                f"`klog reassign plan --topics {topic.name} --replication-factor {max(factors)}`",
+                "uneven-replication-factor",
+            )
+
+
+def _ahead(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    from klog.render.jsonl import rfc3339
+
+    for topic, bad in _partitions(metadata, lambda topic, one: (topic.name, one.partition) in facts.ahead):
+        partition = bad[0].partition
+        offset, time_ms = facts.ahead[TopicPartition(topic.name, partition)]
+        yield Finding(
+            WARNING,
+            f"topic {topic.name}",
+            f"{_of(bad, topic)} have messages from ahead of the clock: {partition}:{offset} is from {rfc3339(time_ms)}",
+            f"at most {facts.ahead_max_ms[topic.name]} ms ahead (message.timestamp.after.max.ms)",
+            f"correct the producer's clock; `klog tail {topic.name} -p {partition} -o {offset}:{offset + 1}` shows it."
+            " Retention by time uses the file's time there, look-ups by time find it",
+            "timestamps-ahead",
+        )
+
+
+def _deletions(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for name, since_ms in sorted(facts.deletions.items()):
+        waited_ms = facts.now_ms - since_ms
+        if waited_ms < DELETION_PATIENCE_MS:
+            continue
+        topic = facts.topics.get(name)
+        assigned = {broker for ids in topic.partitions.values() for broker in ids} if topic is not None else set()
+        dead = sorted(assigned - metadata.brokers.keys())
+        found = f"marked for deletion {waited_ms // 1000} s ago" + (f"; {_brokers(dead)} not alive" if dead else "")
+        do = f"{_start(facts, dead)}: the deletion then continues" if dead else "see the controller's log for why"
+        yield Finding(WARNING, f"topic {name}", found, "gone within seconds", do, "deletion-stalls")
+
+
+def _reassignments(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for topic in facts.topics.values():
+        for number, adding in sorted(topic.adding.items()):
+            name = next(one for one in topic.topic_partitions if one.partition == number)
+            dead = [broker for broker in adding if broker not in metadata.brokers]
+            still = facts.standing_still.get(name, [])
+            if dead:
+                found = f"moves to {_brokers(dead)}, not alive"
+            elif still:
+                found = f"{_brokers(still)} to be filled, without progress"
+            else:
+                continue
+            do = f"{_start(facts, dead)}, or `klog reassign cancel`" if dead else "`klog reassign status`"
+            yield Finding(WARNING, f"partition {name}", found, "moving", do, "reassignment-stalls")
+
+
+def _set_aside(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    kept: dict[tuple[str, int, int], list[tuple[int | None, str]]] = {}
+    for row in facts.lost:
+        if row.topic is not None and row.partition is not None:
+            kept.setdefault((row.topic, row.partition, row.broker), []).append((row.messages, row.file or ""))
+    for (topic, partition, broker), files in kept.items():
+        is_damage = any(file.endswith(".damaged") for _, file in files)
+        messages = [count for count, _ in files]
+        total = "unknown" if None in messages else f"{sum(count or 0 for count in messages):,}"
+        show = f"`klog lost show {topic} -p {partition} --broker {broker}`"
+        yield Finding(
+            WARNING,
+            f"partition {topic}-{partition} on broker {broker}",
+            f"{counted(len(files), 'stretch', 'stretches')} {'damaged' if is_damage else 'cut off'} and kept, "
+            f"messages: {total}",
+            "nothing set aside",
+            _mend(metadata, topic, partition, broker, show)
+            if is_damage
+            else f"{show} and `klog lost replay`, then remove the files beside the log",
+            "damage" if is_damage else "lost",
+        )
+
+
+def _mend(metadata: Metadata, topic: str, partition: int, broker: int, show: str) -> str:
+    """What helps against a hole: a replica that has the messages, if there is one."""
+    known = metadata.topics[topic].partitions.get(partition) if topic in metadata.topics else None
+    if known is None or len(known.replicas) < 2:
+        return f"{show} has what can still be read"
+    if known.leader == broker:
+        return "elect another replica as leader: this one is then repaired from it"
+    return "wait: it is repaired from the leader (--wait 1m)"
+
+
+def _damaged_nodes(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for path, what in sorted(facts.damage.items()):
+        do = "write it in the format of klog or of Kafka 0.8's tools"
+        if path.startswith(paths.TOPIC_CONFIGS):
+            do = f"`klog topic config {path.rpartition('/')[2]} NAME=VALUE` writes it again"
+        elif path.startswith(paths.CONFIG_CHANGES):
+            do = "remove the node, or wait: notices are kept for 15 minutes"
+        yield Finding(CRITICAL, f"zookeeper {path}", what, "a readable entry", do, "damaged-registry")
+
+
+def _not_served(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for name in facts.not_served:
+        found = "it is registered in ZooKeeper, but unknown to the brokers"
+        do = "see the controller's log for why"
+        yield Finding(CRITICAL, f"topic {name}", found, "a topic that is served", do, "topic-not-served")
+
+
+def _colliding_names(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    alike: dict[str, list[str]] = {}
+    for name in metadata.topics:
+        alike.setdefault(name.replace(".", "_"), []).append(name)
+    for names in alike.values():
+        if len(names) > 1:
+            found = f"differ only in . and _: {', '.join(names)}"
+            yield Finding(
+                WARNING, f"topic {names[0]}", found, "names that differ in metrics", "rename one", "colliding-names"
+            )
+
+
+# --- Brokers ----------------------------------------------------------------------------------------------------------
+
+
+def _no_controller(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    if (
+        metadata.controller_id is None
+        or metadata.controller_id not in metadata.brokers
+        or facts.has_controller is False
+    ):
+        found = "no active controller"
+        do = "see the brokers' logs: a broker becomes controller as soon as it reaches ZooKeeper"
+        yield Finding(CRITICAL, "controller", found, "one", do, "no-controller")
+
+
+def _dead_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for broker, replicas in sorted(_replicas_of_dead(metadata).items()):
+        found = f"not alive; it has {counted(replicas, 'replica')}"
+        do = f"start it, or `klog reassign plan --remove-broker {broker}`. If its process still runs, it hangs: "
+        do += "`kill -9 PID` first"
+        if facts.hung_addresses:
+            found += f". {', '.join(facts.hung_addresses)} accepts connections but does not answer: a broker that hangs"
+            do = HANGS_DO
+        yield Finding(CRITICAL, f"broker {broker}", found, "alive", do, "dead-broker")
+
+
+def _silent_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for broker, reason in sorted(facts.silent.items()):
+        do = "look at its process and its log"
+        if broker in facts.hung:
+            reason = f"hangs: {facts.hung[broker]} accepts connections but does not answer"
+            if facts.registered is not None and broker in facts.registered:
+                reason += "; its entry in ZooKeeper is there"
+            do = HANGS_DO
+        yield Finding(CRITICAL, f"broker {broker}", reason, "an answer", do, "silent-broker")
+    if facts.registered is not None:
+        for broker in sorted(facts.registered - metadata.brokers.keys() - _replicas_of_dead(metadata).keys()):
+            found = "registered in ZooKeeper, but unknown to the other brokers"
+            yield Finding(WARNING, f"broker {broker}", found, "known", "look at the controller's log", "unknown-broker")
+        for broker in sorted(metadata.brokers.keys() - facts.registered):
+            found = "alive to the other brokers, but not registered in ZooKeeper"
+            yield Finding(WARNING, f"broker {broker}", found, "registered", "look at its log", "unregistered-broker")
+
+
+def _unpreferred_leaders(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    preferred: Counter[int] = Counter()
+    elsewhere: Counter[int] = Counter()
+    for topic in metadata.topics.values():
+        for one in topic.partitions.values():
+            if one.replicas and one.replicas[0] in metadata.brokers:
+                preferred[one.replicas[0]] += 1
+                elsewhere[one.replicas[0]] += one.leader not in (None, one.replicas[0])
+    for broker in sorted(preferred):
+        allowed = int(facts.settings.get(broker, {}).get("leader.imbalance.per.broker.percentage") or 10)
+        if 100 * elsewhere[broker] > allowed * preferred[broker]:
+            yield Finding(
+                WARNING,
+                f"broker {broker}",
+                f"other brokers lead {elsewhere[broker]} of {counted(preferred[broker], 'partition')} that prefer it",
+                f"at most {allowed} %",
+                "`klog election preferred`",
+                "unpreferred-leaders",
+            )
+
+
+def _log_dirs(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for one in facts.log_dirs:
+        if one.error is not None:
+            yield Finding(
+                CRITICAL,
+                f"broker {one.broker}, log dir {one.path}",
+                one.error,
+                "online",
+                f"repair or replace the disk, then start broker {one.broker} again",
+                "log-dir-offline",
+            )
+        elif one.free_bytes is not None and one.free_bytes < ROOM_BYTES_MIN:
+            yield Finding(
+                CRITICAL,
+                f"broker {one.broker}, log dir {one.path}",
+                f"{one.free_bytes:,} bytes free: appends fail, or will fail soon",
+                "room for new messages",
+                "delete topics, shorten their retention, or give it a larger disk",
+                "log-dir-full",
+            )
+
+
+def _default_topics(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    """Topics that producers make by naming them: what they would be like. Dead brokers are expected back."""
+    brokers = len(metadata.brokers.keys() | _replicas_of_dead(metadata).keys())
+    wrong: dict[tuple[str, str, str], list[int]] = {}
+    for broker, settings in sorted(facts.settings.items()):
+        if settings.get("auto.create.topics.enable") != "true":
+            continue
+        factor = int(settings.get("default.replication.factor") or 1)
+        minimum = int(settings.get("min.insync.replicas") or 1)
+        if factor > brokers:
+            found = f"default.replication.factor {factor}, {counted(brokers, 'broker')}: no topic can be created"
+            key = found, f"at most {brokers}", "add brokers, or lower default.replication.factor"
+        elif minimum > factor:
+            found = f"min.insync.replicas {minimum}, default.replication.factor {factor}: acks=all means {factor}"
+            key = found, f"at most {factor}", "raise default.replication.factor on every broker"
+        else:
+            continue
+        wrong.setdefault(key, []).append(broker)
+    for (found, expected, do), ids in wrong.items():
+        yield Finding(WARNING, f"automatic topic creation, {_brokers(ids)}", found, expected, do, "auto-create")
+
+
+def _differing_settings(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for name in sorted({name for settings in facts.settings.values() for name in settings}):
+        values: dict[str, list[int]] = {}
+        for broker, settings in sorted(facts.settings.items()):
+            values.setdefault(str(settings.get(name)), []).append(broker)
+        if len(values) > 1:
+            found = "; ".join(f"{value} on {_brokers(brokers)}" for value, brokers in values.items())
+            do = "set the same value on all brokers"
+            yield Finding(WARNING, f"setting {name}", found, "one value", do, "differing-settings")
+
+
+# --- ZooKeeper --------------------------------------------------------------------------------------------------------
+
+
+def _zookeeper(facts: Facts) -> Iterator[Finding]:
+    down = [one for one in facts.servers if one.mode is None or one.mode == "read-only"]
+    has_quorum = 2 * len(down) < len(facts.servers)
+    for one in down:
+        found = one.reason or "read-only: it has lost the other servers"
+        # Without the folder it had, `klog zookeeper start` would begin an empty one.
+        do = f"start it again at {one.address}: `klog up`, or `klog zookeeper start --dir DIR --port PORT`"
+        severity = WARNING if has_quorum else CRITICAL
+        yield Finding(severity, f"zookeeper {one.address}", found, "serving", do, "zookeeper-down")
+    for one in facts.servers:
+        if one.nodes is None or one.data_bytes is None or not one.heap_bytes:
+            continue
+        share = heap_needed_bytes(one.nodes, one.data_bytes) / one.heap_bytes
+        if share >= HEAP_SHARE_MAX:
+            found = f"{one.nodes:,} nodes take some {share:.0%} of its heap of {one.heap_bytes >> 20:,} MiB"
+            do = "a larger heap (`klog zookeeper start --heap SIZE`, `klog up --zookeeper-heap SIZE`), or fewer groups"
+            severity = CRITICAL if share >= HEAP_SHARE_CRITICAL else WARNING
+            expected = f"less than {HEAP_SHARE_MAX:.0%}"
+            yield Finding(severity, f"zookeeper {one.address}", found, expected, do, "zookeeper-heap")
+
+
+# --- Groups -----------------------------------------------------------------------------------------------------------
+
+
+def _groups(facts: Facts, metadata: Metadata, max_lag: int | None) -> Iterator[Finding]:
+    for one in facts.groups:
+        what = f"group {one.group}, partition {one.partition}"
+        if one.partition.topic not in metadata.topics:
+            do = f"`klog group delete {one.group}`, or delete /consumers/{one.group}/offsets/{one.partition.topic}"
+            yield Finding(WARNING, what, "no such topic", "a topic", do, "offset-without-topic")
+        elif one.partition.partition not in metadata.topics[one.partition.topic].partitions:
+            do = f"delete {paths.consumer_offset(one.group, *one.partition)}"
+            yield Finding(WARNING, what, "no such partition", "a partition", do, "offset-without-partition")
+        elif one.offset is None:
+            if max_lag is not None:
+                do = f"look at its consumers, and whether they commit: `klog group describe {one.group}`"
+                found = "its member has never committed, and there are messages"
+                yield Finding(WARNING, what, found, f"lag of at most {max_lag:,}", do, "never-committed")
+        elif one.start is not None and one.offset < one.start:
+            found = f"offset {one.offset} is below the log's start"
+            do = "consume faster, or raise the retention: removed messages are skipped"
+            yield Finding(WARNING, what, found, f"{one.start} or later", do, "offset-below-start")
+        elif one.end is not None and one.offset > one.end:
+            found = f"offset {one.offset} is behind the log's end"
+            do = f"check whether the topic was deleted and created again, then `klog group rewind {one.group} --to end`"
+            yield Finding(WARNING, what, found, f"{one.end} at most", do, "offset-behind-end")
+        elif max_lag is not None and one.lag is not None and one.lag > max_lag:
+            found = f"lags by {counted(one.lag, 'message')}"
+            do = f"look at its consumers: `klog group describe {one.group}`"
+            yield Finding(WARNING, what, found, f"at most {max_lag:,}", do, "lag")
+
+
+RULES: Final[dict[str, tuple[Rule, ...]]] = {
+    "brokers": (
+        _silent_brokers,
+        _dead_brokers,
+        _no_controller,
+        _log_dirs,
+        _unpreferred_leaders,
+        _default_topics,
+        _differing_settings,
+    ),
+    "topics": (
+        _offline,
+        _under_min_isr,
+        _min_isr_above_factor,
+        _under_replicated,
+        _uneven_factor,
+        _reassignments,
+        _deletions,
+        _ahead,
+        _set_aside,
+        _colliding_names,
+        _damaged_nodes,
+        _not_served,
+    ),
+}
+"""Problems of brokers come first: they often cause those of topics."""
+
+
+# --- In words ---------------------------------------------------------------------------------------------------------
+
+
+def _partitions(
+    metadata: Metadata, is_bad: Callable[[TopicNode, PartitionNode], bool]
+) -> Iterator[tuple[TopicNode, list[PartitionNode]]]:
+    for topic in metadata.topics.values():
+        bad = [one for one in topic.partitions.values() if is_bad(topic, one)]
+        if bad:
+            yield topic, bad
+
+
+def _replicas_of_dead(metadata: Metadata) -> Counter[int]:
+    """Brokers that are named in assignments and are not alive: how many replicas each has."""
+    holds: Counter[int] = Counter()
+    for topic in metadata.topics.values():
+        for one in topic.partitions.values():
+            holds.update(broker for broker in one.replicas if broker not in metadata.brokers)
+    return holds
+
+
+def _of(bad: Sequence[PartitionNode], topic: TopicNode) -> str:
+    """``partitions 0,2 (2 of 4)``."""
+    shown = ",".join(str(one.partition) for one in bad[:SHOWN_MAX]) + (",..." if len(bad) > SHOWN_MAX else "")
+    return f"partitions {shown} ({len(bad)} of {len(topic.partitions)})"
+
+
+def _brokers(ids: Sequence[int]) -> str:
+    return f"broker{'s' if len(ids) > 1 else ''} {','.join(map(str, ids))}"
+
+
+def _start(facts: Facts, ids: Sequence[int]) -> str:
+    """How dead brokers come back; of one that hangs its own finding says how."""
+    return f"bring {_brokers(ids)} back (`klog check brokers`)" if facts.hung_addresses else f"start {_brokers(ids)}"
+
+
+def _bring_back(facts: Facts, bad: Sequence[PartitionNode], metadata: Metadata) -> str:
+    missing = {broker for one in bad for broker in one.replicas if broker not in one.isr}
+    dead = sorted(broker for broker in missing if broker not in metadata.brokers)
+    if dead:
+        return _start(facts, dead)
+    hung = sorted(missing & facts.hung.keys())
+    if hung:
+        return f"bring {_brokers(hung)} back (`klog check brokers`)"
+    return f"wait until {_brokers(sorted(missing))} caught up: --wait 1m"

@@ -1,0 +1,355 @@
+"""How far groups are behind: in messages, in bytes and in time.
+
+    LAG         messages between the committed offset and the partition's end, counted by its leader: exact, although
+                offsets are byte addresses. What an offset below the log's start has missed is gone and not counted
+    LAG-BYTES   bytes of the log between the same two addresses
+    LAG-MS      how long the first unread message has been waiting: now minus its timestamp; 0 where none is unread
+
+All three are unknown where nothing is committed. The time is measured against now, not against the last message, so
+that it grows for a group that has stopped although no producer writes. Timestamps are the producers' (or the
+brokers', with ``message.timestamp.type=LogAppendTime``): clocks that differ show here, and messages from the future
+count as not waiting.
+
+What is asked of a partition by any number of groups goes to its leader in one request, in two where times are wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from klog.client import leader_requests
+from klog.client.special_offsets import EARLIEST, LATEST
+from klog.errors import KlogError, ZooKeeperError
+from klog.names import TopicPartition
+from klog.render.counts import counted
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.client.leader_requests import Measured
+    from klog.coordination.zookeeper import ZooKeeper
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Order = Literal["name", "lag", "bytes", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class LagRow:
+    """A group in a partition; a sum over partitions where ``partition``, ``topic`` or ``group`` is None.
+
+    ``owner`` reads the partition now. ``current_offset`` is None where nothing is committed; of a topic that is not
+    there any more all else is None. ``committed``: when it was; ``time``: when it was looked.
+    """
+
+    group: str | None
+    topic: str | None
+    partition: int | None
+    current_offset: int | None
+    log_start_offset: int | None
+    log_end_offset: int | None
+    lag: int | None
+    lag_bytes: int | None
+    lag_ms: int | None
+    owner: str | None
+    committed: datetime | None = field(default=None, metadata={"wide": True})
+    time: datetime | None = field(default=None, metadata={"wide": True})
+    error: str | None = None
+    message: str | None = None
+
+    @property
+    def is_outside(self) -> bool:
+        """The committed offset lies outside of the log: below its start or behind its end."""
+        if self.current_offset is None or self.log_start_offset is None or self.log_end_offset is None:
+            return False
+        return not self.log_start_offset <= self.current_offset <= self.log_end_offset
+
+    @property
+    def has_committed_nothing(self) -> bool:
+        """A member reads the partition, there are messages in it, and nothing is committed."""
+        return (
+            self.owner is not None
+            and self.current_offset is None
+            and self.log_end_offset is not None
+            and self.log_end_offset > (self.log_start_offset or 0)
+        )
+
+    @property
+    def has_no_topic(self) -> bool:
+        """What it is about was deleted, or never was."""
+        is_offset = self.partition is not None and self.current_offset is not None
+        return is_offset and self.log_end_offset is None and self.error is None
+
+
+class Written(NamedTuple):
+    """A committed offset, and when its node was written."""
+
+    offset: int
+    written_ms: int
+
+
+class Position(NamedTuple):
+    """A group's position in a partition, as the registry has it."""
+
+    committed: Written | None
+    owner: str | None
+
+
+Positions = Mapping[str, Mapping[TopicPartition, Position]]
+
+
+async def lag(
+    cluster: Cluster,
+    zookeeper: ZooKeeper,
+    groups: Sequence[str] = (),
+    *,
+    topics: Collection[str] = (),
+    times: bool = True,
+) -> list[LagRow]:
+    """A row for each partition that these groups, or all, have committed in or own; by group, topic and partition.
+
+    GroupIdNotFound for a group, UnknownTopicOrPartition for a topic that is not there. A partition whose leader does
+    not answer is a failed row. ``times`` False leaves LAG-MS out, and saves a request a leader.
+    """
+    positions, metadata = await asyncio.gather(
+        asyncio.to_thread(read_positions, zookeeper, groups, topics), cluster.metadata(fresh=True)
+    )
+    for topic in topics:
+        if topic not in metadata.topics:
+            await cluster.topic(topic)
+    there = {(topic.name, number) for topic in metadata.topics.values() for number in topic.partitions}
+    wanted: dict[TopicPartition, set[int]] = {}
+    for places in positions.values():
+        for name, place in places.items():
+            if name in there:
+                offsets = wanted.setdefault(name, set())
+                if place.committed is not None:
+                    offsets.add(place.committed.offset)
+    measured = await _measure(cluster, wanted)
+    waiting = await _times(cluster, measured) if times else {}
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        _row(group, name, place, measured.get(name), waiting.get(name), now_ms)
+        for group, places in positions.items()
+        for name, place in places.items()
+    ]
+
+
+def read_positions(zookeeper: ZooKeeper, wanted: Sequence[str] = (), topics: Collection[str] = ()) -> Positions:
+    """Where these groups, or all, stand: what they have committed, and own, in these topics, or all. In a thread."""
+    from klog.coordination import groups
+
+    if wanted:
+        groups.check_known(zookeeper, wanted)
+    names = list(dict.fromkeys(wanted)) or groups.names(zookeeper)
+    offsets = _offsets(zookeeper, names)
+    read = groups.read_each(zookeeper, names)
+    positions: dict[str, dict[TopicPartition, Position]] = {}
+    for group in names:
+        found = read[group]
+        # A group whose nodes cannot be read has a lag all the same; `klog group list` shows the error.
+        owners = {} if isinstance(found, ZooKeeperError) else found.readers
+        positions[group] = {
+            name: Position(offsets[group].get(name), owners.get(name))
+            for name in sorted(offsets[group].keys() | owners.keys())
+            if not topics or name.topic in topics
+        }
+    return positions
+
+
+def _offsets(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[TopicPartition, Written]]:
+    """All that these groups have committed.
+
+    The plain numbers alone: what is beside them in notes is not lag, and would be as much to read again.
+    """
+    from klog.coordination import committed, paths
+
+    places = [(group, name) for group, some in committed.names(zookeeper, groups).items() for name in some]
+    nodes = zookeeper.get_many([paths.consumer_offset(group, *name) for group, name in places])
+    found: dict[str, dict[TopicPartition, Written]] = {group: {} for group in groups}
+    for (group, name), node in zip(places, nodes, strict=True):
+        offset = None if node is None else committed.offset_in(node.data)
+        if node is not None and offset is not None:
+            found[group][name] = Written(offset, node.stat.modified_ms)
+    return found
+
+
+async def _measure(
+    cluster: Cluster, wanted: Mapping[TopicPartition, Collection[int]]
+) -> dict[TopicPartition, Measured | KlogError]:
+    answers = await cluster.to_leaders(wanted, leader_requests.measure)
+    # A plain Kafka broker counts nothing; where its logs begin and end it does tell.
+    plain = [name for name, answer in answers.items() if answer is None]
+    if plain:
+        starts, ends = await asyncio.gather(
+            cluster.to_leaders(dict.fromkeys(plain, EARLIEST), leader_requests.list_offsets),
+            cluster.to_leaders(dict.fromkeys(plain, LATEST), leader_requests.list_offsets),
+        )
+        for name in plain:
+            start, end = starts[name], ends[name]
+            if isinstance(start, KlogError):
+                answers[name] = start
+            elif isinstance(end, KlogError):
+                answers[name] = end
+            else:
+                answers[name] = leader_requests.Measured(start.offset or 0, end.offset or 0, {})
+    return {name: answer for name, answer in answers.items() if answer is not None}
+
+
+async def _times(
+    cluster: Cluster, measured: Mapping[TopicPartition, Measured | KlogError]
+) -> dict[TopicPartition, Mapping[int, int | None]]:
+    """When the first unread message was written, by the offset it was asked for; asked only where one is unread."""
+    wanted = {
+        name: [offset for offset, unread in answer.unread.items() if unread.bytes]
+        for name, answer in measured.items()
+        if not isinstance(answer, KlogError)
+    }
+    answers = await cluster.to_leaders(
+        {name: some for name, some in wanted.items() if some}, leader_requests.message_times
+    )
+    return {name: found for name, found in answers.items() if found is not None and not isinstance(found, KlogError)}
+
+
+def _row(
+    group: str,
+    name: TopicPartition,
+    place: Position,
+    answer: Measured | KlogError | None,
+    times: Mapping[int, int | None] | None,
+    now_ms: int,
+) -> LagRow:
+    offset = place.committed.offset if place.committed is not None else None
+    known = answer if not isinstance(answer, KlogError) else None
+    unread = known.unread.get(offset) if known is not None and offset is not None else None
+    lag_ms = None
+    if unread is not None and offset is not None:
+        since_ms = (times or {}).get(offset)
+        if unread.bytes == 0:
+            lag_ms = 0
+        elif since_ms is not None:
+            lag_ms = max(0, now_ms - since_ms)
+    return LagRow(
+        group,
+        name.topic,
+        name.partition,
+        offset,
+        known.start if known is not None else None,
+        known.end if known is not None else None,
+        unread.messages if unread is not None else None,
+        unread.bytes if unread is not None else None,
+        lag_ms,
+        place.owner,
+        _moment(place.committed.written_ms) if place.committed is not None else None,
+        _moment(now_ms),
+        *((answer.code, answer.message) if isinstance(answer, KlogError) else (None, None)),
+    )
+
+
+# --- Sums, and what to show -------------------------------------------------------------------------------------------
+
+
+def totals(rows: Iterable[LagRow]) -> list[LagRow]:
+    """Sums in place of partitions: one row per topic, per group, and for all groups, where several.
+
+    Messages and bytes are added up, of times the longest counts; what is unknown is left out. A sum over a partition
+    that could not be asked has failed like it.
+    """
+    every = list(rows)
+    by_group: dict[str | None, dict[str | None, list[LagRow]]] = {}
+    for row in every:
+        by_group.setdefault(row.group, {}).setdefault(row.topic, []).append(row)
+    found = []
+    for group, topics in by_group.items():
+        if len(topics) > 1:
+            found += [_sum(group, topic, some) for topic, some in topics.items()]
+        found.append(_sum(group, None, [row for some in topics.values() for row in some]))
+    if len(by_group) > 1:
+        found.append(_sum(None, None, every))
+    return found
+
+
+def _sum(group: str | None, topic: str | None, rows: Sequence[LagRow]) -> LagRow:
+    messages = [row.lag for row in rows if row.lag is not None]
+    sizes = [row.lag_bytes for row in rows if row.lag_bytes is not None]
+    waits = [row.lag_ms for row in rows if row.lag_ms is not None]
+    failed = next((row for row in rows if row.error is not None), None)
+    return LagRow(
+        group,
+        topic,
+        None,
+        None,
+        None,
+        None,
+        sum(messages) if messages else None,
+        sum(sizes) if sizes else None,
+        max(waits) if waits else None,
+        None,
+        time=rows[0].time if rows else None,
+        error=failed.error if failed is not None else None,
+        message=failed.message if failed is not None else None,
+    )
+
+
+def lagging(rows: Iterable[LagRow]) -> list[LagRow]:
+    """Those with something unread, and those where it is unknown: no leader answered, or nothing is committed."""
+    return [row for row in rows if row.lag or row.lag_bytes or row.error is not None or row.has_committed_nothing]
+
+
+def in_order(rows: Iterable[LagRow], order: Order) -> list[LagRow]:
+    """The worst first; equal ones, and all with ``name``, by group, topic and partition."""
+    if order == "name":
+        return list(rows)
+    return sorted(rows, key=lambda row: -_worst(row, order))
+
+
+def _worst(row: LagRow, order: Literal["lag", "bytes", "time"]) -> int:
+    value = {"lag": row.lag, "bytes": row.lag_bytes, "time": row.lag_ms}[order]
+    return -1 if value is None else value
+
+
+def in_words(rows: Sequence[LagRow]) -> str:
+    """Of partitions' rows: how far behind all of it is, in one line."""
+    whole = _sum(None, None, rows)
+    groups = len({row.group for row in rows})
+    waited = f", the oldest waiting for {_duration(whole.lag_ms)}" if whole.lag_ms else ""
+    behind = (
+        "unknown"
+        if whole.lag is None
+        else f"{counted(whole.lag, 'message')}, {counted(whole.lag_bytes or 0, 'byte')}{waited}"
+    )
+    silent = sum(row.error is not None for row in rows)
+    missing = f"; {counted(silent, 'partition')} could not be asked" if silent else ""
+    return f"{counted(groups, 'group')}, {counted(len(rows), 'partition')}; lag: {behind}{missing}"
+
+
+def remarks(rows: Sequence[LagRow]) -> list[str]:
+    """What a person should know of these rows besides: offsets that lie outside of their logs, topics that are gone."""
+    found = []
+    outside = sum(row.is_outside for row in rows)
+    gone = sum(row.has_no_topic for row in rows)
+    never = sum(row.has_committed_nothing for row in rows)
+    if never:
+        have = f"{counted(never, 'partition')} {'has' if never == 1 else 'have'}"
+        found.append(f"{have} members that never committed: progress there is unknown")
+    if outside:
+        found.append(f"{counted(outside, 'offset')} outside of the log: see `klog check groups`")
+    if gone:
+        found.append(f"{counted(gone, 'offset')} of partitions that do not exist: see `klog check groups`")
+    return found
+
+
+def _duration(ms: int | None) -> str:
+    assert ms is not None
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if ms >= size:
+            return f"{ms / size:.1f}{unit}"
+    return f"{ms}ms"
+
+
+def _moment(timestamp_ms: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=timestamp_ms)

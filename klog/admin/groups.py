@@ -1,0 +1,137 @@
+"""Groups of consumers as rows: the groups, their state, their members and what each member reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from klog.admin.topics import name_matcher
+from klog.coordination import committed, group_slots
+from klog.coordination.group_states import COORDINATOR
+from klog.coordination.groups import Group, check_known, names, read, read_each
+from klog.errors import KlogError, ZooKeeperError
+from klog.protocol.apis import ApiKey
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.coordination.zookeeper import ZooKeeper
+
+UNKNOWN = "Unknown"
+"""The state of a group whose nodes cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group. ``coordinator`` is the broker that holds it; None where ZooKeeper does (``protocol`` zookeeper).
+
+    One of which a node cannot be read has failed; nothing else is known of it.
+    """
+
+    group: str
+    state: str
+    protocol: str | None
+    coordinator: int | None
+    members: int
+    generation: int | None = field(default=None, metadata={"wide": True})
+    topics: list[str] = field(default_factory=list, metadata={"wide": True})
+    """Those in which it has committed offsets."""
+    partitions: int = field(default=0, metadata={"wide": True})
+    error: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A partition that a member reads, or a member that reads none. ``instance``: the id of a static member."""
+
+    member: str
+    client: str | None
+    host: str | None
+    topic: str | None
+    partition: int | None
+    instance: str | None = field(default=None, metadata={"wide": True})
+    thread: int | None = field(default=None, metadata={"wide": True})
+    session_timeout_ms: int | None = field(default=None, metadata={"wide": True})
+
+
+Phases = Mapping[str, str]
+"""Group -> what its coordinator says it is doing; of others, the registry says as much as it knows."""
+
+
+async def phases(cluster: Cluster) -> dict[str, str]:
+    """What every broker says of the groups that it coordinates; one that does not answer says nothing."""
+
+    async def ask(broker: int) -> list[Any]:
+        try:
+            answer = await cluster.to_broker(broker, ApiKey.LIST_GROUPS, 4, 4, states_filter=[])
+        except KlogError:
+            return []
+        return list(answer.groups)
+
+    answers = await asyncio.gather(*(ask(one.broker_id) for one in await cluster.brokers()))
+    return {str(one.group_id): str(one.group_state) for listed in answers for one in listed}
+
+
+async def list_groups(
+    zookeeper: ZooKeeper, pattern: str | None = None, *, regex: bool = False, phases: Phases | None = None
+) -> list[GroupRow]:
+    """Every group, or those whose name matches (as file names do, or a regular expression for the whole name)."""
+    return await asyncio.to_thread(_list, zookeeper, name_matcher(pattern, regex), phases or {})
+
+
+async def describe_group(
+    zookeeper: ZooKeeper, group: str, *, phases: Phases | None = None
+) -> tuple[GroupRow, list[MemberRow]]:
+    """A group and its members, one row per partition that they read; GroupIdNotFound where it is not there."""
+    return await asyncio.to_thread(_describe, zookeeper, group, phases or {})
+
+
+def _list(zookeeper: ZooKeeper, matches: Callable[[str], object], phases: Phases) -> list[GroupRow]:
+    return _rows(zookeeper, read_each(zookeeper, [one for one in names(zookeeper) if matches(one)]), phases)
+
+
+def _describe(zookeeper: ZooKeeper, group: str, phases: Phases) -> tuple[GroupRow, list[MemberRow]]:
+    check_known(zookeeper, [group])
+    found = read(zookeeper, group)
+    rows = [
+        MemberRow(
+            one.member_id,
+            one.client_id,
+            one.host,
+            partition.topic if partition is not None else None,
+            partition.partition if partition is not None else None,
+            one.instance_id,
+            one.threads.get(partition) if partition is not None else None,
+            one.session_timeout_ms,
+        )
+        for one in found.members
+        for partition in (one.partitions or (None,))
+    ]
+    return _rows(zookeeper, {group: found}, phases)[0], rows
+
+
+def _rows(zookeeper: ZooKeeper, groups: Mapping[str, Group | ZooKeeperError], phases: Phases) -> list[GroupRow]:
+    slots = group_slots.read_all(zookeeper)
+    offsets = committed.names(zookeeper, list(groups))
+    rows = []
+    for name, group in groups.items():
+        if isinstance(group, ZooKeeperError):
+            rows.append(GroupRow(name, UNKNOWN, None, None, 0, error=group.code, message=group.message))
+            continue
+        by_broker = group.state.group_protocol == COORDINATOR
+        holder = slots.get(group_slots.slot_of(name)) if by_broker else None
+        rows.append(
+            GroupRow(
+                name,
+                phases.get(name, group.phase) if by_broker else group.phase,
+                group.protocol,
+                holder.broker_id if holder is not None else None,
+                len(group.members),
+                group.state.generation if by_broker else None,
+                sorted({one.topic for one in offsets[name]}),
+                len(offsets[name]),
+            )
+        )
+    return rows

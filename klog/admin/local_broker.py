@@ -1,0 +1,149 @@
+"""One broker's process of a local cluster, from its start until it serves.
+
+These functions block, and import late what starting a process does not need: see klog.admin.local_cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from klog.admin.local_state import Part, log_dir, log_file, pid_file
+from klog.coordination import embedded, process
+from klog.coordination.process import ProcessId
+from klog.errors import HostError, TimedOut
+
+READY_LINE_BYTES_MAX = 1024
+SERVING_PAUSE_S = 0.02
+ANSWER_S = 3.0
+"""A broker on this machine that has not answered by then is asked again, or taken for silent."""
+ZOOKEEPER_LOOK_S = 0.2
+"""A broker goes on looking for ZooKeeper for seconds: so look now and then whether that has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartingBroker:
+    """A broker's process between its start and its line `ready HOST:PORT`, which it writes to a pipe we read."""
+
+    number: int
+    identity: ProcessId
+    ready: int
+    log_file: Path
+    child: Any
+
+    @classmethod
+    def spawn(
+        cls, directory: Path, number: int, address: str, zookeeper: str, properties: Mapping[str, str]
+    ) -> StartingBroker:
+        log = log_file(directory, number)
+        receive, send = os.pipe()
+        # klog need not be installed: what runs here is what runs there. -P keeps the folder we are in out of it.
+        package = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+        command = [
+            *(sys.executable, "-P", "-m", "klog", "broker", "start"),
+            *("--id", str(number), "--dir", log_dir(directory, number), "--listen", address, "-z", zookeeper),
+            *("--ready-fd", str(send)),
+        ]
+        for name, value in properties.items():
+            command += ["-X", f"{name}={value}"]
+        try:
+            with log.open("ab") as output:
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=directory,
+                    env={**os.environ, "PYTHONPATH": path},
+                    pass_fds=(send,),
+                    start_new_session=True,
+                )
+        except BaseException:
+            os.close(receive)
+            raise
+        finally:
+            os.close(send)
+        identity = ProcessId.of(child.pid) or ProcessId(child.pid, "ended")
+        process.record(pid_file(directory, number), identity)
+        return cls(number, identity, receive, log, child)
+
+    def await_ready(self, zookeeper: ProcessId, zookeeper_log: Path, deadline: float) -> None:
+        """Return at its line; HostError when it, or ZooKeeper under it, ends without; TimedOut."""
+        line = b""
+        while True:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise TimedOut(f"broker {self.number} is not ready; its log: {self.log_file}")
+            if select.select([self.ready], [], [], min(left_s, ZOOKEEPER_LOOK_S))[0]:
+                part = os.read(self.ready, READY_LINE_BYTES_MAX)
+                line += part
+                if b"\n" in line:
+                    return
+                if not part or len(line) > READY_LINE_BYTES_MAX:
+                    self.child.wait()
+                    raise _ended(f"broker {self.number}", self.log_file)
+            elif not zookeeper.is_alive():
+                raise _ended("ZooKeeper", zookeeper_log)
+
+
+def _ended(what: str, log_file: Path) -> HostError:
+    end = embedded.tail(log_file)
+    return HostError(
+        f"{what} ended while it was starting; the end of its log:\n{end or '(nothing)'}", hint=f"its log: {log_file}"
+    )
+
+
+def await_serving(parts: Sequence[Part], deadline: float) -> None:
+    """Return when each of these brokers answers, and knows a controller and all the others.
+
+    A broker listens before it registers (rule R6), and hears of the others from the controller only after that.
+    HostError with the end of its log when one ends; TimedOut.
+    """
+    wanted = {part.id for part in parts}
+    for part in parts:
+        while not wanted <= _known_to(part.address):
+            if part.identity is None or not part.identity.is_alive():
+                raise _ended(part.name, part.log_file)
+            if time.monotonic() >= deadline:
+                raise TimedOut(f"{part.name} runs at {part.address} but does not serve; its log: {part.log_file}")
+            time.sleep(SERVING_PAUSE_S)
+
+
+def controller_of(parts: Sequence[Part]) -> int | None:
+    """The id of the broker that is controller, as the first of them that answers has it; None when none says."""
+    for part in parts:
+        answer = _metadata(part.address)
+        if answer is not None and answer.controller_id >= 0:
+            return int(answer.controller_id)
+    return None
+
+
+def _known_to(address: str) -> set[int]:
+    """The ids of the brokers that the broker there knows; none while it knows no controller, or does not answer."""
+    answer = _metadata(address)
+    return set() if answer is None or answer.controller_id < 0 else {int(broker.node_id) for broker in answer.brokers}
+
+
+def _metadata(address: str) -> Any | None:
+    from klog.client.blocking import BlockingChannel
+    from klog.errors import CannotConnect, PeerError
+    from klog.protocol import codec
+    from klog.protocol.apis import ApiKey
+
+    host, _, port = address.rpartition(":")
+    try:
+        channel = BlockingChannel.connect(host, int(port), connect_timeout_s=ANSWER_S, timeout_s=ANSWER_S)
+        try:
+            return channel.request(codec.request(ApiKey.METADATA, 1, topics=[]))
+        finally:
+            channel.close()
+    except (CannotConnect, TimedOut, PeerError):
+        return None

@@ -1,0 +1,327 @@
+"""`klog up` and `klog down`: start what is missing of a cluster on this machine, stop what is there.
+
+Parts are started side by side: a broker imports and checks its logs while ZooKeeper boots, and waits for it. Two
+servers never share data, as each holds a lock that ends with it. klog.admin.local_state has what is known of clusters.
+
+These functions block: `up` is to be first acknowledged within a second, and an event loop's import alone is 40 ms of
+it. For the same reason nothing is imported here that starting processes does not need.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from klog.admin.local_broker import StartingBroker, await_serving, controller_of
+from klog.admin.local_state import (
+    LocalCluster,
+    Part,
+    Plan,
+    forget_cluster,
+    load_plan,
+    locked,
+    look,
+    note_cluster,
+    running_clusters,
+    save_plan,
+    the_running_cluster,
+)
+from klog.coordination import embedded
+from klog.coordination.process import ProcessId
+from klog.errors import NoSuchThing, PortInUse, Refused
+
+__all__ = ["LocalCluster", "Part", "Started", "Stopped", "await_end", "down", "look", "running_clusters", "up"]
+
+START_TIMEOUT_S = 120.0
+"""A broker may have a long log to check; it is waited for as long as it lives, up to this."""
+STOP_TIMEOUT_S = 30.0
+PORT_MAX = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """One part after `up`. `state`: "started" now, or "running" already."""
+
+    kind: str
+    id: int | None
+    address: str
+    state: str
+    pid: int
+    log_file: str
+    ms: int | None = field(metadata={"wide": True})
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """One part after `down`. `state`: "stopped" in order, "killed" after it did not stop, "not running"."""
+
+    kind: str
+    id: int | None
+    address: str
+    state: str
+    ms: int | None
+
+
+# --- Starting ---------------------------------------------------------------------------------------------------------
+
+
+def up(
+    directory: Path | None,
+    home: Path,
+    *,
+    brokers: int | None = None,
+    port: int | None = None,
+    zookeeper_port: int | None = None,
+    zookeeper_heap_bytes: int | None = None,
+    properties: Mapping[str, str] | None = None,
+    timeout_s: float = START_TIMEOUT_S,
+) -> tuple[LocalCluster, list[Started]]:
+    """Everything runs and the first request would succeed: what is missing is started, what runs is left alone.
+
+    `directory` None is HOME/local. Options that are None are those of the last `up` on the directory, else one broker
+    on port 9092. Refused when a running part would have to change; PortInUse, JavaMissing; HostError with the
+    end of its log when a part ends while it starts. After an error everything that this call started is stopped again.
+    """
+    home = home.resolve()
+    directory = (directory or home / "local").resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    with locked(directory):
+        before = look(directory)
+        last = load_plan(directory)
+        plan = _plan(last, before, brokers, port, properties)
+        _check_ports(directory, home, plan, before)
+        save_plan(directory, plan)
+        deadline = time.monotonic() + timeout_s
+        cluster, rows = _start(directory, home, plan, before, zookeeper_port, zookeeper_heap_bytes, deadline)
+    return replace(cluster, notes=tuple(_notes(plan, last, rows))), rows
+
+
+def _notes(plan: Plan, last: Plan | None, rows: Sequence[Started]) -> Iterator[str]:
+    if plan.replication:
+        said = ", ".join(f"{name}={value}" for name, value in plan.replication.items())
+        yield f"{plan.brokers} brokers, so for topics made without: {said} (-X NAME=VALUE for others)"
+    older = [row for row in rows if row.kind == "broker" and row.state == "running"]
+    if older and last is not None and last.replication != plan.replication:
+        yield (
+            f"broker {', '.join(str(row.id) for row in older)} has other settings and uses these after a restart: "
+            "`klog down`, `klog up`"
+        )
+
+
+def _plan(
+    last: Plan | None,
+    before: LocalCluster | None,
+    brokers: int | None,
+    port: int | None,
+    properties: Mapping[str, str] | None,
+) -> Plan:
+    old = last or Plan()
+    new = Plan(
+        old.brokers if brokers is None else brokers,
+        old.port if port is None else port,
+        old.properties if not properties else dict(properties),
+    )
+    running = [part for part in before.live if part.kind == "broker"] if before is not None else []
+    if running and (new.port, new.properties) != (old.port, old.properties):
+        raise Refused(
+            f"{_named(running)} with {_options(old)}, not with {_options(new)}",
+            hint="`klog down` first, then `klog up` with the new options",
+        )
+    surplus = [part for part in running if part.id is not None and part.id > new.brokers]
+    if surplus:
+        raise Refused(
+            f"{_named(surplus)}; --brokers {new.brokers} does not include {'them' if len(surplus) > 1 else 'it'}",
+            hint="move what is on it to others (`klog reassign plan --remove-broker ID`), then `klog broker stop ID`",
+        )
+    return new
+
+
+def _named(parts: Sequence[Part]) -> str:
+    names = [part.name for part in parts]
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    verb = "runs" if len(names) == 1 else "run"
+    return f"{listed} already {verb} in {parts[0].log_file.parent}"
+
+
+def _options(plan: Plan) -> str:
+    return " ".join((f"--port {plan.port}", *(f"-X {name}={value}" for name, value in plan.properties.items())))
+
+
+def _check_ports(directory: Path, home: Path, plan: Plan, before: LocalCluster | None) -> None:
+    """Before anything is started: a broker would say so too, but only in its log and half a second later."""
+    last = plan.port + plan.brokers - 1
+    if last > PORT_MAX:
+        raise Refused(
+            f"{plan.brokers} brokers from port {plan.port} on would need ports up to {last}; the last is {PORT_MAX}",
+            hint="choose fewer (--brokers N) or lower ones (--port PORT)",
+        )
+    running = {part.id for part in before.live if part.kind == "broker"} if before is not None else set()
+    for number, address in plan.addresses():
+        wanted = int(address.rpartition(":")[2])
+        if number in running or embedded.is_free(wanted):
+            continue
+        others = [other for other in running_clusters(home) if address in other.bootstrap.split(",")]
+        holder = f" by the local cluster in {others[0].directory}" if others else ""
+        raise PortInUse(
+            f"{address} is in use{holder}, but broker {number} needs it", hint="choose another: --port PORT"
+        )
+
+
+def _start(
+    directory: Path,
+    home: Path,
+    plan: Plan,
+    before: LocalCluster | None,
+    zookeeper_port: int | None,
+    zookeeper_heap_bytes: int | None,
+    deadline: float,
+) -> tuple[LocalCluster, list[Started]]:
+    running = {(part.kind, part.id): part for part in before.live} if before is not None else {}
+    begun = time.monotonic()
+    brokers_run = any(kind == "broker" for kind, _ in running)
+    if zookeeper_port is None and brokers_run and before is not None and before.zookeeper:
+        zookeeper_port = int(before.zookeeper.rpartition(":")[2])  # they look for it there and nowhere else
+    ports = [int(address.rpartition(":")[2]) for _, address in plan.addresses()]
+    server = embedded.start(
+        directory / "zookeeper",
+        port=zookeeper_port,
+        heap_bytes=zookeeper_heap_bytes,
+        taken=ports,
+        cache=home / "cache",
+    )
+    bootstrap = ",".join(address for _, address in plan.addresses())
+    note_cluster(home, directory, bootstrap, server.address)
+    starting: list[StartingBroker] = []
+    took_ms: dict[tuple[str, int | None], int] = {}
+    try:
+        for number, address in plan.addresses():
+            if ("broker", number) not in running:
+                settings = plan.settings_of(number)
+                starting.append(StartingBroker.spawn(directory, number, address, server.address, settings))
+        for broker in starting:
+            broker.await_ready(server.identity, server.log_file, deadline)
+            took_ms["broker", broker.number] = _ms_since(begun)
+        server.await_serving(min(embedded.START_TIMEOUT_S, max(0.1, deadline - time.monotonic())))
+        took_ms["zookeeper", None] = _ms_since(begun)
+        cluster = look(directory)
+        assert cluster is not None
+        if brokers_run or plan.brokers > 1:
+            await_serving([part for part in cluster.live if part.kind == "broker"], deadline)
+    except BaseException:
+        for broker in starting:
+            broker.identity.send(signal.SIGTERM)
+        for broker in starting:
+            broker.identity.end(STOP_TIMEOUT_S)
+        if ("zookeeper", None) not in running:
+            server.stop()
+        if not running:
+            forget_cluster(home, directory)
+        raise
+    finally:
+        for broker in starting:
+            os.close(broker.ready)
+    rows = [
+        Started(
+            part.kind,
+            part.id,
+            part.address,
+            "running" if (part.kind, part.id) in running else "started",
+            part.identity.pid,
+            str(part.log_file),
+            None if (part.kind, part.id) in running else took_ms.get((part.kind, part.id)),
+        )
+        for part in cluster.parts
+        if part.identity is not None
+    ]
+    return cluster, rows
+
+
+# --- Stopping ---------------------------------------------------------------------------------------------------------
+
+
+def down(directory: Path | None, home: Path, *, timeout_s: float = STOP_TIMEOUT_S) -> list[Stopped]:
+    """Stop all of the cluster: brokers side by side, the controller when the others have left, ZooKeeper.
+
+    Leaders move before a broker leaves; with the controller last they are moved by one that knows them all.
+
+    `directory` None is the one cluster that runs; [] when none does. A part that has not stopped after `timeout_s` is
+    killed, and its row says so. NoSuchThing when `up` never was in the directory.
+    """
+    if directory is None:
+        cluster = the_running_cluster(home)
+        if cluster is None:
+            return []
+        directory = cluster.directory
+    directory = directory.resolve()
+    if look(directory) is None:
+        raise NoSuchThing(f"no local cluster in {directory}", hint="`klog up --dir DIR` makes one")
+    with locked(directory):
+        cluster = look(directory)
+        assert cluster is not None
+        begun = time.monotonic()
+        brokers = [part for part in cluster.live if part.kind == "broker"]
+        last = controller_of(brokers) if len(brokers) > 1 else None
+        rows = []
+        for group in ([part for part in brokers if part.id != last], [part for part in brokers if part.id == last]):
+            rows += _end(group, timeout_s, begun)
+        server = embedded.find(directory / "zookeeper")
+        if server is not None:
+            state = "stopped" if server.stop(timeout_s) else "killed"
+            rows.append(Stopped("zookeeper", None, server.address, state, _ms_since(begun)))
+        rows += [Stopped(part.kind, part.id, part.address, "not running", None) for part in cluster.missing]
+        forget_cluster(home, directory)
+    return sorted(rows, key=lambda row: (row.kind != "zookeeper", row.id or 0))
+
+
+def _end(parts: Sequence[Part], timeout_s: float, begun: float) -> list[Stopped]:
+    deadline = time.monotonic() + timeout_s
+    for part in parts:
+        assert part.identity is not None
+        part.identity.send(signal.SIGTERM)
+    rows = []
+    for part in parts:
+        assert part.identity is not None
+        in_order = part.identity.wait(deadline - time.monotonic())
+        if not in_order:
+            part.identity.send(signal.SIGKILL)
+            part.identity.wait(timeout_s)
+        rows.append(Stopped(part.kind, part.id, part.address, "stopped" if in_order else "killed", _ms_since(begun)))
+    return rows
+
+
+def await_end(cluster: LocalCluster, timeout_s: float | None = None) -> Part | None:
+    """The first part that ends, for an `up` in the foreground; None after `timeout_s`."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        for part in cluster.live:
+            assert part.identity is not None
+            if part.identity.wait(0.0):
+                return part
+        left_s = None if deadline is None else deadline - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            return None
+        _wait_for_any([part.identity for part in cluster.live if part.identity is not None], left_s)
+
+
+def _wait_for_any(identities: Sequence[ProcessId], timeout_s: float | None) -> None:
+    handles = []
+    try:
+        for identity in identities:
+            handles.append(os.pidfd_open(identity.pid))
+        select.select(handles, [], [], timeout_s)
+    except ProcessLookupError:
+        pass
+    except (AttributeError, OSError):  # no pidfd here
+        time.sleep(0.5 if timeout_s is None else min(0.5, timeout_s))
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def _ms_since(begun: float) -> int:
+    return round((time.monotonic() - begun) * 1000)

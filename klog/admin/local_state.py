@@ -1,0 +1,238 @@
+"""What is known about the clusters on this machine: where they are, what is to run there, what runs.
+
+    DIR/cluster.json        what the last `up` asked for
+    DIR/up.lock             held (flock) while parts are started or stopped
+    DIR/zookeeper/          the embedded ZooKeeper (klog.coordination.embedded)
+    DIR/broker-N/           the log dir of broker N
+    DIR/broker-N.log .pid   its output, and the process to signal
+    HOME/running/X.json     one note a cluster: where it is and its addresses; HOME is KLOG_HOME, or ~/.klog
+
+A note is a hint, the processes are the truth: each is known by its id and start time, or found by its arguments, so
+that whatever was killed at whatever moment, what lives is found and what does not live is not believed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from klog.coordination import embedded, process
+from klog.coordination.process import ProcessId
+from klog.errors import Refused
+
+HOST = "127.0.0.1"
+DEFAULT_PORT = 9092
+LOCK_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process of a local cluster. `identity` None: it does not run."""
+
+    kind: str  # "zookeeper" or "broker"
+    id: int | None
+    address: str
+    log_file: Path
+    identity: ProcessId | None
+
+    @property
+    def name(self) -> str:
+        return "ZooKeeper" if self.kind == "zookeeper" else f"broker {self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCluster:
+    """A cluster in a directory. Which of its parts live was true when it was looked at. `notes`: sentences of `up`."""
+
+    directory: Path
+    bootstrap: str
+    zookeeper: str
+    cluster_id: str | None
+    parts: tuple[Part, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def live(self) -> list[Part]:
+        return [part for part in self.parts if part.identity is not None]
+
+    @property
+    def missing(self) -> list[Part]:
+        return [part for part in self.parts if part.identity is None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to run in a directory: `cluster.json`."""
+
+    brokers: int = 1
+    port: int = DEFAULT_PORT
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def replication(self) -> dict[str, str]:
+        """What several brokers are for, where the user has not said otherwise. A topic lives on when one broker dies:
+        two replicas with two brokers, three with more; and with three, two must have what is acknowledged.
+        """
+        if self.brokers < 2:
+            return {}
+        wanted = {"default.replication.factor": str(min(3, self.brokers))}
+        if self.brokers > 2:
+            wanted["min.insync.replicas"] = "2"
+        return {name: value for name, value in wanted.items() if name not in self.properties}
+
+    def settings_of(self, number: int) -> dict[str, str]:
+        """A broker's settings. What is a port of its own counts up with the brokers, as their ports do."""
+        settings = {**self.replication, **self.properties}
+        for name in ("metrics.port", "schema.registry.port"):
+            port = settings.get(name, "")
+            if port.isdecimal() and int(port) > 0:
+                settings[name] = str(int(port) + number - 1)
+        return settings
+
+    def addresses(self) -> list[tuple[int, str]]:
+        return [(number, f"{HOST}:{self.port + number - 1}") for number in range(1, self.brokers + 1)]
+
+
+def running_clusters(home: Path) -> list[LocalCluster]:
+    """The local clusters of which any part lives, by directory."""
+    found = []
+    for note in sorted((home / "running").glob("*.json")):
+        fields = _load(note)
+        if isinstance(fields.get("directory"), str):
+            cluster = look(Path(fields["directory"]))
+            if cluster is not None and cluster.live:
+                found.append(cluster)
+    return sorted(found, key=lambda cluster: cluster.directory)
+
+
+def look(directory: Path) -> LocalCluster | None:
+    """The cluster in a directory, running or not; None where `up` never was."""
+    directory = directory.resolve()
+    plan = load_plan(directory)
+    if plan is None:
+        return None
+    home = directory / "zookeeper"
+    port, server = embedded.configured_port(home), embedded.find(home)
+    address = f"{HOST}:{port}" if port else ""
+    parts = [Part("zookeeper", None, address, embedded.log_file(home), server.identity if server else None)]
+    for number, listen in plan.addresses():
+        parts.append(Part("broker", number, listen, log_file(directory, number), find_broker(directory, number)))
+    return LocalCluster(
+        directory,
+        ",".join(address for _, address in plan.addresses()),
+        address,
+        _cluster_id(directory),
+        tuple(parts),
+    )
+
+
+def the_running_cluster(home: Path) -> LocalCluster | None:
+    """The one that runs, None when none does; Refused, naming them, when several do."""
+    running = running_clusters(home)
+    if len(running) > 1:
+        listed = "; ".join(f"{cluster.bootstrap} in {cluster.directory}" for cluster in running)
+        raise Refused(f"{len(running)} local clusters are running: {listed}", hint="say which: --dir DIR")
+    return running[0] if running else None
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """One `up` or `down` at a time on a directory; the kernel lets go of it when its holder ends, however it ends."""
+    lock = os.open(directory / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise Refused(
+                        f"another `klog up` or `klog down` is running on {directory}", hint="wait until it is done"
+                    ) from None
+                time.sleep(0.05)
+        yield
+    finally:
+        os.close(lock)
+
+
+def log_dir(directory: Path, number: int) -> str:
+    return str(directory / f"broker-{number}")
+
+
+def log_file(directory: Path, number: int) -> Path:
+    return directory / f"broker-{number}.log"
+
+
+def pid_file(directory: Path, number: int) -> Path:
+    return directory / f"broker-{number}.pid"
+
+
+def find_broker(directory: Path, number: int) -> ProcessId | None:
+    return process.recorded(pid_file(directory, number), "broker", "start", log_dir(directory, number))
+
+
+def _cluster_id(directory: Path) -> str | None:
+    """As the first broker's log dir has it; None before it has ever served."""
+    try:
+        for line in Path(log_dir(directory, 1), "meta.properties").read_text("utf-8").splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() == "cluster.id":
+                return value.strip() or None
+    except OSError:
+        pass
+    return None
+
+
+def load_plan(directory: Path) -> Plan | None:
+    fields = _load(directory / "cluster.json")
+    try:
+        return Plan(
+            int(fields["brokers"]), int(fields["port"]), {str(k): str(v) for k, v in fields["properties"].items()}
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def save_plan(directory: Path, plan: Plan) -> None:
+    fields = {"version": 1, "brokers": plan.brokers, "port": plan.port, "properties": dict(plan.properties)}
+    _write(directory / "cluster.json", fields)
+
+
+def note_cluster(home: Path, directory: Path, bootstrap: str, zookeeper: str) -> None:
+    note = _note_file(home, directory)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    _write(note, {"version": 1, "directory": str(directory), "bootstrap": bootstrap, "zookeeper": zookeeper})
+
+
+def forget_cluster(home: Path, directory: Path) -> None:
+    _note_file(home, directory).unlink(missing_ok=True)
+
+
+def _note_file(home: Path, directory: Path) -> Path:
+    name = hashlib.sha256(str(directory).encode()).hexdigest()[:16]
+    return home / "running" / f"{name}.json"
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """{} for what is missing, cut off or no object: a note is only a hint."""
+    try:
+        fields = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _write(path: Path, fields: Mapping[str, Any]) -> None:
+    """Whole or not at all for a reader meanwhile. Not durable, nor need it be: after a power cut nothing runs."""
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(fields, indent=1), encoding="utf-8")
+    part.replace(path)

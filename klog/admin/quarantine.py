@@ -1,0 +1,135 @@
+"""What truncation, an unclean election or recovery has set aside: listed, shown, and sent again.
+
+All of it comes from the brokers that hold it, by klog's own requests. A stretch is one file beside a replica's
+segments; two replicas may have kept the same messages, so sending them again wants one broker where that is so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from klog.errors import CannotConnect, KlogError, NoSuchThing, Refused
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class LostRow:
+    """Addresses [from_, to) of a replica's log; ``messages`` None where the bytes did not check.
+
+    A broker that cannot be asked is a row with ``error`` and nothing else: what it holds is not known.
+    """
+
+    topic: str | None
+    partition: int | None
+    broker: int
+    from_: int | None
+    to: int | None
+    messages: int | None
+    reason: str | None
+    time: datetime | None
+    bytes: int | None = field(default=None, metadata={"wide": True})
+    file: str | None = field(default=None, metadata={"wide": True})
+    error: str | None = None
+    message: str | None = None
+
+
+async def list_lost(cluster: Cluster, topics: Sequence[str] = ()) -> list[LostRow]:
+    """One row per stretch, by topic, partition, broker and address; last the brokers that could not be asked."""
+    if not cluster.is_klog:
+        raise Refused(f"{cluster} is not a klog cluster: only klog's brokers report what they have set aside")
+    for topic in topics:
+        await cluster.topic(topic)
+    metadata = await cluster.metadata(fresh=True)
+    assigned = {
+        broker for topic in metadata.topics.values() for p in topic.partitions.values() for broker in p.replicas
+    }
+    brokers = sorted(assigned | set(metadata.brokers))
+    told = await asyncio.gather(*(_of_broker(cluster, one, one in metadata.brokers, topics) for one in brokers))
+    return sorted(
+        (row for rows in told for row in rows),
+        key=lambda row: (row.error is not None, row.topic or "", row.partition or 0, row.broker, row.from_ or 0),
+    )
+
+
+async def _of_broker(cluster: Cluster, broker: int, is_live: bool, topics: Sequence[str]) -> list[LostRow]:
+    from klog.protocol import codec
+    from klog.protocol.apis import ApiKey
+
+    try:
+        if not is_live:
+            raise CannotConnect(f"broker {broker} is not alive: what it has set aside is not known")
+        channel = await cluster.channel(broker)
+        channel.version_for(ApiKey.LIST_LOST, 0)
+        answer = await channel.request(codec.request(ApiKey.LIST_LOST, 0, topics=list(topics) or None))
+    except KlogError as error:
+        return [LostRow(None, None, broker, None, None, None, None, None, None, None, error.code, error.message)]
+    return [
+        LostRow(
+            str(one.topic),
+            int(one.partition_index),
+            broker,
+            int(one.from_address),
+            int(one.to_address),
+            int(one.messages) if one.messages >= 0 else None,
+            str(one.reason),
+            _EPOCH + timedelta(milliseconds=int(one.time_ms)),
+            int(one.bytes),
+            str(one.file),
+        )
+        for one in answer.stretches
+    ]
+
+
+async def choose(
+    cluster: Cluster,
+    topic: str,
+    *,
+    partitions: Sequence[int] | None = None,
+    broker: int | None = None,
+    from_address: int | None = None,
+) -> list[LostRow]:
+    """The selected stretches of a topic; NoSuchThing where there is none, an unreachable broker's error."""
+    rows = await list_lost(cluster, [topic])
+    for row in rows:
+        if row.error is not None and row.broker == broker:
+            raise CannotConnect(row.message or f"broker {broker} does not answer")
+    chosen = [
+        row
+        for row in rows
+        if row.error is None
+        and (partitions is None or row.partition in partitions)
+        and (broker is None or row.broker == broker)
+        and (from_address is None or row.from_ == from_address)
+    ]
+    if not chosen:
+        silent = ", ".join(str(row.broker) for row in rows if row.error is not None)
+        raise NoSuchThing(
+            f"no stretch of topic {topic!r} was set aside that matches"
+            + (f"; not asked: broker {silent}" if silent else ""),
+            hint="`klog lost list` shows what there is",
+        )
+    return chosen
+
+
+def check_no_doubles(rows: Sequence[LostRow]) -> None:
+    """Refused where two brokers have kept the same addresses: sent again, both would be sent."""
+    ends: dict[tuple[str | None, int | None], tuple[int, int]] = {}
+    for row in sorted(rows, key=lambda row: (row.topic or "", row.partition or 0, row.from_ or 0)):
+        place = (row.topic, row.partition)
+        end, broker = ends.get(place, (0, row.broker))
+        if (row.from_ or 0) < end:
+            raise Refused(
+                f"{row.topic}-{row.partition}: brokers {broker} and {row.broker} have both kept address {row.from_}"
+                if broker != row.broker
+                else f"{row.topic}-{row.partition}: broker {broker} has kept address {row.from_} more than once",
+                hint="choose one with --broker ID or --from ADDRESS, so that nothing is sent twice",
+            )
+        ends[place] = (row.to or 0, row.broker)

@@ -1,0 +1,360 @@
+"""Where a group goes on reading, set by hand: to a position, to what a file says, to where another group stands.
+
+A plan is made first, from what is committed and what the partitions' leaders say, and shown; then the undo file is
+written, and then the offsets. Nothing is committed that the log does not have: what lies outside is moved to its start
+or its end, with a word about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klog.admin import offset_files
+from klog.admin.offset_files import BadLine, OffsetLine
+from klog.client import leader_requests
+from klog.client.positions import Anchor, Position
+from klog.client.resolve import Bounds, bounds, resolve
+from klog.coordination import committed, groups, offset_changes, paths
+from klog.coordination.committed import CommittedOffset
+from klog.coordination.offset_changes import OffsetChange
+from klog.errors import KlogError, Refused, UnknownTopicOrPartition, UsageError
+from klog.names import TopicPartition
+from klog.protocol.apis import ApiKey
+from klog.render.counts import counted
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.coordination.groups import Member
+    from klog.coordination.zookeeper import ZooKeeper
+
+REASON = "fenced by klog group rewind --force"
+"""Told to the coordinator, which logs it (KIP-800)."""
+NAME_BYTES_MAX = 150
+"""Of a group's name in the name of a file, which file systems limit to 255 bytes."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is to be committed for one group. ``before`` is what there was: what the undo file holds.
+
+    ``rows`` show it; ``notes`` say what was moved to where the log has messages, and what is left out.
+    """
+
+    group: str
+    before: dict[TopicPartition, CommittedOffset | None]
+    wanted: dict[TopicPartition, CommittedOffset | None]
+    rows: list[OffsetChange] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def changes(self) -> dict[TopicPartition, CommittedOffset | None]:
+        """Those partitions of which something changes."""
+        return {name: new for name, new in self.wanted.items() if not _is_same(self.before[name], new)}
+
+
+def _is_same(before: CommittedOffset | None, new: CommittedOffset | None) -> bool:
+    """The time of the commit does not matter."""
+    if before is None or new is None:
+        return before is new
+    return (before.offset, before.leader_epoch, before.metadata) == (new.offset, new.leader_epoch, new.metadata)
+
+
+# --- Plans ------------------------------------------------------------------------------------------------------------
+
+
+async def plan_rewind(
+    cluster: Cluster,
+    zookeeper: ZooKeeper,
+    group: str,
+    position: Position,
+    *,
+    topics: Sequence[str] = (),
+    partitions: Sequence[int] | None = None,
+    create: bool = False,
+) -> Plan:
+    """To a position in these topics, or in all that the group has committed in, in all of their partitions.
+
+    GroupIdNotFound (unless ``create``), UnknownTopicOrPartition; UsageError where partitions of no one topic are meant.
+    """
+    if partitions is not None and len(topics) != 1:
+        raise UsageError("-p selects partitions of one topic", hint="name it: -t TOPIC -p 0,2")
+    if create and not topics:
+        raise UsageError("a new group has no topics yet", hint="name them: -t TOPIC")
+    if not create:
+        await asyncio.to_thread(groups.check_known, zookeeper, [group])
+    known = await asyncio.to_thread(committed.read, zookeeper, group)
+    metadata = await cluster.metadata(fresh=True)
+    chosen = list(dict.fromkeys(topics)) or sorted({name.topic for name in known})
+    notes = []
+    wanted: list[TopicPartition] = []
+    for topic in chosen:
+        node = metadata.topics.get(topic)
+        if node is None and not topics:
+            notes.append(f"topic {topic} no longer exists: its offsets stay as they are")
+            continue
+        node = node or await cluster.topic(topic)
+        missing = sorted(set(partitions or ()) - node.partitions.keys())
+        if missing:
+            count = len(node.partitions)
+            raise UnknownTopicOrPartition(
+                f"{topic} has {counted(count, 'partition')} (0 to {count - 1}),"
+                f" no partition {','.join(map(str, missing))}"
+            )
+        wanted += [TopicPartition(topic, one) for one in (node.partitions if partitions is None else partitions)]
+    if not wanted:
+        raise Refused(f"group {group!r} has no committed offsets in an existing topic", hint="name a topic: -t TOPIC")
+    within = await _bounds(cluster, wanted)
+    found = await asyncio.gather(
+        *(resolve(cluster, topic, some, position, within[topic]) for topic, some in _by_topic(wanted).items())
+    )
+    offsets = {
+        TopicPartition(topic, number): offset
+        for topic, places in zip(_by_topic(wanted), found, strict=True)
+        for number, offset in places.items()
+    }
+    plan = Plan(
+        group,
+        {name: known.get(name) for name in wanted},
+        {name: CommittedOffset(offsets[name]) for name in wanted},
+        notes=notes,
+    )
+    words = await _moved(cluster, position, offsets, within)
+    return await _shown(cluster, plan, words)
+
+
+async def plan_lines(
+    cluster: Cluster, zookeeper: ZooKeeper, lines: Iterable[OffsetLine]
+) -> tuple[list[Plan], list[BadLine]]:
+    """To what a file says, a plan a group, and the lines about partitions that are not there."""
+    metadata = await cluster.metadata(fresh=True)
+    good: dict[str, dict[TopicPartition, CommittedOffset | None]] = {}
+    bad = []
+    for line in lines:
+        topic = metadata.topics.get(line.name.topic)
+        if topic is None:
+            bad.append(BadLine(line.number, f"topic {line.name.topic!r} does not exist"))
+        elif line.name.partition not in topic.partitions:
+            count = len(topic.partitions)
+            whole = f"{line.name.topic} has {counted(count, 'partition')} (0 to {count - 1})"
+            reason = f"{whole}, no partition {line.name.partition}"
+            bad.append(BadLine(line.number, reason))
+        else:
+            good.setdefault(line.group, {})[line.name] = line.committed
+    known = await asyncio.to_thread(committed.read_many, zookeeper, {group: list(some) for group, some in good.items()})
+    within = await _bounds(cluster, {name for some in good.values() for name in some})
+    plans = []
+    for group, some in good.items():
+        words: dict[TopicPartition, str] = {}
+        wanted = dict(some)
+        for name, new in some.items():
+            if new is None:
+                continue
+            start, end = within[name.topic][name.partition]
+            if not start <= new.offset <= end:
+                wanted[name] = CommittedOffset(min(max(new.offset, start), end))
+                words[name] = _outside(name, new.offset, Bounds(start, end))
+        plan = Plan(group, {name: known[group].get(name) for name in some}, wanted)
+        plans.append(await _shown(cluster, plan, words))
+    return plans, bad
+
+
+async def plan_copy(cluster: Cluster, zookeeper: ZooKeeper, source: str, target: str) -> Plan:
+    """To where another group stands. Refused where the target has committed anything: it would be mixed with that."""
+    if source == target:
+        raise UsageError(f"group {source!r} cannot be copied to itself")
+    await asyncio.to_thread(groups.check_known, zookeeper, [source])
+    found = await asyncio.to_thread(committed.read_many, zookeeper, {source: None, target: None})
+    if found[target]:
+        raise Refused(
+            f"group {target!r} already has committed offsets in {counted(len(found[target]), 'partition')}",
+            hint=f"`klog group delete {target}` removes them",
+        )
+    if not found[source]:
+        raise Refused(f"group {source!r} has no committed offsets to copy")
+    wanted = {name: replace(one, commit_ms=0) for name, one in found[source].items()}
+    plan = Plan(target, dict.fromkeys(wanted), dict(wanted))
+    return await _shown(cluster, plan, {}, with_count=False)
+
+
+async def committed_by(zookeeper: ZooKeeper, group: str) -> dict[TopicPartition, CommittedOffset]:
+    """All that a group has committed; GroupIdNotFound."""
+    await asyncio.to_thread(groups.check_known, zookeeper, [group])
+    return await asyncio.to_thread(committed.read, zookeeper, group)
+
+
+async def plan_deletion(zookeeper: ZooKeeper, group: str) -> Plan:
+    """To nothing at all. GroupIdNotFound."""
+    known = await committed_by(zookeeper, group)
+    rows = [OffsetChange(group, *name, one.offset, None, None, None) for name, one in known.items()]
+    return Plan(group, dict(known), dict.fromkeys(known), rows)
+
+
+def fencing_in_words(members: Sequence[Member]) -> str:
+    """Who has to join again."""
+    return f"{len(members)} live member{'s' if len(members) != 1 else ''} will be fenced: {groups.in_words(members)}"
+
+
+# --- Carrying them out ------------------------------------------------------------------------------------------------
+
+
+async def refuse_members(zookeeper: ZooKeeper, wanted: Iterable[str], hint: str | None = None) -> None:
+    """NonEmptyGroup, naming members and hosts, where one of these groups has any."""
+    found = await asyncio.to_thread(groups.read_many, zookeeper, list(wanted))
+    for group in found.values():
+        offset_changes.refuse_members(group, hint)
+
+
+async def members_of(zookeeper: ZooKeeper, group: str) -> tuple[Member, ...]:
+    """Who is in the group now."""
+    return (await asyncio.to_thread(groups.read, zookeeper, group)).members
+
+
+async def carry_out(
+    cluster: Cluster, zookeeper: ZooKeeper, plan: Plan, *, force: bool = False, hint: str | None = None
+) -> list[Member]:
+    """Write what changes, fenced; the members that were fenced for it. NonEmptyGroup where there are, without force."""
+    fenced = await asyncio.to_thread(offset_changes.write, zookeeper, plan.group, plan.changes, force=force, hint=hint)
+    coordinated = [one for one in fenced if one.client_id is not None]
+    if coordinated:
+        await _send_away(cluster, plan.group, coordinated)
+    return fenced
+
+
+async def _send_away(cluster: Cluster, group: str, members: Sequence[Member]) -> None:
+    """Have the coordinator look at the group again, whose members then join again at once.
+
+    They are fenced already, and learn it at their next commit at the latest; but one that reads nothing commits
+    nothing. So a coordinator that cannot be asked here is not an error.
+    """
+    try:
+        found = await cluster.to_any(ApiKey.FIND_COORDINATOR, 3, 1, key=group, key_type=0)
+        leaving = [{"member_id": one.member_id, "group_instance_id": None, "reason": REASON} for one in members]
+        await cluster.to_broker(int(found.node_id), ApiKey.LEAVE_GROUP, 5, 3, group_id=group, members=leaving)
+    except KlogError:
+        pass
+
+
+def undo_path(home: Path, group: str) -> Path:
+    """Where the undo file is kept: one file for each change."""
+    moment = datetime.now(UTC)
+    named = paths.group_node(group).encode()[:NAME_BYTES_MAX].decode("utf-8", "ignore")
+    return home / "undo" / f"{named}-{moment:%Y%m%dT%H%M%S}.{moment.microsecond:06d}Z.json"
+
+
+def write_undo(path: Path, plan: Plan) -> None:
+    """What is committed now, where it is about to change: `klog group rewind GROUP --undo FILE` takes it back."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = {name: plan.before[name] for name in plan.changes}
+    unfinished = path.with_name(path.name + ".tmp")
+    unfinished.write_text(offset_files.text_of(plan.group, before, "json"), "utf-8")
+    unfinished.replace(path)
+
+
+async def delete_group(cluster: Cluster, zookeeper: ZooKeeper, group: str) -> None:
+    """Take away all that a group without members has left: what it committed, and who held it. NonEmptyGroup else."""
+    await asyncio.to_thread(offset_changes.delete, zookeeper, group)
+    try:
+        # A coordinator that still remembers the group would have its next member join twice.
+        found = await cluster.to_any(ApiKey.FIND_COORDINATOR, 3, 1, key=group, key_type=0)
+        await cluster.to_broker(
+            int(found.node_id), ApiKey.DESCRIBE_GROUPS, 5, 0, groups=[group], include_authorized_operations=False
+        )
+    except KlogError:
+        pass
+
+
+# --- What is shown ----------------------------------------------------------------------------------------------------
+
+
+def _by_topic(names: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for name in names:
+        found.setdefault(name.topic, []).append(name.partition)
+    return found
+
+
+async def _bounds(cluster: Cluster, names: Iterable[TopicPartition]) -> dict[str, dict[int, Bounds]]:
+    topics = _by_topic(names)
+    found = await asyncio.gather(*(bounds(cluster, topic, some) for topic, some in topics.items()))
+    return dict(zip(topics, found, strict=True))
+
+
+async def _moved(
+    cluster: Cluster,
+    position: Position,
+    offsets: Mapping[TopicPartition, int],
+    within: Mapping[str, Mapping[int, Bounds]],
+) -> dict[TopicPartition, str]:
+    """A word about each partition in which the position lies outside of the log."""
+    limits = {name: within[name.topic][name.partition] for name in offsets}
+    words: dict[TopicPartition, str] = {}
+    match position.anchor:
+        case Anchor.OFFSET:
+            for name, limit in limits.items():
+                if not limit.start <= position.value <= limit.end:
+                    words[name] = _outside(name, position.value, limit)
+        case Anchor.TIME:
+            for name, limit in limits.items():
+                if offsets[name] == limit.end > limit.start:
+                    words[name] = f"{name}: has no message at or after that time; set to the end, {limit.end}"
+        case Anchor.FORWARD | Anchor.BACK:
+            held = await _count(cluster, {name: (limit.start, limit.end) for name, limit in limits.items()})
+            for name, messages in held.items():
+                if messages is not None and messages < position.value:
+                    where = "end" if position.anchor is Anchor.FORWARD else "start"
+                    words[name] = (
+                        f"{name}: has only {counted(messages, 'message')}; set to the {where}, {offsets[name]}"
+                    )
+    return words
+
+
+def _outside(name: TopicPartition, offset: int, limit: Bounds) -> str:
+    if offset < limit.start:
+        return f"{name}: offset {offset} is below the log's start; set to the start, {limit.start}"
+    return f"{name}: offset {offset} is behind the log's end; set to the end, {limit.end}"
+
+
+async def _shown(cluster: Cluster, plan: Plan, words: Mapping[TopicPartition, str], *, with_count: bool = True) -> Plan:
+    """The plan with its rows, and with these words about some of its partitions."""
+    between = {}
+    for name, new in plan.wanted.items():
+        before = plan.before[name]
+        if before is not None and new is not None and before.offset == new.offset and not new.metadata:
+            plan.wanted[name] = before  # who says nothing but the offset does not take the rest away
+        elif with_count and before is not None and new is not None:
+            between[name] = (min(before.offset, new.offset), max(before.offset, new.offset))
+    messages = await _count(cluster, between)
+    for name, new in plan.wanted.items():
+        before = plan.before[name]
+        delta = new.offset - before.offset if before is not None and new is not None else None
+        count = 0 if delta == 0 else messages.get(name)
+        plan.rows.append(
+            OffsetChange(
+                plan.group,
+                name.topic,
+                name.partition,
+                before.offset if before is not None else None,
+                new.offset if new is not None else None,
+                delta,
+                -count if count is not None and delta is not None and delta < 0 else count,
+                words.get(name),
+            )
+        )
+    plan.notes += words.values()
+    return plan
+
+
+async def _count(
+    cluster: Cluster, ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, int | None]:
+    """How many messages lie in each range; None where no leader answers."""
+    answers = await cluster.to_leaders(ranges, leader_requests.count_messages)
+    return {
+        name: None if answer is None or isinstance(answer, KlogError) else answer.messages
+        for name, answer in answers.items()
+    }

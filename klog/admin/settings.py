@@ -1,0 +1,119 @@
+"""Settings of topics and brokers, read and changed over the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+
+TOPIC = 2
+BROKER = 4
+"""Kinds of resources, as the protocol numbers them."""
+
+SOURCES = {1: "topic", 2: "broker", 3: "cluster", 4: "start", 5: "default"}
+"""The protocol's numbers in words: set on the topic; on the broker or on all while they run; given to the broker
+when it started (file or flags); no client set it."""
+
+_SET, _DELETE = 0, 1
+
+
+class Described(NamedTuple):
+    """One setting as a broker reports it; ``default`` is None where it does not say."""
+
+    name: str
+    value: str | None
+    source: str
+    default: str | None
+    doc: str | None
+
+
+async def describe_settings(
+    cluster: Cluster, topics: Sequence[str], *, names: Sequence[str] | None = None
+) -> dict[str, list[Described]]:
+    """The settings of topics, by topic and then by name; all of them, or those named."""
+    from klog.protocol.apis import ApiKey
+
+    if not topics:
+        return {}
+    answer = await cluster.to_any(
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        1,
+        resources=[{"resource_type": TOPIC, "resource_name": name, "configuration_keys": names} for name in topics],
+        include_synonyms=True,
+        include_documentation=names is None,
+    )
+    return {str(one.resource_name): _described(one, f"topic {one.resource_name!r}", cluster) for one in answer.results}
+
+
+async def describe_broker_settings(
+    cluster: Cluster, broker_id: int, *, names: Sequence[str] | None = None
+) -> list[Described]:
+    """The settings of a broker, by name, all or those named; only that broker knows them."""
+    from klog.protocol.apis import ApiKey
+
+    answer = await cluster.to_broker(
+        broker_id,
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        1,
+        resources=[{"resource_type": BROKER, "resource_name": str(broker_id), "configuration_keys": names}],
+        include_synonyms=True,
+        include_documentation=names is None,
+    )
+    return _described(answer.results[0], f"broker {broker_id}", cluster)
+
+
+async def min_isr(cluster: Cluster, topics: Sequence[str]) -> dict[str, int]:
+    """``min.insync.replicas`` as it is set for each topic; `effective_min_isr` says what a partition makes of it."""
+    name = "min.insync.replicas"
+    found = await describe_settings(cluster, topics, names=[name])
+    return {
+        topic: int(next((one.value for one in settings if one.name == name), None) or 1)
+        for topic, settings in found.items()
+    }
+
+
+async def alter_topic_settings(cluster: Cluster, topic: str, given: Mapping[str, str], deleted: Sequence[str]) -> None:
+    """Set some settings of a topic and delete others, in one step."""
+    from klog.protocol.apis import ApiKey
+
+    changes = [{"name": name, "config_operation": _SET, "value": value} for name, value in given.items()]
+    changes += [{"name": name, "config_operation": _DELETE, "value": None} for name in deleted]
+    answer = await cluster.to_controller(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        refused=lambda answer: any(int(one.error_code) == 41 for one in answer.responses),
+        resources=[{"resource_type": TOPIC, "resource_name": topic, "configs": changes}],
+        validate_only=False,
+    )
+    for one in answer.responses:
+        _check(one, f"topic {topic!r}", cluster)
+
+
+def _described(result: Any, what: str, cluster: Cluster) -> list[Described]:
+    _check(result, what, cluster)
+    found = []
+    for one in result.configs:
+        default = next((other.value for other in one.synonyms if int(other.source) == 5), None)
+        source = SOURCES.get(int(one.config_source), "unknown")
+        found.append(
+            Described(
+                str(one.name),
+                one.value,
+                source,
+                one.value if default is None and source == "default" else default,
+                getattr(one, "documentation", None),
+            )
+        )
+    return sorted(found)
+
+
+def _check(result: Any, what: str, cluster: Cluster) -> None:
+    from klog.client.blocking import error_of
+
+    wire = int(result.error_code)
+    if wire:
+        raise error_of(wire, f"{what} on {cluster}: {result.error_message or result.error_code.name}")

@@ -1,0 +1,368 @@
+"""The verbs of a topic: make, list, change, delete."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from klog.admin.partitions import UNKNOWN, Extent, extents, told
+from klog.config import TOPIC_SETTINGS
+from klog.config.broker import BROKER_SETTINGS, default_text
+from klog.errors import (
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    KlogError,
+    NotController,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+    UsageError,
+)
+from klog.names import TopicPartition, check_topic_name
+from klog.render.counts import counted
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.client.metadata import TopicNode
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSummary:
+    """One topic. ``messages`` and ``bytes`` are None where the broker is not klog, or is still counting, or where a
+    partition has no leader; where a leader does not answer, too, and then ``error`` is a code and ``message`` says why.
+    """
+
+    topic: str
+    partitions: int
+    replication_factor: int
+    messages: int | None
+    bytes: int | None
+    under_replicated: int
+    error: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    """``created`` is False where the topic was there and that was not an error (``if_not_exists``)."""
+
+    topic: str
+    partitions: int
+    replication_factor: int
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAltered:
+    """``messages`` are those that stay where they are, while keys go to other partitions from then on."""
+
+    topic: str
+    partitions_before: int
+    partitions: int
+    messages: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeletion:
+    """What goes, or went, with a topic; a failed row carries ``error`` (a code) and ``message``."""
+
+    topic: str
+    partitions: int | None
+    messages: int | None
+    bytes: int | None
+    error: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSetting:
+    """One setting as it holds for a topic. ``source``: topic, broker, cluster, start, default."""
+
+    topic: str
+    name: str
+    value: str | None
+    source: str
+    default: str | None
+    effect: str | None = field(default=None, metadata={"wide": True})
+    doc: str | None = field(default=None, metadata={"wide": True})
+
+
+async def list_topics(cluster: Cluster, pattern: str | None = None, *, regex: bool = False) -> list[TopicSummary]:
+    """All topics by name, or those that match: a shell pattern, or with ``regex`` an anchored regular expression."""
+    matches = name_matcher(pattern, regex)
+    topics = [topic for topic in (await cluster.metadata()).topics.values() if matches(topic.name)]
+    found = await extents(cluster, topics)
+    return [
+        TopicSummary(
+            topic.name,
+            len(topic.partitions),
+            topic.replication_factor,
+            _sum(extent.messages for extent in _of(topic, found)),
+            _sum(extent.bytes for extent in _of(topic, found)),
+            sum(one.is_under_replicated for one in topic.partitions.values()),
+            *told(next((extent.failure for extent in _of(topic, found) if extent.failure is not None), None)),
+        )
+        for topic in topics
+    ]
+
+
+async def create_topic(
+    cluster: Cluster,
+    name: str,
+    *,
+    partitions: int | None = None,
+    replication_factor: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    assignment: Sequence[Sequence[int]] | None = None,
+    start_broker: int | None = None,
+    if_not_exists: bool = False,
+) -> TopicCreated:
+    """Make a topic and wait until each partition has a leader.
+
+    ``assignment`` names the replicas of each partition, the preferred leader first; ``start_broker`` puts replica j of
+    partition i on the (i + j)-th broker behind that one, without chance. Otherwise the cluster decides, and what is not
+    given is its default. Raises InvalidTopic, InvalidReplicationFactor, TopicAlreadyExists, InvalidConfig and so on.
+    """
+    from klog.client.blocking import error_of
+    from klog.protocol.apis import ApiKey
+
+    check_topic_name(name)
+    if assignment and (partitions is not None or replication_factor is not None or start_broker is not None):
+        raise UsageError("--assignment excludes -p, --replication-factor and --start-broker")
+    brokers = [one.broker_id for one in await cluster.brokers()]
+    if replication_factor is not None and replication_factor > len(brokers):
+        raise InvalidReplicationFactor(
+            f"{replication_factor} replicas need as many live brokers, but {cluster} has {len(brokers)}"
+        )
+    if start_broker is not None:
+        default = await _defaults(cluster, start_broker) if start_broker in brokers else {}
+        assignment = rotate(
+            brokers,
+            partitions or default.get("num.partitions", 1),
+            replication_factor or default.get("default.replication.factor", 1),
+            start_broker,
+        )
+    answer = await cluster.to_controller(
+        ApiKey.CREATE_TOPICS,
+        7,
+        4,
+        refused=lambda answer: any(int(one.error_code) == NotController.wire for one in answer.topics),
+        topics=[
+            {
+                "name": name,
+                "num_partitions": -1 if assignment or partitions is None else partitions,
+                "replication_factor": -1 if assignment or replication_factor is None else replication_factor,
+                "assignments": [
+                    {"partition_index": index, "broker_ids": list(replicas)}
+                    for index, replicas in enumerate(assignment or ())
+                ],
+                "configs": [{"name": key, "value": value} for key, value in (settings or {}).items()],
+            }
+        ],
+        timeout=int(cluster.timeout_s * 1000),
+        validate_only=False,
+    )
+    wire = int(answer.topics[0].error_code)
+    created = wire == 0
+    if wire and not (wire == TopicAlreadyExists.wire and if_not_exists):
+        said = answer.topics[0].error_message or answer.topics[0].error_code.name
+        raise error_of(wire, f"cannot create topic {name!r} on {cluster}: {said}")
+    topic = await _until_led(cluster, name)
+    return TopicCreated(name, len(topic.partitions), topic.replication_factor, created)
+
+
+async def _defaults(cluster: Cluster, broker_id: int) -> dict[str, int]:
+    """What a broker makes new topics with."""
+    from klog.admin.settings import describe_broker_settings
+
+    names = ["num.partitions", "default.replication.factor"]
+    found = await describe_broker_settings(cluster, broker_id, names=names)
+    return {one.name: int(one.value) for one in found if one.value is not None}
+
+
+def rotate(brokers: Sequence[int], partitions: int, replicas: int, start: int) -> list[list[int]]:
+    """The plain placement: replica j of partition i is on broker (start + i + j) mod n of the sorted brokers."""
+    ordered = sorted(brokers)
+    if start not in ordered:
+        raise InvalidReplicaAssignment(f"no live broker {start}; live brokers: {', '.join(map(str, ordered))}")
+    if replicas > len(ordered):
+        raise InvalidReplicationFactor(f"{replicas} replicas need as many live brokers, found {len(ordered)}")
+    first = ordered.index(start)
+    return [[ordered[(first + i + j) % len(ordered)] for j in range(replicas)] for i in range(partitions)]
+
+
+def parse_assignment(text: str) -> list[list[int]]:
+    """``1:2,2:3``: partitions separated by commas, the brokers of each by colons; UsageError otherwise."""
+    try:
+        assignment = [[int(broker) for broker in part.split(":")] for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"{text!r} is not an assignment", hint="write 1:2,2:3 for two partitions of two") from None
+    for index, replicas in enumerate(assignment):
+        if len(set(replicas)) != len(replicas):
+            raise UsageError(f"{text!r} names a broker twice for partition {index}")
+        if len(replicas) != len(assignment[0]):
+            raise UsageError(f"{text!r} gives partitions different numbers of replicas")
+    return assignment
+
+
+async def preview_alter(cluster: Cluster, name: str, partitions: int) -> TopicAltered:
+    """What `alter_topic` would do; UsageError where it would take partitions away or add none."""
+    topic = await cluster.topic(name, fresh=True)
+    before = len(topic.partitions)
+    if partitions <= before:
+        raise UsageError(
+            f"topic {name!r} has {counted(before, 'partition')}; the number can only grow, got {partitions}"
+        )
+    found = await extents(cluster, [topic])
+    return TopicAltered(name, before, partitions, _sum(extent.messages for extent in found.values()))
+
+
+async def alter_topic(cluster: Cluster, name: str, partitions: int) -> TopicAltered:
+    """Give a topic more partitions and wait until each has a leader."""
+    from klog.client.blocking import error_of
+    from klog.protocol.apis import ApiKey
+
+    altered = await preview_alter(cluster, name, partitions)
+    answer = await cluster.to_controller(
+        ApiKey.CREATE_PARTITIONS,
+        3,
+        refused=lambda answer: any(int(one.error_code) == NotController.wire for one in answer.results),
+        topics=[{"name": name, "count": partitions, "assignments": None}],
+        timeout=int(cluster.timeout_s * 1000),
+        validate_only=False,
+    )
+    wire = int(answer.results[0].error_code)
+    if wire:
+        said = answer.results[0].error_message or answer.results[0].error_code.name
+        raise error_of(wire, f"cannot add partitions to topic {name!r} on {cluster}: {said}")
+    await _until_led(cluster, name, partitions)
+    return altered
+
+
+async def topic_settings(cluster: Cluster, name: str) -> list[TopicSetting]:
+    """Every setting of a topic as it holds."""
+    from klog.admin.settings import describe_settings
+
+    await cluster.topic(name)
+    rows = []
+    for one in (await describe_settings(cluster, [name]))[name]:
+        broker_name = TOPIC_SETTINGS.get(one.name) if cluster.is_klog else None
+        setting = BROKER_SETTINGS[broker_name] if broker_name else None
+        rows.append(
+            TopicSetting(
+                name,
+                one.name,
+                one.value,
+                one.source,
+                default_text(broker_name) if broker_name else one.default,
+                setting.effect if setting else None,
+                setting.doc if setting else one.doc,
+            )
+        )
+    return rows
+
+
+async def set_topic_settings(
+    cluster: Cluster, name: str, given: Mapping[str, str], deleted: Sequence[str] = ()
+) -> list[TopicSetting]:
+    """Set and delete settings of a topic in one step; all of them as they hold then. InvalidConfig for wrong ones."""
+    from klog.admin.settings import alter_topic_settings
+
+    await cluster.topic(name)
+    await alter_topic_settings(cluster, name, given, deleted)
+    return await topic_settings(cluster, name)
+
+
+async def preview_deletion(cluster: Cluster, names: Sequence[str], *, if_exists: bool = False) -> list[TopicDeletion]:
+    """What deleting these would remove; nothing is changed. Missing ones are failed rows, or left out."""
+    metadata = await cluster.metadata(names, fresh=True)
+    wanted = list(dict.fromkeys(names))
+    topics = [metadata.topics[name] for name in wanted if name in metadata.topics]
+    found = await extents(cluster, topics)
+    rows = []
+    for name in wanted:
+        topic = metadata.topics.get(name)
+        if topic is not None:
+            own = _of(topic, found)
+            messages, size = _sum(extent.messages for extent in own), _sum(extent.bytes for extent in own)
+            rows.append(TopicDeletion(name, len(topic.partitions), messages, size))
+        elif not if_exists:
+            missing = UnknownTopicOrPartition(f"topic {name!r} does not exist on {cluster}")
+            rows.append(TopicDeletion(name, None, None, None, missing.code, missing.message))
+    return rows
+
+
+async def delete_topics(cluster: Cluster, preview: Sequence[TopicDeletion]) -> list[TopicDeletion]:
+    """Delete the topics of a preview that exist; the same rows, with what failed."""
+    from klog.client.blocking import error_of
+    from klog.protocol.apis import ApiKey
+
+    names = [row.topic for row in preview if row.error is None]
+    if not names:
+        return list(preview)
+    answer = await cluster.to_controller(
+        ApiKey.DELETE_TOPICS,
+        5,  # from 6 on topics are named by name or id, with nothing gained here
+        1,
+        refused=lambda answer: any(int(one.error_code) == NotController.wire for one in answer.responses),
+        topic_names=names,
+        timeout=int(cluster.timeout_s * 1000),
+    )
+    failures: dict[str, KlogError] = {}
+    for one in answer.responses:
+        wire = int(one.error_code)
+        if wire:
+            said = getattr(one, "error_message", None) or one.error_code.name
+            failures[str(one.name)] = error_of(wire, f"{cluster}: {said}")
+    return [
+        replace(row, error=failures[row.topic].code, message=failures[row.topic].message)
+        if row.topic in failures
+        else row
+        for row in preview
+    ]
+
+
+async def _until_led(cluster: Cluster, name: str, partitions: int = 1) -> TopicNode:
+    """The topic, once it has so many partitions and each a leader, or as it is when the time-out has passed."""
+    import asyncio
+
+    deadline = asyncio.get_running_loop().time() + cluster.timeout_s
+    pause_s = 0.01  # metadata reaches a broker within milliseconds of the controller's answer
+    while True:
+        late = asyncio.get_running_loop().time() + pause_s > deadline
+        try:
+            topic = await cluster.topic(name, fresh=True)
+            led = all(one.leader is not None for one in topic.partitions.values())
+            if late or (led and len(topic.partitions) >= partitions):
+                return topic
+        except UnknownTopicOrPartition:
+            if late:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 2, 0.2)
+
+
+def name_matcher(pattern: str | None, regex: bool) -> Any:
+    """Whether a name matches, as file names do or as a regular expression for all of it; UsageError for a bad one."""
+    if pattern is None:
+        return lambda name: True
+    try:
+        return re.compile(pattern if regex else fnmatch.translate(pattern)).fullmatch
+    except re.error as error:
+        raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
+
+
+def _of(topic: TopicNode, found: Mapping[TopicPartition, Extent]) -> list[Extent]:
+    return [found.get(TopicPartition(topic.name, number), UNKNOWN) for number in topic.partitions]
+
+
+def _sum(values: Any) -> int | None:
+    """The sum, or None where any part is not known: half a count would be a wrong one."""
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total

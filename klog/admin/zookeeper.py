@@ -1,0 +1,115 @@
+"""The embedded ZooKeeper alone: start it, stop it, ask how it is. These functions block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from klog.admin.local_state import running_clusters
+from klog.coordination import embedded
+from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.server_settings import HEAP_ALLOWED_MIN_BYTES, parse_ensemble
+from klog.errors import UsageError
+
+PROBE_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperRow:
+    """One embedded server. `state`: started, running, stopped, killed, down; `mode` as the server says, None if it
+    does not answer."""
+
+    address: str
+    state: str
+    mode: str | None
+    pid: int | None
+    dir: str
+    log: str | None = field(default=None, metadata={"wide": True})
+
+
+def default_directory(home: Path) -> Path:
+    return home / "zookeeper"
+
+
+def start(
+    directory: Path | None,
+    home: Path,
+    *,
+    port: int | None = None,
+    host: str | None = None,
+    heap_bytes: int | None = None,
+    server_id: int | None = None,
+    ensemble: str | None = None,
+) -> ZooKeeperRow:
+    """A server on the directory that serves, or, of an ensemble, answers; the one that runs there stays as it is.
+
+    JavaMissing, PortInUse, Refused, HostError, TimedOut, UsageError.
+    """
+    directory = directory or default_directory(home)
+    members = None if ensemble is None else parse_ensemble(ensemble)
+    if (server_id is None) != (members is None):
+        raise UsageError("--id and --ensemble go together: which one of the ensemble is this server?")
+    if members is not None and server_id not in members:
+        raise UsageError(f"--id {server_id} is not in --ensemble: {', '.join(map(str, sorted(members)))}")
+    if heap_bytes is not None and heap_bytes < HEAP_ALLOWED_MIN_BYTES:
+        raise UsageError(f"--heap must be at least {HEAP_ALLOWED_MIN_BYTES >> 20} MiB, got {heap_bytes} bytes")
+    before = embedded.find(directory)
+    server = embedded.start(
+        directory,
+        port=port,
+        host=host,
+        heap_bytes=heap_bytes,
+        server_id=server_id,
+        ensemble=members,
+        cache=home / "cache",
+    )
+    settings = embedded.settings(directory)
+    try:
+        if settings is not None and settings.server_id is not None:
+            server.await_answering()
+        else:
+            server.await_serving()
+    except BaseException:
+        if before is None:
+            server.stop()
+        raise
+    return _row(server, "running" if before is not None else "started")
+
+
+def stop(directory: Path | None, home: Path) -> list[ZooKeeperRow]:
+    """The server on the directory is gone; no row when none ran there."""
+    server = embedded.find(directory or default_directory(home))
+    if server is None:
+        return []
+    state = "stopped" if server.stop() else "killed"
+    return [ZooKeeperRow(server.listens_at, state, None, None, str(server.directory), str(server.log_file))]
+
+
+def status(directory: Path | None, home: Path) -> list[ZooKeeperRow]:
+    """The server on the directory; without one named, the one on its own and those of local clusters.
+
+    A directory that was started once and does not run now is a row `down`.
+    """
+    if directory is not None:
+        directories = [directory]
+    else:
+        directories = [default_directory(home), *(one.directory / "zookeeper" for one in running_clusters(home))]
+    rows = []
+    for one in directories:
+        server, last = embedded.find(one), embedded.settings(one)
+        if server is not None:
+            rows.append(_row(server, "running" if server.is_serving() else "starting"))
+        elif last is not None:
+            address = f"{last.host}:{last.port}"
+            rows.append(ZooKeeperRow(address, "down", None, None, str(one), str(embedded.log_file(one))))
+    return rows
+
+
+def _row(server: ZooKeeperServer, state: str) -> ZooKeeperRow:
+    try:
+        mode = server.mode(PROBE_TIMEOUT_S)
+    except OSError:
+        mode = None
+    return ZooKeeperRow(
+        server.listens_at, state, mode, server.identity.pid, str(server.directory), str(server.log_file)
+    )

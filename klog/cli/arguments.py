@@ -1,0 +1,111 @@
+"""Arguments and flags that several nouns share, and how they are parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from klog.cli.name_cache import group_names, topic_names
+from klog.errors import UsageError
+
+if TYPE_CHECKING:
+    from klog.client.positions import Position, Range
+
+ID_MAX = 2**31 - 1
+"""The protocol's largest number of partitions and largest broker id."""
+
+
+def partition_numbers(text: str) -> tuple[int, ...]:
+    """``0,2,5-8`` as numbers."""
+    from klog.tools import tail
+
+    return tail.parse_partitions(text)
+
+
+def all_partitions(words: Sequence[str] | None) -> tuple[int, ...] | None:
+    """The partitions of a repeated ``-p``, each once, in order; None where none is given."""
+    if not words:
+        return None
+    return tuple(sorted({number for word in words for number in partition_numbers(word)}))
+
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=topic_names)]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics.", autocompletion=topic_names)]
+OptionalTopics = Annotated[
+    list[str] | None, typer.Argument(metavar="TOPIC", help="Only these topics.", autocompletion=topic_names)
+]
+TopicFlag = Annotated[
+    list[str] | None,
+    typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.", autocompletion=topic_names),
+]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=group_names)]
+OptionalGroups = Annotated[
+    list[str] | None, typer.Argument(metavar="GROUP", help="Only these groups.", autocompletion=group_names)
+]
+Partitions = Annotated[
+    list[str] | None,
+    typer.Option("-p", "--partition", "--partitions", metavar="0,2,5-8", help="Only these partitions."),
+]
+Regex = Annotated[
+    bool, typer.Option("-r", "--regex", help="Treat the pattern as a regular expression for the whole name.")
+]
+Properties = Annotated[
+    list[str] | None, typer.Option("-X", "--property", metavar="NAME=VALUE", help="A setting, under Kafka's name.")
+]
+
+
+def pairs(words: Sequence[str] | None) -> list[tuple[str, str]]:
+    """``["a=1", "b="]`` as pairs; a value may hold further ``=``."""
+    found = []
+    for word in words or ():
+        name, sign, value = word.partition("=")
+        if not sign or not name.strip():
+            raise UsageError(f"{word!r} is not NAME=VALUE")
+        found.append((name.strip(), value))
+    return found
+
+
+def settings(words: Sequence[str] | None) -> dict[str, str]:
+    """The same as a dictionary, for names of which each has one value."""
+    given = pairs(words)
+    found = dict(given)
+    if len(found) < len(given):
+        twice = next(name for index, (name, _) in enumerate(given) if name in dict(given[:index]))
+        raise UsageError(f"{twice} is given twice")
+    return found
+
+
+def assignment(text: str) -> list[list[int]]:
+    """``1:2,2:3`` as the brokers of each partition, ``[[1, 2], [2, 3]]``."""
+    try:
+        chosen = [[int(broker) for broker in replicas.split(":")] for replicas in text.split(",")]
+    except ValueError:
+        chosen = []
+    if not chosen or not all(abs(broker) <= ID_MAX for replicas in chosen for broker in replicas):
+        raise UsageError(
+            f"--assignment {text!r}: expected broker ids",
+            hint="1:2,2:3 puts partition 0 on brokers 1 and 2, and partition 1 on 2 and 3",
+        )
+    return chosen
+
+
+def position(text: str, flag: str) -> Position:
+    """One point; a range, too, is wrong usage here, and the error names the flag."""
+    from klog.client import positions
+
+    try:
+        return positions.parse_position(text)
+    except UsageError as error:
+        raise UsageError(f"{flag} {error.message}", hint=error.hint) from None
+
+
+def position_range(text: str, flag: str) -> Range:
+    """A range, or a point and all that follows."""
+    from klog.client import positions
+
+    try:
+        return positions.parse_range(text)
+    except UsageError as error:
+        raise UsageError(f"{flag} {error.message}", hint=error.hint) from None

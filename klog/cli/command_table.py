@@ -1,0 +1,74 @@
+"""What ``klog --help`` lists: every noun and every top command, and the module that has it.
+
+The help lines are here and not in the modules, so that ``klog --help`` and completion need not import those.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """One word after ``klog``. ``attribute`` is the ``Noun`` or ``TopCommand`` in ``module``."""
+
+    name: str
+    module: str
+    attribute: str
+    help: str
+    section: str
+    aliases: tuple[str, ...] = ()
+
+
+EVERY_DAY = "Every day"
+CLUSTER = "Cluster"
+TOOLS = "Tools"
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry("up", "klog.cli.up", "up", "Run ZooKeeper and brokers on this machine.", EVERY_DAY),
+    Entry("down", "klog.cli.up", "down", "Shut down everything that `klog up` started.", EVERY_DAY),
+    Entry("status", "klog.cli.status", "status", "Show the state of ZooKeeper, brokers and partitions.", EVERY_DAY),
+    Entry("check", "klog.cli.check", "check", "Find problems, and show how to fix them.", EVERY_DAY),
+    Entry("produce", "klog.cli.produce", "produce", "Write messages from stdin or files to a topic.", EVERY_DAY),
+    Entry("tail", "klog.cli.tail", "tail", "Show the messages of topics, from any position.", EVERY_DAY),
+    Entry("replay", "klog.cli.replay", "replay", "Copy a range of a topic into another topic, once.", EVERY_DAY),
+    Entry("where", "klog.cli.where", "where", "Locate a message: broker, file, byte position.", EVERY_DAY),
+    Entry("topic", "klog.cli.topic", "topic", "Create, list, describe, alter and delete topics.", CLUSTER, ("topics",)),
+    Entry(
+        "partition",
+        "klog.cli.partition",
+        "partition",
+        "List partitions, and find unhealthy ones.",
+        CLUSTER,
+        ("partitions",),
+    ),
+    Entry(
+        "group", "klog.cli.group", "group", "Consumer groups: members, lag, rewind, copy, delete.", CLUSTER, ("groups",)
+    ),
+    Entry(
+        "offset", "klog.cli.offset", "offset", "Show offsets; export and import those of groups.", CLUSTER, ("offsets",)
+    ),
+    Entry("broker", "klog.cli.broker", "broker", "Start, stop, list and configure brokers.", CLUSTER, ("brokers",)),
+    Entry("reassign", "klog.cli.reassign", "reassign", "Move replicas; change the replication factor.", CLUSTER),
+    Entry("election", "klog.cli.election", "election", "Elect leaders on request.", CLUSTER, ("elections",)),
+    Entry("zookeeper", "klog.cli.zookeeper", "zookeeper", "Run the embedded ZooKeeper server.", CLUSTER),
+    Entry("zk", "klog.cli.zk", "zk", "Show the content of ZooKeeper.", CLUSTER),
+    Entry("registry", "klog.cli.registry", "registry", "Rebuild lost registries from the brokers' disks.", CLUSTER),
+    Entry("verify", "klog.cli.verify", "verify", "Verify that all replicas hold the same bytes.", TOOLS),
+    Entry("lost", "klog.cli.lost", "lost", "Messages that truncation and recovery have set aside.", TOOLS),
+    Entry("mirror", "klog.cli.mirror", "mirror", "Mirror topics of clusters into another.", TOOLS),
+    Entry("export", "klog.cli.export", "export", "Export messages to files with Spark.", TOOLS, ("exports",)),
+    Entry("schema", "klog.cli.schema", "schema", "Avro schemas by id: register, check, serve.", TOOLS, ("schemas",)),
+    Entry("audit", "klog.cli.audit", "audit", "Compare what producers sent with what arrived.", TOOLS),
+    Entry("perf", "klog.cli.perf", "perf", "Measure throughput and latency.", TOOLS),
+    Entry("log", "klog.cli.log", "log", "Segment files and state-change logs; needs no broker.", TOOLS, ("logs",)),
+    Entry("shell", "klog.cli.shell", "shell", "Run commands interactively.", TOOLS),
+    Entry("completion", "klog.cli.completion", "completion", "Print completion scripts for bash, zsh and fish.", TOOLS),
+)
+
+
+def entry_named(word: str) -> Entry | None:
+    """The entry of a name or alias."""
+    for entry in ENTRIES:
+        if word == entry.name or word in entry.aliases:
+            return entry
+    return None

@@ -1,0 +1,134 @@
+"""From arguments on the command line to values.
+
+Typer has pydantic convert each argument, whose import alone takes 0.1 s of a command's half second. klog converts the
+few types that its commands take itself: text, integers, decimal numbers, paths, choices (an Enum or a Literal), and
+whatever a ``parser`` returns.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import typer
+from typer.core import TyperArgument, TyperOption
+
+from klog.errors import KlogError
+
+Parameter = TyperArgument | TyperOption
+
+INTEGER_MAX = 2**63 - 1
+
+
+def convert_here(parameter: Parameter, annotation: Any) -> None:
+    """Make a parameter convert its values without pydantic. ``annotation`` is ``Annotated[type, typer.Option(...)]``.
+
+    ``process_value`` is where Click, and so Typer, turns what was typed into a value.
+    """
+    declared, info = get_args(annotation)[:2]
+    convert = info.parser or _converter(declared)
+    if info.min is not None or info.max is not None:
+        convert = _within(convert, info.min, info.max)
+    parameter.process_value = partial(_process, parameter, convert)  # type: ignore[method-assign]
+
+
+def _process(parameter: Parameter, convert: Callable[[Any], Any], ctx: typer.Context, value: Any) -> Any:
+    """What Click's ``process_value`` does, with klog's conversion: convert, check that it is there, call back."""
+    several = parameter.multiple or parameter.nargs == -1
+    given = value if several and value is not None else [] if value is None else [value]
+    try:
+        # What is not text is a default, and has its type already.
+        converted = [convert(one) if isinstance(one, str) else one for one in given]
+    except KlogError as error:
+        raise typer.BadParameter(f"{error.message} ({error.hint})" if error.hint else error.message) from None
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if parameter.required and not converted and not ctx.resilient_parsing:
+        name = parameter.metavar if parameter.param_type_name == "argument" else "/".join(parameter.opts)
+        ctx.fail(f"{name} is missing")
+    found = converted if several else converted[0] if converted else None
+    return found if parameter.callback is None else parameter.callback(ctx, parameter, found)
+
+
+def choices(annotation: Any) -> tuple[str, ...]:
+    """The values that a parameter of this type takes, where it takes one of several; otherwise nothing."""
+    annotation = _inner(annotation)
+    if get_origin(annotation) is Literal:
+        return tuple(str(choice) for choice in get_args(annotation))
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return tuple(str(member.value) for member in annotation)
+    return ()
+
+
+def _converter(annotation: Any) -> Callable[[Any], Any]:
+    inner = _inner(annotation)
+    if get_origin(inner) is Literal:
+        words = {str(choice): choice for choice in get_args(inner)}
+        return lambda word: _one_of(word, words)
+    if isinstance(inner, type) and issubclass(inner, Enum):
+        members = {str(member.value): member for member in inner}
+        return lambda word: _one_of(word, members)
+    if inner is int:
+        return _integer
+    if inner is float:
+        return _decimal
+    if inner is bool:
+        return bool
+    if inner is str:
+        return str
+    if inner is Path:
+        return lambda word: Path(word).expanduser()
+    raise TypeError(f"commands have no parameters of type {annotation!r}")
+
+
+def _inner(annotation: Any) -> Any:
+    """``int`` of ``Annotated[int, ...]``, of ``int | None`` and of ``list[int]``."""
+    if get_origin(annotation) is Annotated:
+        return _inner(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        parts = [part for part in get_args(annotation) if part is not type(None)]
+        return _inner(parts[0]) if len(parts) == 1 else annotation
+    if get_origin(annotation) is list:
+        return _inner(get_args(annotation)[0])
+    return annotation
+
+
+def _one_of(word: str, known: dict[str, Any]) -> Any:
+    if word not in known:
+        raise ValueError(f"must be one of {', '.join(known)}, got {word!r}")
+    return known[word]
+
+
+def _integer(word: Any) -> int:
+    try:
+        number = int(word)
+    except ValueError:
+        raise ValueError(f"{word!r} is not an integer") from None
+    # Offsets and counts have 64 bits on the wire and in files: what is larger is a slip of the hand.
+    if not -INTEGER_MAX <= number <= INTEGER_MAX:
+        raise ValueError(f"must be at most {INTEGER_MAX}, got {word}")
+    return number
+
+
+def _decimal(word: Any) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise ValueError(f"{word!r} is not a number") from None
+
+
+def _within(convert: Callable[[Any], Any], low: float | None, high: float | None) -> Callable[[Any], Any]:
+    def check(word: Any) -> Any:
+        value = convert(word)
+        if (low is not None and value < low) or (high is not None and value > high):
+            limits = (
+                f"at least {low}" if high is None else f"at most {high}" if low is None else f"between {low} and {high}"
+            )
+            raise ValueError(f"must be {limits}, got {word}")
+        return value
+
+    return check

@@ -1,0 +1,101 @@
+"""How a command reports a failure: a sentence and a hint, or the same as data; and the exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from klog.errors import CannotConnect, KlogError, NoSuchThing, TimedOut
+from klog.render import Format
+from klog.render.visible import for_stream
+from klog.render.writer import yaml_text
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+CONNECT_HINT = "check with `klog status` whether a broker runs; start one with `klog up`, or give another: -B HOST:PORT"
+
+
+class NeedsAnswer(KlogError):
+    """Confirmation was needed, and stdin is not a terminal."""
+
+    code = "NEEDS_ANSWER"
+    exit_code = EXIT_USAGE
+
+
+class Declined(KlogError):
+    """The answer was no."""
+
+    code = "DECLINED"
+
+
+class Bug(KlogError):
+    """An exception that klog did not raise on purpose."""
+
+    code = "BUG"
+
+
+def translated(error: Exception) -> KlogError:
+    """Any exception as one of klog's, so that all are shown alike."""
+    if isinstance(error, KlogError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        return NoSuchThing(f"{error.filename}: no such file or directory")
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return KlogError(f"{where}{error.strerror or error}")
+    return Bug(
+        f"internal error: {type(error).__name__}: {error}", hint="this is a bug in klog; -v shows the stack trace"
+    )
+
+
+def show(error: KlogError, command: str, form: Format, err: TextIO, *, cluster: str | None = None) -> None:
+    """Write the error to ``err``: as the envelope's ``error`` with JSON and YAML, as sentences otherwise.
+
+    ``cluster`` is what was talked to and who said so.
+    """
+    hint = error.hint
+    if hint is None and isinstance(error, CannotConnect | TimedOut):
+        hint = CONNECT_HINT
+    if form.is_structured:
+        content: dict[str, Any] = {"code": error.code, "message": error.message, "hint": hint}
+        if cluster is not None:
+            content["cluster"] = cluster
+        document = {"_command": command, "error": content}
+        text = yaml_text(document) if form is Format.YAML else json.dumps(document, ensure_ascii=False) + "\n"
+        write(err, text)
+        return
+    lines = [f"klog {command.replace('.', ' ')}: {error.message}".replace("klog :", "klog:")]
+    if cluster is not None:
+        lines.append(f"  cluster: {cluster}")
+    if hint:
+        lines.append(f"  hint: {hint}")
+    write(err, "\n".join(lines) + "\n")
+
+
+def write(err: TextIO, text: str) -> None:
+    """Write to ``err``; on a closed pipe only the exit code reports the error."""
+    try:
+        err.write(for_stream(text, err))
+        err.flush()
+    except BrokenPipeError:
+        pass
+
+
+def format_in(arguments: Sequence[str]) -> Format:
+    """The output format that a command line asks for, although it could not be parsed."""
+    for index, argument in enumerate(arguments):
+        if argument in ("-o", "--output"):
+            value = arguments[index + 1] if index + 1 < len(arguments) else ""
+        elif argument.startswith("--output="):
+            value = argument.partition("=")[2]
+        elif argument.startswith("-o") and not argument.startswith("--"):
+            value = argument[2:]
+        else:
+            continue
+        try:
+            return Format(value)
+        except ValueError:
+            continue
+    return Format.TABLE

@@ -1,0 +1,94 @@
+"""Maintenance of an export: list its batches, merge them, remove unused files."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from klog.cli.export.noun import Root, export
+from klog.cli.flags import duration
+from klog.cli.invocation import Invocation
+from klog.errors import UsageError
+from klog.render import Report
+from klog.render.counts import counted
+
+
+@export.command("list", rows="klog.export.listing:ExportedBatch", connects=False)
+async def list_batches(
+    invocation: Invocation,
+    root: Root,
+    parts: Annotated[
+        bool, typer.Option("--parts", help="Show merged batches as they were committed, one row each.")
+    ] = False,
+) -> Report:
+    """List the batches of an export from its manifests. Needs no broker."""
+    from klog.export import listing
+
+    rows = await asyncio.to_thread(lambda: list(listing.list_batches(root, parts=parts)))
+    messages, size = sum(row.messages for row in rows), sum(row.bytes for row in rows)
+    return invocation.report(rows, footer=f"{counted(messages, 'message')}, {size:,} bytes")
+
+
+@export.command("compact", rows="klog.export.compact:CompactedBatches", connects=False)
+async def compact(
+    invocation: Invocation,
+    root: Root,
+    below: Annotated[
+        str | None,
+        typer.Option("--below", metavar="SIZE", help="Merge neighbouring batches smaller than this (128MiB)."),
+    ] = None,
+    batches: Annotated[
+        str | None, typer.Option("--batches", metavar="A-B", help="Merge these batches, whatever their size.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be merged.")] = False,
+) -> Report:
+    """Merge batches into fewer, larger files, atomically. Offsets and counts stay the same.
+
+    Other runs may continue meanwhile. Replaced files stay until `klog export gc`.
+    """
+    from klog.config.units import parse_size
+    from klog.export import compact as compacting
+
+    if below is not None and batches is not None:
+        raise UsageError("--below and --batches exclude each other")
+    rows = await asyncio.to_thread(
+        compacting.compact,
+        root,
+        below_bytes=compacting.BELOW_BYTES if below is None else parse_size(below),
+        batches=None if batches is None else compacting.parse_batches(batches),
+        dry_run=dry_run,
+        on_step=lambda step: invocation.detail(f"compact: {step}"),
+    )
+    if not rows:
+        return invocation.report(rows, footer=f"nothing to merge in {root}")
+    before = sum(row.files_before for row in rows)
+    now = "would be fewer" if dry_run else f"are {sum(row.files or 0 for row in rows):,} now"
+    return invocation.report(rows, footer=f"{counted(before, 'file')} {now}")
+
+
+@export.command("gc", rows="klog.export.gc:Garbage", connects=False, asks=True)
+async def collect(
+    invocation: Invocation,
+    root: Root,
+    older_than: Annotated[
+        float,
+        typer.Option(
+            "--older-than", metavar="DURATION", parser=duration, help="Only files not modified for this long (24h)."
+        ),
+    ] = "24h",  # type: ignore[assignment]  # parsed as if it had been given
+) -> Report:
+    """Remove unused files: leftovers of killed runs and files that a compaction replaced. Asks first."""
+    from klog.export import gc
+
+    rows = await asyncio.to_thread(gc.find_garbage, root, older_than_s=older_than)
+    if not rows:
+        return invocation.report(rows, footer=f"nothing to remove from {root}")
+    size = sum(row.bytes for row in rows)
+    invocation.confirm(
+        f"Remove {counted(len(rows), 'folder or file', 'folders and files')}, {size:,} bytes, from {root}",
+        invocation.report(rows),
+    )
+    removed = await asyncio.to_thread(gc.collect, root, rows)
+    return invocation.report(removed, footer=f"removed {sum(row.bytes for row in removed):,} bytes")

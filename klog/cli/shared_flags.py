@@ -1,0 +1,33 @@
+"""The values of the flags that every command has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klog.render import Format
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFlags:
+    """The values of the flags of every command. Also what stands before the noun (``klog -B h:9092 topic list``) and
+    what the shell was started with: then it is the default for what the command itself leaves out."""
+
+    output: Format | None = None
+    no_header: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    bootstrap_server: str | None = None
+    zookeeper: str | None = None
+    profile: str | None = None
+    timeout: float | None = None
+    trace: bool = False
+    yes: bool = False
+    dry_run: bool = False
+
+    def over(self, outer: SharedFlags) -> SharedFlags:
+        """These flags, and the outer ones where these say nothing."""
+        merged = {name: getattr(self, name) or getattr(outer, name) for name in SharedFlags.__slots__}
+        if self.bootstrap_server or self.zookeeper or self.profile:
+            # Which cluster is one choice: half an address from each place would be two clusters.
+            merged.update(bootstrap_server=self.bootstrap_server, zookeeper=self.zookeeper, profile=self.profile)
+        return SharedFlags(**merged)

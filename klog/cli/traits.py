@@ -1,0 +1,59 @@
+"""What a command declares besides its parameters, and its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import typer
+
+from klog.cli import flags
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a command declares besides its parameters.
+
+    ``rows`` is ``module:Class`` of what it shows, loaded only when needed; ``connects``: it talks to a cluster;
+    ``asks``: it asks before it acts; ``own_interrupt``: it handles Ctrl-C itself, ends in order and exits 0;
+    ``output_letter``: ``-o`` is the output format (not so in ``tail``).
+    """
+
+    rows: str | None = None
+    connects: bool = True
+    asks: bool = False
+    own_interrupt: bool = False
+    output_letter: bool = True
+
+    def row_type(self) -> type | None:
+        """The dataclass of the rows."""
+        if self.rows is None:
+            return None
+        module, _, name = self.rows.partition(":")
+        found: type = getattr(import_module(module), name)
+        return found
+
+    def flag_groups(self) -> list[Callable[..., Any]]:
+        """The groups of shared flags that the command has, as ``klog.cli.flags`` declares them."""
+        groups: list[Callable[..., Any]] = [flags.output if self.output_letter else flags.output_long]
+        if self.asks:
+            groups.append(flags.question)
+        if self.connects:
+            groups.append(flags.connection)
+        return groups
+
+    def shared_names(self) -> list[str]:
+        """The names of the shared flags that the command has."""
+        return [parameter.name for group in self.flag_groups() for parameter in flags.parameters(group)]
+
+
+def command_name(ctx: typer.Context) -> str:
+    """``topic.list``: the name of a command in envelopes, whatever alias was typed."""
+    names = []
+    current: Any = ctx
+    while current is not None and current.parent is not None:
+        names.append(current.command.name or "")
+        current = current.parent
+    return ".".join(reversed(names))

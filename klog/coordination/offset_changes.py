@@ -1,0 +1,240 @@
+"""Committed offsets changed by an administrator: the changes, and the writes, fenced against members that commit.
+
+The check that the group is empty and the write are one step: each multi checks ``/klog/groups/<g>`` at the version at
+which the group had no members, and a member that joins writes that node. With `force` the multi writes the node itself,
+without members and with the next generation: the coordinator's next write fails, and the members join again. Consumers
+that coordinate through ZooKeeper are fenced by removing their entries and owner nodes.
+
+The same multi raises the versions of the partitions' claims. Otherwise a consumer that was paused for longer than its
+session, and is no longer listed, would wake up and commit over the change. 0.8's own consumers do not know these nodes;
+for them klog can only read their entries first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from klog.coordination import committed, consumers, entries, group_states, groups, paths
+from klog.coordination.committed import CommittedOffset, OffsetWriter
+from klog.coordination.group_states import COORDINATOR, FREE, GroupState
+from klog.coordination.groups import Group, Member
+from klog.coordination.zookeeper import (
+    MULTI_BYTES_MAX,
+    Create,
+    Delete,
+    Operation,
+    SetData,
+    ZooKeeper,
+    batches,
+    size_bytes,
+)
+from klog.errors import BadVersion, NodeExists, NonEmptyGroup, NoNode, Refused, SessionLost
+from klog.names import TopicPartition
+
+TRIES = 20
+"""Fenced members join again at once; when one joins between the read and the write, the read is repeated."""
+
+PARTITIONS_AT_ONCE = 1500
+"""Partitions tried for one multi: with names of common length somewhat more than it holds."""
+
+Wanted = Mapping[TopicPartition, CommittedOffset | None]
+"""Partition -> the offset to commit; None removes the committed offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetChange:
+    """A partition's committed offset before and after; None where there is none. ``delta`` is between the offsets.
+
+    ``messages`` lie between the two, negative where they will be read again; None where they cannot be counted.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    prior: int | None
+    new: int | None
+    delta: int | None
+    messages: int | None
+    note: str | None = field(default=None, metadata={"wide": True})
+
+    @property
+    def name(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+def in_words(rows: Sequence[OffsetChange]) -> str:
+    """The number of changes, and of messages that will be read again or skipped."""
+    again = -sum(row.messages for row in rows if row.messages is not None and row.messages < 0)
+    past = sum(row.messages for row in rows if row.messages is not None and row.messages > 0)
+    changed = sum(row.prior != row.new for row in rows)
+    parts = [f"{changed} of {len(rows)} partition{'s' if len(rows) != 1 else ''} will change"]
+    parts += [f"{again:,} message{'s' if again != 1 else ''} will be read again"] if again else []
+    parts += [f"{past:,} message{'s' if past != 1 else ''} will be skipped"] if past else []
+    return ", ".join(parts)
+
+
+def refuse_members(group: Group, hint: str | None = None) -> None:
+    """Raises NonEmptyGroup, which names the members, if a group has live ones."""
+    if not group.members:
+        return
+    count = len(group.members)
+    raise NonEmptyGroup(
+        f"group {group.name!r} has {count} live member{'s' if count > 1 else ''}: {groups.in_words(group.members)}",
+        hint=hint or "stop them first",
+    )
+
+
+def write(
+    zookeeper: ZooKeeper, group: str, wanted: Wanted, *, force: bool = False, hint: str | None = None
+) -> list[Member]:
+    """Commit these offsets for a group without members. Returns the members that ``force`` fenced.
+
+    Raises NonEmptyGroup if the group has members, unless ``force``. As many partitions as a multi holds change at once;
+    more take several multis, each fenced like the first. In a thread.
+    """
+    writer, todo, failures = OffsetWriter(zookeeper), dict(wanted), 0
+    fenced: dict[str, Member] = {}
+    while todo:
+        found = groups.read(zookeeper, group)
+        try:
+            if not force:
+                refuse_members(found, hint)
+            elif found.members:
+                fenced.update((one.member_id, one) for one in found.members)
+                if found.state.group_protocol != COORDINATOR:
+                    _end_streams(zookeeper, found)
+            head = _head(found)
+            done, operations = _some(zookeeper, writer, group, todo, head)
+            zookeeper.commit([head, *operations], lambda: _has_landed(zookeeper, operations))  # noqa: B023
+        except (BadVersion, NodeExists, NoNode) as error:
+            # A member joined, left or committed, or the group was deleted, since the read.
+            writer.forget(group)
+            failures += 1
+            if failures >= TRIES:
+                raise Refused(
+                    f"group {group!r} changes all the time: {error.message}; {_so_far(wanted, todo)}",
+                    hint="stop its consumers first",
+                ) from error
+            continue
+        except (NonEmptyGroup, SessionLost) as error:
+            if len(todo) == len(wanted):
+                raise
+            raise type(error)(f"{error.message}; {_so_far(wanted, todo)}", hint=error.hint) from error
+        writer.landed(group, operations)
+        for name in done:
+            del todo[name]
+    return list(fenced.values())
+
+
+def _so_far(wanted: Wanted, todo: Wanted) -> str:
+    return f"{len(wanted) - len(todo)} of {len(wanted)} partitions were written"
+
+
+def _head(group: Group) -> Operation:
+    """The first operation of every multi: a check if the group is empty, else the group's node without its members."""
+    state = group.state
+    if group.members:
+        free = replace(state, members=(), leader="", is_assigned=False, generation=state.generation + 1)
+        return free.operation
+    return state.fence if state.version >= 0 else state.operation
+
+
+def _some(
+    zookeeper: ZooKeeper, writer: OffsetWriter, group: str, todo: Wanted, head: Operation
+) -> tuple[list[TopicPartition], list[Operation]]:
+    """The first partitions, as many as one multi holds, and the operations that change them."""
+    some = list(todo)[:PARTITIONS_AT_ONCE]
+    puts = {name: committed for name in some if (committed := todo[name]) is not None}
+    made = writer.operations(group, puts)
+    writes = {name: made[2 * at : 2 * at + 2] for at, name in enumerate(puts)}
+    gone = [name for name in some if name not in puts]
+    doomed = [path for name in gone for path in (paths.consumer_offset(group, *name), paths.commit_note(group, *name))]
+    claims = [paths.ownership_fence(group, *name) for name in some]
+    nodes = zookeeper.get_many([*doomed, *claims])
+    there = {path for path, node in zip([*doomed, *claims], nodes, strict=True) if node is not None}
+    for name in gone:
+        where = (paths.consumer_offset(group, *name), paths.commit_note(group, *name))
+        writes[name] = [Delete(path) for path in where if path in there]
+    parts = [
+        [*writes[name], *([SetData(claim, entries.encode({"version": 1}))] if claim in there else [])]
+        for name, claim in zip(some, claims, strict=True)
+    ]
+
+    def size(operation: Operation) -> int:
+        return size_bytes(operation, zookeeper.address.chroot)
+
+    operations: list[Operation] = []
+    done: list[TopicPartition] = []
+    room = MULTI_BYTES_MAX - size(head)
+    for name, part in zip(some, parts, strict=True):
+        room -= sum(map(size, part))
+        if room < 0 and done:
+            break
+        operations += part
+        done.append(name)
+    return done, operations
+
+
+def _has_landed(zookeeper: ZooKeeper, operations: Sequence[Operation]) -> bool:
+    """Whether every node holds what we wrote (rule Z2); another writer of the same data does no harm."""
+    nodes = zookeeper.get_many([one.path for one in operations])
+    return all(
+        node is None if isinstance(one, Delete) else node is not None and node.data == one.data
+        for one, node in zip(operations, nodes, strict=True)
+        if isinstance(one, Create | SetData | Delete)
+    )
+
+
+def _end_streams(zookeeper: ZooKeeper, group: Group) -> None:
+    """Remove the consumers' entries and owner nodes, and fence their claims, as if their sessions had ended."""
+    live = consumers.live(zookeeper, [group.name])[group.name]
+    owned = list(group.owners)
+    ends = [paths.consumer_id(group.name, one.consumer_id) for one in live]
+    ends += [paths.consumer_owner(group.name, *name) for name in owned]
+    claims = [paths.ownership_fence(group.name, *name) for name in owned]
+    nodes = zookeeper.get_many([*ends, *claims])
+    there = {path for path, node in zip([*ends, *claims], nodes, strict=True) if node is not None}
+    parts: list[list[Operation]] = [[SetData(path, entries.encode({"version": 1}))] for path in claims if path in there]
+    parts += [[Delete(path)] for path in ends if path in there]
+    for batch in batches(parts, lambda one: size_bytes(one, zookeeper.address.chroot), MULTI_BYTES_MAX):
+        zookeeper.commit(batch, lambda batch=batch: _has_landed(zookeeper, batch))  # type: ignore[misc]
+
+
+# --- The end of a group -----------------------------------------------------------------------------------------------
+
+
+def delete(zookeeper: ZooKeeper, group: str) -> None:
+    """Remove the offsets, owners and fences of a group without members. Raises NonEmptyGroup if it has members.
+
+    The group's own node stays, without a holder: a coordinator that remembers it would take a new node at an old
+    version for the one it knows (rule Z1). No list shows a group that has only this node.
+    """
+    write(zookeeper, group, dict.fromkeys(committed.read(zookeeper, group)))
+    for _ in range(TRIES):
+        found = groups.read(zookeeper, group)
+        refuse_members(found)
+        state = found.state
+        if state.version < 0 or state.group_protocol == FREE:
+            break
+        try:
+            group_states.write(zookeeper, GroupState(group, generation=state.generation, version=state.version))
+        except (BadVersion, NoNode):
+            continue  # a member came or went meanwhile
+    node = paths.group_node(group)
+    for root in (f"{paths.CONSUMERS}/{node}", f"{paths.COMMITS}/{node}", f"{paths.CLAIMS}/{node}"):
+        _remove_tree(zookeeper, root)
+
+
+def _remove_tree(zookeeper: ZooKeeper, root: str) -> None:
+    """Remove everything under `root`, except nodes that are created again at the same moment."""
+    level, everything = [root], [root]
+    while level:
+        below = zookeeper.children_many(level)
+        level = [f"{path}/{name}" for path, names in zip(level, below, strict=True) for name in names]
+        everything += level
+    for path in reversed(everything):
+        try:
+            zookeeper.delete(path)
+        except (NoNode, NodeExists):
+            pass

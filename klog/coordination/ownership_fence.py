@@ -1,0 +1,281 @@
+"""The right to read a partition for a group of stream consumers: an owner, and a claim beside it (paper, section 3.2).
+
+    /consumers/<g>/owners/<t>/<p>     (e) <consumer id>-<number of its thread>, as 0.8 has it
+    /klog/claims/<g>/<t>/<p>          {"version":1,"owner":"<thread>","session":"0x..","timestamp":"ms"}
+
+The owner node ends with its session. The claim stays; the multi that creates an owner raises the claim's version (rule
+Z1). Every write of an owner about the partition, of its offset or of its own end, is a multi that checks this version.
+So a consumer that was paused for longer than its session no longer has the claim, and cannot move an offset back. The
+topic's fence is checked too, since the deletion of a topic removes its claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from klog.coordination import committed, entries, paths
+from klog.coordination.committed import CommittedOffset, OffsetWriter
+from klog.coordination.zookeeper import (
+    MULTI_BYTES_MAX,
+    Check,
+    Create,
+    Delete,
+    Operation,
+    SetData,
+    ZooKeeper,
+    batches,
+    size_bytes,
+)
+from klog.errors import BadVersion, NodeExists, NoNode, OwnershipConflict
+from klog.names import TopicPartition
+
+WRITE_TRIES = 3
+"""When nodes come or go between a read and the write, the read is repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipFence:
+    """One partition that a thread owns. `fences` fail once another thread has claimed it, or its topic is deleted."""
+
+    partition: TopicPartition
+    owner: str
+    fences: tuple[Check, ...]
+
+    @property
+    def version(self) -> int:
+        """The claim's version: each new owner of the partition in this group raises it."""
+        return self.fences[0].version
+
+
+def claim(
+    zookeeper: ZooKeeper,
+    group: str,
+    consumer_id: str,
+    wanted: Mapping[TopicPartition, str],
+    fences: Mapping[str, Sequence[Check]],
+) -> dict[TopicPartition, OwnershipFence]:
+    """Claim these partitions, each for its thread: all of them or none.
+
+    OwnershipConflict, naming partition and owner, if another thread owns one or claims one at the same moment. NoNode
+    when the consumer's own entry is gone. ``fences``: those of each topic (`Topic.fence`).
+    """
+    if not wanted:
+        return {}
+    own = paths.consumer_id(group, consumer_id)
+    versions, ours = _versions(zookeeper, group, consumer_id, wanted)
+    session = f"{zookeeper.session_id:#x}"
+    now_ms = str(zookeeper.clock.now_ms())
+    groups: list[list[Operation]] = []
+    claimed: dict[TopicPartition, OwnershipFence] = {}
+    for partition, owner in wanted.items():
+        beside, version = paths.ownership_fence(group, *partition), versions[partition]
+        where = paths.consumer_owner(group, *partition)
+        data = entries.encode({"version": 1, "owner": owner, "session": session, "timestamp": now_ms})
+        topic_fences = tuple(fences.get(partition.topic, ()))
+        groups.append(
+            [
+                *topic_fences,
+                SetData(beside, data, version),
+                *([Delete(where)] if partition in ours else []),
+                Create(where, owner.encode(), ephemeral=True),
+            ]
+        )
+        claimed[partition] = OwnershipFence(partition, owner, (Check(beside, version + 1), *topic_fences))
+    landed: list[Operation] = []
+    for batch in _batches(zookeeper, groups, room_for=[Check(own, 0)]):
+        try:
+            # The entry's name is never used twice, so the version that it was made with is a fence.
+            zookeeper.commit([Check(own, 0), *batch], lambda batch=batch: _landed(zookeeper, batch))  # type: ignore[misc]
+        except (BadVersion, NodeExists, NoNode) as error:
+            made = {one.path for one in landed if isinstance(one, Create)}
+            some = {one: claim for one, claim in claimed.items() if paths.consumer_owner(group, *one) in made}
+            release(zookeeper, group, OffsetWriter(zookeeper), some, {})
+            if zookeeper.exists(own) is None:
+                raise NoNode(f"consumer {consumer_id} of group {group!r} is no longer registered") from error
+            raise OwnershipConflict(
+                f"group {group!r}: a partition was claimed by another at the same moment ({error.message})"
+            ) from error
+        landed += batch
+    return claimed
+
+
+def commit(
+    zookeeper: ZooKeeper,
+    group: str,
+    writer: OffsetWriter,
+    claims: Mapping[TopicPartition, OwnershipFence],
+    offsets: Mapping[TopicPartition, int],
+) -> set[TopicPartition]:
+    """Write these offsets; the partitions whose claim is another's by now, where nothing was written.
+
+    SessionLost when it may or may not have been written: commits may be repeated.
+    """
+    return _write(zookeeper, group, writer, claims, offsets, release=False)
+
+
+def release(
+    zookeeper: ZooKeeper,
+    group: str,
+    writer: OffsetWriter,
+    claims: Mapping[TopicPartition, OwnershipFence],
+    offsets: Mapping[TopicPartition, int],
+) -> set[TopicPartition]:
+    """Own these partitions no more, and in the same step write the offsets that are given for some of them.
+
+    The partitions whose claim was another's already: nothing of them was written.
+    """
+    return _write(zookeeper, group, writer, claims, offsets, release=True)
+
+
+def standing(
+    zookeeper: ZooKeeper, group: str, claims: Mapping[TopicPartition, OwnershipFence]
+) -> dict[TopicPartition, OwnershipFence]:
+    """Those of these claims whose owner is in the registry, under this session."""
+    nodes = zookeeper.get_many([paths.consumer_owner(group, *one) for one in claims])
+    return {
+        one: claim
+        for (one, claim), node in zip(claims.items(), nodes, strict=True)
+        if node is not None and node.data == claim.owner.encode() and node.stat.owner_session == zookeeper.session_id
+    }
+
+
+def _write(
+    zookeeper: ZooKeeper,
+    group: str,
+    writer: OffsetWriter,
+    claims: Mapping[TopicPartition, OwnershipFence],
+    offsets: Mapping[TopicPartition, int],
+    *,
+    release: bool,
+) -> set[TopicPartition]:
+    """All in as few multis as hold them; where one fails, each of its partitions by itself, to see which are lost."""
+    lost: set[TopicPartition] = set()
+    waiting = [list(claims)] if claims else []
+    tries = dict.fromkeys(claims, 0)
+    while waiting:
+        some = waiting.pop()
+        parts: list[list[Operation]] = []
+        offsets_of_some = {one: CommittedOffset(offsets[one]) for one in some if one in offsets}
+        writes = dict(zip(offsets_of_some, _pairs(writer.operations(group, offsets_of_some)), strict=True))
+        for one in some:
+            part: list[Operation] = [*claims[one].fences, *writes.get(one, ())]
+            if release:
+                part.append(Delete(paths.consumer_owner(group, *one)))
+            parts.append(part)
+        sized = list(_batches(zookeeper, parts))
+        if len(sized) > 1:
+            half = len(some) // 2
+            waiting += [some[:half], some[half:]]
+            continue
+        try:
+            zookeeper.commit(sized[0], _gone(zookeeper, group, some) if release else _never)
+        except (BadVersion, NodeExists, NoNode) as error:
+            writer.forget(group)
+            if len(some) > 1:
+                waiting += [[one] for one in some]
+                continue
+            (one,) = some
+            tries[one] += 1
+            if isinstance(error, BadVersion) or tries[one] >= WRITE_TRIES:
+                lost.add(one)
+            else:
+                waiting.append(some)
+            continue
+        writer.landed(group, sized[0])
+    return lost
+
+
+def _versions(
+    zookeeper: ZooKeeper, group: str, consumer_id: str, wanted: Collection[TopicPartition]
+) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
+    """Of the claims, which are made where there are none, and the partitions that this very consumer owns already.
+
+    Those were claimed by a write whose answer was lost. OwnershipConflict where one has another owner.
+    """
+    names = list(wanted)
+    beside = [paths.ownership_fence(group, *one) for one in names]
+    owners = [paths.consumer_owner(group, *one) for one in names]
+    nodes = zookeeper.get_many([*beside, *owners])
+    ours: set[TopicPartition] = set()
+    for one, owner in zip(names, nodes[len(names) :], strict=True):
+        if owner is not None:
+            holder = owner.data.decode("utf-8", "replace")
+            if owner.stat.owner_session != zookeeper.session_id or holder.rpartition("-")[0] != consumer_id:
+                raise OwnershipConflict(f"group {group!r}: {one} is owned by {holder} still")
+            ours.add(one)
+    found = dict(zip(beside, nodes[: len(names)], strict=True))
+    if any(owner is None for owner in nodes[len(names) :]):
+        for topic in {one.topic for one in names}:
+            _ensure(zookeeper, f"{paths.consumer_owners(group)}/{topic}")
+    missing = [path for path, node in found.items() if node is None]
+    for folder in {path.rpartition("/")[0] for path in missing}:
+        _ensure(zookeeper, folder)
+    _make(zookeeper, missing)
+    again = zookeeper.get_many(beside) if missing else [found[path] for path in beside]
+    versions = {one: node.stat.version for one, node in zip(names, again, strict=True) if node is not None}
+    if len(versions) < len(names):
+        raise OwnershipConflict(f"group {group!r}: a topic goes while its partitions are claimed")
+    return versions, ours
+
+
+def _make(zookeeper: ZooKeeper, missing: Sequence[str]) -> None:
+    """Make the nodes of partitions that were never claimed; others may be making the same."""
+    first = entries.encode({"version": 1})
+    for batch in _batches(zookeeper, [[Create(path, first)] for path in missing]):
+        try:
+            zookeeper.multi(batch)
+        except NodeExists:
+            for one in batch:
+                try:
+                    zookeeper.create(one.path, first)
+                except NodeExists:
+                    pass
+        except NoNode:
+            pass  # its topic goes; a reader of the version finds none
+
+
+def _ensure(zookeeper: ZooKeeper, folder: str) -> None:
+    if zookeeper.exists(folder) is None:
+        zookeeper.ensure_path(folder)
+
+
+def _landed(zookeeper: ZooKeeper, batch: Iterable[Operation]) -> bool:
+    """Whether the claims hold what we wrote, one version on (rule Z2): no other consumer writes our thread's name
+    there."""
+    written = [one for one in batch if isinstance(one, SetData)]
+    nodes = zookeeper.get_many([one.path for one in written])
+    return all(
+        node is not None and node.data == one.data and node.stat.version == one.version + 1
+        for one, node in zip(written, nodes, strict=True)
+    )
+
+
+def _gone(zookeeper: ZooKeeper, group: str, some: Sequence[TopicPartition]) -> Callable[[], bool]:
+    """After a lost answer (rule Z2): owners that are gone while our claims stand were removed by ourselves."""
+    where = [paths.consumer_owner(group, *one) for one in some]
+    return lambda: all(node is None for node in zookeeper.get_many(where))
+
+
+def _never() -> bool:
+    """A commit that is sent again writes the same: where it fails, the claim is another's."""
+    return False
+
+
+def _pairs(operations: Sequence[Operation]) -> list[Sequence[Operation]]:
+    """Two writes a partition, as `OffsetWriter.operations` makes them."""
+    return [operations[at : at + 2] for at in range(0, len(operations), 2)]
+
+
+def _batches(
+    zookeeper: ZooKeeper, groups: Iterable[Sequence[Operation]], room_for: Sequence[Operation] = ()
+) -> list[list[Operation]]:
+    def size(operation: Operation) -> int:
+        return size_bytes(operation, zookeeper.address.chroot)
+
+    return list(batches(groups, size, MULTI_BYTES_MAX - sum(map(size, room_for))))
+
+
+def start_of(zookeeper: ZooKeeper, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Each partition's committed offset, where reading continues. Read after the claim: then no other can commit."""
+    return {one: found.offset for one, found in committed.read(zookeeper, group, partitions).items()}

@@ -1,0 +1,377 @@
+"""`klog export compact`: batches that follow one another as fewer, larger files. Blocks.
+
+Offsets and chain are kept: the merged files lie in one folder with the number of the last of their batches, its
+manifest says which batches they are, and the manifests with which those were committed are kept beside it.
+
+Strategy: a compaction rewrites the files into a separate folder, counts what it wrote and compares that with the
+manifests. The commit is one step, as for an export: it exchanges a local ``data`` as a whole (`swap`), and if manifests
+commit batches, it creates ``ROOT/_klog/merges/<n>.json`` with the next number n: of two compactions at the same time
+one wins. Runs and compactions do not disturb each other.
+
+docs/export-format.md describes what a reader sees meanwhile. `klog export gc` removes the replaced files.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
+
+from klog import __version__
+from klog.errors import CorruptLog, NoSuchThing, Refused, UsageError
+from klog.export.files import format_named
+from klog.export.history import HISTORY, HISTORY_ASIDE, combine, pack, texts_of
+from klog.export.manifest import ExportedFile, Manifest, Merged
+from klog.export.root import MANIFEST, MARK, MERGES, ExportRoot, merge_path, written_folder
+from klog.export.stores.local import LocalStore
+from klog.export.stores.store import Store
+from klog.export.survey import Survey, survey
+from klog.export.swap import swap_data
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from klog.export.files.format import FileFormat
+
+STEPS = ("planned", "merged", "counted", "flushed", "linked", "swapped", "done")
+"""What `compact` goes through, in order. Killed at any of them, an export is what it was, or compacted."""
+
+BELOW_BYTES = 128 * 1024 * 1024
+"""Batches smaller than this are merged until none is left."""
+
+FILE_BYTES = 256 * 1024 * 1024
+"""A merged file that has grown to this is closed, and another begun."""
+
+REPLACED = "_klog/replaced"
+
+
+@dataclass(frozen=True)
+class CompactedBatches:
+    """Batches ``[from_, to]`` that lie in one folder now. ``files`` and ``bytes`` are None in a dry run."""
+
+    from_: int
+    to: int
+    messages: int
+    files_before: int
+    bytes_before: int
+    files: int | None
+    bytes: int | None
+
+
+class _Group(NamedTuple):
+    """Batches to be merged: their manifests as they are now, in order, and what the batch behind them names."""
+
+    parts: tuple[Manifest, ...]
+    last_sha256: str
+
+    @property
+    def files(self) -> list[ExportedFile]:
+        return [file for part in self.parts for file in part.files]
+
+    @property
+    def first(self) -> int:
+        return self.parts[0].first_batch
+
+    @property
+    def last(self) -> int:
+        return self.parts[-1].batch
+
+
+class _Written(NamedTuple):
+    """A group's new folder, relative to the root, and its manifest."""
+
+    group: _Group
+    folder: str
+    manifest: Manifest
+
+
+def compact(
+    root: str | Store,
+    *,
+    below_bytes: int = BELOW_BYTES,
+    batches: tuple[int, int] | None = None,
+    file_bytes: int = FILE_BYTES,
+    dry_run: bool = False,
+    on_step: Callable[[str], None] = lambda step: None,
+) -> list[CompactedBatches]:
+    """Merge ``batches`` (first and last), or else neighbours whose files are smaller than ``below_bytes``.
+
+    A row for each merged folder, none where there is nothing to merge. NoSuchThing where there is no export or no such
+    batch; Refused where its chain is broken, the store cannot do it, or another compaction was quicker; CorruptLog
+    where a file cannot be read or what was written differs: nothing is changed then.
+    """
+    place = ExportRoot(root)
+    place.existing_identity()
+    groups = _groups(place.settled(lambda: list(place.chain())), below_bytes, batches, place)
+    on_step("planned")
+    if dry_run or not groups:
+        return [_row(group, None) for group in groups]
+    if place.by_rename and not isinstance(place.store, LocalStore):
+        raise Refused(
+            f"{place}: this store can rename folders and not exchange them, so batches cannot be merged in one step",
+            hint="a local file system can, and so can a store where batches are committed by manifests",
+        )
+    run = str(uuid.uuid4())
+    staged = f"_staging/{run}"
+    written: list[_Written] = []
+    done = False
+    try:
+        for group in groups:
+            folder = f"{staged}/data/batch={group.last:010d}" if place.by_rename else written_folder(group.last, run)
+            written.append(_merge(place, group, run, folder, file_bytes, on_step))
+        on_step("flushed")
+        done = _commit(place, written, staged, on_step)
+        if not done:
+            raise Refused(
+                f"{place}: another compaction has merged some of these batches meanwhile",
+                hint="what it did holds; run this one again for the rest",
+            )
+    finally:
+        if not done:
+            _discard(place, groups, run)
+    if place.by_rename:
+        place.store.make_folder(REPLACED)
+        place.store.rename(staged, f"{REPLACED}/{_now():%Y%m%dT%H%M%SZ}-{run}")
+    on_step("done")
+    return [_row(one.group, one.manifest) for one in written]
+
+
+def parse_batches(text: str) -> tuple[int, int]:
+    """``12-40``, or ``12`` for one that has many files; UsageError otherwise."""
+    first, dash, last = text.partition("-")
+    if first.isdecimal() and (last.isdecimal() if dash else not last):
+        found = int(first), int(last or first)
+        if found[0] <= found[1]:
+            return found
+    raise UsageError(f"--batches {text!r}: the first and the last batch are wanted", hint="--batches 12-40")
+
+
+# --- What is merged ---------------------------------------------------------------------------------------------------
+
+
+def _groups(
+    chain: Sequence[tuple[Manifest, str]], below_bytes: int, batches: tuple[int, int] | None, place: ExportRoot
+) -> list[_Group]:
+    if batches is not None:
+        return _named(chain, batches, place)
+    groups: list[_Group] = []
+    held: list[Manifest] = []
+    digest = ""
+    for manifest, after in chain:
+        size = _bytes(manifest)
+        held_bytes = sum(map(_bytes, held))
+        if held and (size >= below_bytes or held_bytes >= below_bytes or not _alike(held[-1], manifest)):
+            groups.append(_Group(tuple(held), digest))
+            held = []
+        if size < below_bytes:
+            held.append(manifest)
+            digest = after
+    groups.append(_Group(tuple(held), digest))
+    return [group for group in groups if len(group.parts) > 1]
+
+
+def _named(chain: Sequence[tuple[Manifest, str]], batches: tuple[int, int], place: ExportRoot) -> list[_Group]:
+    first, last = batches
+    manifests = [manifest for manifest, _ in chain]
+    chosen = [one for one in manifests if one.batch >= first and one.first_batch <= last]
+    if not manifests or first > manifests[-1].batch or last > manifests[-1].batch:
+        there = f"0 to {manifests[-1].batch}" if manifests else "none yet"
+        raise NoSuchThing(f"{place} has no batches {first} to {last}; there are {there}")
+    for one in (chosen[0], chosen[-1]):
+        if one.first_batch < first or one.batch > last:
+            raise UsageError(
+                f"--batches {first}-{last} parts batches {one.first_batch} to {one.batch}, which are merged already",
+                hint=f"--batches {min(first, chosen[0].first_batch)}-{max(last, chosen[-1].batch)}",
+            )
+    if not all(_alike(chosen[0], one) for one in chosen):
+        raise Refused(f"batches {first} to {last} are of several formats, which cannot be in one folder")
+    group = _Group(tuple(chosen), next(digest for manifest, digest in chain if manifest.batch == last))
+    return [group] if len(chosen) > 1 or len(group.files) > 1 else []
+
+
+def _alike(one: Manifest, other: Manifest) -> bool:
+    return (one.format, one.partition_by, one.decode) == (other.format, other.partition_by, other.decode)
+
+
+def _bytes(manifest: Manifest) -> int:
+    return sum(file.bytes for file in manifest.files)
+
+
+# --- Rewriting -------------------------------------------------------------------------------------------------------
+
+
+def _merge(
+    place: ExportRoot,
+    group: _Group,
+    run: str,
+    folder: str,
+    file_bytes: int,
+    on_step: Callable[[str], None],
+) -> _Written:
+    """The group's messages in a folder of their own, counted, with manifest and history, on the disk."""
+    store = place.store
+    kind = format_named(group.parts[0].format)
+    sources: dict[str, list[str]] = {}
+    for part in group.parts:
+        for file in sorted(part.files, key=lambda one: one.path):
+            sources.setdefault(str(PurePosixPath(file.path).parent), []).append(place.file_path(part, file.path))
+    store.make_folder(folder)
+    for below, paths in sources.items():
+        _write_files(store, kind, paths, folder if below == "." else f"{folder}/{below}", run, file_bytes)
+    on_step("merged")
+    found = survey(store, folder)
+    manifest = _manifest(group, found, run)
+    _check(place, manifest, found)
+    on_step("counted")
+    texts = [text for part in group.parts for text in texts_of(place, part)]
+    if place.is_plain:
+        place.put_aside(group.last, run, folder, {HISTORY_ASIDE: pack(texts), "_manifest.json": manifest.to_json()})
+        store.sync(folder)
+        return _Written(group, folder, manifest)
+    for name, data in ((HISTORY, pack(texts)), (MANIFEST, manifest.to_json())):
+        if name == MANIFEST or place.by_rename:
+            with store.open_output(f"{folder}/{name}") as sink:
+                sink.write(data)
+    store.sync(folder)
+    return _Written(group, folder, manifest)
+
+
+def _write_files(store: Store, kind: FileFormat, paths: Sequence[str], folder: str, run: str, file_bytes: int) -> None:
+    """The rows of these files, in this order, as files of about ``file_bytes``."""
+    number = 0
+    batches = _rows(store, kind, paths)
+    batch = next(batches, None)
+    while batch is not None:
+        name = f"part-{number:05d}-{run}{kind.suffix}"
+        with store.open_output(f"{folder}/{name}") as sink:
+            writer = kind.writer(sink, batch.schema)
+            schema = batch.schema
+            try:
+                while batch is not None and batch.schema.equals(schema):
+                    writer.write(batch)
+                    batch = next(batches, None)
+                    if sink.tell() >= file_bytes:
+                        break
+            finally:
+                writer.close()
+        number += 1
+
+
+def _rows(store: Store, kind: FileFormat, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for path in paths:
+        try:
+            with store.open_input(path) as source:
+                yield from kind.read(source, None, thorough=True)
+        except CorruptLog as error:
+            raise CorruptLog(f"{store.location(path)} cannot be read: {error.message}") from None
+
+
+def _check(place: ExportRoot, manifest: Manifest, found: Survey) -> None:
+    """CorruptLog unless the new files hold what was committed, each message once, and nothing else."""
+    where = f"batches {manifest.first_batch} to {manifest.batch} of {place}"
+    for one in found.partitions.keys() - manifest.partitions.keys():
+        raise CorruptLog(f"{where}: messages of {one} were written, which is not exported")
+    for one, part in manifest.partitions.items():
+        there = found.partitions.get(one)
+        held = (part.messages, part.first_offset, part.last_offset)
+        written = (there.messages, there.first_offset, there.last_offset) if there else (0, None, None)
+        if held != written:
+            raise CorruptLog(f"{where}: {one} has {held} (messages, first, last offset), {written} were written")
+        if there is not None and not there.distinct:
+            raise CorruptLog(f"{where}: an offset of {one} was written twice")
+    if found.windows != manifest.windows:
+        raise CorruptLog(f"{where}: the times of the messages that were written are others")
+
+
+def _manifest(group: _Group, found: Survey, run: str) -> Manifest:
+    said = combine(group.parts)
+    first, last = group.parts[0], group.parts[-1]
+    return Manifest(
+        batch=last.batch,
+        run=run,
+        previous_sha256=first.previous_sha256,
+        format=last.format,
+        cluster_id=last.cluster_id,
+        topic_ids=last.topic_ids,
+        partitions=said.partitions,
+        gaps=said.gaps,
+        windows=said.windows,
+        files=tuple(found.files),
+        klog=__version__,
+        engine=last.engine,
+        started_at=first.started_at,
+        committed_at=last.committed_at,
+        partition_by=last.partition_by,
+        decode=last.decode,
+        schema_ids=said.schema_ids,
+        commit=last.commit,
+        merged=Merged(first.first_batch, group.last_sha256, f"{_now():%Y-%m-%dT%H:%M:%SZ}"),
+    )
+
+
+# --- The commit -------------------------------------------------------------------------------------------------------
+
+
+def _commit(place: ExportRoot, written: Sequence[_Written], staged: str, on_step: Callable[[str], None]) -> bool:
+    if isinstance(place.store, LocalStore) and place.by_rename:
+        without, expected = [], {}
+        for one in written:
+            for part in one.group.parts:
+                folder = place.batch_folder(part.batch)
+                path = f"{folder}/{MARK}{part.run}" if place.is_plain else f"{folder}/{MANIFEST}"
+                data = place.store.read(path)
+                if data is None or (not place.is_plain and Manifest.from_json(data, folder) != part):
+                    return False
+                without.append(folder.removeprefix("data/"))
+                expected[path] = data
+        return swap_data(place.store, f"{staged}/data", without, expected, on_step)
+    for one in written:
+        if not _record(place, one):
+            return False
+    on_step("swapped")
+    return True
+
+
+def _record(place: ExportRoot, one: _Written) -> bool:
+    """Create the next file in ``_klog/merges``; again where another merge, of other batches, has come first."""
+    while True:
+        now = ExportRoot(place.store)
+        there = {batch for batch in now.batch_numbers() if one.group.first <= batch <= one.group.last}
+        if there != {part.batch for part in one.group.parts}:
+            return False
+        if any(now.manifest(part.batch)[0] != part for part in one.group.parts):
+            return False
+        number = len(place.store.names(MERGES))
+        if place.store.create(merge_path(number), one.manifest.to_json()):
+            return True
+
+
+def _discard(place: ExportRoot, groups: Sequence[_Group], run: str) -> None:
+    """Remove what was written and not committed. Beside a local ``data`` that was exchanged lies only what is old."""
+    merged = [] if place.by_rename else [(one.batch, one.run) for one in ExportRoot(place.store).merges()]
+    for group in groups:
+        if not place.by_rename and (group.last, run) not in merged:
+            place.store.remove(written_folder(group.last, run))
+        if place.is_plain:
+            place.remove_aside(group.last, run)
+    place.store.remove(f"_staging/{run}")
+    place.store.remove(f"_staging/{run}-aside")
+
+
+def _row(group: _Group, manifest: Manifest | None) -> CompactedBatches:
+    return CompactedBatches(
+        group.first,
+        group.last,
+        sum(part.messages for one in group.parts for part in one.partitions.values()),
+        len(group.files),
+        sum(file.bytes for file in group.files),
+        None if manifest is None else len(manifest.files),
+        None if manifest is None else _bytes(manifest),
+    )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,144 @@
+"""Batches that were merged into fewer files: their manifests, each and combined.
+
+The manifests with which batches were committed are kept, byte for byte, so that the chain can be followed through them
+(a manifest a line, as a JSON string): in ``_history.gz`` beside the manifest, in an older root in ``_klog_history.gz``
+beside the merged files, or, where batches are committed by manifests, in ``_klog/commits`` as ever.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from klog.errors import Refused
+from klog.export.manifest import ExportedPartition, Gap, Manifest, sha256
+from klog.export.root import ExportRoot
+from klog.names import TopicPartition
+
+HISTORY = "_klog_history.gz"
+HISTORY_ASIDE = "_history.gz"
+"""Where ``data`` is plain, beside the manifest."""
+
+
+class CombinedMetadata(NamedTuple):
+    """The manifests of several batches as one."""
+
+    partitions: dict[TopicPartition, ExportedPartition]
+    gaps: tuple[Gap, ...]
+    windows: dict[tuple[str, int], int]
+    schema_ids: tuple[int, ...]
+
+
+def pack(texts: Sequence[bytes]) -> bytes:
+    """Manifests, as they were committed, as one file."""
+    lines = "".join(json.dumps(text.decode()) + "\n" for text in texts)
+    return gzip.compress(lines.encode(), compresslevel=6, mtime=0)
+
+
+def unpack(data: bytes, path: str) -> list[bytes]:
+    """Refused, naming the file, if `pack` did not write it."""
+    try:
+        return [json.loads(line).encode() for line in gzip.decompress(data).splitlines()]
+    except (OSError, EOFError, ValueError, AttributeError) as error:
+        raise Refused(f"{path} is not a history of merged batches: {error}") from None
+
+
+def texts_of(place: ExportRoot, manifest: Manifest) -> list[bytes]:
+    """The manifests, as they were committed, of the batches that this one speaks for. Refused where one is missing."""
+    if not place.by_rename:
+        paths = [f"_klog/commits/{batch:010d}.json" for batch in range(manifest.first_batch, manifest.batch + 1)]
+        return [_read(place, path) for path in paths]
+    if manifest.merged is None:
+        return [_read(place, place.manifest_path(manifest.batch))]
+    folder, *beside = place.folders(manifest)
+    path = f"{beside[0]}/{HISTORY_ASIDE}" if beside else f"{folder}/{HISTORY}"
+    return unpack(_read(place, path), place.store.location(path))
+
+
+def originals(place: ExportRoot, manifest: Manifest) -> list[Manifest]:
+    """The same as manifests, in order; the manifest itself where nothing was merged."""
+    if manifest.merged is None:
+        return [manifest]
+    where = f"the history of {place.where(manifest.batch)}"
+    return [Manifest.from_json(text, where) for text in texts_of(place, manifest)]
+
+
+def check(place: ExportRoot, manifest: Manifest) -> list[str]:
+    """Problems in the history of merged batches: each must follow the one before it, and all must agree."""
+    if manifest.merged is None:
+        return []
+    where = place.where(manifest.batch)
+    try:
+        texts = texts_of(place, manifest)
+        parts = [Manifest.from_json(text, f"the history of {where}") for text in texts]
+    except Refused as error:
+        return [error.message]
+    expected = list(range(manifest.first_batch, manifest.batch + 1))
+    if [part.batch for part in parts] != expected:
+        return [f"{where}: its history is not that of batches {expected[0]} to {expected[-1]}"]
+    found = []
+    previous = manifest.previous_sha256
+    for part, text in zip(parts, texts, strict=True):
+        if part.previous_sha256 != previous:
+            found.append(f"{where}: in its history batch {part.batch} does not follow the one before it")
+        previous = sha256(text)
+    if previous != manifest.merged.last_sha256:
+        found.append(f"{where}: the last manifest of its history is another than batch {manifest.batch + 1} names")
+    combined = combine(parts)
+    if combined != CombinedMetadata(manifest.partitions, manifest.gaps, manifest.windows, manifest.schema_ids):
+        found.append(f"{where} says something else than the batches that were merged into it")
+    return found
+
+
+def combine(parts: Sequence[Manifest]) -> CombinedMetadata:
+    """Of batches in their order."""
+    partitions: dict[TopicPartition, ExportedPartition] = {}
+    windows: dict[tuple[str, int], int] = {}
+    for manifest in parts:
+        for one, part in manifest.partitions.items():
+            partitions[one] = _joined(partitions[one], part) if one in partitions else part
+        for window, messages in manifest.windows.items():
+            windows[window] = windows.get(window, 0) + messages
+    return CombinedMetadata(
+        partitions,
+        tuple(gap for manifest in parts for gap in manifest.gaps),
+        windows,
+        tuple(sorted({schema_id for manifest in parts for schema_id in manifest.schema_ids})),
+    )
+
+
+def _joined(one: ExportedPartition, after: ExportedPartition) -> ExportedPartition:
+    def of_both(left: int | None, right: int | None) -> list[int]:
+        return [value for value in (left, right) if value is not None]
+
+    counted = of_both(one.broker_messages, after.broker_messages)
+    return replace(
+        after,
+        from_offset=one.from_offset,
+        messages=one.messages + after.messages,
+        broker_messages=sum(counted) if len(counted) == 2 else None,
+        first_offset=next(iter(of_both(one.first_offset, after.first_offset)), None),
+        last_offset=next(iter(of_both(after.last_offset, one.last_offset)), None),
+        timestamp_ms_min=min(of_both(one.timestamp_ms_min, after.timestamp_ms_min), default=None),
+        timestamp_ms_max=max(of_both(one.timestamp_ms_max, after.timestamp_ms_max), default=None),
+        undecodable=one.undecodable + after.undecodable,
+        checksum=_sum_of_checksums(one, after),
+    )
+
+
+def _sum_of_checksums(one: ExportedPartition, after: ExportedPartition) -> str | None:
+    """Checksums of parts add up (`klog.export.checksum`, which loads numpy); None where one is not known."""
+    known = [part.checksum for part in (one, after) if part.checksum is not None]
+    if len(known) < sum(1 for part in (one, after) if part.messages):
+        return None
+    return f"{sum(int(value, 16) for value in known) % 2**64:016x}" if known else None
+
+
+def _read(place: ExportRoot, path: str) -> bytes:
+    data = place.store.read(path)
+    if data is None:
+        raise Refused(f"{place.store.location(path)} is missing", hint="bring the file back from a backup")
+    return data

@@ -1,0 +1,346 @@
+"""What an export writes beside its data, as JSON: who it is (`ExportIdentity`) and what a batch holds (`Manifest`).
+
+`ROOT/_klog/export.json`, written once:
+
+    {"layout": 3, "plain": true, "format": "parquet", "partition_by": null, "decode": null, "commit": "rename",
+     "cluster_id": "...", "created_at": "...", "klog": "0.1.0",
+     "topics": {"orders": {"id": "<uuid or null>", "partitions": {"0": {"from": 0}}}}}
+
+A batch's manifest, where `klog.export.root` has it:
+
+    {"layout": 1, "batch": 42, "run": "<uuid>", "previous": {"batch": 41, "sha256": "<of that manifest's bytes>"},
+     "format": "parquet", "partition_by": null, "decode": null, "cluster_id": "...",
+     "topics": {"orders": {"id": "...", "partitions": {"0": {
+         "from": 100, "to": 900, "messages": 7, "broker_messages": 7, "first_offset": 100, "last_offset": 871,
+         "timestamp_ms_min": ..., "timestamp_ms_max": ..., "leader_epoch": 3,
+         "undecodable": 0, "checksum": "<16 hexadecimal digits or null>"}}}},
+     "gaps": [{"topic": "orders", "partition": 0, "from": 50, "to": 100, "reason": "..."}],
+     "window_ms": 600000, "windows": [{"topic": "orders", "start_ms": ..., "messages": 7}],
+     "schema_ids": [], "files": [{"path": "part-....parquet", "bytes": 5120, "messages": 7}],
+     "klog": "0.1.0", "engine": "spark 4.3.0", "started_at": "...", "committed_at": "..."}
+
+Where several batches were merged into fewer files, one manifest speaks for all of them; it has ``"merged":
+{"first_batch": 30, "last_sha256": "<of the manifest that batch 42 was committed with>", "at": "..."}`` besides, and
+``previous`` is what stood before the first of them.
+
+A manifest names every partition of its topics, moved or not, so the last one alone says where to go on. Keys that a
+reader does not know are left alone by it, and those that an older klog did not write mean what they did then; a higher
+`layout` is refused. What the first layout can say is written as such; only an export that a klog of that time would
+go on with in the wrong form (another format, folders by time, decoded, another commit), and what was merged, is of the
+second; and an export whose ``data`` is plain of the third, which its ``export.json`` alone says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from klog.errors import Refused
+from klog.names import TopicPartition
+
+LAYOUT = 3
+MERGED_LAYOUT = 2
+FIRST_FORMAT = "parquet"
+COMMIT_BY_RENAME = "rename"
+COMMIT_BY_MANIFEST = "manifest"
+WINDOW_MS = 600_000
+"""Messages are counted by topic and ten minutes of their timestamps: the audit's windows (paper section 5)."""
+
+
+@dataclass(frozen=True)
+class ExportIdentity:
+    """What a root exports, and from where; fixed at its first run."""
+
+    cluster_id: str | None
+    format: str
+    topic_ids: dict[str, str | None]
+    initial: dict[TopicPartition, int]
+    """Where each partition's export began."""
+    created_at: str
+    klog: str
+    partition_by: str | None = None
+    """``day`` or ``hour``: folders by the messages' times inside each batch."""
+    decode: dict[str, Any] | None = None
+    """How values are decoded into typed columns; None: they are kept as bytes."""
+    commit: str = COMMIT_BY_RENAME
+    plain: bool = False
+    """Whether ``data`` has nothing but data, so that every reader of folders reads it (`klog.export.root`)."""
+
+    def to_json(self) -> bytes:
+        layout = _layout(self.format, self.partition_by, self.decode, self.commit)
+        return _dump(
+            {
+                "layout": LAYOUT if self.plain else layout,
+                **({"plain": True} if self.plain else {}),
+                "format": self.format,
+                "partition_by": self.partition_by,
+                "decode": self.decode,
+                "commit": self.commit,
+                "cluster_id": self.cluster_id,
+                "created_at": self.created_at,
+                "klog": self.klog,
+                "topics": _nest(self.topic_ids, {one: {"from": at} for one, at in self.initial.items()}),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes, path: str) -> ExportIdentity:
+        """Refused, naming the file, where it is not of this kind or of a later layout."""
+        try:
+            value = _load(data)
+            return cls(
+                value["cluster_id"],
+                value["format"],
+                {topic: about["id"] for topic, about in value["topics"].items()},
+                {one: int(about["from"]) for one, about in _flat(value["topics"])},
+                value["created_at"],
+                value["klog"],
+                value.get("partition_by"),
+                value.get("decode"),
+                value.get("commit", COMMIT_BY_RENAME),
+                value.get("plain") is True,
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Refused(f"{path} does not describe an export: {_reason(error)}") from None
+
+
+@dataclass(frozen=True)
+class ExportedPartition:
+    """What a batch took of one partition. Offsets and times are None where it took no message."""
+
+    from_offset: int
+    to_offset: int
+    messages: int = 0
+    broker_messages: int | None = None
+    first_offset: int | None = None
+    last_offset: int | None = None
+    timestamp_ms_min: int | None = None
+    timestamp_ms_max: int | None = None
+    leader_epoch: int = -1
+    undecodable: int = 0
+    """Of ``messages``: those that lie beside the typed rows, as bytes."""
+    checksum: str | None = None
+    """Of the messages as the log has them (`klog.export.checksum`), in hexadecimal."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Offsets that were gone before they could be exported, and were left out on purpose."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    to_offset: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    path: str
+    """Relative to the batch's folder."""
+    bytes: int
+    messages: int
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What makes a manifest that of several committed batches, whose messages lie in fewer files since."""
+
+    first_batch: int
+    last_sha256: str
+    """Of the manifest that the last of them was committed with: what the batch after it names."""
+    at: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One committed batch, or several that were merged: then ``batch`` is the last of them."""
+
+    batch: int
+    run: str
+    previous_sha256: str | None
+    format: str
+    cluster_id: str | None
+    topic_ids: dict[str, str | None]
+    partitions: dict[TopicPartition, ExportedPartition]
+    gaps: tuple[Gap, ...]
+    windows: dict[tuple[str, int], int]
+    """(topic, the window's start in ms) -> messages."""
+    files: tuple[ExportedFile, ...]
+    klog: str
+    engine: str
+    started_at: str
+    committed_at: str
+    partition_by: str | None = None
+    decode: dict[str, Any] | None = None
+    schema_ids: tuple[int, ...] = ()
+    """Those that the decoded values name, ascending."""
+    commit: str = COMMIT_BY_RENAME
+    merged: Merged | None = None
+
+    @property
+    def first_batch(self) -> int:
+        return self.batch if self.merged is None else self.merged.first_batch
+
+    def to_json(self) -> bytes:
+        layout = _layout(self.format, self.partition_by, self.decode, self.commit)
+        return _dump(
+            {
+                "layout": layout if self.merged is None else MERGED_LAYOUT,
+                "batch": self.batch,
+                "run": self.run,
+                "previous": None
+                if self.previous_sha256 is None
+                else {"batch": self.first_batch - 1, "sha256": self.previous_sha256},
+                **({} if self.merged is None else {"merged": asdict(self.merged)}),
+                "format": self.format,
+                "partition_by": self.partition_by,
+                "decode": self.decode,
+                "commit": self.commit,
+                "cluster_id": self.cluster_id,
+                "topics": _nest(
+                    self.topic_ids,
+                    {
+                        one: {
+                            "from": part.from_offset,
+                            "to": part.to_offset,
+                            **{name: getattr(part, name) for name in _PARTITION_KEYS},
+                        }
+                        for one, part in self.partitions.items()
+                    },
+                ),
+                "gaps": [
+                    {
+                        "topic": gap.topic,
+                        "partition": gap.partition,
+                        "from": gap.from_offset,
+                        "to": gap.to_offset,
+                        "reason": gap.reason,
+                    }
+                    for gap in self.gaps
+                ],
+                "window_ms": WINDOW_MS,
+                "windows": [
+                    {"topic": topic, "start_ms": start_ms, "messages": messages}
+                    for (topic, start_ms), messages in sorted(self.windows.items())
+                ],
+                "schema_ids": list(self.schema_ids),
+                "files": [{"path": one.path, "bytes": one.bytes, "messages": one.messages} for one in self.files],
+                "klog": self.klog,
+                "engine": self.engine,
+                "started_at": self.started_at,
+                "committed_at": self.committed_at,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes, path: str) -> Manifest:
+        """Refused, naming the file, where it is not of this kind or of a later layout."""
+        try:
+            value = _load(data)
+            previous = value["previous"]
+            merged = Merged(**value["merged"]) if "merged" in value else None
+            first_batch = value["batch"] if merged is None else merged.first_batch
+            if previous is not None and previous["batch"] != first_batch - 1:
+                raise ValueError(f"batch {value['batch']} says that it follows {previous['batch']}")
+            return cls(
+                batch=int(value["batch"]),
+                run=value["run"],
+                previous_sha256=None if previous is None else previous["sha256"],
+                format=value["format"],
+                cluster_id=value["cluster_id"],
+                topic_ids={topic: about["id"] for topic, about in value["topics"].items()},
+                partitions={
+                    one: ExportedPartition(
+                        int(about["from"]),
+                        int(about["to"]),
+                        **{name: about[name] for name in _FIRST_KEYS},
+                        **{name: about[name] for name in _LATER_KEYS if name in about},
+                    )
+                    for one, about in _flat(value["topics"])
+                },
+                gaps=tuple(
+                    Gap(gap["topic"], gap["partition"], gap["from"], gap["to"], gap["reason"]) for gap in value["gaps"]
+                ),
+                windows={(one["topic"], one["start_ms"]): one["messages"] for one in value["windows"]},
+                files=tuple(ExportedFile(one["path"], one["bytes"], one["messages"]) for one in value["files"]),
+                klog=value["klog"],
+                engine=value["engine"],
+                started_at=value["started_at"],
+                committed_at=value["committed_at"],
+                partition_by=value.get("partition_by"),
+                decode=value.get("decode"),
+                schema_ids=tuple(value.get("schema_ids", ())),
+                commit=value.get("commit", COMMIT_BY_RENAME),
+                merged=merged,
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Refused(f"{path} is not a manifest of an export: {_reason(error)}") from None
+
+
+_FIRST_KEYS = (
+    "messages",
+    "broker_messages",
+    "first_offset",
+    "last_offset",
+    "timestamp_ms_min",
+    "timestamp_ms_max",
+    "leader_epoch",
+)
+_LATER_KEYS = ("undecodable", "checksum")
+_PARTITION_KEYS = _FIRST_KEYS + _LATER_KEYS
+
+
+def moment(text: str) -> datetime:
+    """A time as manifests have it: RFC 3339, in UTC."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _layout(format_: str, partition_by: str | None, decode: object, commit: str) -> int:
+    first = format_ == FIRST_FORMAT and partition_by is None and decode is None and commit == COMMIT_BY_RENAME
+    return 1 if first else MERGED_LAYOUT
+
+
+def _nest(topic_ids: Mapping[str, str | None], partitions: Mapping[TopicPartition, Any]) -> dict[str, Any]:
+    return {
+        topic: {
+            "id": topic_id,
+            "partitions": {
+                str(one.partition): about for one, about in sorted(partitions.items()) if one.topic == topic
+            },
+        }
+        for topic, topic_id in sorted(topic_ids.items())
+    }
+
+
+def _flat(topics: Mapping[str, Any]) -> list[tuple[TopicPartition, Any]]:
+    return [
+        (TopicPartition(topic, int(partition)), about)
+        for topic, one in topics.items()
+        for partition, about in one["partitions"].items()
+    ]
+
+
+def _dump(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()
+
+
+def _load(data: bytes) -> dict[str, Any]:
+    value = json.loads(data)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    if value["layout"] > LAYOUT:
+        raise ValueError(f"its layout is {value['layout']}, this klog knows {LAYOUT}; use a newer one")
+    return value
+
+
+def _reason(error: Exception) -> str:
+    return f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)

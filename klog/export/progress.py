@@ -1,0 +1,74 @@
+"""How far a batch is while it is written: messages, bytes, rate and time left, from the brokers' counts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from klog.export.writing import WriteJob, Writer, Written
+
+EVERY_S: Final = 0.5
+
+
+class WatchedWriter:
+    """A writer that reports its progress every half second."""
+
+    def __init__(self, writer: Writer, fraction: Callable[[], float | None], show: Callable[[str], None]) -> None:
+        """``fraction``: of the job, from 0 to 1; None while that is not known. It is asked from a thread of its own.
+
+        ``show``: takes a line that replaces the one before; empty at the end.
+        """
+        self._writer = writer
+        self._fraction = fraction
+        self._show = show
+
+    @property
+    def engine(self) -> str:
+        return self._writer.engine
+
+    def ready(self, decode: dict[str, Any] | None) -> None:
+        self._writer.ready(decode)
+
+    def write(self, job: WriteJob) -> Written:
+        done = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(job, done), name="export-progress", daemon=True)
+        watcher.start()
+        try:
+            return self._writer.write(job)
+        finally:
+            done.set()
+            watcher.join()
+            self._show("")
+
+    def _watch(self, job: WriteJob, done: threading.Event) -> None:
+        size = sum(one.to_offset - one.from_offset for one in job.ranges)  # an offset is a byte address
+        began: float | None = None
+        while not done.wait(EVERY_S):
+            try:
+                fraction = self._fraction()
+            except Exception:  # what is shown must never end what is done
+                fraction = None
+            if fraction is not None and began is None:
+                began = time.monotonic()
+            elapsed_s = time.monotonic() - began if began is not None else 0.0
+            self._show(line(job.messages, size, fraction, elapsed_s))
+
+
+def line(messages: int | None, size: int, fraction: float | None, elapsed_s: float) -> str:
+    """``1,200,000 of 4,000,000 messages, 240 of 800 MB, 600,000/s, 5 s left``; ``elapsed_s`` since it began."""
+    if fraction is None:
+        what = f"{size / 1e6:,.0f} MB" if messages is None else f"{messages:,} messages, {size / 1e6:,.0f} MB"
+        return f"{what}: starting"
+    words = []
+    if messages is not None:
+        words.append(f"{round(messages * fraction):,} of {messages:,} messages")
+    words.append(f"{size * fraction / 1e6:,.0f} of {size / 1e6:,.0f} MB")
+    if fraction > 0 and elapsed_s > 0:
+        per_second = fraction / elapsed_s
+        words.append(
+            f"{messages * per_second:,.0f}/s" if messages is not None else f"{size * per_second / 1e6:,.0f} MB/s"
+        )
+        words.append(f"{(1 - fraction) / per_second:,.0f} s left")
+    return ", ".join(words)

@@ -1,0 +1,481 @@
+"""The root of an export: what lies where in it, and the one step that makes a batch part of it.
+
+    ROOT/data/batch=0000000042/part-*.parquet          only ever committed data
+    ROOT/data/batch=0000000042/_klog-<run>             an empty file: which run has committed this
+    ROOT/batches/0000000042-<run>/_manifest.json        the offsets of these very files, chained to the batch before
+    ROOT/batches/0000000042-<run>/_undecodable/        messages that could not be decoded
+    ROOT/_staging/<run>/                               what a run is writing; worth nothing to anyone else
+    ROOT/_klog/export.json                             who this export is; made once, never changed
+    ROOT/_klog/checkpoint.json                         the last batch up to which a run has checked the chain; a hint
+
+Strategy: a run writes into its own staging folder, flushes every file and folder in it, puts its manifest to
+``batches``, where no reader looks for it yet, and renames the folder to ``data/batch=N``. That is the commit: the data
+says which run has made it, and so which manifest counts. Renaming a folder onto one that is there fails, so of two runs
+that made batch N one wins and the other learns of it; a crash at any point leaves the batch whole or not there.
+
+Where a store has no such rename (object stores), the commit is the creation of a file that is not there yet:
+
+    ROOT/data/batch=0000000042-<run>/part-*.parquet    written where it stays; committed if, and only if,
+    ROOT/_klog/commits/0000000042.json                 the batch's manifest, names this run
+
+Which of the two it is the root's first run fixes, since readers must know. So it does with what lies in ``data``: there
+are readers (Polars) that take every file below a folder for data, if it is not empty. Roots that are older than this
+have ``_klog_manifest.json`` in place of ``_klog-<run>``, and ``_undecodable`` beside it, and go on so. How batches are
+merged into fewer files is in `klog.export.compact`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+from klog.errors import NoSuchThing, Refused, StorageError
+from klog.export.manifest import COMMIT_BY_MANIFEST, COMMIT_BY_RENAME, ExportIdentity, Manifest, sha256
+from klog.export.stores.opening import open_store
+from klog.export.stores.store import Store, scheme_of
+from klog.export.swap import sharing
+from klog.export.writing import UNDECODABLE
+
+STAGING_TTL_S = 24 * 3600
+"""Staging older than this belongs to no run that still lives."""
+
+_BATCH = re.compile(r"batch=(\d{10,})")
+_WRITTEN = re.compile(r"(batch=(\d{10,}))-([0-9a-f-]{36})")
+_ASIDE = re.compile(r"(\d{10,})-[0-9a-f-]{36}")
+_NUMBERED = re.compile(r"(\d{10,})\.json")
+_IDENTITY = "_klog/export.json"
+_CHECKPOINT = "_klog/checkpoint.json"
+MANIFEST = "_klog_manifest.json"
+MARK = "_klog-"
+"""Of the empty file that names the run."""
+BATCHES = "batches"
+COMMITS, MERGES = "_klog/commits", "_klog/merges"
+
+T = TypeVar("T")
+
+
+class Staged(NamedTuple):
+    """What a run is about to commit."""
+
+    run: str
+    batch: int
+    folder: str
+    """Relative to the root; where the run writes."""
+
+
+class ExportRoot:
+    """One export's root. Thread-safe: it holds the store and what never changes."""
+
+    def __init__(self, root: str | Store) -> None:
+        """``root``: a path, a URL, or a store; errors of `open_store`."""
+        self.store: Store = open_store(root) if isinstance(root, str) else root
+        self._commit: str | None = None
+        self._plain = False
+        self._folders: dict[int, str] = {}
+        self._unsure: set[str] = set()
+        """Runs whose commit has failed in a way that may have been a success."""
+        self._merges: dict[int, Manifest] = {}
+        self._spoken: list[Manifest] | None = None
+        """The merges as of the last `batch_numbers`: what a list of numbers means must not change while it is used."""
+
+    def __str__(self) -> str:
+        return self.store.url
+
+    # --- Who it is ---
+
+    def identity(self) -> ExportIdentity | None:
+        """Who this export is; None where nothing was exported to here yet.
+
+        Refused where the folder holds something else.
+        """
+        data = self.store.read(_IDENTITY)
+        if data is not None:
+            identity = ExportIdentity.from_json(data, self.store.location(_IDENTITY))
+            if identity.commit not in (COMMIT_BY_RENAME, COMMIT_BY_MANIFEST):
+                raise Refused(f"{self} commits by {identity.commit!r}, which this klog does not know; use a newer one")
+            self._commit, self._plain = identity.commit, identity.plain
+            return identity
+        foreign = self._foreign()
+        if foreign is not None:
+            raise Refused(
+                f"{self} is not an export of klog: it has {foreign} and no {_IDENTITY}",
+                hint="name an empty folder or one that is not there yet",
+            )
+        return None
+
+    def _foreign(self) -> str | None:
+        """Something in the root that no first run, cut off at any point, can have left there."""
+        for name in self.store.names(""):
+            if name != "_klog":
+                return name
+            try:
+                below = self.store.names(name)
+            except Refused:
+                return name
+            for one in below:
+                if not one.startswith("."):
+                    return f"{name}/{one}"
+        return None
+
+    def existing_identity(self) -> ExportIdentity:
+        """As `identity`; NoSuchThing where there is no export."""
+        try:
+            identity = self.identity()
+        except Refused as error:
+            # A reader of an export has no use for the hint on starting one.
+            raise Refused(error.message, hint="name the ROOT that `klog export run TOPIC --to ROOT` wrote") from None
+        if identity is None:
+            raise NoSuchThing(f"{self}: there is no export here", hint="klog export run TOPIC --to ROOT makes one")
+        return identity
+
+    def create(self, identity: ExportIdentity) -> ExportIdentity:
+        """Make this root that export, durably, with the commit that its store has. Who comes second gets the identity
+        that the first one wrote."""
+        commit = COMMIT_BY_RENAME if self.store.commits_by_rename else COMMIT_BY_MANIFEST
+        made = replace(identity, commit=commit, plain=commit == COMMIT_BY_RENAME)
+        self.store.create(_IDENTITY, made.to_json())
+        return self.existing_identity()
+
+    @property
+    def by_rename(self) -> bool:
+        """How batches are committed here. Before the first run, the store decides."""
+        if self._commit is None:
+            self.identity()
+        return self.store.commits_by_rename if self._commit is None else self._commit == COMMIT_BY_RENAME
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether ``data`` has nothing but data, and manifests lie in ``batches``."""
+        if self._commit is None:
+            self.identity()
+        return self._plain
+
+    # --- What was committed ---
+
+    def batches(self) -> list[int]:
+        """The committed batches, ascending. Refused where one between the first and the last is missing."""
+        numbers = self.batch_numbers()
+        expected = 0
+        for found in numbers:
+            if found != expected and self.manifest(found)[0].first_batch != expected:
+                raise Refused(
+                    f"{self}: batch {expected} is missing, but there is a batch {found}",
+                    hint="klog export verify shows what else is wrong; bring the folder back from a backup",
+                )
+            expected = found + 1
+        return numbers
+
+    def batch_numbers(self) -> list[int]:
+        """The batches that there are, ascending, whatever is missing between them; of merged ones, the last."""
+        folder, pattern = ("data", _BATCH) if self.by_rename else (COMMITS, _NUMBERED)
+        matches = map(pattern.fullmatch, self.store.names(folder))
+        numbers = sorted(int(match[1]) for match in matches if match)
+        if self.by_rename:
+            return numbers
+        self._spoken = self.merges()
+        spans = [(one.first_batch, one.batch) for one in self._spoken]
+        return [n for n in numbers if not any(first <= n < last for first, last in spans)]
+
+    def strays(self) -> list[str]:
+        """Files beside the batches that a reader of the folder would take for data, relative to the root. With commits
+        by manifest there are none, since readers go by the manifests."""
+        if not self.by_rename:
+            return []
+        return [f"data/{one}" for one in self.store.names("data") if one[0] not in "_." and not _BATCH.fullmatch(one)]
+
+    def merges(self) -> list[Manifest]:
+        """Where batches are committed by manifests: those that speak for merged batches, in the order of the merges.
+        One whose batches were merged again speaks no more."""
+        found: list[Manifest] = []
+        for one in self.all_merges():
+            found = [other for other in found if not one.first_batch <= other.batch <= one.batch] + [one]
+        return found
+
+    def all_merges(self) -> list[Manifest]:
+        """The same with those that speak no more."""
+        numbers = sorted(int(match[1]) for match in map(_NUMBERED.fullmatch, self.store.names(MERGES)) if match)
+        for number in numbers:
+            if number not in self._merges:
+                path = merge_path(number)
+                data = self.store.read(path)
+                if data is None:
+                    raise Refused(f"{self.store.location(path)} is missing", hint="bring the file back from a backup")
+                self._merges[number] = Manifest.from_json(data, self.store.location(path))
+        return [self._merges[number] for number in numbers]
+
+    def batch_folder(self, batch: int) -> str:
+        """Where a committed batch's files are, relative to the root. Refused where its manifest cannot say so."""
+        if self.by_rename:
+            return f"data/batch={batch:010d}"
+        if batch not in self._folders:
+            self.manifest(batch)
+        return self._folders[batch]
+
+    def manifest(self, batch: int) -> tuple[Manifest, str]:
+        """A batch's manifest and the SHA-256 by which the one after it names it: of its bytes, but where batches were
+        merged, of the last one's, as it was committed. Refused where it is missing or is none."""
+        if self._spoken is None:
+            self._spoken = [] if self.by_rename else self.merges()
+        for one in self._spoken:
+            if one.batch == batch and one.merged is not None:
+                self._folders[batch] = written_folder(batch, one.run)
+                return one, one.merged.last_sha256
+        manifest, digest = self.committed(batch)
+        self._folders[batch] = written_folder(batch, manifest.run)
+        return manifest, digest if manifest.merged is None else manifest.merged.last_sha256
+
+    def committed(self, batch: int) -> tuple[Manifest, str]:
+        """As `manifest`, but the file as it lies there, and the hash of its bytes; merges beside it do not count."""
+        path = self.manifest_path(batch)
+        location = self.store.location(path)
+        data = self.store.read(path)
+        if data is None:
+            raise Refused(f"{location} is missing", hint="bring the folder back from a backup")
+        manifest = Manifest.from_json(data, location)
+        if manifest.batch != batch:
+            raise Refused(f"{location} is the manifest of batch {manifest.batch}")
+        return manifest, sha256(data)
+
+    def manifest_path(self, batch: int) -> str:
+        """Where a committed batch's manifest is, relative to the root. Refused where its data does not say."""
+        if not self.by_rename:
+            return _commit_path(batch)
+        folder = self.batch_folder(batch)
+        if not self.is_plain:
+            return f"{folder}/{MANIFEST}"
+        runs = [name.removeprefix(MARK) for name in self.store.names(folder) if name.startswith(MARK)]
+        if len(runs) != 1:
+            raise Refused(
+                f"{self.store.location(folder)} has {len(runs) or 'no'} files {MARK}<run>, which say who has made it",
+                hint="bring the folder back from a backup",
+            )
+        return f"{aside(batch, runs[0])}/_manifest.json"
+
+    def file_path(self, manifest: Manifest, path: str) -> str:
+        """Where a file that a manifest lists is, relative to the root."""
+        if self.is_plain and path.startswith(f"{UNDECODABLE}/"):
+            return f"{aside(manifest.batch, manifest.run)}/{path}"
+        return f"{self.batch_folder(manifest.batch)}/{path}"
+
+    def folders(self, manifest: Manifest) -> list[str]:
+        """The folders in which a committed batch's files lie, by their paths in the manifest."""
+        folder = self.batch_folder(manifest.batch)
+        return [folder, aside(manifest.batch, manifest.run)] if self.is_plain else [folder]
+
+    def where(self, batch: int) -> str:
+        """The batch as messages name it; there or not."""
+        return self.store.location(f"data/batch={batch:010d}" if self.by_rename else _commit_path(batch))
+
+    def chain(self, known: tuple[Manifest, str] | None = None) -> Iterator[tuple[Manifest, str]]:
+        """The manifests after ``known`` with their hashes, each held against the one before: hash and offsets.
+
+        Refused at the first that does not follow.
+        """
+        for batch in self.batches():
+            if known is not None and batch <= known[0].batch:
+                continue
+            manifest, digest = self.manifest(batch)
+            self._check_follows(manifest, known)
+            known = (manifest, digest)
+            yield known
+
+    def _check_follows(self, manifest: Manifest, previous: tuple[Manifest, str] | None) -> None:
+        path = self.where(manifest.batch)
+        expected = None if previous is None else previous[1]
+        if manifest.previous_sha256 != expected:
+            raise Refused(
+                f"{path} does not follow the batch before it: it names a manifest with hash "
+                f"{manifest.previous_sha256}, there is {expected}",
+                hint="one of the two was changed or comes from another export; klog export verify shows more",
+            )
+        for one, part in manifest.partitions.items() if previous else ():
+            before = previous[0].partitions.get(one) if previous else None
+            if before is not None and part.from_offset < before.to_offset:
+                raise Refused(f"{path} begins {one} at {part.from_offset}, before the end of the batch before it")
+
+    def last(self) -> tuple[Manifest, str] | None:
+        """The last batch's manifest and hash, its chain checked from the last checkpoint on; None: no batch yet."""
+
+        def read() -> tuple[Manifest, str] | None:
+            last = self._checkpointed()
+            for found in self.chain(last):
+                last = found
+            return last
+
+        return self.settled(read)
+
+    def settled(self, read: Callable[[], T]) -> T:
+        """What ``read`` finds in the manifests; read again where batches were merged meanwhile, and it was refused."""
+        while True:
+            before = self.batch_numbers()
+            try:
+                return read()
+            except Refused:
+                if set(before) <= set(self.batch_numbers()):
+                    raise
+
+    def checkpointed_batch(self) -> int | None:
+        """A batch that was committed once, and so is there or was taken away; None where the checkpoint says none."""
+        try:
+            return int(json.loads(self.store.read(_CHECKPOINT) or b"")["batch"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def _checkpointed(self) -> tuple[Manifest, str] | None:
+        """The manifest that the checkpoint names, if it still is what it was then."""
+        data = self.store.read(_CHECKPOINT)
+        try:
+            value = json.loads(data or b"")
+            known = self.manifest(int(value["batch"]))
+        except (ValueError, KeyError, TypeError, Refused):
+            return None
+        return known if known[1] == value["sha256"] else None
+
+    def checkpoint(self, batch: int, digest: str) -> None:
+        """Remember that the chain holds up to this batch, so that the next run need not read what lies before."""
+        data = json.dumps({"batch": batch, "sha256": digest}).encode()
+        try:
+            self.store.replace(_CHECKPOINT, data)
+        except StorageError:
+            pass  # a hint; another run may be replacing the same file
+
+    # --- A run's own folder, and the commit ---
+
+    def stage(self, batch: int) -> Staged:
+        """A new empty folder for a run that is to make this batch."""
+        run = str(uuid.uuid4())
+        folder = f"_staging/{run}" if self.by_rename else written_folder(batch, run)
+        self.store.make_folder("data")
+        self.store.make_folder(folder)
+        return Staged(run, batch, folder)
+
+    def discard(self, staged: Staged) -> None:
+        """Remove what a run wrote and did not commit. What may be committed stays; `discard_stale` knows, one day."""
+        if staged.run in self._unsure:
+            return
+        self.store.remove(staged.folder)
+        if self.is_plain:
+            self.store.remove(_beside(staged.run))
+            self.remove_aside(staged.batch, staged.run)
+
+    def remove_aside(self, batch: int, run: str) -> None:
+        """Remove what a run has in ``batches``, unless it has committed, whatever was answered to that."""
+        if self.store.read(f"data/batch={batch:010d}/{MARK}{run}") is None:
+            self.store.remove(aside(batch, run))
+
+    def orphans(self) -> list[str]:
+        """What lies in ``batches`` and no batch names, relative to the root: of runs that did not commit, or merged."""
+        if not self.is_plain:
+            return []
+        entries = self.store.names(BATCHES)  # before the batches: what is committed in between is then in the second
+        named: set[str] = set()
+        spoken: set[int] = set()
+        numbers = self.batch_numbers()
+        for batch in numbers:
+            manifest, _ = self.committed(batch)
+            named.add(aside(batch, manifest.run))
+            spoken |= set(range(manifest.first_batch, batch + 1))
+        last = max(numbers, default=-1)
+        found = []
+        for name in entries:
+            match = _ASIDE.fullmatch(name)
+            # Of a batch that is missing the manifest may be what is left of it.
+            if match and f"{BATCHES}/{name}" not in named and (int(match[1]) in spoken or int(match[1]) > last):
+                found.append(f"{BATCHES}/{name}")
+        return found
+
+    def uncommitted(self) -> list[str]:
+        """The folders of runs that have not committed, living or dead, relative to the root."""
+        if self.by_rename:
+            return [f"_staging/{name}" for name in self.store.names("_staging")]
+        # The folders first: one that is committed between the two lists is then in the second.
+        found = [match for match in map(_WRITTEN.fullmatch, self.store.names("data")) if match]
+        there = {int(match[1]) for match in map(_NUMBERED.fullmatch, self.store.names(COMMITS)) if match}
+        merged = {written_folder(one.batch, one.run) for one in self.all_merges()}
+        folders = []
+        for match in found:
+            folder, batch = f"data/{match[0]}", int(match[2])
+            if folder in merged or (batch in there and written_folder(batch, self.committed(batch)[0].run) == folder):
+                continue
+            folders.append(folder)
+        return folders
+
+    def discard_stale(self, ttl_s: float = STAGING_TTL_S) -> list[str]:
+        """Remove what runs left in which nothing was touched for ``ttl_s``; returns their folders."""
+        oldest = time.time() - ttl_s
+        removed = [folder for folder in self.uncommitted() if self.store.touched_s(folder) < oldest]
+        for folder in removed:
+            self.store.remove(folder)
+        return removed
+
+    def flush(self, staged: Staged, manifest: Manifest) -> str:
+        """Put the manifest to the data, and all of it on the disk. Returns the manifest's hash."""
+        commit = COMMIT_BY_RENAME if self.by_rename else COMMIT_BY_MANIFEST
+        data = replace(manifest, commit=commit).to_json()
+        if self.is_plain:
+            self.put_aside(staged.batch, staged.run, staged.folder, {"_manifest.json": data})
+        else:
+            with self.store.open_output(f"{staged.folder}/{MANIFEST}") as file:
+                file.write(data)
+        self.store.sync(staged.folder)
+        return sha256(data)
+
+    def put_aside(self, batch: int, run: str, folder: str, files: dict[str, bytes]) -> None:
+        """What a batch has beside its data, durably in ``batches``; in ``folder``, which becomes the data, the mark."""
+        beside = _beside(run)
+        self.store.make_folder(beside)
+        if UNDECODABLE in self.store.names(folder):
+            self.store.rename(f"{folder}/{UNDECODABLE}", f"{beside}/{UNDECODABLE}")
+        for name, data in files.items():
+            with self.store.open_output(f"{beside}/{name}") as file:
+                file.write(data)
+        self.store.open_output(f"{folder}/{MARK}{run}").close()
+        self.store.sync(beside)
+        self.store.make_folder(BATCHES)
+        self.store.rename(beside, aside(batch, run))
+
+    def commit(self, staged: Staged) -> bool:
+        """Make what was flushed its batch. False where another run was first; what was staged stays."""
+        if self.by_rename:
+            if not self.store.commits_by_rename:
+                raise Refused(
+                    f"{self} commits by renaming folders, which {scheme_of(self.store.url)}: cannot do",
+                    hint="go on where it came from, or export to another place",
+                )
+            with sharing(self.store):
+                return self.store.rename(staged.folder, f"data/batch={staged.batch:010d}")
+        # Read again, so that what was removed as stale meanwhile is not committed.
+        data = self.store.read(f"{staged.folder}/{MANIFEST}")
+        if data is None:
+            raise StorageError(f"{self.store.location(staged.folder)} was removed before it was committed")
+        self._unsure.add(staged.run)
+        committed = self.store.create(_commit_path(staged.batch), data)
+        self._unsure.discard(staged.run)
+        return committed
+
+
+def _commit_path(batch: int) -> str:
+    return f"{COMMITS}/{batch:010d}.json"
+
+
+def aside(batch: int, run: str) -> str:
+    """The folder of a batch's manifest, and of all else that is not data, in a root whose data is plain."""
+    return f"{BATCHES}/{batch:010d}-{run}"
+
+
+def _beside(run: str) -> str:
+    return f"_staging/{run}-aside"
+
+
+def merge_path(number: int) -> str:
+    return f"{MERGES}/{number:010d}.json"
+
+
+def written_folder(batch: int, run: str) -> str:
+    """Where a run writes a batch that is committed by its manifest."""
+    return f"data/batch={batch:010d}-{run}"

@@ -1,0 +1,359 @@
+"""One run of `klog export run`: plan, write, count, flush, commit.
+
+What reads and writes records is not here: `run` takes a Writer (`klog.export.writing`), and `klog.spark.export`
+brings Spark's. Everything blocks; call it from a thread that may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from klog import __version__
+from klog.client.raw_fetch import Range, RawCluster, TopicFacts
+from klog.client.special_offsets import EARLIEST, LATEST
+from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
+from klog.export.files import check_format, check_known
+from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest
+from klog.export.positions import Limits, listed, resolve
+from klog.export.root import STAGING_TTL_S, ExportRoot
+from klog.export.rows import ExportedRange
+from klog.export.stores.store import Store
+from klog.export.survey import Survey, survey
+from klog.export.topics import check_same, describe, exported_to, partitions_of
+from klog.export.writing import Shape, WriteJob, Writer, Written, checksum_text
+from klog.names import TopicPartition
+
+STEPS = ("planned", "staged", "written", "counted", "flushed", "committed", "checkpointed")
+"""What `run` goes through, in order. Killed at any of them, a batch is whole or not there."""
+
+
+DecodePlan = Callable[[RawCluster, Sequence[str], dict[str, Any] | None], dict[str, Any]]
+"""(cluster, topics, what the export decodes already) -> what is to be decoded, for the identity."""
+
+
+def run(
+    bootstrap: str,
+    topics: Sequence[str],
+    root: str | Store,
+    writer: Writer,
+    *,
+    from_range: str | None = None,
+    format: str | None = None,
+    partition_by: str | None = None,
+    decode: DecodePlan | None = None,
+    max_file_bytes: int | None = None,
+    checksum: bool = False,
+    max_messages: int | None = None,
+    dry_run: bool = False,
+    fail_on_data_loss: bool = True,
+    staging_ttl_s: float = STAGING_TTL_S,
+    on_step: Callable[[str], None] = lambda step: None,
+    on_note: Callable[[str], None] = lambda text: None,
+) -> list[ExportedRange]:
+    """Export what is new of ``topics`` (of all the export's, if none are named) and commit it as one batch.
+
+    Returns the rows of what was exported; none where nothing is new. ``on_step`` hears of each of STEPS as it is
+    reached. ``from_range`` (a position or range) holds for a root's first run alone; ``max_messages`` bounds each
+    partition. ``format``, ``partition_by`` and ``decode`` are fixed by the first run too (Parquet, no folders by time,
+    bytes, if None); a later one need not repeat them. ``fail_on_data_loss=False`` records offsets that retention took
+    before they were exported as gaps, instead of failing. ``checksum``: the manifest has checksums of the messages.
+    ``on_note`` hears, in sentences, what is not quite as it was asked for.
+
+    Raises UsageError where the first run is to begin beyond the end; Refused where the root is another export's or
+    none, or the topic or cluster is not the one exported before; UnknownTopicOrPartition; OffsetOutOfRange where
+    offsets to export are gone; CorruptLog where what was written is not what the brokers have (nothing is committed
+    then).
+    """
+    wanted = Shape(check_format(format or FIRST_FORMAT), partition_by, max_file_bytes)
+    place = ExportRoot(root)
+    known = place.identity()
+    with RawCluster(bootstrap) as cluster:
+        facts = describe(cluster, place, known, topics)
+        limits = _limits(cluster, place, known, facts, from_range, on_note)
+        decoding = None if decode is None else decode(cluster, sorted(facts), known.decode if known else None)
+        if known is None:
+            known = ExportIdentity(
+                cluster.cluster_id,
+                wanted.format,
+                {one.name: one.topic_id for one in facts.values()},
+                limits.starts,
+                _now(),
+                __version__,
+                wanted.partition_by,
+                decoding,
+            )
+            if not dry_run:
+                if _plan(place, cluster, known, facts, limits.ends, max_messages, fail_on_data_loss).moves:
+                    writer.ready(decoding)  # without Java, say, nothing is to be left that a next run is held to
+                known = place.create(known)
+        check_same(place, known, facts, cluster.cluster_id)
+        _check_form(place, known, format, partition_by, decoding)
+        if not dry_run:
+            place.discard_stale(staging_ttl_s)
+        while True:
+            plan = _plan(place, cluster, known, facts, limits.ends, max_messages, fail_on_data_loss)
+            on_step("planned")
+            if not plan.moves:
+                return []
+            if dry_run:
+                return _rows(plan, None)
+            rows = _export(place, bootstrap, plan, writer, max_file_bytes, checksum, on_step, on_note)
+            if rows is not None:
+                return rows
+
+
+def _check_form(
+    place: ExportRoot,
+    known: ExportIdentity,
+    format: str | None,
+    partition_by: str | None,
+    decode: dict[str, Any] | None,
+) -> None:
+    """Refused where this klog cannot go on with the export as it is, or what was asked for is something else."""
+    check_known(known.format)
+    Shape(known.format, known.partition_by)
+    for what, here, asked in (
+        ("format", known.format, format),
+        ("partitioning", known.partition_by, partition_by),
+        ("decoding", known.decode, decode),
+    ):
+        if asked is not None and asked != here:
+            raise Refused(
+                f"the {what} of {place} is {'none' if here is None else 'another' if what == 'decoding' else here}"
+                + ("" if what == "decoding" else f", not {asked}"),
+                hint="it is fixed by an export's first run; leave it out, or export to another place",
+            )
+
+
+class _Plan(NamedTuple):
+    """One batch to be. ``ranges`` has every partition, also those that do not move."""
+
+    batch: int
+    previous_sha256: str | None
+    identity: ExportIdentity
+    ranges: dict[TopicPartition, Range]
+    counts: dict[Range, int | None]
+    leader_epochs: dict[TopicPartition, int]
+    gaps: tuple[Gap, ...]
+    known_schema_ids: frozenset[int]
+    """Of the batch before."""
+
+    @property
+    def moves(self) -> list[Range]:
+        return [one for one in self.ranges.values() if one.to_offset > one.from_offset]
+
+
+def _limits(
+    cluster: RawCluster,
+    place: ExportRoot,
+    known: ExportIdentity | None,
+    facts: dict[str, TopicFacts],
+    from_range: str | None,
+    on_note: Callable[[str], None],
+) -> Limits:
+    """What ``--from`` says, as offsets; UsageError where the export has begun elsewhere, or that is not there yet."""
+    if known is not None and from_range is None:
+        return Limits({}, {})
+    if known is not None and place.batches():
+        raise UsageError(
+            f"--from is for the first run of an export; {place} goes on where it stopped",
+            hint="leave --from out, or export to another folder",
+        )
+    limits = resolve(cluster, partitions_of(facts), from_range or "start", on_note)
+    if known is not None and known.initial != limits.starts:
+        raise UsageError(
+            f"an earlier run, which committed nothing, has fixed other starts for {place}",
+            hint="leave --from out to begin where that run would have, or export to another folder",
+        )
+    return limits
+
+
+def _plan(
+    place: ExportRoot,
+    cluster: RawCluster,
+    known: ExportIdentity,
+    facts: dict[str, TopicFacts],
+    limits: dict[TopicPartition, int],
+    max_messages: int | None,
+    fail_on_data_loss: bool,
+) -> _Plan:
+    """The ranges of the next batch; every end is resolved here, once."""
+    last = place.last()
+    partitions = partitions_of(facts)
+    starts = exported_to(known, last[0] if last else None, partitions)
+    earliest = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
+    latest = cluster.offsets(dict.fromkeys(partitions, LATEST))
+    ranges, gaps = {}, []
+    for one, start in starts.items():
+        end = latest[one].offset
+        if end < start:
+            raise OffsetOutOfRange(
+                f"{one} ends at {end}, before {start}, where the export stopped: the brokers have lost messages",
+                hint="what was exported stays as it is; export to another folder",
+            )
+        first = earliest[one].offset
+        if start < first:
+            if fail_on_data_loss:
+                raise OffsetOutOfRange(
+                    f"{one}: the log starts at {first} now; [{start}, {first}) was removed before it was exported",
+                    hint="to go on and record the gap: --allow-gaps",
+                )
+            gaps.append(Gap(one.topic, one.partition, start, first, "removed before it was exported"))
+            start = first
+        end = max(start, min(end, limits.get(one, end)))
+        if max_messages is not None:
+            end = min(end, cluster.nth(one, start, max_messages))
+        ranges[one] = Range(one.topic, one.partition, start, end)
+    moves = [one for one in ranges.values() if one.to_offset > one.from_offset]
+    epochs = {one: facts[one.topic].partitions[one.partition].leader_epoch for one in partitions}
+    return _Plan(
+        0 if last is None else last[0].batch + 1,
+        None if last is None else last[1],
+        known,
+        ranges,
+        cluster.counts(moves),
+        epochs,
+        tuple(gaps),
+        frozenset() if last is None else frozenset(last[0].schema_ids),
+    )
+
+
+def _export(
+    place: ExportRoot,
+    bootstrap: str,
+    plan: _Plan,
+    writer: Writer,
+    max_file_bytes: int | None,
+    checksum: bool,
+    on_step: Callable[[str], None],
+    on_note: Callable[[str], None],
+) -> list[ExportedRange] | None:
+    """Write, count, flush, commit. None where another run has committed this batch first."""
+    started_at = _now()
+    staged = place.stage(plan.batch)
+    try:
+        on_step("staged")
+        written = writer.write(_job(place, bootstrap, plan, staged.folder, max_file_bytes, checksum))
+        on_step("written")
+        summed = checksum and written.checksums is None and plan.identity.decode is None
+        found = survey(place.store, staged.folder, checksum=summed)
+        _check_counts(plan, found)
+        on_step("counted")
+        checksums = {one: part.checksum for one, part in found.partitions.items()} if summed else written.checksums
+        manifest = _manifest(plan, found, written, checksums or {}, staged.run, writer.engine, started_at)
+        digest = place.flush(staged, manifest)
+        on_step("flushed")
+        committed = place.commit(staged)
+    except BaseException:
+        place.discard(staged)
+        raise
+    if not committed:
+        place.discard(staged)
+        return None
+    on_step("committed")
+    place.checkpoint(plan.batch, digest)
+    on_step("checkpointed")
+    for schema_id in sorted(written.left_out.keys() - plan.known_schema_ids):
+        on_note(
+            f"messages of schema {schema_id} have fields that {place} has no columns for: "
+            f"{listed(written.left_out[schema_id])}; an export to another root takes the newest schema's"
+        )
+    return _rows(plan, found)
+
+
+def _job(
+    place: ExportRoot, bootstrap: str, plan: _Plan, folder: str, max_file_bytes: int | None, checksum: bool
+) -> WriteJob:
+    known = plan.identity
+    counts = [plan.counts[one] for one in plan.moves]
+    messages = None if None in counts else sum(count or 0 for count in counts)
+    shape = Shape(known.format, known.partition_by, max_file_bytes)
+    attempts = f"{folder}-attempts" if place.by_rename else None
+    return WriteJob(bootstrap, plan.moves, place.store, folder, shape, known.decode, attempts, checksum, messages)
+
+
+def _check_counts(plan: _Plan, found: Survey) -> None:
+    """CorruptLog unless the files hold what the brokers count in each range, once, and nothing else."""
+    for one in found.partitions.keys() - {TopicPartition(r.topic, r.partition) for r in plan.moves}:
+        raise CorruptLog(f"messages of {one} were written, which is not exported")
+    for wanted in plan.moves:
+        part = found.partitions.get(TopicPartition(wanted.topic, wanted.partition))
+        written = part.messages if part else 0
+        counted = plan.counts[wanted]
+        if counted is not None and counted != written:
+            raise CorruptLog(f"{wanted}: the broker counts {counted} messages, {written} were written")
+        if part is None:
+            continue
+        if part.first_offset < wanted.from_offset or part.last_offset >= wanted.to_offset:
+            raise CorruptLog(f"{wanted}: offsets {part.first_offset} to {part.last_offset} were written")
+        if not part.distinct:
+            raise CorruptLog(f"{wanted}: an offset was written twice")
+
+
+def _manifest(
+    plan: _Plan,
+    found: Survey,
+    written: Written,
+    checksums: dict[TopicPartition, int],
+    run_id: str,
+    engine: str,
+    started_at: str,
+) -> Manifest:
+    partitions = {}
+    for one, wanted in plan.ranges.items():
+        part = found.partitions.get(one)
+        partitions[one] = ExportedPartition(
+            wanted.from_offset,
+            wanted.to_offset,
+            part.messages if part else 0,
+            plan.counts.get(wanted, 0),
+            part.first_offset if part else None,
+            part.last_offset if part else None,
+            part.timestamp_ms_min if part else None,
+            part.timestamp_ms_max if part else None,
+            plan.leader_epochs[one],
+            part.undecodable if part else 0,
+            checksum_text(checksums[one]) if one in checksums else None,
+        )
+    return Manifest(
+        batch=plan.batch,
+        run=run_id,
+        previous_sha256=plan.previous_sha256,
+        format=plan.identity.format,
+        cluster_id=plan.identity.cluster_id,
+        topic_ids=plan.identity.topic_ids,
+        partitions=partitions,
+        gaps=plan.gaps,
+        windows=found.windows,
+        files=tuple(found.files),
+        klog=__version__,
+        engine=engine,
+        started_at=started_at,
+        committed_at=_now(),
+        partition_by=plan.identity.partition_by,
+        decode=plan.identity.decode,
+        schema_ids=tuple(sorted(written.schema_ids)),
+    )
+
+
+def _rows(plan: _Plan, found: Survey | None) -> list[ExportedRange]:
+    total_messages = sum(part.messages for part in found.partitions.values()) if found else 0
+    total_bytes = sum(file.bytes for file in found.files) if found else 0
+    rows = []
+    for wanted in plan.moves:
+        part = found.partitions.get(TopicPartition(wanted.topic, wanted.partition)) if found else None
+        rows.append(
+            ExportedRange(
+                *wanted,
+                messages=plan.counts[wanted] if found is None else part.messages if part else 0,
+                files=None if found is None else part.files if part else 0,
+                bytes=None if found is None else total_bytes * part.messages // total_messages if part else 0,
+            )
+        )
+    return rows
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

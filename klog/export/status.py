@@ -1,0 +1,74 @@
+"""`klog export status`: how far an export is behind its topics. Blocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from klog.client.raw_fetch import Range, RawCluster
+from klog.client.special_offsets import EARLIEST, LATEST
+from klog.export.root import ExportRoot
+from klog.export.rows import ExportStatus
+from klog.export.topics import check_same, describe, exported_to, partitions_of
+from klog.record.batch import walk
+from klog.record.records import each_record
+
+
+def status(bootstrap: str, root: str) -> list[ExportStatus]:
+    """A row for each partition of the export's topics.
+
+    NoSuchThing where there is no export, Refused where the cluster or a topic is not the one that was exported.
+    """
+    place = ExportRoot(root)
+    known = place.existing_identity()
+    with RawCluster(bootstrap) as cluster:
+        facts = describe(cluster, place, known, ())
+        check_same(place, known, facts, cluster.cluster_id)
+        partitions = partitions_of(facts)
+        last = place.last()
+        exported = exported_to(known, last[0] if last else None, partitions)
+        earliest = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
+        latest = cluster.offsets(dict.fromkeys(partitions, LATEST))
+        behind = {
+            one: Range(one.topic, one.partition, max(exported[one], earliest[one].offset), latest[one].offset)
+            for one in partitions
+            if exported[one] < latest[one].offset
+        }
+        counts = cluster.counts(behind.values())
+        return [
+            ExportStatus(
+                one.topic,
+                one.partition,
+                exported=exported[one],
+                log_end_offset=latest[one].offset,
+                lag=counts[behind[one]] if one in behind else 0,
+                lag_ms=_age_ms(cluster, behind[one]) if one in behind else 0,
+                log_start_offset=earliest[one].offset,
+            )
+            for one in partitions
+        ]
+
+
+def losses(rows: Sequence[ExportStatus]) -> list[str]:
+    """Messages that are gone, so no run can export them. The lag does not count them, and the next run fails."""
+    found = []
+    for row in rows:
+        name = f"{row.topic}-{row.partition}"
+        if row.log_start_offset is not None and row.exported < row.log_start_offset:
+            lost = f"[{row.exported}, {row.log_start_offset})"
+            found.append(f"{name}: {lost} was removed before it was exported; runs go on with --allow-gaps alone")
+        if row.log_end_offset is not None and row.log_end_offset < row.exported:
+            found.append(
+                f"{name}: its log ends at {row.log_end_offset}, before {row.exported}, where the export stopped"
+            )
+    return found
+
+
+def _age_ms(cluster: RawCluster, wanted: Range) -> int:
+    """How old the first message of the range is; 0 where it holds none."""
+    for records in cluster.fetch(wanted, max_bytes=1):  # one batch: the least that a broker sends
+        for position, header in walk(records):
+            if not header.is_control and header.last_offset >= wanted.from_offset:
+                first = next(r for r in each_record(records, position) if r.offset >= wanted.from_offset)
+                return max(0, time.time_ns() // 1_000_000 - first.timestamp_ms)
+    return 0

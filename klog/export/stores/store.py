@@ -1,0 +1,104 @@
+"""Where an export lies: files by their paths below its root, and the two acts that make a commit.
+
+Strategy: an export needs little of a file system, and two things of it that many have not: either a rename of a folder
+that is atomic and never replaces (then a batch is committed by giving its folder its name), or the creation of a file
+that fails where one is there (then by creating the file that names the batch). `Store` is that little; which of the two
+a store has it says itself. Which store
+a root needs is decided by `opening`.
+
+Paths are relative to the root, with ``/``; ``""`` is the root. Everything blocks, and raises StorageError.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import BinaryIO, NamedTuple, Protocol
+
+
+class StoredFile(NamedTuple):
+    path: str
+    """Relative to the root."""
+    bytes: int
+    modified_s: float
+    """Since the epoch, by the store's clock."""
+
+
+class Store(Protocol):
+    """One root. Thread-safe, and can be pickled, so that tasks elsewhere can open the same."""
+
+    @property
+    def url(self) -> str:
+        """The root as it was given; what messages show."""
+        ...
+
+    @property
+    def commits_by_rename(self) -> bool:
+        """Whether `rename` can be relied on; else `create` can."""
+        ...
+
+    @property
+    def opens_anywhere(self) -> bool:
+        """Whether a task of Spark's, on another machine, can open it and write there itself; else Spark writes."""
+        ...
+
+    def read(self, path: str) -> bytes | None:
+        """A small file whole; None where there is none."""
+        ...
+
+    def create(self, path: str, data: bytes) -> bool:
+        """A new file, whole and durable or not there; False, and nothing changed, where something is there."""
+        ...
+
+    def replace(self, path: str, data: bytes) -> None:
+        """``path`` holds ``data``, whatever it held: for hints."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """What lies in a folder, sorted; [] where it is not there. Refused where it is a file."""
+        ...
+
+    def walk(self, folder: str) -> list[StoredFile]:
+        """All files below a folder, by path; [] where it is not there."""
+        ...
+
+    def touched_s(self, folder: str) -> float:
+        """When anything in or below the folder last changed, in seconds since the epoch; now if that is unknown."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """A file, or a folder with all below; nothing happens where neither is there."""
+        ...
+
+    def make_folder(self, path: str) -> None:
+        """With its parents. Where a store has no folders, nothing."""
+        ...
+
+    def open_input(self, path: str) -> BinaryIO:
+        """To read from anywhere in it."""
+        ...
+
+    def open_output(self, path: str) -> BinaryIO:
+        """A new file, with the folders above it; it may be there only when it is closed."""
+        ...
+
+    def location(self, path: str) -> str:
+        """The path for Spark and for messages: of the local file system, or a URL."""
+        ...
+
+    def sync(self, folder: str) -> None:
+        """When this returns, all files below the folder, and their names, outlive a power cut."""
+        ...
+
+    def rename(self, source: str, target: str) -> bool:
+        """The folder ``source`` is ``target``, atomically and durably. False, and nothing changed, where that is
+        there. Of stores with `commits_by_rename` only."""
+        ...
+
+
+SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)")
+
+
+def scheme_of(root: str) -> str:
+    """In small letters; ``file`` for a path."""
+    match = SCHEME.fullmatch(root)
+    return match[1].lower() if match else "file"

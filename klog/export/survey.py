@@ -1,0 +1,186 @@
+"""What really lies in a folder of exported files: counted from the files themselves, not from what a writer says.
+
+Only four columns are read unless more is asked for, some megabytes at once, so a survey costs little beside the writing
+and little memory. Where files of a partition cover overlapping offsets (put apart by time, or by what was decoded),
+its offsets are read a second time and compared one with another: eight bytes of memory for each of its messages.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from klog.errors import CorruptLog
+from klog.export.files import FileFormat, format_of
+from klog.export.manifest import WINDOW_MS, ExportedFile
+from klog.export.stores.store import Store
+from klog.export.writing import UNDECODABLE
+from klog.names import TopicPartition
+
+_COUNTED = ("topic", "partition", "offset", "timestamp")
+_SUMMED = ("key", "value")
+
+
+@dataclass
+class SurveyedPartition:
+    """Of one partition: offsets inclusive, times in ms; ``files`` that hold its messages, of which one that several
+    partitions share counts with the first of these alone."""
+
+    messages: int = 0
+    first_offset: int = 2**63 - 1
+    last_offset: int = -1
+    timestamp_ms_min: int = 2**63 - 1
+    timestamp_ms_max: int = -(2**63)
+    files: int = 0
+    distinct: bool = True
+    """No offset is there twice."""
+    undecodable: int = 0
+    """Of the messages."""
+    checksum: int = 0
+    """Where it was asked for."""
+
+
+@dataclass
+class Survey:
+    """Of one folder."""
+
+    partitions: dict[TopicPartition, SurveyedPartition] = field(default_factory=dict)
+    windows: dict[tuple[str, int], int] = field(default_factory=dict)
+    files: list[ExportedFile] = field(default_factory=list)
+    unreadable: bool = False
+    """A file could not be read, so nothing here can be relied on."""
+
+
+@dataclass
+class _Pieces:
+    """The offsets of one partition, as they were met."""
+
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    ascending: bool = True
+    paths: dict[str, FileFormat] = field(default_factory=dict)
+
+    @property
+    def are_apart(self) -> bool:
+        self.spans.sort()
+        return self.ascending and all(before[1] < after[0] for before, after in itertools.pairwise(self.spans))
+
+
+def survey(store: Store, *folders: str, thorough: bool = False, checksum: bool = False) -> Survey:
+    """Count what the files of messages in one folder, or in several together, hold; CorruptLog, naming the file, where
+    one cannot be read.
+
+    ``thorough``: every byte is read, against the checksums that the format has. ``checksum``: keys and values are read
+    too, and summed up.
+    """
+    found = Survey()
+    pieces: dict[TopicPartition, _Pieces] = {}
+    for folder, stored in [(one, stored) for one in folders for stored in store.walk(one)]:
+        kind = format_of(stored.path)
+        path = stored.path.removeprefix(f"{folder}/")
+        if kind is None:
+            continue
+        messages = 0
+        in_file: set[TopicPartition] = set()
+        for batch in _read(store, stored.path, kind, _COUNTED + (_SUMMED if checksum else ()), thorough):
+            messages += batch.num_rows
+            in_file |= _count(batch, found, pieces, path.startswith(f"{UNDECODABLE}/"))
+            if checksum:
+                _sum_up(batch, found)
+        if in_file:
+            found.partitions[min(in_file)].files += 1
+        for one in in_file:
+            pieces[one].paths[stored.path] = kind
+        found.files.append(ExportedFile(path, stored.bytes, messages))
+    for one, about in pieces.items():
+        found.partitions[one].distinct = about.are_apart or _all_differ(store, one, about)
+    return found
+
+
+def _read(store: Store, path: str, kind: FileFormat, columns: tuple[str, ...], thorough: bool) -> Iterable[Any]:
+    try:
+        with store.open_input(path) as opened:
+            for batch in kind.read(opened, columns, thorough=thorough):
+                if not batch.num_rows:
+                    continue
+                missing = [name for name in columns if name not in batch.schema.names]
+                if missing:
+                    raise CorruptLog(f"it has no column {', '.join(missing)}")
+                yield batch
+    except CorruptLog as error:
+        raise CorruptLog(f"{store.location(path)} cannot be read: {error.message}") from None
+
+
+def _all_differ(store: Store, one: TopicPartition, about: _Pieces) -> bool:
+    """No offset of the partition is in its files twice."""
+    import numpy as np
+
+    offsets = [
+        np.asarray(batch.filter(_rows_of(batch, one)).column("offset"))
+        for path, kind in about.paths.items()
+        for batch in _read(store, path, kind, _COUNTED[:3], False)
+    ]
+    there = np.sort(np.concatenate(offsets))
+    return bool((np.diff(there) > 0).all())
+
+
+def _rows_of(batch: Any, one: TopicPartition) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.and_(pc.equal(batch["topic"], one.topic), pc.equal(batch["partition"], one.partition))
+
+
+def _sum_up(batch: Any, found: Survey) -> None:
+    from klog.export.checksum import MODULUS, checksums
+
+    for one, value in checksums(batch).items():
+        part = found.partitions[one]
+        part.checksum = (part.checksum + value) % MODULUS
+
+
+def _count(table: Any, found: Survey, pieces: dict[TopicPartition, _Pieces], undecodable: bool) -> set[TopicPartition]:
+    """Add some rows to the survey; the partitions that are in them."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    offsets = table["offset"]
+    micros = pc.cast(table["timestamp"], pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
+    times_ms = np.asarray(micros) // 1000
+    windows = times_ms // WINDOW_MS * WINDOW_MS
+    rows = pa.table(
+        {
+            "topic": table["topic"],
+            "partition": table["partition"],
+            "offset": offsets,
+            "ms": times_ms,
+            "window": windows,
+        }
+    )
+    there = set()
+    grouped = rows.group_by(["topic", "partition", "window"]).aggregate(
+        [("offset", "count"), ("offset", "min"), ("offset", "max"), ("ms", "min"), ("ms", "max")]
+    )
+    spans: dict[TopicPartition, tuple[int, int]] = {}
+    for row in grouped.to_pylist():
+        one = TopicPartition(row["topic"], row["partition"])
+        part = found.partitions.setdefault(one, SurveyedPartition())
+        part.messages += row["offset_count"]
+        part.undecodable += row["offset_count"] if undecodable else 0
+        part.first_offset = min(part.first_offset, row["offset_min"])
+        part.last_offset = max(part.last_offset, row["offset_max"])
+        part.timestamp_ms_min = min(part.timestamp_ms_min, row["ms_min"])
+        part.timestamp_ms_max = max(part.timestamp_ms_max, row["ms_max"])
+        window = (row["topic"], row["window"])
+        found.windows[window] = found.windows.get(window, 0) + row["offset_count"]
+        low, high = spans.get(one, (row["offset_min"], row["offset_max"]))
+        spans[one] = (min(low, row["offset_min"]), max(high, row["offset_max"]))
+        there.add(one)
+    for one, span in spans.items():
+        about = pieces.setdefault(one, _Pieces())
+        about.spans.append(span)
+        inside = offsets if len(spans) == 1 else offsets.filter(_rows_of(table, one))
+        if len(inside) > 1 and not pc.all(pc.greater(inside[1:], inside[:-1])).as_py():
+            about.ascending = False
+    return there

@@ -1,0 +1,122 @@
+"""The data of an export on a local file system changed as a whole, in one step: `swap_data`.
+
+Strategy: merging batches takes several folders away and puts one in, and no file system does that at once. But Linux
+exchanges two folders in one step (renameat2 with RENAME_EXCHANGE), so a second ``data`` is made beside the first, with
+the merged batches, and with hard links to all other files, and the two change places. A reader that lists ``data``
+sees one or the other, and a crash leaves one or the other.
+
+What is committed meanwhile must not be lost: a commit holds a lock that many may hold, linking and exchange hold it
+alone. The kernel lets go of it when a process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from klog.errors import Refused, StorageError
+from klog.export.stores.local import LocalStore
+from klog.export.stores.store import Store
+from klog.storage.filesystem import OsFileSystem, translated
+
+_LOCK: Final = "_klog/.lock"
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_HERE: Final = -100
+"""AT_FDCWD: paths are absolute anyway."""
+_EXCHANGE: Final = 2
+"""RENAME_EXCHANGE of renameat2(2)."""
+_UNABLE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV, errno.EMLINK})
+
+
+@contextmanager
+def sharing(store: Store) -> Iterator[None]:
+    """While inside, the data is not swapped. Blocks while it is."""
+    if not isinstance(store, LocalStore):
+        yield
+        return
+    with _locked(store, fcntl.LOCK_SH):
+        yield
+
+
+@contextmanager
+def _locked(store: LocalStore, how: int) -> Iterator[None]:
+    path = store.path / _LOCK
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, how)
+            yield
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise translated(error, "lock", str(path)) from error
+
+
+def swap_data(
+    store: LocalStore,
+    beside: str,
+    without: Collection[str],
+    expected: Mapping[str, bytes],
+    on_step: Callable[[str], None] = lambda step: None,
+) -> bool:
+    """``data`` without these folders and with those that are in ``beside``, which is on the disk; all or nothing.
+
+    ``expected``: path -> what the file must hold, otherwise another compaction was faster: False, and nothing changed.
+    Afterwards ``beside`` holds what ``data`` no longer has. Refused if the file system cannot exchange folders.
+    """
+    old, new = store.path / "data", store.path / beside
+    with _locked(store, fcntl.LOCK_EX):
+        if any(store.read(path) != data for path, data in expected.items()):
+            return False
+        linked = _link(old, new, without)
+        on_step("linked")
+        files = OsFileSystem()
+        files.sync_everything(str(store.path))
+        _exchange(old, new)
+        for parent in (old.parent, new.parent):
+            files.sync_folder(str(parent))
+    on_step("swapped")
+    for name in linked:
+        files.remove_folder(str(new / name))
+    return True
+
+
+def _link(old: Path, new: Path, without: Collection[str]) -> list[str]:
+    """All that lies in ``old`` in ``new`` too, as hard links; the names of what was linked."""
+    linked = []
+    try:
+        for folder in sorted(old.iterdir()):
+            if folder.name in without:
+                continue
+            linked.append(folder.name)
+            for directory, _, names in os.walk(folder):
+                target = new / Path(directory).relative_to(old)
+                target.mkdir()
+                for name in names:
+                    os.link(Path(directory, name), target / name)
+    except OSError as error:
+        raise _unable(error, "link files of", old) from error
+    return linked
+
+
+def _exchange(one: Path, other: Path) -> None:
+    exchange = getattr(_LIBC, "renameat2", None)  # Linux alone has it
+    done = -1 if exchange is None else exchange(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE)
+    if done != 0:
+        number = errno.ENOSYS if exchange is None else ctypes.get_errno()
+        raise _unable(OSError(number, os.strerror(number)), f"exchange {one} with", other)
+
+
+def _unable(error: OSError, act: str, path: Path) -> StorageError | Refused:
+    if error.errno in _UNABLE:
+        return Refused(
+            f"this file system cannot {act} {path}: {error.strerror}",
+            hint="compaction wants hard links and RENAME_EXCHANGE, which ext4, xfs, btrfs and tmpfs have",
+        )
+    return translated(error, act, str(path))

@@ -1,0 +1,229 @@
+"""`klog export verify`: every file of an export read again, and held against the manifests and the brokers. Blocks.
+
+It goes on after what it finds: one row a partition, and one for each thing that is wrong with the export as such.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from klog.client.raw_fetch import Range, RawCluster
+from klog.client.special_offsets import EARLIEST, LATEST
+from klog.errors import CorruptLog, Refused
+from klog.export import history
+from klog.export.manifest import Manifest
+from klog.export.root import ExportRoot
+from klog.export.rows import ExportCheck
+from klog.export.stores.store import Store
+from klog.export.survey import Survey, survey
+from klog.export.topics import check_same, describe
+from klog.export.writing import checksum_text
+from klog.names import TopicPartition
+
+
+@dataclass
+class _Seen:
+    """One partition over the batches so far."""
+
+    from_offset: int
+    to_offset: int
+    batches: int = 0
+    messages: int = 0
+    claims: list[tuple[Range, int]] = field(default_factory=list)
+    """(range, messages in the files) of each batch, for the comparison with the broker."""
+    findings: list[tuple[str, str]] = field(default_factory=list)
+    """(state, message) of each problem, in the order found."""
+
+
+def verify(bootstrap: str | None, root: str | Store) -> list[ExportCheck]:
+    """A row for each partition, then one for each other finding; every one that is not ``ok`` has failed.
+
+    ``bootstrap`` None: without the brokers. NoSuchThing where there is no export, Refused where the brokers are not
+    those that were exported from.
+    """
+    place = ExportRoot(root)
+    known = place.existing_identity()
+    findings: list[tuple[str, str]] = []
+    seen = {one: _Seen(start, start) for one, start in known.initial.items()}
+    manifest: Manifest | None
+    digest: str | None
+    previous: str | None = None
+    expected = 0
+    remembered = place.checkpointed_batch()  # before the list: what is committed in between is in it
+    numbers = place.batch_numbers()
+    for batch in numbers:
+        try:
+            manifest, digest = place.manifest(batch)
+        except Refused as error:
+            findings.append(("broken-chain", error.message))
+            manifest, digest = None, None
+        first = batch if manifest is None else manifest.first_batch
+        contiguous = first == expected
+        if not contiguous:
+            missing = f"batch {expected}" + (f" to {first - 1}" if first - 1 > expected else "")
+            findings.append(("missing-batch", f"{missing}: {place.where(expected)} is not there"))
+        expected = batch + 1
+        if manifest is None:
+            previous = None
+            continue
+        if contiguous and first > 0 and manifest.previous_sha256 != previous:
+            findings.append(
+                (
+                    "broken-chain",
+                    f"{place.where(batch)} names a manifest before it that is not there or was changed",
+                )
+            )
+        previous = digest
+        findings.extend(("broken-chain", message) for message in history.check(place, manifest))
+        found = _check_files(place, manifest, findings)
+        _check_offsets(manifest, found, seen)
+    if not set(numbers) <= set(place.batch_numbers()):
+        return verify(bootstrap, root)  # batches were merged meanwhile
+    if remembered is not None and remembered >= expected:
+        findings.append(("missing-batch", f"batch {remembered} was committed: {place.where(remembered)} is not there"))
+    for one in place.strays():
+        findings.append(
+            ("unknown-file", f"{place.store.location(one)} belongs to no batch, and readers take it for data")
+        )
+    if bootstrap is not None:
+        with RawCluster(bootstrap) as cluster:
+            check_same(place, known, describe(cluster, place, known, ()), cluster.cluster_id)
+            counts = _ask_brokers(cluster, seen)
+    else:
+        counts = dict.fromkeys(seen)
+    rows = [_row(one, about, counts[one]) for one, about in sorted(seen.items())]
+    return rows + [
+        ExportCheck(None, None, None, None, 0, 0, None, state, state.upper().replace("-", "_"), message)
+        for state, message in findings
+    ]
+
+
+def _row(one: TopicPartition, about: _Seen, counted: int | None) -> ExportCheck:
+    state, message = about.findings[0] if about.findings else ("ok", None)
+    return ExportCheck(
+        one.topic,
+        one.partition,
+        about.from_offset,
+        about.to_offset,
+        about.batches,
+        about.messages,
+        counted,
+        state,
+        None if state == "ok" else state.upper().replace("-", "_"),
+        message,
+    )
+
+
+def _check_files(place: ExportRoot, manifest: Manifest, findings: list[tuple[str, str]]) -> Survey:
+    """The files of a batch against its manifest's list of them; what they hold."""
+    location = place.store.location(place.batch_folder(manifest.batch))
+    try:
+        found = survey(place.store, *place.folders(manifest), thorough=True, checksum=_has_checksums(manifest))
+    except CorruptLog as error:
+        findings.append(("changed-file", error.message))
+        return Survey(unreadable=True)
+    claimed = {file.path: file for file in manifest.files}
+    there = {file.path: file for file in found.files}
+    for path in sorted(claimed.keys() - there.keys()):
+        findings.append(("missing-file", f"{location}/{path} is not there"))
+    for path in sorted(there.keys() - claimed.keys()):
+        findings.append(("unknown-file", f"{location}/{path} is not in the manifest"))
+    for path in sorted(there.keys() & claimed.keys()):
+        if there[path] != claimed[path]:
+            findings.append(
+                (
+                    "changed-file",
+                    f"{location}/{path} has {there[path].bytes} bytes and {there[path].messages} messages; "
+                    f"{claimed[path].bytes} and {claimed[path].messages} were exported",
+                )
+            )
+    return found
+
+
+def _check_offsets(manifest: Manifest, found: Survey, seen: dict[TopicPartition, _Seen]) -> None:
+    """A batch's ranges against those before it, and its files' messages against its ranges."""
+    skipped = {(gap.topic, gap.partition, gap.from_offset): gap.to_offset for gap in manifest.gaps}
+    for one, part in sorted(manifest.partitions.items()):
+        about = seen.setdefault(one, _Seen(0, 0))
+        name = f"batch {manifest.batch}"
+        if manifest.merged:
+            name = f"batch {manifest.first_batch} to {manifest.batch}"
+        expected = skipped.get((*one, about.to_offset), about.to_offset)
+        if part.from_offset > expected:
+            about.findings.append(
+                ("gap", f"{name} begins at {part.from_offset}; [{expected}, {part.from_offset}) is missing")
+            )
+        elif part.from_offset < expected:
+            about.findings.append(("overlap", f"{name} begins at {part.from_offset}, before {expected}"))
+        about.to_offset = part.to_offset
+        if part.to_offset > part.from_offset:
+            about.batches += 1
+        counted = found.partitions.get(one)
+        messages = counted.messages if counted else 0
+        about.messages += messages
+        about.claims.append((Range(*one, part.from_offset, part.to_offset), messages))
+        if found.unreadable:
+            about.findings.append(("wrong-count", f"{name} cannot be read"))
+        elif messages != part.messages:
+            about.findings.append(("wrong-count", f"{name} holds {messages} messages; {part.messages} were exported"))
+        elif counted and (counted.first_offset, counted.last_offset) != (part.first_offset, part.last_offset):
+            about.findings.append(
+                (
+                    "wrong-count",
+                    f"{name} holds offsets {counted.first_offset} to {counted.last_offset}; "
+                    f"{part.first_offset} to {part.last_offset} were exported",
+                )
+            )
+        elif counted and not counted.distinct:
+            about.findings.append(("overlap", f"{name} holds an offset twice"))
+        elif counted and counted.undecodable != part.undecodable:
+            about.findings.append(
+                (
+                    "wrong-count",
+                    f"{name} holds {counted.undecodable} messages that could not be decoded; {part.undecodable} were",
+                )
+            )
+        elif counted and _has_checksums(manifest) and part.checksum not in (None, checksum_text(counted.checksum)):
+            about.findings.append(
+                (
+                    "wrong-checksum",
+                    f"{name} holds messages whose checksum is {checksum_text(counted.checksum)}; "
+                    f"those of the log had {part.checksum}",
+                )
+            )
+
+
+def _has_checksums(manifest: Manifest) -> bool:
+    """Whether the files have the bytes that the checksums are of, and there are any."""
+    return manifest.decode is None and any(part.checksum for part in manifest.partitions.values())
+
+
+def _ask_brokers(cluster: RawCluster, seen: dict[TopicPartition, _Seen]) -> dict[TopicPartition, int | None]:
+    """What the brokers count in the batches that they still have whole; a difference is a finding.
+
+    None if they no longer have any of them, or cannot count.
+    """
+    earliest = cluster.offsets(dict.fromkeys(seen, EARLIEST))
+    latest = cluster.offsets(dict.fromkeys(seen, LATEST))
+    ranges: dict[TopicPartition, Range] = {}
+    ours: dict[TopicPartition, int] = {}
+    for one, about in seen.items():
+        kept = [claim for claim in about.claims if claim[0].from_offset >= earliest[one].offset]
+        if not kept or kept[-1][0].to_offset <= kept[0][0].from_offset:
+            continue
+        if kept[-1][0].to_offset > latest[one].offset:
+            about.findings.append(
+                ("gap", f"the broker's log ends at {latest[one].offset}, the export at {about.to_offset}")
+            )
+            continue
+        ranges[one] = Range(*one, kept[0][0].from_offset, kept[-1][0].to_offset)
+        ours[one] = sum(messages for _, messages in kept)
+    counts = cluster.counts(ranges.values())
+    found: dict[TopicPartition, int | None] = dict.fromkeys(seen)
+    for one, wanted in ranges.items():
+        found[one] = counts[wanted]
+        if found[one] is not None and found[one] != ours[one]:
+            seen[one].findings.append(
+                ("wrong-count", f"the broker counts {found[one]} messages in {wanted}, the files hold {ours[one]}")
+            )
+    return found

@@ -1,1 +1,0 @@
-"""The verbs: they return dataclasses and print nothing."""

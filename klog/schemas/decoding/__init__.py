@@ -1,0 +1,1 @@
+"""Many Avro datums at once as Arrow columns, of the schema that a reader chooses."""

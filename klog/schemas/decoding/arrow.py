@@ -1,0 +1,129 @@
+"""The Arrow types of Avro values.
+
+    null                    bool, always null: ORC has no null type
+    boolean, int, long      bool, int32, int64
+    float, double           float32, float64
+    bytes, fixed            binary
+    string, enum            string
+    uuid                    string; of fixed(16) in its text form
+    date                    date32
+    time-millis, -micros    int32, int64: the milliseconds or microseconds since midnight
+    timestamp-millis,       timestamp[us], in UTC; the local ones without a zone
+      -micros
+    timestamp-nanos         int64: the nanoseconds
+    decimal                 decimal128; binary beyond 38 digits
+    duration                struct of months, days, milliseconds (int64)
+    record                  struct; one without fields is a bool, true where the record is
+    array, map              list; map with string keys
+    union with null         the other branch's type: each column can hold nulls
+    union of several        struct of member0, member1 ... without null, of which one is set (as Spark's Avro source)
+
+Spark reads these types in every format of an export. It cannot read a file at all that has a column of a type unknown
+to it: a time, nanoseconds, 39 digits.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from klog.protocol.schema_errors import InvalidSchema
+from klog.schemas.avro import Array, Enum, Fixed, Logical, Map, Node, Primitive, Record, Union, parts_of, type_name
+from klog.schemas.parsing import DEPTH_MAX, parse
+
+NODES_MAX: Final = 20_000
+"""Of a schema whose named types are written out where they are used. Types that refer to each other twice at every
+level would otherwise fill the memory."""
+
+DECIMAL_DIGITS_MAX: Final = 38
+
+
+def parse_columns(text: str) -> Node:
+    """The type that a schema's JSON text describes. InvalidSchema if it is not a schema, or its values have no columns:
+    a type that contains itself has no Arrow type."""
+    node = parse(text).node
+    _check_size(node)
+    return node
+
+
+def _check_size(node: Node) -> None:
+    sizes: dict[int, int] = {}
+    open_: set[int] = set()
+
+    def size(one: Node, depth: int) -> int:
+        if id(one) in open_:
+            raise InvalidSchema(
+                f"the type {type_name(one)} contains itself, and columns cannot",
+                hint="export such messages undecoded: leave --decode out",
+            )
+        if depth > DEPTH_MAX:
+            raise InvalidSchema(f"types are nested deeper than {DEPTH_MAX}")
+        if id(one) not in sizes:
+            open_.add(id(one))
+            sizes[id(one)] = 1 + sum(size(part, depth + 1) for part in parts_of(one))
+            open_.remove(id(one))
+        return sizes[id(one)]
+
+    if (count := size(node, 1)) > NODES_MAX:
+        raise InvalidSchema(f"the schema has {count} types when it is written out, more than {NODES_MAX}")
+
+
+def logical_of(node: Node) -> Logical | None:
+    """The logical type that shapes the column. Decimals with more digits than Arrow's are bytes."""
+    logical = node.logical if isinstance(node, Primitive | Fixed) else None
+    return None if logical and logical.precision > DECIMAL_DIGITS_MAX else logical
+
+
+def arrow_type(node: Node) -> pa.DataType:
+    """The type of a column of these values."""
+    match node:
+        case Primitive() | Fixed():
+            logical = logical_of(node)
+            if logical is None:
+                return _ARROW[node.name] if isinstance(node, Primitive) else pa.binary()
+            if logical.name == "decimal":
+                return pa.decimal128(logical.precision, logical.scale)
+            return _ARROW[logical.name]
+        case Enum():
+            return pa.string()
+        case Record():
+            fields = [(field.name, arrow_type(field.node)) for field in node.fields]
+            return pa.struct(fields) if fields else pa.bool_()
+        case Array():
+            return pa.list_(pa.field("element", arrow_type(node.items)))
+        case Map():
+            return pa.map_(pa.string(), arrow_type(node.values))
+        case Union():
+            members = [arrow_type(member) for member in members_of(node)]
+            if len(members) <= 1:
+                return members[0] if members else _ARROW["null"]
+            return pa.struct([(f"member{number}", member) for number, member in enumerate(members)])
+
+
+def members_of(union: Union) -> list[Node]:
+    """The branches that have columns: all except null."""
+    return [branch for branch in union.branches if type_name(branch) != "null"]
+
+
+_ARROW: Final[dict[str, pa.DataType]] = {
+    "null": pa.bool_(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "uuid": pa.string(),
+    "date": pa.date32(),
+    "time-millis": pa.int32(),
+    "time-micros": pa.int64(),
+    "timestamp-millis": pa.timestamp("us", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "timestamp-nanos": pa.int64(),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+    "local-timestamp-nanos": pa.int64(),
+    "duration": pa.struct([("months", pa.int64()), ("days", pa.int64()), ("milliseconds", pa.int64())]),
+}

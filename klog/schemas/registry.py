@@ -1,0 +1,231 @@
+"""The registry of schemas as its users know it: register, find, check, delete, set levels.
+
+`Registry` is what the HTTP interface and the commands speak to. Here it is on ZooKeeper itself, for brokers;
+`klog.schemas.remote` has the same over brokers' own requests.
+
+Semantics are the common registry's, with these differences: a version's number is never given again, and a schema stays
+under its id for ever, also when every version that named it is deleted for good, since messages name it still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Protocol
+
+from klog.coordination.schemas import AVRO, DEFAULT_LEVEL, Schema, SchemaRegistry, Settings, Subject, Version
+from klog.protocol.schema_errors import (
+    IncompatibleSchema,
+    InvalidSchema,
+    SchemaNotFound,
+    SchemaVersionDeleted,
+    SchemaVersionNotDeleted,
+    SchemaVersionNotFound,
+    SubjectDeleted,
+    SubjectNotDeleted,
+    SubjectNotFound,
+)
+from klog.schemas.compatibility import Found, held_against, parse_level
+from klog.schemas.parsing import Parsed, parse
+
+LATEST = -1
+ALL = 0
+"""In place of a version's number: for `delete` the whole subject, for `check` those that the level asks for."""
+SHOWN_MAX = 5
+"""Incompatibilities in one error message."""
+
+
+class Registry(Protocol):
+    """Every method may wait, and may be called by any thread. Raises SchemaError, or what keeps it from answering."""
+
+    def schemas(self, ids: Iterable[int]) -> dict[int, Schema]:
+        """Those there are."""
+
+    def level(self) -> str:
+        """The compatibility level of subjects that have none of their own."""
+
+    def subjects(self, names: Sequence[str] | None = None) -> list[Subject]:
+        """All, by name, or those of these that there are; deleted versions are among theirs."""
+
+    def register(self, subject: str, kind: str, text: str) -> Version:
+        """The version that has the schema, new or there already. IncompatibleSchema, InvalidSchema, InvalidSubject."""
+
+    def find(self, subject: str, kind: str, text: str, *, deleted: bool = False) -> Version:
+        """The version that has the schema. SubjectNotFound, SchemaNotFound."""
+
+    def check(self, subject: str, kind: str, text: str, version: int = ALL) -> list[Found]:
+        """What would keep the schema from following a version, under the subject's level. Nothing is registered."""
+
+    def delete(self, subject: str, version: int = ALL, *, permanent: bool = False) -> list[int]:
+        """The versions deleted; for good only what is deleted already."""
+
+    def set_level(self, subject: str | None, level: str | None) -> str | None:
+        """The level before. Without a subject: the level of the registry. A level of None removes the subject's own."""
+
+
+class ZooKeeperRegistry:
+    """`Registry` on ZooKeeper. Thread-safe; keeps nothing of its own."""
+
+    def __init__(self, kept: SchemaRegistry) -> None:
+        self._kept = kept
+
+    def schemas(self, ids: Iterable[int]) -> dict[int, Schema]:
+        return self._kept.schemas(ids)
+
+    def level(self) -> str:
+        return self._kept.settings().level
+
+    def subjects(self, names: Sequence[str] | None = None) -> list[Subject]:
+        return self._kept.subjects(names)
+
+    def register(self, subject: str, kind: str, text: str) -> Version:
+        parsed = _parsed(kind, text)
+
+        def admit(settings: Settings, there: Subject) -> None:
+            found = self._held_against(parsed, there, there.live, settings)
+            if found:
+                raise IncompatibleSchema(_refusal(there, settings, found), found=found)
+
+        return self._kept.register(subject, kind, parsed.text, admit)
+
+    def find(self, subject: str, kind: str, text: str, *, deleted: bool = False) -> Version:
+        there = self._subject(subject)
+        among = there.versions if deleted else there.live
+        if not among:
+            raise _no_subject(subject)
+        schema_id = self._kept.id_of(kind, _parsed(kind, text).text)
+        found = [one for one in among if one.schema_id == schema_id]
+        if not found:
+            raise SchemaNotFound(f"the schema is not registered under subject {subject!r}")
+        return found[-1]
+
+    def check(self, subject: str, kind: str, text: str, version: int = ALL) -> list[Found]:
+        parsed = _parsed(kind, text)
+        settings, there = self._kept.settings(), self._subject(subject)
+        if version == ALL:
+            return self._held_against(parsed, there, there.live, settings)
+        if not there.live:
+            raise _no_subject(subject)
+        one = there.live[-1] if version == LATEST else _version(there, there.live, version)
+        return self._held_against(parsed, there, [one], settings)
+
+    def _held_against(
+        self, parsed: Parsed, subject: Subject, versions: Sequence[Version], settings: Settings
+    ) -> list[Found]:
+        level = parse_level(subject.level or settings.level)
+        if not level.is_transitive:
+            versions = versions[-1:]
+        texts = self._kept.schemas(one.schema_id for one in versions)
+        old = [(one.number, parse_once(texts[one.schema_id].text)) for one in versions]
+        return held_against(parsed, old, level)
+
+    def delete(self, subject: str, version: int = ALL, *, permanent: bool = False) -> list[int]:
+        gone: list[Version] = []
+
+        def decide(settings: Settings, there: Subject) -> Subject:
+            gone[:] = _to_delete(there, version, permanent=permanent)
+            if permanent:
+                left = tuple(one for one in there.versions if one not in gone)
+                return replace(there, versions=left, level=there.level if left else None)
+            marked = (replace(one, is_deleted=True) if one in gone else one for one in there.versions)
+            return replace(there, versions=tuple(marked))
+
+        self._kept.change(subject, decide)
+        return [one.number for one in gone]
+
+    def set_level(self, subject: str | None, level: str | None) -> str | None:
+        wanted = None if level is None else parse_level(level).value
+        if subject is None:
+            return self._kept.set_level(wanted or DEFAULT_LEVEL)
+        prior: str | None = None
+
+        def decide(settings: Settings, there: Subject) -> Subject:
+            nonlocal prior
+            prior = there.level
+            return replace(there, level=wanted)
+
+        self._kept.change(subject, decide)
+        return prior
+
+    def _subject(self, name: str) -> Subject:
+        found = self._kept.subjects([name])
+        return found[0] if found else Subject(name)
+
+
+@lru_cache(maxsize=128)
+def parse_once(text: str) -> Parsed:
+    """`klog.schemas.parsing.parse` of a registered text. The same texts come again and again."""
+    return parse(text)
+
+
+def _parsed(kind: str, text: str) -> Parsed:
+    if kind.upper() != AVRO:
+        raise InvalidSchema(f"a schema of type {kind}: {AVRO} alone is served")
+    return parse(text)
+
+
+def _to_delete(subject: Subject, version: int, *, permanent: bool) -> list[Version]:
+    if not subject.versions:
+        raise _no_subject(subject.name)
+    if version == ALL:
+        if permanent:
+            if subject.live:
+                raise SubjectNotDeleted(
+                    f"subject {subject.name!r} must be deleted before it can be deleted permanently",
+                    hint=f"its live versions: {_numbers(subject.live)}",
+                )
+            return list(subject.versions)
+        if not subject.live:
+            raise SubjectDeleted(
+                f"subject {subject.name!r} is deleted already", hint="for good: klog schema delete SUBJECT --permanent"
+            )
+        return list(subject.live)
+    if version == LATEST:
+        among = subject.versions if permanent else subject.live
+        if not among:
+            raise SubjectDeleted(f"subject {subject.name!r} is deleted already")
+        found = among[-1]
+    else:
+        found = _version(subject, subject.versions, version)
+    if permanent and not found.is_deleted:
+        raise SchemaVersionNotDeleted(
+            f"version {found.number} of {subject.name!r} must be deleted before it can be deleted permanently"
+        )
+    if found.is_deleted and not permanent:
+        raise SchemaVersionDeleted(f"version {found.number} of {subject.name!r} is deleted already")
+    return [found]
+
+
+def _version(subject: Subject, among: Sequence[Version], number: int) -> Version:
+    found = next((one for one in among if one.number == number), None)
+    if found is None:
+        raise SchemaVersionNotFound(
+            f"subject {subject.name!r} has no version {number}", hint=f"those there are: {_numbers(among) or 'none'}"
+        )
+    return found
+
+
+def _numbers(versions: Sequence[Version]) -> str:
+    return ", ".join(str(one.number) for one in versions)
+
+
+def _no_subject(name: str) -> SubjectNotFound:
+    return SubjectNotFound(f"subject {name!r} does not exist", hint="`klog schema list` lists the subjects")
+
+
+def _refusal(subject: Subject, settings: Settings, found: Sequence[Found]) -> str:
+    shown = "; ".join(describe(one) for one in found[:SHOWN_MAX])
+    more = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
+    level = subject.level or settings.level
+    return f"the schema is not compatible with those of subject {subject.name!r} ({level}): {shown}{more}"
+
+
+def describe(found: Found) -> str:
+    """``version 2 cannot read the new schema at /name: ...``."""
+    who = (
+        f"version {found.version} cannot read the new schema"
+        if found.reader == "old"
+        else (f"the new schema cannot read version {found.version}")
+    )
+    return f"{who} at {found.problem.path}: {found.problem.message}"

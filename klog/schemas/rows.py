@@ -1,0 +1,142 @@
+"""The verbs of ``klog schema``: over any `Registry`, as rows. They block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from klog.coordination.schemas import AVRO, Subject, Version
+from klog.protocol.schema_errors import SchemaNotFound, SchemaVersionNotFound, SubjectNotFound
+from klog.schemas.registry import ALL, LATEST, Registry
+
+EVERY_SUBJECT = "*"
+"""In the column SUBJECT: those that have no level of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRow:
+    """A version of a subject."""
+
+    id: int
+    subject: str
+    version: int
+    type: str
+    deleted: bool = field(default=False, metadata={"wide": True})
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaText:
+    """A schema. ``subject`` and ``version`` are unset if the request named its id."""
+
+    id: int
+    subject: str | None
+    version: int | None
+    type: str
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class IncompatibilityRow:
+    """``version``: the one that is there. ``reader``: ``new`` or ``old``, which schema cannot read the other's data.
+
+    ``path`` is the place in the reader's schema.
+    """
+
+    version: int
+    reader: str
+    kind: str
+    path: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRow:
+    """``permanent``: it was marked before, and is gone now."""
+
+    subject: str
+    version: int
+    permanent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRow:
+    """Subject ``*``: all that have none of their own."""
+
+    subject: str
+    level: str
+
+
+def list_schemas(registry: Registry, subjects: Sequence[str] = (), *, deleted: bool = False) -> list[SchemaRow]:
+    """Every version, by subject; SubjectNotFound for a subject that was named and has none to show."""
+    found = {one.name: one for one in registry.subjects(list(subjects) or None)}
+    rows = [
+        SchemaRow(one.schema_id, name, one.number, AVRO, one.is_deleted)
+        for name, subject in found.items()
+        for one in (subject.versions if deleted else subject.live)
+    ]
+    shown = {row.subject for row in rows}
+    for name in subjects:
+        if name not in shown:
+            raise SubjectNotFound(f"subject {name!r} does not exist", hint="`klog schema list` lists the subjects")
+    return rows
+
+
+def get_schema(registry: Registry, which: str, version: int | None = None) -> SchemaText:
+    """Of an id, where ``which`` is a number and no version is named; else of a subject, its latest or that version."""
+    if which.isascii() and which.isdigit() and version is None:
+        schema_id = int(which)
+        found = registry.schemas([schema_id]) if schema_id < 2**31 else {}
+        if schema_id not in found:
+            raise SchemaNotFound(f"schema {schema_id} does not exist", hint="`klog schema list` lists the schemas")
+        return SchemaText(schema_id, None, None, found[schema_id].kind, found[schema_id].text)
+    one = _version(registry, which, LATEST if version is None else version)
+    schema = registry.schemas([one.schema_id])[one.schema_id]
+    return SchemaText(one.schema_id, which, one.number, schema.kind, schema.text)
+
+
+def _version(registry: Registry, name: str, number: int) -> Version:
+    found = registry.subjects([name])
+    live = found[0].live if found else ()
+    if not live:
+        raise SubjectNotFound(f"subject {name!r} does not exist", hint="`klog schema list` lists the subjects")
+    for one in live:
+        if number in (one.number, LATEST) and (number != LATEST or one is live[-1]):
+            return one
+    numbers = ", ".join(str(one.number) for one in live)
+    raise SchemaVersionNotFound(f"subject {name!r} has no version {number}", hint=f"those there are: {numbers}")
+
+
+def register(registry: Registry, subject: str, text: str) -> SchemaRow:
+    """The row of the version that has the schema now."""
+    made = registry.register(subject, AVRO, text)
+    return SchemaRow(made.schema_id, subject, made.number, AVRO)
+
+
+def check(registry: Registry, subject: str, text: str, version: int | None = None) -> list[IncompatibilityRow]:
+    """What keeps a schema from being registered; against one version, or against those that the level names."""
+    found = registry.check(subject, AVRO, text, ALL if version is None else version)
+    return [
+        IncompatibilityRow(one.version, one.reader, one.problem.kind.value, one.problem.path, one.problem.message)
+        for one in found
+    ]
+
+
+def delete(registry: Registry, subject: str, version: int | None, *, permanent: bool) -> list[DeletedRow]:
+    """One version, or all of the subject."""
+    gone = registry.delete(subject, ALL if version is None else version, permanent=permanent)
+    return [DeletedRow(subject, number, permanent) for number in gone]
+
+
+def levels(registry: Registry, subject: str | None = None) -> list[LevelRow]:
+    """The level of all, and of each subject with its own; or the one that holds for a subject."""
+    if subject is not None:
+        own = _level(registry.subjects([subject]))
+        return [LevelRow(subject, own or registry.level())]
+    return [
+        LevelRow(EVERY_SUBJECT, registry.level()),
+        *(LevelRow(one.name, one.level) for one in registry.subjects() if one.level is not None),
+    ]
+
+
+def _level(found: Sequence[Subject]) -> str | None:
+    return found[0].level if found else None

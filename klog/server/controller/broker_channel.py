@@ -1,0 +1,344 @@
+"""The controller's channel to one broker: sends it what has changed, in order, and watches whether it answers.
+
+Pending changes are kept as names, not as requests. A request is made when it is sent, from what is known then, so a
+thousand changes are few requests, and the last state of each partition wins. Each round sends UpdateMetadata, then
+LeaderAndIsr, then StopReplica. After a lost connection the broker is sent everything again.
+
+The connection is the quick sign of life. When it ends, the broker is connected to again. A refusal at the address where
+the broker listens means that it is dead, and is reported once. The channel keeps trying for as long as the broker is
+registered, and reports when that incarnation answers again (rule R6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from klog.coordination.brokers import Registration
+from klog.coordination.partition_states import NO_LEADER
+from klog.errors import CannotConnect, KlogError, StaleBrokerEpoch, StaleControllerEpoch
+from klog.names import TopicPartition
+from klog.net.channel import Channel
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.server.controller import requests
+from klog.server.controller.context import Context
+from klog.server.controller.peers import Peers
+from klog.server.peer_probe import knock
+from klog.server.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+PROBE_EVERY_S = 0.2
+AGAIN_S = 0.1
+"""Before a request is repeated to a broker that does not know its own registration yet."""
+SHORT_S = 1.0
+"""After a connection that lasted longer, the next one is made at once."""
+
+
+class Listener(Protocol):
+    """What a channel reports to. Event loop."""
+
+    def refused(self, registration: Registration) -> None:
+        """Connections are refused where this broker listened."""
+
+    def answered(self, registration: Registration) -> None:
+        """This incarnation answers."""
+
+    def disconnected(self, registration: Registration) -> None:
+        """The connection has ended."""
+
+    def described(self, registration: Registration, replicas: Iterable[Any]) -> None:
+        """The broker has these replicas on its disks (`ReplicaFacts`)."""
+
+    def registry_doubted(self) -> None:
+        """The broker answers as another incarnation than the one that is known."""
+
+    def deposed(self) -> None:
+        """A broker knows a later controller."""
+
+    def replicas_failed(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
+        """These replicas cannot do what LeaderAndIsr asked."""
+
+    def replicas_follow(self, broker_id: int, names: set[TopicPartition]) -> None:
+        """These replicas follow a leader."""
+
+    def replicas_stopped(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
+        """These replicas are stopped, and deleted where StopReplica asked for that."""
+
+
+class Stop(NamedTuple):
+    """Of one replica; ``delete``: its log too."""
+
+    topic_id: UUID | None
+    leader_epoch: int
+    delete: bool
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What the broker must be sent."""
+
+    everything: bool = False
+    metadata: bool = False
+    topics: dict[str, set[int] | None] = field(default_factory=dict)
+    gone: dict[str, UUID | None] = field(default_factory=dict)
+    states: set[TopicPartition] = field(default_factory=set)
+    stops: dict[TopicPartition, Stop] = field(default_factory=dict)
+    slots: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.everything or self.metadata or self.topics or self.gone or self.states or self.stops or self.slots
+        )
+
+
+class BrokerChannel:
+    """To one incarnation of one broker. Event loop only."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        peers: Peers,
+        listener: Listener,
+        context: Context,
+        epoch: int,
+        registration: Registration,
+    ) -> None:
+        self.registration = registration
+        self.broker_id = registration.broker.broker_id
+        self._runtime = runtime
+        self._peers = peers
+        self._listener = listener
+        self._context = context
+        self._epoch = epoch
+        self._timeout_s = runtime.config.integer("controller.socket.timeout.ms") / 1000
+        self._fence = {"controller_epoch": epoch, "incarnation": registration.incarnation}
+        self._head = {"controller_id": runtime.broker_id, **self._fence}
+        self._pending = _Pending()
+        self._wakeup = asyncio.Event()
+        self._acknowledged = asyncio.Event()
+        self._acknowledged.set()
+        self._is_refused = False
+        self._last_failure = ""
+        self._task: asyncio.Task[None] | None = None
+
+    # --- what to send -------------------------------------------------------------------------------------------------
+
+    def send_all(self) -> None:
+        """Everything that the broker has to know."""
+        self._pending.everything = True
+        self._wake_up()
+
+    def send_states(self, names: Iterable[TopicPartition]) -> None:
+        """The states of the broker's replicas of these partitions."""
+        self._pending.states.update(names)
+        self._wake_up()
+
+    def send_metadata(self, changed: Mapping[str, Iterable[int] | None], gone: Mapping[str, UUID | None]) -> None:
+        """Topic -> its changed partitions, None for all; and deleted topics with their ids."""
+        pending = self._pending
+        pending.metadata = True
+        for topic, numbers in changed.items():
+            pending.gone.pop(topic, None)
+            known = pending.topics.get(topic, set())
+            pending.topics[topic] = None if numbers is None or known is None else known | set(numbers)
+        for topic, topic_id in gone.items():
+            pending.topics.pop(topic, None)
+            pending.gone[topic] = topic_id
+        self._wake_up()
+
+    def send_slots(self) -> None:
+        """Who coordinates which groups."""
+        self._pending.slots = True
+        self._wake_up()
+
+    def send_stop(self, stops: Mapping[TopicPartition, Stop]) -> None:
+        """Stop these replicas."""
+        self._pending.stops.update(stops)
+        self._pending.states.difference_update(stops)
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        self._acknowledged.clear()
+        self._wakeup.set()
+
+    async def acknowledged(self) -> None:
+        """Return when the broker has answered everything that was pending."""
+        await self._acknowledged.wait()
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connect, and send what is pending."""
+        self._task = self._runtime.spawn(self._run())
+
+    def close(self) -> None:
+        """Send nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+        self._acknowledged.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                connection = await self._connect()
+            except KlogError as error:
+                if isinstance(error, CannotConnect) and error.is_refused and not self._is_refused:
+                    log.warning("broker %d refuses connections: %s", self.broker_id, error.message)
+                    self._is_refused = True
+                    self._listener.refused(self.registration)
+                elif not isinstance(error, CannotConnect):
+                    self._log_failure(error.message)
+                await asyncio.sleep(PROBE_EVERY_S)
+                continue
+            began_s = asyncio.get_running_loop().time()
+            try:
+                await self._serve(connection)
+            except KlogError as error:
+                self._log_failure(error.message)
+            finally:
+                self._peers.knocks.doubt(self.broker_id)
+                self._listener.disconnected(self.registration)
+                await connection.close()
+            if asyncio.get_running_loop().time() - began_s < SHORT_S:
+                await asyncio.sleep(AGAIN_S)
+            # A process that is ending accepts connections for a moment more: probe until it answers or refuses.
+            await knock(*self.registration.broker.probe_address)
+
+    def _log_failure(self, what: str) -> None:
+        """Once, not ten times a second for as long as it lasts."""
+        if what != self._last_failure:
+            self._last_failure = what
+            log.info("broker %d: %s", self.broker_id, what)
+
+    async def _connect(self) -> _Connection:
+        """To this very incarnation; CannotConnect, a refusal where its own address refuses."""
+        if self.broker_id == self._runtime.broker_id:
+            return _OwnBroker(self._peers)
+        channel = await self._peers.reach(self.registration.broker, timeout_s=self._timeout_s)
+        try:
+            await self._check_identity(channel)
+        except BaseException:
+            await channel.close()
+            raise
+        return channel
+
+    async def _check_identity(self, channel: Channel) -> None:
+        found = await channel.request(codec.request(ApiKey.DESCRIBE_SELF, 0))
+        if (found.broker_id, found.incarnation) != (self.broker_id, self.registration.incarnation):
+            self._listener.registry_doubted()
+            raise StaleBrokerEpoch(
+                f"{channel.address} is incarnation {found.incarnation} of broker {found.broker_id}, "
+                f"expected {self.registration.incarnation} of {self.broker_id}"
+            )
+
+    async def _serve(self, connection: _Connection) -> None:
+        described = await connection.request(codec.request(ApiKey.DESCRIBE_REPLICAS, 0, **self._fence))
+        self._check(described)
+        self._listener.described(self.registration, described.replicas)
+        self._is_refused = False
+        self._listener.answered(self.registration)
+        self.send_all()
+        ended = asyncio.ensure_future(connection.wait_closed())
+        try:
+            while not ended.done():
+                while self._pending:
+                    await self._send_pending(connection)
+                self._acknowledged.set()
+                self._last_failure = ""
+                waking = asyncio.ensure_future(self._wakeup.wait())
+                await asyncio.wait((waking, ended), return_when=asyncio.FIRST_COMPLETED)
+                waking.cancel()
+                self._wakeup.clear()
+            raise CannotConnect(f"the connection to broker {self.broker_id} has ended")
+        finally:
+            ended.cancel()
+            self._acknowledged.clear()
+
+    async def _send_pending(self, connection: _Connection) -> None:
+        pending, self._pending = self._pending, _Pending()
+        try:
+            await self._send(connection, pending)
+        except BaseException:
+            self._pending.everything = True
+            self._pending.gone.update(pending.gone)
+            self._pending.stops = {**pending.stops, **self._pending.stops}
+            raise
+
+    async def _send(self, connection: _Connection, pending: _Pending) -> None:
+        context, everything = self._context, pending.everything
+        if everything or pending.metadata or pending.slots:
+            update = requests.update_metadata(
+                context, self._head, pending.topics, pending.gone, is_full=everything, with_slots=pending.slots
+            )
+            self._check(await connection.request(update, timeout_s=self._timeout_s))
+        names = context.hosted(self.broker_id) if everything else pending.states
+        lead = requests.leader_and_isr(context, self._head, self.broker_id, names, is_full=everything)
+        if lead is not None:
+            answer = await connection.request(lead, timeout_s=self._timeout_s)
+            self._check(answer)
+            failed = [TopicPartition(one.topic, one.partition_index) for one in answer.failed]
+            if failed:
+                self._listener.replicas_failed(self.broker_id, failed)
+            self._listener.replicas_follow(self.broker_id, _followers(lead, self.broker_id).difference(failed))
+        stops = [(name, *stop) for name, stop in pending.stops.items() if not self._is_back(name, stop)]
+        if stops:
+            answer = await connection.request(requests.stop_replica(self._head, stops), timeout_s=self._timeout_s)
+            self._check(answer)
+            failed_stops = {TopicPartition(one.topic, one.partition_index) for one in answer.failed}
+            self._listener.replicas_stopped(self.broker_id, pending.stops.keys() - failed_stops)
+
+    def _is_back(self, name: TopicPartition, stop: Stop) -> bool:
+        """The replica had to go, and the broker has been assigned it again since."""
+        return (
+            stop.delete
+            and stop.leader_epoch != requests.DELETED_TOPIC_EPOCH
+            and self._context.knows(name)
+            and self.broker_id in self._context.replicas(name)
+        )
+
+    def _check(self, answer: Any) -> None:
+        code = int(answer.error_code)
+        if code == StaleControllerEpoch.wire:
+            self._listener.deposed()
+        if code != 0:
+            raise StaleBrokerEpoch(f"a request of controller epoch {self._epoch} was refused with error {code}")
+
+
+def _followers(lead: Any, broker_id: int) -> set[TopicPartition]:
+    """The replicas that a LeaderAndIsr request gives a leader other than the broker itself."""
+    return {
+        TopicPartition(topic.name, one.partition_index)
+        for topic in lead.topics
+        for one in topic.partitions
+        if one.leader not in (NO_LEADER, broker_id)
+    }
+
+
+class _Connection(Protocol):
+    """To another broker, or to this one."""
+
+    async def request(self, entity: Any, *, timeout_s: float | None = None) -> Any: ...
+    async def wait_closed(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class _OwnBroker:
+    """The controller's own broker: the same handlers, without a socket."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    async def request(self, entity: Any, *, timeout_s: float | None = None) -> Any:
+        return await self._peers.answer_locally(entity)
+
+    async def wait_closed(self) -> None:
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        return

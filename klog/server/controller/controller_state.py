@@ -1,0 +1,147 @@
+"""What all parts of the controller share: the term and its fence, the lock, the context, and what must be looked at.
+
+Every multi of the controller begins with a check of ``/controller_epoch`` (rule Z1), so a deposed controller that does
+not know it yet cannot change anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import ParamSpec, TypeVar
+
+from klog.coordination import controller as registry
+from klog.coordination.controller import ControllerTerm
+from klog.coordination.zookeeper import Check
+from klog.errors import NotController, SessionLost, StaleBrokerEpoch
+from klog.names import TopicPartition
+from klog.server.controller.context import Context
+from klog.server.controller.controller_election import ControllerElection
+from klog.server.executors import Purpose
+from klog.server.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+EARLY_TIMER_S = 0.01
+"""Added to waits that a decision depends on: a timer may fire before the wait is over by the clock."""
+
+
+class ControllerState:
+    """Event loop only, but for `fence`, `require` and `check_term`.
+
+    ``lock``: held by each act of the controller, so that one runs at a time.
+    ``on_deposed``: called when a write has found another controller.
+    """
+
+    def __init__(self, runtime: Runtime, on_deposed: Callable[[], None]) -> None:
+        self._runtime = runtime
+        self._on_deposed = on_deposed
+        self._election: ControllerElection | None = None
+        self.term: ControllerTerm | None = None
+        self.lock = asyncio.Lock()
+        self.context = Context(runtime.config, runtime.loop.time)
+        self.has_work = asyncio.Event()
+        """Set while partitions are dirty, or the brokers' registry must be read again."""
+        self.is_registry_doubted = False
+        self._dirty: set[TopicPartition] = set()
+
+    # --- the term -----------------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self.term is not None and self._runtime.identity.fenced is None
+
+    def require(self) -> ControllerTerm:
+        """NotController unless this broker is the controller."""
+        if self.term is None or not self.active:
+            raise NotController(f"broker {self._runtime.broker_id} is not the controller")
+        return self.term
+
+    @property
+    def fence(self) -> Sequence[Check]:
+        """The first operations of every multi of the controller."""
+        if self.term is None:
+            raise NotController(f"broker {self._runtime.broker_id} is not the controller")
+        return (self.term.fence,)
+
+    def begin(self, term: ControllerTerm, election: ControllerElection) -> None:
+        """The term begins; ``election`` is where it was won."""
+        self.term = term
+        self._election = election
+
+    def end(self) -> None:
+        """The term is over."""
+        self.term = None
+        self._dirty.clear()
+
+    def check_term(self) -> None:
+        """In a thread: NotController once another controller has been elected."""
+        term = self.require()
+        now = registry.current(self._runtime.zookeeper)
+        if now is None or now.epoch_version != term.epoch_version or now.session != term.session:
+            self._runtime.from_thread(self._on_deposed)
+            raise NotController(f"controller epoch {term.epoch} is over")
+
+    def look_again(self) -> None:
+        """Find out which broker is the controller."""
+        if self._election is not None:
+            self._election.look_again()
+
+    async def resign(self) -> None:
+        """Leave the controller's place to another broker. BadVersion or NoNode where another has it already."""
+        if self._election is not None:
+            await self._election.resign()
+
+    # --- ZooKeeper ----------------------------------------------------------------------------------------------------
+
+    async def run(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Read ZooKeeper, or write what may fail, in a thread. Raises what ``function`` does."""
+        return await self._runtime.executors.run(Purpose.ELECTIONS, function, *arguments, **named)
+
+    async def write(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Write in a thread. Raises what ``function`` does.
+
+        After SessionLost the outcome is unknown (rule Z2): ZooKeeper was away for longer than a request waits. The
+        client gets the error, but the write may have been done. So the controller begins its term again and reads what
+        is written, as the next controller would.
+        """
+        try:
+            return await self.run(function, *arguments, **named)
+        except SessionLost:
+            if self.term is not None and self._election is not None:
+                log.warning("the outcome of the last write is unknown: reading everything when ZooKeeper answers")
+                self._election.begin_again()
+            raise
+
+    # --- what must be looked at ---------------------------------------------------------------------------------------
+
+    def mark_dirty(self, names: Iterable[TopicPartition]) -> None:
+        """Something has changed that may concern these partitions: reconcile them."""
+        self._dirty.update(names)
+        self.has_work.set()
+
+    def mark_dirty_later(self, name: TopicPartition, after_s: float) -> None:
+        """The same, when this time has passed."""
+        self._runtime.loop.call_later(after_s + EARLY_TIMER_S, self.mark_dirty, [name])
+
+    def take_dirty(self) -> set[TopicPartition]:
+        """The partitions that are dirty; none is afterwards."""
+        names, self._dirty = self._dirty, set()
+        return names
+
+    def doubt_registry(self) -> None:
+        """The registrations of brokers may have changed: read them again."""
+        self.is_registry_doubted = True
+        self.has_work.set()
+
+    def check_incarnation(self, broker_id: int, incarnation: int) -> None:
+        """StaleBrokerEpoch unless this incarnation of the broker is registered."""
+        found = self.context.registered.get(broker_id)
+        if found is None or found.incarnation != incarnation:
+            self.doubt_registry()
+            raise StaleBrokerEpoch(f"incarnation {incarnation} of broker {broker_id} is not registered")

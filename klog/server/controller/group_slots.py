@@ -1,0 +1,125 @@
+"""Which broker coordinates which groups: the controller gives out 64 slots (rule G1, `coordination.group_slots`).
+
+The pure function `decide` says which slots change hands. `GroupSlots` writes all of them in one multi behind the
+controller's fence and sends them to every broker. It runs in every reconciliation, before the partitions: it is one
+small write, and a group without a coordinator cannot move on.
+
+Rules
+    * A slot stays with its holder for as long as that incarnation lives. A broker is dead when it is not registered
+      or refuses connections. A broker that shuts down gives its slots away while it still serves.
+    * Only a broker that answers the controller gets a slot: a registration outlives its broker, and a slot given to a
+      dead broker would have to move again.
+    * All brokers hold the same number of slots, give or take one, with the fewest possible moves. A broker that
+      starts gets its share, so a cluster that is restarted one broker at a time ends up balanced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from klog.coordination import group_slots
+from klog.coordination.group_slots import SLOTS, SlotHolder
+from klog.errors import BadVersion, NodeExists, NoNode
+from klog.server.controller.broker_channels import BrokerChannels
+from klog.server.controller.controller_state import ControllerState
+from klog.server.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+VERDICTS_WITHIN_S = 0.3
+"""How long a new controller waits for each broker to answer or refuse, so that no slot moves twice. Both take
+milliseconds; a broker that does neither is paused or cut off."""
+
+
+def decide(holders: Mapping[int, SlotHolder], staying: Mapping[int, int], takers: Collection[int]) -> dict[int, int]:
+    """Slot -> its new holder, of slots that change hands or whose holder has a new incarnation.
+
+    ``staying``: broker id -> incarnation of the brokers that may keep their slots. ``takers``: those of them that may
+    get more. {} without takers: each holder keeps its slots.
+    """
+    if not takers:
+        return {}
+    held: dict[int, list[int]] = {broker_id: [] for broker_id in sorted(takers)}
+    free: list[int] = []
+    for slot in range(SLOTS):
+        holder = holders.get(slot)
+        if holder is not None and (holder.broker_id in takers or staying.get(holder.broker_id) == holder.incarnation):
+            held.setdefault(holder.broker_id, []).append(slot)
+        else:
+            free.append(slot)
+
+    def least() -> int:
+        return min(takers, key=lambda one: (len(held[one]), one))
+
+    for slot in free:
+        held[least()].append(slot)
+    while True:
+        most, fewest = max(held, key=lambda one: len(held[one])), least()
+        if len(held[most]) - len(held[fewest]) <= 1:
+            break
+        held[fewest].append(held[most].pop())
+    return {
+        slot: broker_id
+        for broker_id, slots in held.items()
+        for slot in slots
+        if (known := holders.get(slot)) is None
+        or (known.broker_id, known.incarnation) != (broker_id, staying[broker_id])
+    }
+
+
+class GroupSlots:
+    """Event loop only; ZooKeeper is called in threads."""
+
+    def __init__(self, runtime: Runtime, state: ControllerState, channels: BrokerChannels) -> None:
+        self._runtime = runtime
+        self._state = state
+        self._channels = channels
+        self._waiting: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """A term begins: for a short while no slot moves until all brokers have answered or refused."""
+        self._waiting = self._runtime.loop.call_later(VERDICTS_WITHIN_S, self._end_wait)
+
+    def stop(self) -> None:
+        """The term is over."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _end_wait(self) -> None:
+        self._waiting = None
+        self._state.mark_dirty(())
+
+    async def reconcile(self) -> None:
+        """Give out the slots without a live holder, and balance; under the controller's lock. Raises KlogError."""
+        context = self._state.context
+        staying = context.staying
+        takers = {one for one, incarnation in staying.items() if context.heard.get(one) == incarnation}
+        if self._waiting is not None and len(takers) < len(staying):
+            return
+        given = decide(context.group_slots, staying, takers)
+        if not given:
+            return
+        holders = [self._next(slot, broker_id, staying[broker_id]) for slot, broker_id in sorted(given.items())]
+        zookeeper = self._runtime.zookeeper
+        try:
+            written = await self._state.run(group_slots.write_many, zookeeper, holders, self._state.fence)
+        except (BadVersion, NodeExists, NoNode):
+            await self._state.run(self._state.check_term)
+            # Only the controller writes them: an earlier one's last write arrived late, or an operator wrote.
+            context.group_slots = await self._state.run(group_slots.read_all, zookeeper)
+            raise
+        context.group_slots |= written
+        self._channels.send_slots()
+        counts = Counter(holder.broker_id for holder in context.group_slots.values())
+        shown = ", ".join(f"broker {one}: {count}" for one, count in sorted(counts.items()))
+        log.info("moved %d of %d group slots to another coordinator (%s)", len(given), SLOTS, shown)
+
+    def _next(self, slot: int, broker_id: int, incarnation: int) -> SlotHolder:
+        known = self._state.context.group_slots.get(slot)
+        if known is None:
+            return SlotHolder(slot, broker_id, incarnation, term=1)
+        return SlotHolder(slot, broker_id, incarnation, known.term + 1, known.version)

@@ -1,0 +1,392 @@
+"""What the controller does with topics: create, grow, configure, delete. The next controller can finish each act.
+
+create   writes the topic node, then the states, marked new. The leaders create their logs and clear the mark. A
+         partition without a state has never had a leader.
+delete   writes the mark, after which the topic has no leaders. Every replica removes its log and reports that. Then
+         the committed offsets go, then the nodes, the mark last. Until then the name is taken. Replicas of brokers
+         that are away are removed when they are back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from klog.config import LogConfig
+from klog.coordination import topics
+from klog.coordination.partition_states import NO_LEADER
+from klog.errors import (
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    KlogError,
+    ReassignmentInProgress,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from klog.names import TopicPartition, check_topic_name
+from klog.replication import replica_machine
+from klog.replication.isr import check_flush_rule
+from klog.replication.placement import check_factor, place, place_more
+from klog.replication.replica_machine import ReplicaStage
+from klog.server.controller.broker_channel import Stop
+from klog.server.controller.broker_channels import BrokerChannels
+from klog.server.controller.controller_state import ControllerState
+from klog.server.controller.partition_writer import PartitionWriter
+from klog.server.controller.requests import DELETED_TOPIC_EPOCH
+from klog.server.image import ClusterImage, PartitionImage, TopicImage
+from klog.server.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+PARTITIONS_MAX = 30_000
+"""Of one topic: its assignment is one znode, written in a multi of at most 512 KB (rule Z3)."""
+LED_WITHIN_S = 10.0
+"""How long a request that creates partitions waits for their leaders; one that hangs has lost its session by then."""
+DELETED_WITHIN_S = 5.0
+"""How long a request waits for a deletion; it goes on after that."""
+
+
+class TopicManager:
+    """Event loop only; ZooKeeper is called in threads, under the controller's lock."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        image: ClusterImage,
+        state: ControllerState,
+        channels: BrokerChannels,
+        partitions: PartitionWriter,
+    ) -> None:
+        self._runtime = runtime
+        self._config = runtime.config
+        self._zookeeper = runtime.zookeeper
+        self._image = image
+        self._state = state
+        self._channels = channels
+        self._partitions = partitions
+        self._deleting: dict[str, dict[tuple[TopicPartition, int], ReplicaStage]] = {}
+        """Topic -> (partition, broker) -> how far the deletion of that replica is."""
+        self._deleted: dict[str, asyncio.Event] = {}
+
+    # --- create -----------------------------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        name: str,
+        *,
+        partitions: int | None,
+        replication_factor: int | None,
+        assignment: Mapping[int, Sequence[int]] | None,
+        overrides: Mapping[str, str],
+        validate_only: bool = False,
+    ) -> TopicImage:
+        """Create a topic and wait for its leaders; None means the broker's default.
+
+        Raises InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment,
+        InvalidConfig, StorageError.
+        """
+        check_topic_name(name)
+        config = LogConfig.of(self._config, overrides)
+        state = self._state
+        async with state.lock:
+            state.require()
+            context = state.context
+            if name in context.topics:
+                raise TopicAlreadyExists(
+                    f"topic {name!r} " + ("is still being deleted" if name in context.deleting else "already exists")
+                )
+            if assignment is None:
+                count = self._default(partitions, "num.partitions")
+                if not 1 <= count <= PARTITIONS_MAX:
+                    raise InvalidPartitions(f"the number of partitions must be 1 to {PARTITIONS_MAX}, got {count}")
+                racks = context.racks
+                factor = self._default(replication_factor, "default.replication.factor")
+                check_factor(factor, len(racks))
+                assignment = place(racks, count, factor, start=random.randrange(len(racks)))
+            self._check_assignment(0, assignment)
+            factor = len(assignment[0])
+            self._check_flush_rule(config, factor)
+            if config.min_insync_replicas > factor and not validate_only:
+                log.warning(
+                    "topic %s: min.insync.replicas is %d, above the replication factor %d: acks=all needs %d replicas",
+                    name,
+                    config.min_insync_replicas,
+                    factor,
+                    factor,
+                )
+            shown = {number: PartitionImage(NO_LEADER, -1, tuple(ids), ()) for number, ids in assignment.items()}
+            if validate_only:
+                return TopicImage(name, uuid.UUID(int=0), shown, dict(overrides))
+            made, first_epoch = await state.write(self._make, name, assignment, overrides)
+            context.topics[name] = made
+            context.overrides[name] = dict(overrides)
+            context.first_epochs[name] = first_epoch
+            self._runtime.tell("topic-created", topic=name, partitions=len(assignment), replication_factor=factor)
+            self._channels.send_metadata(topics_whole=[name])
+            await self._partitions.change(made.topic_partitions, context.decide)
+        await self._led(made.topic_partitions)
+        assert made.topic_id is not None
+        return self._image.topics.get(name) or TopicImage(name, made.topic_id, shown, dict(overrides))
+
+    async def _led(self, names: Iterable[TopicPartition]) -> None:
+        """Wait until the leaders lead, and for a moment until all brokers know them."""
+        states = self._state.context.states
+        await self._channels.acknowledged({states[name].leader for name in names if name in states}, LED_WITHIN_S)
+        await self._channels.acknowledged(self._state.context.live)
+
+    def _make(
+        self, name: str, assignment: Mapping[int, Sequence[int]], overrides: Mapping[str, str]
+    ) -> tuple[topics.Topic, int]:
+        """In a thread."""
+        made = topics.create(self._zookeeper, name, assignment, overrides, self._state.fence)
+        return made, topics.first_leader_epochs(self._zookeeper, [name])[name]
+
+    async def add_partitions(
+        self,
+        name: str,
+        total: int,
+        assignment: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Add partitions to a topic, up to ``total``; ``assignment`` is that of the new ones.
+
+        Raises UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment, ReassignmentInProgress.
+        """
+        state = self._state
+        async with state.lock:
+            state.require()
+            context = state.context
+            topic = self._topic(name)
+            if topic.adding or topic.removing:
+                raise ReassignmentInProgress(
+                    f"cannot add partitions to topic {name!r} while some of its partitions are being reassigned"
+                )
+            there = len(topic.partitions)
+            if total <= there:
+                raise InvalidPartitions(
+                    f"the new number of partitions of topic {name!r} must be more than {there}, got {total}"
+                )
+            if total > PARTITIONS_MAX:
+                raise InvalidPartitions(f"the number of partitions must be at most {PARTITIONS_MAX}, got {total}")
+            added: Mapping[int, Sequence[int]]
+            if assignment is None:
+                check_factor(len(next(iter(topic.partitions.values()))), len(context.racks))
+                added = place_more(context.racks, topic.partitions, total - there)
+            else:
+                added = {there + number: tuple(ids) for number, ids in enumerate(assignment)}
+                if len(added) != total - there:
+                    raise InvalidReplicaAssignment(
+                        f"topic {name!r} gets {total - there} new partitions, but {len(added)} assignments are given"
+                    )
+            self._check_assignment(there, added)
+            if validate_only:
+                return
+            grown = await state.write(self._grow, name, added)
+            context.topics[name] = grown
+            self._runtime.tell("partitions-added", topic=name, partitions=total)
+            self._channels.send_metadata(topics_whole=[name])
+            await self._partitions.change([TopicPartition(name, number) for number in added], context.decide)
+        await self._led([TopicPartition(name, number) for number in added])
+
+    def _grow(self, name: str, added: Mapping[int, Sequence[int]]) -> topics.Topic:
+        """In a thread."""
+        return topics.add_partitions(self._zookeeper, self._registered(name), added, self._state.fence)
+
+    def _registered(self, name: str) -> topics.Topic:
+        """The topic as it is in ZooKeeper now. In a thread."""
+        topic = topics.find(self._zookeeper, name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        return topic
+
+    # --- configure --------------------------------------------------------------------------------------------------
+
+    async def change_overrides(
+        self, name: str, change: Callable[[dict[str, str]], dict[str, str]], validate_only: bool = False
+    ) -> None:
+        """Replace a topic's own settings by what ``change`` returns; they apply at once, on every live broker.
+
+        ``change`` runs under the lock, so that two changes never undo each other. Raises what it raises,
+        UnknownTopicOrPartition, InvalidConfig.
+        """
+        state = self._state
+        async with state.lock:
+            state.require()
+            topic = self._topic(name)
+            overrides = change(dict(state.context.overrides.get(name, {})))
+            self.check_settings(overrides, max(map(len, topic.partitions.values()), default=1))
+            if validate_only:
+                return
+            await state.write(self._write_overrides, name, overrides)
+            state.context.overrides[name] = overrides
+            self._runtime.tell("settings-changed", topic=name, settings=overrides)
+            self._channels.send_metadata(topics_whole=[name])
+            state.mark_dirty(topic.topic_partitions)  # unclean elections may be allowed now
+        await self._channels.acknowledged(state.context.live)
+
+    def check_settings(self, overrides: Mapping[str, str], factor: int) -> None:
+        """InvalidConfig where a topic of this replication factor cannot have these settings."""
+        self._check_flush_rule(LogConfig.of(self._config, overrides), factor)
+
+    def _check_flush_rule(self, config: LogConfig, factor: int) -> None:
+        """InvalidConfig where a late follower could not be recognised (rule R4)."""
+        if factor > 1:
+            check_flush_rule(config, self._config.integer("replica.lag.time.max.ms"))
+
+    def _write_overrides(self, name: str, overrides: dict[str, str]) -> None:
+        """In a thread."""
+        topic = self._registered(name)
+        there = topics.configs(self._zookeeper, [name], damage={})[name]  # writing repairs what is damaged
+        topics.set_config(self._zookeeper, topic, replace(there, settings=overrides), self._state.fence)
+        try:
+            topics.forget_config_changes(self._zookeeper)
+        except KlogError as error:  # the change is made; the next one deletes the old notices
+            log.warning("old notices of changed settings are not deleted yet: %s", error.message)
+
+    # --- delete -----------------------------------------------------------------------------------------------------
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic, its messages and the offsets that groups have committed in it (rule L10).
+
+        Done when it returns, unless a broker with a replica is away: then the topic is deleted when that is back.
+        """
+        state = self._state
+        async with state.lock:
+            state.require()
+            self._topic(name)
+            await state.write(topics.mark_for_deletion, self._zookeeper, name, state.fence)
+            state.context.deleting.add(name)
+            self._runtime.tell("topic-deleted", topic=name)
+            self._channels.send_metadata(gone={name: state.context.topics[name].topic_id})
+            done = self._begin_deletion(name)
+            away = {
+                broker_id
+                for (_, broker_id), stage in self._deleting[name].items()
+                if stage is ReplicaStage.DELETION_INELIGIBLE
+            }
+        if away:
+            log.warning(
+                "topic %s is marked, and will be deleted when brokers %s are back",
+                name,
+                ", ".join(map(str, sorted(away))),
+            )
+            return
+        try:
+            async with asyncio.timeout(DELETED_WITHIN_S):
+                await done.wait()
+        except TimeoutError:
+            log.warning("topic %s is not deleted yet; the deletion continues", name)
+
+    async def begin_marked(self, name: str) -> None:
+        """Under the controller's lock: begin the deletion of a topic that another program has marked in ZooKeeper."""
+        state = self._state
+        await state.write(topics.take_on_deletion, self._zookeeper, name, state.fence)
+        state.context.deleting.add(name)
+        log.info("topic %s is marked for deletion in ZooKeeper: deleting it", name)
+        self._runtime.tell("topic-deleted", topic=name)
+        self._channels.send_metadata(gone={name: state.context.topics[name].topic_id})
+        self._begin_deletion(name)
+
+    def _begin_deletion(self, name: str) -> asyncio.Event:
+        """Stop and delete every replica; those of brokers that are away wait."""
+        topic = self._state.context.topics[name]
+        self._deleting[name] = {
+            (partition, broker_id): ReplicaStage.OFFLINE
+            for partition in topic.topic_partitions
+            for broker_id in topic.partitions[partition.partition]
+        }
+        self._send_deletions(name)
+        return self._deleted.setdefault(name, asyncio.Event())
+
+    def _send_deletions(self, name: str) -> None:
+        """To every live broker with a replica that is not deleted yet."""
+        context, stages = self._state.context, self._deleting[name]
+        stops: dict[int, dict[TopicPartition, Stop]] = defaultdict(dict)
+        for (partition, broker_id), stage in stages.items():
+            if stage is ReplicaStage.DELETION_SUCCESSFUL:
+                continue
+            if stage is ReplicaStage.DELETION_INELIGIBLE:
+                self._step(name, partition, broker_id, ReplicaStage.OFFLINE)
+            if not context.is_live(broker_id):
+                after = ReplicaStage.DELETION_INELIGIBLE
+            else:
+                after = ReplicaStage.DELETION_STARTED
+                stops[broker_id][partition] = Stop(context.topics[name].topic_id, DELETED_TOPIC_EPOCH, delete=True)
+            if stages[partition, broker_id] is not after:
+                self._step(name, partition, broker_id, after)
+        for broker_id, what in stops.items():
+            self._channels.send_stop(broker_id, what)
+
+    def _step(self, name: str, partition: TopicPartition, broker_id: int, after: ReplicaStage) -> None:
+        stages = self._deleting[name]
+        replica_machine.check(stages[partition, broker_id], after, f"replica {broker_id} of {partition}")
+        stages[partition, broker_id] = after
+
+    async def resume_deletions(self) -> None:
+        """Continue deletions that were begun by an earlier controller, or while a broker was away."""
+        if not self._state.active:
+            return
+        for name in list(self._deleting.keys() - self._state.context.deleting):
+            del self._deleting[name]
+        for name in self._state.context.deleting:
+            if name not in self._deleting:
+                log.info("finishing the deletion of topic %s", name)
+                self._begin_deletion(name)
+            else:
+                self._send_deletions(name)
+
+    def replicas_stopped(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
+        """These replicas of a broker have stopped; those of topics that are being deleted are deleted."""
+        for name in names:
+            stages = self._deleting.get(name.topic, {})
+            if stages.get((name, broker_id)) is ReplicaStage.DELETION_STARTED:
+                self._step(name.topic, name, broker_id, ReplicaStage.DELETION_SUCCESSFUL)
+        for topic in {name.topic for name in names} & self._deleting.keys():
+            if all(stage is ReplicaStage.DELETION_SUCCESSFUL for stage in self._deleting[topic].values()):
+                del self._deleting[topic]
+                self._runtime.spawn(self._finish_deletion(topic))
+
+    async def _finish_deletion(self, name: str) -> None:
+        state = self._state
+        async with state.lock:
+            if not state.active or name not in state.context.deleting:
+                return
+            try:
+                await state.write(topics.finish_deletion, self._zookeeper, name, state.fence)
+            except KlogError as error:
+                log.error("topic %s is not deleted yet: %s", name, error.message)
+                return
+            state.context.forget_topic(name)
+            log.info("topic %s deleted", name)
+            self._deleted.pop(name, asyncio.Event()).set()
+
+    # --- checks -----------------------------------------------------------------------------------------------------
+
+    def _topic(self, name: str) -> topics.Topic:
+        context = self._state.context
+        found = context.topics.get(name)
+        if found is None or name in context.deleting:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        return found
+
+    def _default(self, given: int | None, setting: str) -> int:
+        return self._config.integer(setting) if given is None else given
+
+    def _check_assignment(self, first: int, assignment: Mapping[int, Sequence[int]]) -> None:
+        live = set(self._state.context.live)
+        if sorted(assignment) != list(range(first, first + len(assignment))) or not assignment:
+            raise InvalidReplicaAssignment(
+                f"the assigned partitions must be numbered from {first} without gaps, got {sorted(assignment)}"
+            )
+        if len({len(ids) for ids in assignment.values()}) != 1:
+            raise InvalidReplicaAssignment("the partitions must all have the same number of replicas")
+        for number, ids in assignment.items():
+            unknown = sorted(set(ids) - live)
+            if not ids or len(set(ids)) != len(ids) or unknown:
+                what = f"brokers {unknown} are not alive" if unknown else "no broker, or one twice"
+                raise InvalidReplicaAssignment(f"partition {number} is assigned to {list(ids)}: {what}")

@@ -1,0 +1,30 @@
+"""A group as its coordinator keeps it in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from klog.coordination.group_slots import SlotHolder
+from klog.server.groups.delayed_heartbeats import DelayedHeartbeats
+from klog.server.groups.group import Group
+from klog.server.groups.members import NEVER_S
+
+
+@dataclass(slots=True, eq=False)
+class CachedGroup:
+    """A group, the slot under which it was read, and the timer of its next deadline."""
+
+    group: Group
+    holder: SlotHolder
+    timer: asyncio.TimerHandle | None = None
+    armed_s: float = NEVER_S
+    used_s: float = 0.0
+    """When a request last asked for it."""
+    delayed: DelayedHeartbeats = field(default_factory=DelayedHeartbeats)
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while no write of the group's node is under way."""
+    reported_generation: int = -1
+    """The last generation whose assignment was recorded as an event."""
+    counted_bytes: int = 0
+    """The size of its members when it was last counted."""

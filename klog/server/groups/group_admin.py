@@ -1,0 +1,189 @@
+"""What operators do with groups: list them, describe one, delete one, or delete offsets that it has committed.
+
+The phase of a group is known in memory; ZooKeeper knows whether it exists, and whether consumers that coordinate
+through ZooKeeper use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from klog.coordination import committed, group_states, offset_changes
+from klog.coordination import groups as registry
+from klog.coordination.group_slots import slot_of
+from klog.coordination.group_states import COORDINATOR, FREE, ZOOKEEPER
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import (
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    KlogError,
+    NonEmptyGroup,
+    PeerError,
+    UnknownTopicOrPartition,
+)
+from klog.names import TopicPartition
+from klog.protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
+from klog.render.counts import counted
+from klog.server.groups.commits import Commits
+from klog.server.groups.group import Group
+from klog.server.groups.group_cache import GroupCache
+from klog.server.groups.phases import Phase
+from klog.server.groups.zk_calls import ZkCalls
+from klog.server.image import ClusterImage
+
+UNSHARED = (Phase.PREPARING, Phase.COMPLETING)
+"""In these phases the partitions are not assigned yet."""
+
+
+class Listed(NamedTuple):
+    name: str
+    protocol_type: str
+    state: str
+
+
+class DescribedMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    metadata: bytes = b""
+    assignment: bytes = b""
+
+
+class Described(NamedTuple):
+    """A group that does not exist is ``Dead``, without an error, as in Kafka."""
+
+    state: str
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+class GroupAdmin:
+    """Event loop only."""
+
+    def __init__(self, image: ClusterImage, cache: GroupCache, calls: ZkCalls, commits: Commits) -> None:
+        self._image = image
+        self._cache = cache
+        self._calls = calls
+        self._commits = commits
+
+    async def list(self, states: Collection[str] = ()) -> list[Listed]:
+        """The groups of our slots, by name; only those in one of ``states`` if any. Raises CoordinatorNotAvailable."""
+        found = await self._calls.call(_read_of_slots, self._cache.slots)
+        wanted = {state.lower() for state in states}
+        listed = []
+        for name, group in found.items():
+            cached = self._cache.find(name)
+            if cached is not None and cached.group.phase is not Phase.EMPTY:
+                one = Listed(name, cached.group.protocol_type, cached.group.phase.value)
+            else:
+                one = Listed(name, _protocol_type(group), group.phase)
+            if not wanted or one.state.lower() in wanted:
+                listed.append(one)
+        return listed
+
+    async def describe(self, name: str) -> Described:
+        """A group and its members. Raises NotCoordinator, CoordinatorNotAvailable."""
+        cached = await self._cache.load(name)
+        group = cached.group
+        if group.phase is not Phase.EMPTY:
+            return _described(group)
+        if not await self._exists(name):
+            self._cache.forget(cached)
+            return Described(Phase.DEAD.value)
+        found = await self._calls.call(registry.read, name)
+        members = tuple(DescribedMember(one.member_id, None, "", one.host or "") for one in found.members)
+        return Described(found.phase, _protocol_type(found), "", members)
+
+    async def delete(self, name: str) -> None:
+        """Delete a group without members, with its offsets. Raises NonEmptyGroup, GroupIdNotFound, other KlogError."""
+        cached = await self._cache.load(name)
+        if cached.group.phase is not Phase.EMPTY:
+            raise NonEmptyGroup(f"group {name!r} has {counted(len(cached.group.members), 'member')}")
+        if not await self._exists(name):
+            self._cache.forget(cached)
+            raise GroupIdNotFound(f"group {name!r} does not exist")
+        try:
+            await self._calls.call(offset_changes.delete, name)
+        finally:
+            await self._cache.refresh(cached)
+
+    async def delete_offsets(
+        self, name: str, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, KlogError | None]:
+        """Delete what a group has committed in these partitions, except in topics that its members read.
+
+        Partition -> error. Raises a KlogError that concerns the whole request.
+        """
+        cached = await self._cache.load(name)
+        group = cached.group
+        if group.phase is Phase.EMPTY and not await self._exists(name):
+            self._cache.forget(cached)
+            raise GroupIdNotFound(f"group {name!r} does not exist")
+        if group.phase is not Phase.EMPTY and group.protocol_type != PROTOCOL_TYPE:
+            raise NonEmptyGroup(f"group {name!r} has members of the type {group.protocol_type!r}")
+        await self._cache.check_without_streams(cached)
+        read = _subscribed(group)
+        outcomes: dict[TopicPartition, KlogError | None] = {}
+        for one in partitions:
+            known = self._image.topics.get(one.topic)
+            if known is None or one.partition not in known.partitions:
+                outcomes[one] = UnknownTopicOrPartition(f"partition {one} does not exist")
+            elif one.topic in read:
+                outcomes[one] = GroupSubscribedToTopic(f"members of group {name!r} read {one.topic}")
+            else:
+                outcomes[one] = None
+        await self._commits.delete(cached, [one for one, error in outcomes.items() if error is None])
+        return outcomes
+
+    async def _exists(self, name: str) -> bool:
+        """Whether the group was used since it was last deleted, or has committed offsets."""
+        return await self._calls.call(_exists, name)
+
+
+def _exists(zookeeper: ZooKeeper, name: str) -> bool:
+    if group_states.read(zookeeper, name).group_protocol != FREE:
+        return True
+    return bool(committed.names(zookeeper, [name])[name] or registry.read(zookeeper, name).members)
+
+
+def _read_of_slots(zookeeper: ZooKeeper, slots: Collection[int]) -> dict[str, registry.Group]:
+    names = [name for name in registry.names(zookeeper) if slot_of(name) in slots]
+    return registry.read_many(zookeeper, names)
+
+
+def _protocol_type(group: registry.Group) -> str:
+    """Of a group without members: of its last ones, or ``zookeeper``, or "" for one that only commits."""
+    if group.state.group_protocol == COORDINATOR:
+        return group.state.protocol_type
+    return ZOOKEEPER if group.members or group.state.group_protocol == ZOOKEEPER else ""
+
+
+def _described(group: Group) -> Described:
+    is_shared = group.phase not in UNSHARED
+    members = tuple(
+        DescribedMember(
+            one.member_id,
+            one.instance_id,
+            one.client_id,
+            one.host,
+            one.metadata(group.protocol) if is_shared else b"",
+            one.assignment if is_shared else b"",
+        )
+        for one in group.members
+    )
+    return Described(group.phase.value, group.protocol_type, group.protocol if is_shared else "", members)
+
+
+def _subscribed(group: Group) -> set[str]:
+    """The topics that any member subscribes to; members whose metadata cannot be read have none."""
+    topics: set[str] = set()
+    for member in group.members:
+        for _, metadata in member.protocols:
+            try:
+                topics.update(subscribed_topics(metadata))
+            except PeerError:
+                continue
+    return topics

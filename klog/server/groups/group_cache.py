@@ -1,0 +1,429 @@
+"""The groups of this broker's slots, in memory: read, written, timed, and dropped with their slot.
+
+A group is cached while this incarnation of the broker holds its slot (rule G1). It is read from ZooKeeper at the first
+request for it, or when this broker gets the slot of a group with members, who then have one session time-out to send a
+heartbeat. It is dropped with the slot, and all waiting requests are answered NOT_COORDINATOR.
+`klog.server.groups.group` decides what happens in a group; this module makes its writes, gives its answers and keeps
+its deadlines.
+
+Without ZooKeeper, heartbeats are answered and nothing changes. A request that needs a change waits for one try and is
+then answered COORDINATOR_NOT_AVAILABLE; a write of unknown outcome is repeated until its outcome is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from itertools import islice
+
+from klog.coordination import consumers, group_states, paths
+from klog.coordination.group_slots import SlotHolder, slot_of
+from klog.coordination.group_states import COORDINATOR, GroupState
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import GroupIsHeld, KlogError, NotCoordinator, SessionLost, ZooKeeperError
+from klog.render.counts import counted
+from klog.server.groups import bounds
+from klog.server.groups.acts import Act, Answer, Limits, Made, Refused, Result
+from klog.server.groups.cached_group import CachedGroup
+from klog.server.groups.group import Group
+from klog.server.groups.members import NEVER_S
+from klog.server.groups.writer import GroupChanged, GroupWrite, GroupWriter
+from klog.server.groups.zk_calls import ZkCalls
+from klog.server.groups.zk_projection import ZkProjection
+from klog.server.image import ClusterImage
+from klog.server.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 2.0
+"""How long members may go on without knowing that an operator has changed their group. They cannot commit meanwhile."""
+IDLE_S = 600.0
+"""A group without members is dropped when no request has asked for it for so long; ZooKeeper has it."""
+ENCODED_AT_ONCE_BYTES = 256 * 1024
+"""On the loop: some milliseconds."""
+LOOKED_AT = 20
+"""Groups looked at to make room for one."""
+AGAIN_S = 0.5
+"""After a write of unknown outcome, which has already waited for one session time-out of ZooKeeper."""
+
+
+class GroupCache:
+    """Event loop only."""
+
+    def __init__(
+        self, runtime: Runtime, image: ClusterImage, limits: Limits, calls: ZkCalls, writer: GroupWriter
+    ) -> None:
+        self._runtime = runtime
+        self._image = image
+        self._limits = limits
+        self._calls = calls
+        self._writer = writer
+        self._projection = ZkProjection(runtime, calls, self.has)
+        self._groups: dict[str, CachedGroup] = {}
+        """The most recently used last."""
+        self.size_bytes = 0
+        """Of the members of all groups."""
+        self._loading: dict[str, asyncio.Task[CachedGroup | KlogError]] = {}
+        self._slots: dict[int, SlotHolder] = {}
+        """The slots of this broker, as the controller last said."""
+        self._looking = runtime.spawn(self._keep_looking())
+
+    # --- slots --------------------------------------------------------------------------------------------------------
+
+    def slots_changed(self) -> None:
+        """The controller has sent the holders of the slots."""
+        now = {slot: holder for slot, holder in self._image.group_slots.items() if self._is_ours(holder)}
+        gained = {slot for slot, holder in now.items() if self._slots.get(slot) != holder}
+        self._slots = now
+        for name, cached in list(self._groups.items()):
+            if now.get(cached.holder.slot) != cached.holder:
+                self._drop(name)
+        if gained:
+            self._runtime.spawn(self._take_over(gained))
+
+    def _is_ours(self, holder: SlotHolder) -> bool:
+        identity = self._runtime.identity
+        return holder.broker_id == identity.broker_id and holder.incarnation == identity.incarnation
+
+    def holder(self, group: str) -> SlotHolder:
+        """This broker's hold of the group's slot. Raises NotCoordinator."""
+        bounds.check_group(group)
+        found = self._slots.get(slot_of(group))
+        if found is None or not self._is_ours(found):
+            raise NotCoordinator(f"broker {self._runtime.broker_id} does not coordinate group {group!r}")
+        return found
+
+    async def _take_over(self, slots: set[int]) -> None:
+        """Cache the groups with members: their sessions run, and their entries in 0.8's registry become ours."""
+        while True:
+            try:
+                states = await self._calls.call(_with_members, slots)
+                break
+            except KlogError as error:
+                log.warning("the groups of %d slots are not read yet, trying again: %s", len(slots), error.message)
+                await self._runtime.pause(AGAIN_S)
+                slots = slots & self.slots
+                if not slots:
+                    return
+        for state in states:
+            if state.group not in self._groups and state.group not in self._loading:
+                try:
+                    self._projection.show(self._add(state, self.holder(state.group)))
+                except NotCoordinator:
+                    continue
+        if states:
+            log.info("took over %s", counted(len(states), "group with members", "groups with members"))
+
+    def drop_all(self) -> None:
+        """This broker has lost its slots: its session has expired, or it stops."""
+        self._slots = {}
+        for name in list(self._groups):
+            self._drop(name)
+
+    def close(self) -> None:
+        """Answer all waiting requests, and begin nothing more."""
+        self._looking.cancel()
+        self.drop_all()
+
+    # --- groups -------------------------------------------------------------------------------------------------------
+
+    async def load(self, name: str) -> CachedGroup:
+        """The group, read from ZooKeeper at the first request. Raises NotCoordinator, CoordinatorNotAvailable."""
+        holder = self.holder(name)
+        found = self._groups.get(name)
+        if found is not None:
+            found.used_s = self.now_s
+            self._groups[name] = self._groups.pop(name)
+            return found
+        loading = self._loading.get(name)
+        if loading is None:
+            loading = self._loading[name] = asyncio.ensure_future(self._load(name, holder))
+            loading.add_done_callback(lambda task: task.cancelled() or task.exception())
+        loaded = await asyncio.shield(loading)
+        if isinstance(loaded, KlogError):
+            raise loaded.bare()
+        return loaded
+
+    async def _load(self, name: str, holder: SlotHolder) -> CachedGroup | KlogError:
+        """An error is returned, not raised: a task that raises keeps the error with all its frames."""
+        try:
+            state = await self._calls.call(group_states.read, name)
+            if self.holder(name) != holder:
+                raise NotCoordinator(f"the slot of group {name!r} has changed hands")
+            if name not in self._groups:
+                cached = self._add(state, holder)
+                if state.members:
+                    self._projection.show(cached)
+            return self._groups[name]
+        except KlogError as error:
+            return error.bare()
+        finally:
+            del self._loading[name]
+
+    def _add(self, state: GroupState, holder: SlotHolder) -> CachedGroup:
+        cached = CachedGroup(Group(state, self._limits, self.now_s), holder, used_s=self.now_s)
+        cached.settled.set()
+        self._groups[state.group] = cached
+        self._arm(cached)
+        self._count(cached)
+        if len(self._groups) > bounds.IDLE_GROUPS_MAX:
+            self._make_room()
+        return cached
+
+    def _make_room(self) -> None:
+        """Drop one group without members, of those that were not used for the longest time."""
+        for name in list(islice(self._groups, LOOKED_AT)):
+            if self._groups[name].group.may_be_forgotten(self.now_s):
+                self._drop(name)
+                return
+            self._groups[name] = self._groups.pop(name)
+
+    def _count(self, cached: CachedGroup) -> None:
+        now_bytes = cached.group.members.size_bytes
+        self.size_bytes += now_bytes - cached.counted_bytes
+        cached.counted_bytes = now_bytes
+
+    def _drop(self, name: str) -> None:
+        cached = self._groups.pop(name)
+        if cached.timer is not None:
+            cached.timer.cancel()
+        gone = NotCoordinator(f"another broker coordinates group {name!r} now")
+        self._answer(cached.group.resign(gone))
+        self._count(cached)
+        cached.delayed.release_all(gone)
+        cached.settled.set()
+
+    def find(self, name: str) -> CachedGroup | None:
+        """The group if it is cached."""
+        return self._groups.get(name)
+
+    def forget(self, cached: CachedGroup) -> None:
+        """Drop a group without members or waiting requests: the next request for it reads it."""
+        if cached.group.is_idle and self.has(cached):
+            self._drop(cached.group.name)
+
+    def has(self, cached: CachedGroup) -> bool:
+        """Whether this is still the group under its name, and this broker coordinates it."""
+        return self._groups.get(cached.group.name) is cached
+
+    @property
+    def slots(self) -> set[int]:
+        """The slots of this broker. Any thread."""
+        return set(self._slots)
+
+    @property
+    def groups(self) -> list[Group]:
+        """The cached groups. Any thread."""
+        return [cached.group for cached in list(self._groups.values())]
+
+    @property
+    def now_s(self) -> float:
+        """The event loop's time."""
+        return self._runtime.loop.time()
+
+    # --- events of a group --------------------------------------------------------------------------------------------
+
+    async def submit(self, cached: CachedGroup, event: Callable[[asyncio.Future[Result]], list[Act]]) -> Result:
+        """Give the group an event that has an answer, and wait for the answer."""
+        if not self.has(cached):
+            return Refused(NotCoordinator(f"another broker coordinates group {cached.group.name!r} now"))
+        answer: asyncio.Future[Result] = self._runtime.loop.create_future()
+        self._carry_out(cached, event(answer))
+        return await answer
+
+    async def make_node(self, cached: CachedGroup) -> None:
+        """Create the group's node in ZooKeeper, unless there is one. Raises the error of a failed write."""
+        result = await self.submit(cached, lambda to: cached.group.make_node(to, self.now_s))
+        if isinstance(result, Refused):
+            raise result.error.bare()
+        assert isinstance(result, Made)
+
+    async def refresh(self, cached: CachedGroup) -> None:
+        """A write has found an unexpected version of the group's node: from our next write, or an operator's."""
+        await cached.settled.wait()
+        known = cached.group.state.version
+        state = await self._calls.call(group_states.read, cached.group.name)
+        is_ours = cached.group.is_writing or cached.group.state.version != known or state.version == known
+        if self.has(cached) and not is_ours:
+            self._replaced(cached, state)
+
+    def _replaced(self, cached: CachedGroup, state: GroupState) -> None:
+        group = cached.group
+        if group.members:
+            log.warning(
+                "group %r was changed outside its coordinator (version %d, expected %d): %d members must join again",
+                *(group.name, state.version, group.state.version, len(group.members)),
+            )
+        self._carry_out(cached, group.replaced(state, self.now_s))
+        self._projection.show(cached)
+
+    async def _keep_looking(self) -> None:
+        """Find groups that an operator has changed (a forced rewind), even when the coordinator writes nothing."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            known = {
+                name: cached.group.state.version
+                for name, cached in self._groups.items()
+                if cached.group.members and not cached.group.is_writing
+            }
+            if not known:
+                continue
+            try:
+                found = await self._calls.call(_versions, list(known))
+                for name, version in known.items():
+                    cached_now = self._groups.get(name)
+                    if cached_now is not None and found[name] != version == cached_now.group.state.version:
+                        await self.refresh(cached_now)
+            except KlogError as error:
+                log.debug("cannot read whether groups were changed outside their coordinator: %s", error.message)
+
+    async def check_without_streams(self, cached: CachedGroup) -> None:
+        """Raises GroupIsHeld while consumers that coordinate through ZooKeeper use this group without members."""
+        state = cached.group.state
+        live = (await self._calls.call(consumers.live, [state.group]))[state.group]
+        if live:
+            named = ", ".join(one.consumer_id for one in live[:5]) + (" ..." if len(live) > 5 else "")
+            log.warning("group %r is held by consumers that coordinate through ZooKeeper: %s", state.group, named)
+            raise GroupIsHeld(
+                f"group {state.group!r} is held by consumers that coordinate through ZooKeeper: {named}",
+                hint="stop them, or use another group",
+            )
+
+    # --- what a group decides -----------------------------------------------------------------------------------------
+
+    def _carry_out(self, cached: CachedGroup, acts: list[Act]) -> None:
+        for state in self._answer(acts):
+            cached.settled.clear()
+            self._runtime.spawn(self._write(cached, state))
+        if not cached.group.is_writing:
+            cached.settled.set()
+        if cached.delayed:
+            cached.delayed.group_has_changed(cached.group)
+        self._arm(cached)
+        self._count(cached)
+
+    def _answer(self, acts: list[Act]) -> list[GroupState]:
+        """Give the answers; returns the states to write."""
+        states = []
+        for act in acts:
+            if not isinstance(act, Answer):
+                states.append(act.state)
+            elif not act.to.done():  # the client may have gone
+                act.to.set_result(act.what)
+        return states
+
+    async def _write(self, cached: CachedGroup, state: GroupState) -> None:
+        """Write until the outcome is known."""
+        group = cached.group
+        try:
+            if group.members.size_bytes > ENCODED_AT_ONCE_BYTES:
+                operation = await self._calls.compute(lambda: state.operation)
+            else:
+                operation = state.operation
+        except ZooKeeperError as error:
+            log.error("group %r cannot be written: %s", group.name, error.message)
+            self._carry_out(cached, group.write_failed(error.bare(), self.now_s))
+            return
+        sent: GroupWrite | None = None
+        while self.has(cached):
+            in_doubt = () if sent is None else sent.in_doubt
+            sent = GroupWrite(cached.holder, group.name, state.version, lambda: (operation,), in_doubt=in_doubt)
+            try:
+                await self._writer.write(sent)
+            except NotCoordinator:
+                self._lose_slot(cached)
+            except GroupChanged as changed:
+                if self.has(cached):
+                    self._replaced(cached, changed.state)
+            except SessionLost as error:
+                log.warning("whether group %r is written is not known yet: %s", group.name, error.message)
+                if self.has(cached):
+                    self._carry_out(cached, group.write_in_doubt(self.now_s))
+                await asyncio.sleep(AGAIN_S)
+                continue
+            except KlogError as error:
+                log.error("group %r cannot be written: %s", group.name, error.message)
+                if self.has(cached):
+                    self._carry_out(cached, group.write_failed(error.bare(), self.now_s))
+            else:
+                if self.has(cached):
+                    self._report(cached, state)
+                    self._carry_out(cached, group.written(self.now_s))
+                    self._projection.show(cached)
+            return
+
+    def _lose_slot(self, cached: CachedGroup) -> None:
+        """In ZooKeeper another broker holds the slot: the controller's request that says so will follow."""
+        self._slots.pop(cached.holder.slot, None)
+        for name, one in list(self._groups.items()):
+            if one.holder == cached.holder:
+                self._drop(name)
+
+    def _report(self, cached: CachedGroup, state: GroupState) -> None:
+        if state.group_protocol != COORDINATOR:
+            return
+        if state.is_assigned and state.generation > cached.reported_generation:
+            cached.reported_generation = state.generation
+            members = [one.member_id for one in state.members]
+            self._runtime.tell(
+                "rebalance", group=state.group, generation=state.generation, protocol=state.protocol, members=members
+            )
+        if not state.is_assigned:
+            log.info(
+                "group %r: generation %d with %s%s",
+                *(state.group, state.generation, counted(len(state.members), "member")),
+                f" ({state.protocol}), leader {state.leader}" if state.members else "",
+            )
+
+    # --- deadlines ----------------------------------------------------------------------------------------------------
+
+    def _arm(self, cached: CachedGroup) -> None:
+        """Set a timer for the group's next deadline. A deadline that moved back is noticed when the timer fires."""
+        deadline_s = cached.group.deadline_s
+        if cached.group.is_idle:
+            deadline_s = self.now_s + IDLE_S
+        if deadline_s >= cached.armed_s:
+            return
+        if cached.timer is not None:
+            cached.timer.cancel()
+        cached.armed_s = deadline_s
+        cached.timer = self._runtime.loop.call_at(deadline_s, self._tick, cached)
+
+    def _tick(self, cached: CachedGroup) -> None:
+        cached.timer, cached.armed_s = None, NEVER_S
+        if not self.has(cached):
+            return
+        if cached.group.is_idle and self.now_s - cached.used_s >= IDLE_S:
+            self._drop(cached.group.name)
+            return
+        before = {member.member_id for member in cached.group.members}
+        acts = cached.group.tick(self.now_s)
+        if gone := before - {member.member_id for member in cached.group.members}:
+            log.info("group %r: removed members that sent no heartbeat in time: %s", cached.group.name, sorted(gone))
+        self._carry_out(cached, acts)
+
+
+def _with_members(zookeeper: ZooKeeper, slots: set[int]) -> list[GroupState]:
+    """The groups of these slots that have members of the brokers' protocol."""
+    names = [name for name in group_states.names(zookeeper) if slot_of(name) in slots]
+    try:
+        found = group_states.read_many(zookeeper, names)
+    except SessionLost:
+        raise
+    except ZooKeeperError:  # one of them cannot be read, which must not harm the members of the others
+        found = {}
+        for name in names:
+            try:
+                found[name] = group_states.read(zookeeper, name)
+            except SessionLost:
+                raise
+            except ZooKeeperError as error:
+                log.error("group %r cannot be coordinated: %s", name, error.message)
+    return [state for state in found.values() if state.group_protocol == COORDINATOR and state.members]
+
+
+def _versions(zookeeper: ZooKeeper, names: list[str]) -> dict[str, int]:
+    """Of the groups' nodes; -1 without one."""
+    nodes = zookeeper.get_many([paths.group(name) for name in names])
+    return {name: -1 if node is None else node.stat.version for name, node in zip(names, nodes, strict=True)}

@@ -1,0 +1,44 @@
+"""What a broker is doing: starting, serving, stopping; and why it stops."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+
+from klog.errors import KlogError
+from klog.server.runtime import Identity
+
+
+class BrokerState(Enum):
+    """0.8's names of a broker's states."""
+
+    STARTING = "Starting"
+    RUNNING = "RunningAsBroker"
+    CONTROLLER = "RunningAsController"
+    STOPPING = "BrokerShuttingDown"
+
+
+class Lifecycle:
+    """Event loop only; `state` may be read from any thread."""
+
+    def __init__(self, identity: Identity) -> None:
+        self.state = BrokerState.STARTING
+        self.stopping = asyncio.Event()
+        """Set when the controlled shutdown begins."""
+        self.reason = ""
+        self.failure: KlogError | None = None
+        """The fault that ends the broker; None where the stop was asked for."""
+        self._identity = identity
+
+    @property
+    def is_stopping(self) -> bool:
+        return self.stopping.is_set()
+
+    def stop_soon(self, reason: str, failure: KlogError | None = None) -> None:
+        """Begin the controlled shutdown. The first reason counts."""
+        if failure is not None:
+            self.failure = failure
+        if not self.is_stopping:
+            self.reason = reason
+            self.stopping.set()
+            self._identity.is_stopping = True

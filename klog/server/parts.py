@@ -1,0 +1,64 @@
+"""The parts of a broker that handlers may ask for, by these names; see `klog.server.dispatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from klog.config import BrokerConfig
+from klog.secret import Secret
+from klog.server.authority import Authority
+from klog.server.auto_create import AutoCreation
+from klog.server.batch_order import BatchOrder
+from klog.server.controller.controller import Controller
+from klog.server.departed import Departed
+from klog.server.dispatch import OpenRequests
+from klog.server.groups.coordinator import Coordinator
+from klog.server.image import ClusterImage
+from klog.server.knocks import Knocks
+from klog.server.lifecycle import Lifecycle
+from klog.server.look_ups import LookUps
+from klog.server.producer_ids import ProducerIds
+from klog.server.purgatory import Purgatory
+from klog.server.replicas.deletions import Deletions
+from klog.server.replicas.led_partitions import LedPartitions
+from klog.server.replicas.local_replicas import LocalReplicas
+from klog.server.replicas.replica_session import ReplicaSession
+from klog.server.replicas.replicas import Replicas
+from klog.server.runtime import Identity, Runtime
+from klog.server.schema_registry import BrokerRegistry
+from klog.storage.log_dir import LogDirs
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One of each."""
+
+    config: BrokerConfig
+    runtime: Runtime
+    identity: Identity
+    lifecycle: Lifecycle
+    secret: Secret
+    image: ClusterImage
+    log_dirs: LogDirs
+    partitions: LedPartitions
+    replicas: Replicas
+    local_replicas: LocalReplicas
+    deletions: Deletions
+    look_ups: LookUps
+    authority: Authority
+    controller: Controller
+    groups: Coordinator
+    registry: BrokerRegistry
+    producer_ids: ProducerIds
+    auto_creation: AutoCreation
+    knocks: Knocks
+    departed: Departed
+    purgatory: Purgatory
+    batch_order: BatchOrder
+    open_requests: OpenRequests
+    open_session: Callable[[int, int], ReplicaSession]
+    """Opens the leader's side of a follower's connection: (broker id, incarnation)."""
+    take_metadata: Callable[[Any], None]
+    """Takes in the cluster state of the controller's UpdateMetadata request."""

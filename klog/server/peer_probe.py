@@ -1,0 +1,86 @@
+"""Connects to another broker, or finds out why that is not possible (rule R6).
+
+Brokers connect to one another at an address that may belong to a load balancer. A probe goes to the socket where the
+broker itself listens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import struct
+
+from klog.coordination.brokers import Broker
+from klog.errors import CannotConnect
+from klog.net.channel import Channel
+from klog.protocol.apis import ApiKey
+from klog.protocol.introduction import NONCE_BYTES, Introduction
+from klog.secret import Secret
+from klog.server.runtime import Identity
+
+CONNECT_WITHIN_S = 1.0
+KNOCK_WITHIN_S = 0.2
+AGAIN_S = 0.01
+_API_VERSIONS = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 0, -1)
+"""Version 0, without a client id."""
+
+
+def introduction(own_id: int, secret: Secret, broker_id: int) -> Introduction:
+    """Proves to another broker, on one connection, that this broker belongs to its cluster (rule R10)."""
+    return Introduction(secret, own_id, broker_id, secrets.token_bytes(NONCE_BYTES))
+
+
+async def reach(identity: Identity, secret: Secret, there: Broker, *, timeout_s: float) -> Channel:
+    """A channel to the broker, on which each side has proved that it belongs to the cluster.
+
+    CannotConnect, which is a refusal only where its own address refuses; ClusterAuthorizationFailed.
+    """
+    try:
+        return await Channel.connect(
+            *there.inter_address,
+            connect_timeout_s=CONNECT_WITHIN_S,
+            timeout_s=timeout_s,
+            client_id=identity.client_id,
+            introduction=introduction(identity.broker_id, secret, there.broker_id),
+        )
+    except CannotConnect as error:
+        if there.probe_address == there.inter_address:
+            raise
+        await probe(there, timeout_s=timeout_s, client_id=identity.client_id)
+        raise CannotConnect(error.message) from None  # it is alive, but not reachable at its address for brokers
+
+
+async def probe(there: Broker, *, timeout_s: float, client_id: str) -> None:
+    """Return when a process answers where the broker listens. CannotConnect."""
+    channel = await Channel.connect(
+        *there.probe_address, connect_timeout_s=CONNECT_WITHIN_S, timeout_s=timeout_s, client_id=client_id
+    )
+    await channel.close()
+
+
+async def knock(host: str, port: int) -> bool | None:
+    """Whether a process answers there: the host of one that ended refuses at once. None (unknown) for one that hangs.
+
+    A process that is ending accepts connections for a moment and answers none: the probe repeats until it is refused.
+    """
+    try:
+        async with asyncio.timeout(KNOCK_WITHIN_S):
+            while not await _answers(host, port):  # noqa: ASYNC110  (no event would be set)
+                await asyncio.sleep(AGAIN_S)
+            return True
+    except ConnectionRefusedError:
+        return False
+    except OSError:  # TimeoutError is one
+        return None
+
+
+async def _answers(host: str, port: int) -> bool:
+    """Whether ApiVersions is answered; False where the connection ends instead. ConnectionRefusedError."""
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(_API_VERSIONS)
+        return bool(await reader.read(1))
+    except (ConnectionResetError, BrokenPipeError):
+        return False
+    finally:
+        writer.close()

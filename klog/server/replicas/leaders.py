@@ -1,0 +1,62 @@
+"""Where the leaders of followed partitions are reached, and how this broker opens a connection to one."""
+
+from __future__ import annotations
+
+import secrets
+from typing import NamedTuple
+
+from klog.protocol import replica_fetch
+from klog.protocol.introduction import NONCE_BYTES, Introduction
+from klog.secret import Secret
+from klog.server.image import ClusterImage
+from klog.server.runtime import Runtime
+
+
+class Target(NamedTuple):
+    """The address of a leader, and the incarnations of the leader and of this broker for which it holds."""
+
+    host: str
+    port: int
+    incarnation: int
+    own_incarnation: int
+
+
+class Leaders:
+    """Event loop only."""
+
+    def __init__(self, runtime: Runtime, image: ClusterImage, secret: Secret) -> None:
+        self.client_id = runtime.identity.client_id
+        self._identity = runtime.identity
+        self._image = image
+        self._secret = secret
+        self._suspended: int | None = None
+        """The incarnation whose session has ended: this broker asks no leader under it."""
+        self._closed = False
+
+    def target_of(self, leader: int) -> Target | None:
+        """Where to reach a leader; None where it is not alive, or this broker may ask no leader now."""
+        own = self._identity.incarnation
+        broker = self._image.brokers.get(leader)
+        if broker is None or self._closed or own == self._suspended:
+            return None
+        if broker.inter_port > 0:
+            return Target(broker.inter_host, broker.inter_port, broker.incarnation, own)
+        return Target(broker.host, broker.port, broker.incarnation, own)
+
+    def introduction(self, leader: int) -> Introduction:
+        """Proves to the leader, on one connection, that this broker belongs to its cluster (rule R10)."""
+        return Introduction(self._secret, self._identity.broker_id, leader, secrets.token_bytes(NONCE_BYTES))
+
+    def open_request(self, leader: int, target: Target) -> bytes:
+        """The first ReplicaFetch request of a connection."""
+        return replica_fetch.open_request(
+            self._image.cluster_id, self._identity.broker_id, target.own_incarnation, leader
+        )
+
+    def suspend(self) -> None:
+        """The session has expired: ask no leader until this broker has registered again."""
+        self._suspended = self._identity.incarnation
+
+    def close(self) -> None:
+        """Ask no leader any longer: the broker stops."""
+        self._closed = True

@@ -1,0 +1,32 @@
+"""The partitions that this broker leads, by name: where a request finds its partition."""
+
+from __future__ import annotations
+
+from klog.errors import LeaderNotAvailable, NotLeader, UnknownTopicOrPartition
+from klog.names import TopicPartition
+from klog.replication.partition import Partition
+from klog.server.image import ClusterImage
+
+
+class LedPartitions(dict[TopicPartition, Partition]):
+    """Event loop only. Only `Replicas` adds and removes partitions."""
+
+    def __init__(self, broker_id: int, image: ClusterImage) -> None:
+        super().__init__()
+        self._broker_id = broker_id
+        self._image = image
+
+    def leader_of(self, topic: str, partition: int) -> Partition:
+        """The partition, if this broker leads it.
+
+        Raises UnknownTopicOrPartition, LeaderNotAvailable where it has no leader, NotLeader where another broker leads.
+        """
+        found = self.get(TopicPartition(topic, partition))
+        if found is not None:
+            return found
+        known = self._image.topics.get(topic)
+        if known is None or partition not in known.partitions:
+            raise UnknownTopicOrPartition(f"partition {topic}-{partition} does not exist")
+        if known.partitions[partition].leader < 0:
+            raise LeaderNotAvailable(f"{topic}-{partition} has no leader")
+        raise NotLeader(f"broker {self._broker_id} does not lead {topic}-{partition}")

@@ -1,0 +1,111 @@
+"""Replicas of this broker, led or not: for clients that ask this broker for its own replica, with replica id -2.
+
+Kafka's "debugging consumer" (0.8's SimpleConsumerShell --replica). It sees a replica up to the high watermark that the
+replica knows, which on a follower is the leader's of a moment ago, and never more than is flushed here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NamedTuple
+
+from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition
+from klog.names import TopicPartition
+from klog.protocol.fetch import AskedPartition, FetchedPartition, FetchRequest
+from klog.server.executors import Purpose
+from klog.server.image import ClusterImage
+from klog.server.replicas.replicas import Replicas
+from klog.server.runtime import Runtime
+from klog.storage.log import FileRange, Log, LogEnd
+from klog.storage.log_dir import LogDirs
+
+DEBUGGING_REPLICA: Final = -2
+"""In place of a follower's id, from a consumer that wants this broker's replica and not the leader's."""
+
+
+class LocalReplica(NamedTuple):
+    log: Log
+    high_watermark: LogEnd
+    leader_epoch: int
+
+
+class LocalReplicas:
+    """Event loop only."""
+
+    def __init__(self, runtime: Runtime, image: ClusterImage, log_dirs: LogDirs, replicas: Replicas) -> None:
+        self._runtime = runtime
+        self._image = image
+        self._log_dirs = log_dirs
+        self._replicas = replicas
+        self._fetch_bytes_max = runtime.config.integer("fetch.max.bytes")
+
+    async def find(self, topic: str, partition: int) -> LocalReplica:
+        """The replica. UnknownTopicOrPartition, or ReplicaNotAvailable where this broker has none."""
+        name = TopicPartition(topic, partition)
+        known = self._image.topics.get(topic)
+        if known is None or partition not in known.partitions:
+            raise UnknownTopicOrPartition(f"partition {name} does not exist")
+        epoch = known.partitions[partition].leader_epoch
+        led, follower = self._replicas.partitions.get(name), self._replicas.followed.get(name)
+        if led is not None:
+            return LocalReplica(led.log, led.high_watermark, led.leader_epoch)
+        if follower is not None:
+            return LocalReplica(follower.log, follower.high_watermark, follower.leader_epoch)
+        log = self._log_dirs.log(name)
+        if log is None or self._log_dirs.topic_id(name) != known.topic_id:
+            raise ReplicaNotAvailable(f"broker {self._runtime.broker_id} has no replica of {name}")
+        return LocalReplica(
+            log,
+            await self._runtime.executors.run_at(log.log_dir.path, Purpose.LOOK_UPS, self._replicas.committed_end, log),
+            epoch,
+        )
+
+    async def fetch(self, request: FetchRequest, whose: str) -> list[FetchedPartition[FileRange]]:
+        """The batches of each replica in the request. Where no replica has any, one more try follows after max_wait.
+
+        ``whose``: the client's address. A follower has no event for new batches, so the time is waited out.
+        """
+        fetched = await self._read(request, whose)
+        if request.max_wait_ms > 0 and not any(one.ranges or one.error_code for one in fetched):
+            await asyncio.sleep(request.max_wait_ms / 1000)
+            fetched = await self._read(request, whose)
+        return fetched
+
+    async def _read(self, request: FetchRequest, whose: str) -> list[FetchedPartition[FileRange]]:
+        left = min(max(request.max_bytes, 0), self._fetch_bytes_max)
+        found: list[FetchedPartition[FileRange]] = []
+        for asked in request.partitions:
+            high, start, ranges, code = -1, -1, list[FileRange](), 0
+            try:
+                replica = await self.find(asked.topic, asked.partition)
+                start = replica.log.start_offset
+                is_first = not any(one.ranges for one in found)
+                if left > 0 or is_first:
+                    ranges = await self._runtime.executors.run_in_turn(
+                        whose,
+                        replica.log.log_dir.path,
+                        Purpose.COLD_READS,
+                        _ranges,
+                        replica,
+                        asked,
+                        min(left, asked.max_bytes),
+                        is_first,
+                    )
+                high = replica.high_watermark.offset
+            except KlogError as error:
+                code = error.wire
+            size = sum(one.size for one in ranges)
+            left -= size
+            found.append(FetchedPartition(asked.topic, asked.partition, code, high, start, ranges, size))
+        return found
+
+
+def _ranges(replica: LocalReplica, asked: AskedPartition, max_bytes: int, at_least_one: bool) -> list[FileRange]:
+    """In a thread, which reads the ranges ahead."""
+    log, high = replica.log, replica.high_watermark
+    log.reader.check_offset(asked.offset)
+    if asked.offset >= high.offset:
+        return []
+    ranges = log.reader.read(asked.offset, max_bytes, high.address, at_least_one=at_least_one)
+    log.reader.warm(ranges)
+    return ranges

@@ -1,0 +1,233 @@
+"""Repairs a follower's log: fetches what its disk has lost from the leader again, in its place (rule L2).
+
+Strategy: the holes that recovery has recorded, and the ranges that the scrubber finds damaged, are fetched from the
+leader over a connection of their own (ReplicaFetch's RANGE) and written where they were. The log is not truncated for
+it: if the leader dies meanwhile, this replica keeps whatever else it has. Until the repair is done the follower reports
+no flushed end above the gap, so that the leader does not count on it. What the leader has lost as well stays a hole.
+
+One task per follower with gaps. Event loop only; threads write to the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from klog.errors import CannotConnect, CorruptLog, KlogError, MalformedRequest, OffsetOutOfRange
+from klog.names import TopicPartition
+from klog.protocol import codec, replica_fetch
+from klog.protocol.apis import ApiKey
+from klog.protocol.replica_fetch import Failed, Range, Records
+from klog.server.executors import Purpose
+from klog.server.replicas.deletions import Deletions
+from klog.server.replicas.follower import Follower, FollowerState, Missing
+from klog.server.replicas.leaders import Leaders
+from klog.server.runtime import Runtime
+from klog.storage.log import LogEnd
+from klog.storage.repair import RangeRepair
+
+log = logging.getLogger(__name__)
+
+RANGE_BYTES: Final = 1024 * 1024
+ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+ANSWER_S: Final = 30.0
+REST_S: Final = 0.5
+"""Between attempts, where the leader does not answer."""
+
+
+class _LeaderLacksItError(Exception):
+    """The leader has a hole there too, or its log starts later."""
+
+
+class Repairer:
+    """See the module. One per broker."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        deletions: Deletions,
+        leaders: Leaders,
+        followed: Mapping[TopicPartition, Follower],
+    ) -> None:
+        self._runtime = runtime
+        self._deletions = deletions
+        self._leaders = leaders
+        self._followed = followed
+        self._tasks: dict[Follower, asyncio.Task[None]] = {}
+
+    def look_for_holes(self, follower: Follower) -> None:
+        """List what its log lacks. Repeated for each leader, since the next may have what the last one lacked."""
+        one = follower.log
+        holes = [Missing(one.floor(first), end) for first, end in one.holes]
+        known = {missing.place.address for missing in holes}
+        damaged = [
+            missing
+            for missing in follower.missing
+            if missing.place.address not in known and missing.end <= one.end.address
+        ]
+        follower.missing = sorted(holes + damaged)
+
+    def lost(self, follower: Follower, first: int, end: int) -> None:
+        """A range of a segment is damaged."""
+        place = LogEnd(first, min(follower.log.end.offset, first))
+        if all(one.place.address != first for one in follower.missing):
+            follower.missing = sorted([*follower.missing, Missing(place, end)])
+        self.begin(follower)
+
+    def begin(self, follower: Follower) -> None:
+        """Fetch what is missing, unless a task does already."""
+        if follower.missing and follower not in self._tasks:
+            self._tasks[follower] = self._runtime.spawn(self._run(follower))
+
+    async def _run(self, follower: Follower) -> None:
+        connection: _Connection | None = None
+        try:
+            while follower.missing and self._is_followed(follower):
+                try:
+                    if connection is None:
+                        connection = await self._connect(follower)
+                    if await self._repair(follower, follower.missing[0], connection):
+                        continue
+                except (KlogError, OSError) as error:  # TimeoutError is an OSError
+                    log.warning("%s: its lost range cannot be fetched now: %s", follower.topic_partition, error)
+                    if connection is not None:
+                        connection.close()
+                        connection = None
+                await asyncio.sleep(REST_S)
+        finally:
+            del self._tasks[follower]
+            if connection is not None:
+                connection.close()
+
+    def _is_followed(self, follower: Follower) -> bool:
+        is_current = self._followed.get(follower.topic_partition) is follower
+        return is_current and follower.state is FollowerState.FETCHING
+
+    async def _connect(self, follower: Follower) -> _Connection:
+        target = self._leaders.target_of(follower.leader)
+        if target is None:
+            raise CannotConnect(f"broker {follower.leader} is not alive")
+        async with asyncio.timeout(ANSWER_S):
+            reader, writer = await asyncio.open_connection(target.host, target.port)
+            connection = _Connection(reader, writer)
+            try:
+                await self._introduce(connection, follower.leader)
+            except BaseException:
+                writer.close()
+                raise
+            opened = replica_fetch.read_opened(
+                await connection.ask(self._leaders.open_request(follower.leader, target))
+            )
+        if opened.error_code:
+            writer.close()
+            raise CannotConnect(f"broker {follower.leader} refuses: {opened.message}")
+        return connection
+
+    async def _introduce(self, connection: _Connection, leader: int) -> None:
+        """Raises ClusterAuthorizationFailed."""
+        introduction, client_id = self._leaders.introduction(leader), self._leaders.client_id
+        greeted = await connection.ask(codec.encode_request(introduction.greeting(), 0, client_id))
+        proof = introduction.proof(codec.decode_response(greeted, ApiKey.GREET, 0)[1])
+        proven = await connection.ask(codec.encode_request(proof, 1, client_id))
+        introduction.check(codec.decode_response(proven, ApiKey.PROVE, 0)[1])
+
+    async def _repair(self, follower: Follower, missing: Missing, connection: _Connection) -> bool:
+        """Whether that range is done, repaired or not."""
+        one, name, executors = follower.log, follower.topic_partition, self._runtime.executors
+        first, end = missing.place.address, missing.end
+        try:
+            repair = await executors.run_at(one.log_dir.path, Purpose.REPLICAS, one.begin_repair, first, end)
+        except OffsetOutOfRange:  # deleted, or cut, meanwhile
+            self._done(follower, missing)
+            return True
+        try:
+            while not repair.is_whole:
+                records = await self._ask(follower, repair.next_address, connection)
+                await executors.run_at(one.log_dir.path, Purpose.REPLICAS, repair.add, records)
+            if not await self._finish(follower, repair):
+                return False
+        except _LeaderLacksItError:
+            log.error(
+                "%s: addresses %d to %d are lost here, and broker %d has lost them too: they stay a hole",
+                name,
+                first,
+                end,
+                follower.leader,
+            )
+        except CorruptLog as error:
+            log.error(
+                "%s: addresses %d to %d are lost here and cannot be repaired: %s", name, first, end, error.message
+            )
+        else:
+            log.warning(
+                "%s: addresses %d to %d were lost here: repaired from broker %d",
+                name,
+                first,
+                end,
+                follower.leader,
+            )
+        finally:
+            if not repair.is_whole:
+                await executors.run_at(one.log_dir.path, Purpose.REPLICAS, repair.discard)
+        self._done(follower, missing)
+        return True
+
+    def _done(self, follower: Follower, missing: Missing) -> None:
+        follower.missing = [one for one in follower.missing if one != missing]
+        follower.advance()
+        if follower.link is not None:
+            follower.link.report(follower)
+
+    async def _finish(self, follower: Follower, repair: RangeRepair) -> bool:
+        """Apply it, unless the log has changed there meanwhile. No deletion and no truncation may run beside it."""
+        one, executors = follower.log, self._runtime.executors
+        async with follower.alone, self._deletions.none_running(one.log_dir.path):
+            is_there = repair.into is not None or (repair.first, repair.end) in one.holes
+            if not is_there or not self._is_followed(follower) or one.is_closed:
+                await executors.run_at(one.log_dir.path, Purpose.REPLICAS, repair.discard)
+                return False
+            await executors.run_at(one.log_dir.path, Purpose.REPLICAS, repair.make_durable)
+            repair.apply()
+            await executors.run_at(one.log_dir.path, Purpose.REPLICAS, one.forget_repaired_damages)
+        return True
+
+    async def _ask(self, follower: Follower, address: int, connection: _Connection) -> memoryview:
+        """Batches from ``address`` on. Raises _LeaderLacksItError, and KlogError for what may pass."""
+        name = follower.topic_partition
+        asked = Range(follower.topic_id, name.partition, follower.leader_epoch, address, RANGE_BYTES, name.topic)
+        async with asyncio.timeout(ANSWER_S):
+            frame = await connection.ask(replica_fetch.range_request(1, asked))
+        answer = next(replica_fetch.read_answer(frame), None)
+        if isinstance(answer, Failed):
+            if answer.error_code == OffsetOutOfRange.wire:
+                raise _LeaderLacksItError
+            raise KlogError(answer.message)
+        if not isinstance(answer, Records):
+            raise MalformedRequest(f"broker {follower.leader} does not answer with records")
+        if answer.first_address != address or not answer.data:
+            raise _LeaderLacksItError
+        return answer.data
+
+
+class _Connection:
+    """One request, one answer."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def ask(self, frame: bytes) -> memoryview:
+        """What follows the length of the answer. Raises OSError, MalformedRequest."""
+        self._writer.write(frame)
+        try:
+            size = int.from_bytes(await self._reader.readexactly(4), "big")
+            if size > ANSWER_BYTES_MAX:
+                raise MalformedRequest(f"an answer claims {size} bytes")
+            return memoryview(await self._reader.readexactly(size))
+        except asyncio.IncompleteReadError:
+            raise ConnectionError("the leader has closed the connection") from None
+
+    def close(self) -> None:
+        self._writer.close()

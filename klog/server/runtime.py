@@ -1,0 +1,111 @@
+"""What every part of a broker needs: its settings, its threads, the event loop, the ZooKeeper session.
+
+A part gets this and the parts that it works with. It never sees the broker, so that a test can build it from the same
+few objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from klog.config import BrokerConfig
+from klog.coordination.brokers import Registration
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import KlogError
+from klog.metrics import Measures
+from klog.server.executors import Executors
+
+log = logging.getLogger(__name__)
+
+CLIENT_ID_PREFIX = "klog-broker-"
+
+
+class Identity:
+    """Who this broker is in the cluster. Event loop only."""
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.client_id = f"{CLIENT_ID_PREFIX}{broker_id}"
+        """The client id under which the broker sends requests to other brokers."""
+        self.started_at_ms = time.time_ns() // 1_000_000
+        self.registration: Registration | None = None
+        self.fenced: KlogError | None = None
+        """The error of appends while the broker may not append (its session has expired); None while it may."""
+        self.is_stopping = False
+
+    @property
+    def incarnation(self) -> int:
+        """The czxid of the registration, -1 without one."""
+        return self.registration.incarnation if self.registration is not None else -1
+
+
+class Runtime:
+    """Event loop only, except `from_thread`."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        identity: Identity,
+        executors: Executors,
+        zookeeper: ZooKeeper,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.config = config
+        self.identity = identity
+        self.executors = executors
+        self.zookeeper = zookeeper
+        self.loop = loop
+        self.measures = Measures()
+        self.connected = asyncio.Event()
+        """Set while there is a connection to ZooKeeper."""
+        self.on_event: Callable[[str, Mapping[str, Any]], None] | None = None
+        """Records the cluster's events; None until the broker has a place to write them."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def broker_id(self) -> int:
+        return self.identity.broker_id
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a task beside the requests; an error is logged."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of the broker failed", exc_info=error)
+
+    def cancel_tasks(self) -> None:
+        """Cancel the spawned tasks that still run."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    def from_thread(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function on the event loop. From any thread; nothing happens once the loop has ended."""
+        try:
+            self.loop.call_soon_threadsafe(functools.partial(function, *arguments))
+        except RuntimeError:
+            pass  # the loop has closed: the broker has stopped
+
+    async def pause(self, seconds: float) -> None:
+        """Wait before the next attempt to reach ZooKeeper: for this time, and until there is a connection."""
+        await asyncio.sleep(seconds)
+        await self.connected.wait()
+
+    def tell(self, kind: str, /, **facts: Any) -> None:
+        """Record an event of the cluster."""
+        if self.on_event is not None:
+            self.on_event(kind, facts)
+
+    def tell_facts(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """The same, with the facts as one argument, for `from_thread`."""
+        if self.on_event is not None:
+            self.on_event(kind, facts)

@@ -1,1 +1,0 @@
-"""Datums of Avro, of many messages at once, as Arrow columns."""

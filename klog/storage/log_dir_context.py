@@ -1,0 +1,198 @@
+"""What a log needs from the log dir that it lives in, and a stand-in for logs opened alone (tools, tests)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from klog.clock import SYSTEM_CLOCK, Clock
+from klog.errors import DiskFull, NoDescriptors, StorageError
+from klog.names import TopicPartition
+from klog.storage.checkpoint import LogSummary
+from klog.storage.file_pool import FilePool
+from klog.storage.filesystem import FileSystem
+from klog.storage.log_end import LogEnd
+
+RESERVE = ".reserve"
+RESERVE_BYTES = 256 * 1024
+"""Room for the start offsets of some thousand partitions."""
+ROOM_BYTES_MIN = 1 << 20
+"""A full disk is tried again when this much is free besides the append: less would be full again at once."""
+
+
+class CheckpointedLog(Protocol):
+    """What a checkpoint needs of a log (`klog.storage.log.Log` is one). Equal to itself alone."""
+
+    topic_partition: TopicPartition
+    never_flushes: bool
+
+    @property
+    def generation(self) -> int: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    @property
+    def is_dirty(self) -> bool: ...
+
+    @property
+    def durable_end(self) -> LogEnd: ...
+
+    def summary(self) -> LogSummary | None: ...
+
+    def flush(self) -> LogEnd: ...
+
+
+class LogDirContext(Protocol):
+    """Shared by all logs of one log dir. Thread-safe."""
+
+    path: str
+    pool: FilePool
+    clock_ms: Callable[[], int]
+    """The wall clock."""
+    failure: StorageError | None
+    """Why the dir is offline; None while it serves. Never goes back to None."""
+    is_full: bool
+    is_stalled: bool
+    """The disk has not answered for a while: nothing that may wait for it belongs on the owner thread."""
+
+    def fail(self, error: StorageError) -> StorageError:
+        """An I/O error: the dir goes offline, unless only descriptors are wanting. Returns what is to be raised."""
+        ...
+
+    def filled(self, error: DiskFull) -> None:
+        """ENOSPC: refuse appends until there is room again (rule L5)."""
+        ...
+
+    def check_room(self, size: int) -> None:
+        """DiskFull where there is still no room for ``size`` bytes; otherwise the dir is no longer full."""
+        ...
+
+    def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
+        """The starts shown of these logs are durable when this returns (rule L4). Any thread."""
+        ...
+
+    def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
+        """No checkpoint says more than ``address`` when this returns: before a truncation goes below one."""
+        ...
+
+    def appended(self, log: CheckpointedLog, batches: int, size: int) -> None:
+        """Count towards the next checkpoint."""
+        ...
+
+    def rolled(self, log: CheckpointedLog) -> None:
+        """A segment was closed: its summary is worth keeping soon."""
+        ...
+
+
+def wall_clock_ms() -> int:
+    return SYSTEM_CLOCK.now_ms()
+
+
+def boot_clock_ms() -> int:
+    """A clock that only runs on, through a suspended machine too."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+class Health:
+    """The state of one disk as its logs see it: serving, full, or offline."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        path: str,
+        pool: FilePool,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """``clock`` measures how long the disk has been busy, ``clock_ms`` dates what is written."""
+        self.file_system = file_system
+        self.path = path
+        self.pool = pool
+        self.clock_ms = clock_ms
+        self.clock = clock
+        self.failure: StorageError | None = None
+        self.is_full = False
+        self.is_stalled = False
+
+    def stall(self) -> None:
+        """Refuse appends until `resume`, as a full disk does: the write itself might wait."""
+        self.is_stalled = self.is_full = True
+
+    def resume(self) -> None:
+        """It has answered; the next append looks whether there is room."""
+        self.is_stalled = False
+
+    def fail(self, error: StorageError) -> StorageError:
+        if isinstance(error, NoDescriptors):
+            return error
+        if self.failure is None:
+            self.failure = StorageError(
+                f"log dir {self.path} is offline: {error.message}",
+                hint="repair or replace the disk, then restart the broker",
+            )
+        return self.failure.bare()
+
+    def filled(self, error: DiskFull) -> None:
+        self.is_full = True
+
+    def check_room(self, size: int) -> None:
+        if self.is_stalled:
+            raise DiskFull(
+                f"log dir {self.path} does not answer",
+                hint="appends resume by themselves when it does; look at the disk",
+            )
+        free = self.file_system.free_bytes(self.path)
+        if free < size + ROOM_BYTES_MIN:
+            raise DiskFull(
+                f"log dir {self.path} is full: {free} bytes are free",
+                hint="appends resume by themselves when there is room; shorten the retention or add a disk",
+            )
+        self.is_full = False
+        self.keep_reserve()
+
+    def keep_reserve(self) -> None:
+        """Set aside the room that retention needs on a full disk: it writes a checkpoint before it may delete."""
+        path = f"{self.path}/{RESERVE}"
+        try:
+            if not self.file_system.exists(path):
+                self.file_system.replace(path, bytes(RESERVE_BYTES))
+        except StorageError:
+            pass  # no room yet, or a failing disk, which the next write will report
+
+    def give_reserve(self) -> bool:
+        """Give that room up; False where it is gone already."""
+        path = f"{self.path}/{RESERVE}"
+        if not self.file_system.exists(path):
+            return False
+        self.file_system.remove(path)
+        return True
+
+
+class StandaloneLogDir(Health):
+    """The log dir of a log opened by itself, without checkpoints: the next open checks the whole log."""
+
+    def keep_reserve(self) -> None:
+        pass  # it writes no checkpoints
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        path: str,
+        pool: FilePool | None = None,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        super().__init__(file_system, path, FilePool() if pool is None else pool, clock_ms)
+
+    def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
+        pass
+
+    def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
+        pass
+
+    def appended(self, log: CheckpointedLog, batches: int, size: int) -> None:
+        pass
+
+    def rolled(self, log: CheckpointedLog) -> None:
+        pass

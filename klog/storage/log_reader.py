@@ -1,0 +1,225 @@
+"""The part of a log that reads it: ranges of batches for fetches, and look-ups in it. Any thread."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TypeVar
+
+from klog.errors import OffsetOutOfRange, StorageError
+from klog.storage import checksums, lookup
+from klog.storage.checksums import Checksum
+from klog.storage.log_end import LogEnd
+from klog.storage.log_state import LogState
+from klog.storage.lookup import Location
+from klog.storage.lookup_budget import UNLIMITED, LookupBudget
+from klog.storage.segment import FileRange, Segment
+
+_base_address = attrgetter("base_address")
+_Answer = TypeVar("_Answer")
+
+
+class LogReader:
+    """See the module. One for each log."""
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+
+    # --- Reading ---
+
+    def check_offset(self, offset: int) -> None:
+        """OffsetOutOfRange unless ``offset`` can be read from: at or after the start, at or before the end address."""
+        state = self._state
+        if offset < state.start_offset or offset > state.end.address:
+            raise OffsetOutOfRange(
+                f"{state.topic_partition}: offset {offset} is outside {state.start_offset} to {state.end.offset}"
+            )
+
+    def read(self, offset: int, max_bytes: int, limit_address: int, at_least_one: bool = True) -> list[FileRange]:
+        """Whole batches from the first that has a record at or after ``offset``, none beyond ``limit_address``.
+
+        Of one segment, ``max_bytes`` at most, but the first batch whole where ``at_least_one`` is set. Empty where
+        nothing follows below the limit. Raises OffsetOutOfRange, StorageError.
+        """
+        state = self._state
+        if state.log_dir.failure is not None or state.is_closed:
+            state.check_open()
+        end = state.end
+        if offset < state.start_offset or offset > end.address:
+            self.check_offset(offset)
+        if offset >= end.offset:
+            return []
+        segments = state.segments
+        at = len(segments) - 1
+        if offset < segments[at].base_address:
+            at = max(bisect_right(segments, offset, key=_base_address) - 1, 0)
+        try:
+            while at < len(segments):
+                segment = segments[at]
+                if segment.base_address >= limit_address:
+                    return []
+                start = segment.find(offset)
+                if start is not None:
+                    if start >= limit_address:
+                        return []
+                    return segment.ranges(start, max_bytes, limit_address, at_least_one=at_least_one)
+                at += 1
+        except StorageError as error:
+            raise state.read_failed(error) from error
+        return []
+
+    def read_from(self, address: int, max_bytes: int) -> tuple[int, list[FileRange]]:
+        """For a follower: whole batches from ``address`` on, up to the log's end, and where they begin.
+
+        Whatever start is shown.
+        ``address`` must be a place where a log may end (`floor`, `is_in_hole`); behind a hole the batches begin later.
+        Of one segment, ``max_bytes`` at most, but the first batch whole. Raises OffsetOutOfRange, StorageError.
+        """
+        state = self._state
+        if state.log_dir.failure is not None or state.is_closed:
+            state.check_open()
+        end, segments = state.end.address, state.segments
+        if address >= end:
+            return address, []
+        at = len(segments) - 1
+        if address < segments[at].base_address:
+            at = bisect_right(segments, address, key=_base_address) - 1
+            if at < 0:
+                raise OffsetOutOfRange(f"{state.topic_partition}: {address} is below {segments[0].base_address}")
+            while address >= segments[at].end_address:
+                at += 1
+        segment = segments[at]
+        start = max(address, segment.base_address)
+        try:
+            return start, segment.ranges(start, max_bytes, end, at_least_one=True)
+        except StorageError as error:
+            raise state.read_failed(error) from error
+
+    def floor(self, address: int) -> LogEnd:
+        """The highest batch start or end at or below ``address``. Raises OffsetOutOfRange below the first segment.
+
+        Walks over headers where the place is not known: in a thread unless `is_known`.
+        """
+        state = self._state
+        end, segments = state.end, state.segments
+        if address >= end.address:
+            return end
+        at = bisect_right(segments, address, key=_base_address) - 1
+        if at < 0:
+            raise OffsetOutOfRange(f"{state.topic_partition}: {address} is below {segments[0].base_address}")
+        segment = segments[at]
+        if address >= segment.end_address:  # at its end, or in the hole behind it
+            return LogEnd(segment.end_address, segment.end_offset)
+        before = next((one.end_offset for one in reversed(segments[:at]) if one.size), state.start_offset)
+        found = LogEnd(segment.base_address, min(before, segment.base_address))
+        if address == segment.base_address:
+            return found
+        return self._ask(_floor_in, segment, address, found)
+
+    def is_in_hole(self, address: int) -> bool:
+        """Whether there is a hole in the log that reaches, with its edges, over ``address``."""
+        segments = self._state.segments
+        at = bisect_right(segments, address, key=_base_address) - 1
+        if at < 0:
+            return False
+        if segments[at].base_address == address and at:
+            at -= 1
+        return (
+            segments[at].end_address <= address
+            and at + 1 < len(segments)
+            and segments[at + 1].base_address > (segments[at].end_address)
+        )
+
+    def is_known(self, offset: int, walk_bytes: int = 1 << 20) -> bool:
+        """Whether ``read`` finds its batch without a long walk through a file; where not, read in a thread."""
+        state = self._state
+        if state.log_dir.is_stalled:
+            return False
+        if offset >= state.end.offset:
+            return True
+        segments = state.segments
+        segment = segments[max(bisect_right(segments, offset, key=_base_address) - 1, 0)]
+        return offset <= segment.base_address or segment.index.distance(offset) <= walk_bytes
+
+    def is_resident(self, ranges: list[FileRange]) -> bool:
+        """Whether the page cache has these bytes, so that sendfile will not wait for the disk (rule L8)."""
+        return all(file.is_resident(position, size) for file, position, size in ranges)
+
+    def warm(self, ranges: list[FileRange]) -> None:
+        """Read these bytes into the page cache. Blocks: for a thread."""
+        try:
+            for file, position, size in ranges:
+                file.warm(position, size)
+        except StorageError as error:
+            raise self._state.read_failed(error) from error
+
+    def _ask(self, question: Callable[..., _Answer], *arguments: object) -> _Answer:
+        self._state.check_open()
+        try:
+            return question(*arguments)
+        except StorageError as error:
+            raise self._state.read_failed(error) from error
+
+    # --- Looking up: RequestTimedOut where that asks for more budget than was given ---
+
+    def count(self, from_offset: int, to_offset: int) -> int | None:
+        """Messages with from_offset <= offset < to_offset, exactly; None while a segment between is not counted yet."""
+        return self._ask(lookup.count, self._state.segments, max(from_offset, self._state.start_offset), to_offset)
+
+    def nth(self, n: int, from_offset: int) -> int | None:
+        """The offset of message ``n`` (from 0) at or after ``from_offset``; the end where there are fewer, None while
+        a segment between is not counted yet."""
+        state = self._state
+        return self._ask(lookup.nth, state.segments, state.end, n, max(from_offset, state.start_offset))
+
+    def offset_for_time(self, timestamp_ms: int, budget: LookupBudget = UNLIMITED) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record whose timestamp is at or after ``timestamp_ms``; None without one."""
+        state = self._state
+        return self._ask(
+            lookup.offset_for_time, state.segments, state.start_offset, timestamp_ms, state.unpacked_bytes_max, budget
+        )
+
+    def time_of(self, offset: int, budget: LookupBudget = UNLIMITED) -> int | None:
+        """The timestamp of the first record at or after ``offset``; None without one, -1 where it carries none."""
+        state = self._state
+        return self._ask(
+            lookup.time_of, state.segments, max(offset, state.start_offset), state.unpacked_bytes_max, budget
+        )
+
+    def max_timestamp(self, budget: LookupBudget = UNLIMITED) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record with the largest timestamp; None without one."""
+        state = self._state
+        return self._ask(lookup.max_timestamp, state.segments, state.start_offset, state.unpacked_bytes_max, budget)
+
+    def locate(self, offset: int) -> Location:
+        """Where the batch lies that a fetch at ``offset`` begins with. Raises OffsetOutOfRange where there is none."""
+        self.check_offset(offset)
+        return self._ask(lookup.locate, self._state.segments, offset)
+
+    def checksum(self, first: int, end: int, seed: int = 0) -> Checksum:
+        """The CRC of addresses [first, end), which must lie in the log; see `klog.storage.checksums`."""
+        return self._ask(checksums.checksum, self._state.segments, first, end, seed)
+
+    def batch_checks(self, address: int) -> bool:
+        """Whether the batch that has the byte at ``address`` checks."""
+        self._state.check_open()
+        return checksums.batch_checks(self._state.segments, address)
+
+
+def _floor_in(segment: Segment, address: int, found: LogEnd) -> LogEnd:
+    """``LogReader.floor`` within one segment; ``found`` is its first address."""
+    first = segment.index.floor(address)
+    starts, counts_before = segment.index.dense
+    length = len(starts)
+    if length and address >= starts[0]:
+        at = bisect_right(starts, address, 0, length) - 1
+        if at:
+            return LogEnd(starts[at], starts[at - 1] + counts_before[at] - counts_before[at - 1])
+    if first.address > segment.base_address:
+        found = LogEnd(first.address, first.offset_before)
+    for at, header in segment.walk(first.address, address):
+        if header.next_address > address:
+            break
+        found = LogEnd(header.next_address, at + header.count)
+    return found

@@ -1,0 +1,111 @@
+"""What the parts of one log share: its segments, its ends, and what is known of its contents.
+
+`Log` makes one and gives it to each of its parts (`log_reader`, `durability`, `truncation`, `repair`).
+
+Concurrency: the owner thread replaces ``segments``, ``end`` and the rest, and never changes a tuple in place, so any
+thread may read them without a lock. ``lock`` guards what a flush in another thread changes too: ``generation``,
+``end`` and ``durable_end``.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from klog.errors import CorruptLog, DiskFull, StorageError
+from klog.names import TopicPartition
+from klog.record.compression import DECOMPRESSED_BYTES_MAX
+from klog.storage.damage_record import DamageRecord
+from klog.storage.epochs import Epochs
+from klog.storage.filesystem import FileSystem
+from klog.storage.log_dir_context import LogDirContext
+from klog.storage.log_end import LogEnd
+from klog.storage.producers import Producers
+from klog.storage.recovery import Recovered
+from klog.storage.segment import Segment
+
+
+class LogState:
+    """See the module."""
+
+    __slots__ = (
+        "active",
+        "appended_messages",
+        "damages",
+        "durable_end",
+        "end",
+        "epochs",
+        "file_system",
+        "folder",
+        "generation",
+        "is_closed",
+        "lock",
+        "log_dir",
+        "producers",
+        "segments",
+        "start_offset",
+        "topic_partition",
+        "unpacked_bytes_max",
+    )
+
+    def __init__(
+        self, name: TopicPartition, folder: str, log_dir: LogDirContext, file_system: FileSystem, found: Recovered
+    ) -> None:
+        self.topic_partition = name
+        self.folder = folder
+        self.log_dir = log_dir
+        self.file_system = file_system
+        self.segments: tuple[Segment, ...] = found.segments
+        self.active: Segment = found.segments[-1]
+        self.start_offset = found.start_offset
+        self.end: LogEnd = found.end
+        self.durable_end: LogEnd = found.end
+        self.epochs: Epochs = found.epochs
+        self.producers: Producers = found.producers
+        self.damages: tuple[DamageRecord, ...] = found.damages
+        self.appended_messages = 0
+        self.generation = 0
+        """How often the log was cut back since it was opened."""
+        self.is_closed = False
+        self.lock = threading.Lock()
+        self.unpacked_bytes_max = DECOMPRESSED_BYTES_MAX
+
+    @property
+    def start_address(self) -> int:
+        return self.segments[0].base_address
+
+    def check_open(self) -> None:
+        """Raise StorageError if the log dir is offline or the log is closed."""
+        if self.log_dir.failure is not None:
+            raise self.log_dir.failure.bare()
+        if self.is_closed:
+            raise StorageError(f"the log of {self.topic_partition} is closed")
+
+    def read_failed(self, error: StorageError) -> StorageError:
+        """The error to raise for a failed read: a disk that cannot read takes its log dir offline.
+
+        Bytes that are not a log concern this log alone.
+        """
+        if isinstance(error, CorruptLog):
+            return error
+        if self.is_closed:  # its files were closed during the read; the disk is not to blame
+            return StorageError(f"the log of {self.topic_partition} is closed")
+        return self.log_dir.fail(error)
+
+    def begin_segment(self, address: int) -> Segment:
+        """Close the active segment and begin the next one, at the log's end or behind a recorded hole. Owner thread."""
+        old, log_dir = self.active, self.log_dir
+        segment = Segment(self.file_system, self.folder, address, log_dir.pool)
+        try:
+            segment.create()
+        except DiskFull as error:
+            log_dir.filled(error)
+            raise
+        except StorageError as error:
+            raise log_dir.fail(error) from error
+        segment.created_ms = segment.modified_ms = log_dir.clock_ms()
+        old.modified_ms = log_dir.clock_ms()
+        old.index.close()
+        segment.end_offset = segment.base_address
+        self.segments = (*self.segments, segment)
+        self.active = segment
+        return segment

@@ -1,0 +1,111 @@
+"""What lies beside a partition's segments and is served by nothing: ``.lost`` and ``.damaged`` files, read back.
+
+``<first address>.lost``      a segment's bytes that a truncation cut, see lost.py; a second of that address has ``-2``
+``<first address>.damaged``   one line, then the first MiB of bytes that did not check, see damage.py
+
+Any thread; a file that goes meanwhile is one that there is not.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from klog.errors import NoSuchThing, StorageError
+from klog.storage.checking import Found, Readable, check_batches
+from klog.storage.damage_record import DAMAGED_SUFFIX, DamageRecord
+from klog.storage.filesystem import FileSystem
+from klog.storage.lost_files import LOST_SUFFIX
+
+HEAD_BYTES: Final = 4096
+"""More than the line of any damage record."""
+COUNTS_KEPT: Final = 256
+TRUNCATED: Final = "cut to follow the leader"
+_NAME: Final = re.compile(rf"(\d{{20}})(?:-\d+)?({re.escape(LOST_SUFFIX)}|{re.escape(DAMAGED_SUFFIX)})", re.ASCII)
+
+
+class QuarantinedFile(NamedTuple):
+    """Addresses [first, end) and the ``size`` bytes that are kept of them, from ``position`` of the file on.
+
+    ``messages`` None: not known, for the bytes did not check. ``time_ms``: when the file was written.
+    """
+
+    file: str
+    first: int
+    end: int
+    messages: int | None
+    position: int
+    size: int
+    reason: str
+    time_ms: int
+
+
+class _At:
+    """A file from ``position`` on, as what lies there."""
+
+    def __init__(self, file: Readable, position: int) -> None:
+        self._file = file
+        self._position = position
+
+    def read_at(self, position: int, size: int) -> bytes:
+        return self._file.read_at(self._position + position, size)
+
+
+def list_quarantined(file_system: FileSystem, folder: str) -> list[QuarantinedFile]:
+    """Everything set aside in a partition's folder, in the order of addresses. Reads ``.lost`` files whole."""
+    found = []
+    for entry in file_system.scan(folder):
+        match = _NAME.fullmatch(entry.name)
+        if match is None:
+            continue
+        try:
+            one = _look(file_system, folder, entry.name, match, entry.size, entry.modified_ms)
+        except StorageError:
+            if file_system.exists(f"{folder}/{entry.name}"):
+                raise
+            continue
+        if one is not None:
+            found.append(one)
+    return sorted(found, key=lambda one: (one.first, one.file))
+
+
+def _look(
+    file_system: FileSystem, folder: str, name: str, match: re.Match[str], size: int, modified_ms: int
+) -> QuarantinedFile | None:
+    file = file_system.open(f"{folder}/{name}")
+    first = int(match[1])
+    if match[2] == DAMAGED_SUFFIX:
+        head = file.read_at(0, min(HEAD_BYTES, size))
+        damage = DamageRecord.parse(head)
+        if damage is None:
+            return None
+        position = head.find(b"\n") + 1
+        return QuarantinedFile(
+            name, damage.first_address, damage.end_address, None, position, size - position, damage.reason, modified_ms
+        )
+    messages, end = _count(file_system, f"{folder}/{name}", first, size, modified_ms)  # type: ignore[arg-type]
+    return QuarantinedFile(name, first, end, messages, 0, size, TRUNCATED, modified_ms)
+
+
+@lru_cache(COUNTS_KEPT)
+def _count(file_system: FileSystem, path: str, first: int, size: int, modified_ms: int) -> tuple[int, int]:
+    """(messages, end) of a file that is written once and may be large; its time and size are part of the question."""
+    messages, end = 0, first + size
+    for event in check_batches(file_system.open(path), first, first, first + size):
+        if isinstance(event, Found):
+            messages += event.header.count
+            end = max(end, event.header.next_address)
+    return messages, end
+
+
+def read_quarantined(file_system: FileSystem, folder: str, name: str, position: int, max_bytes: int) -> bytes:
+    """Up to ``max_bytes`` of what is kept, from ``position`` on; nothing behind its end. NoSuchThing."""
+    match = _NAME.fullmatch(name)
+    path = f"{folder}/{name}"
+    if match is None or position < 0 or not file_system.exists(path):
+        raise NoSuchThing(f"there is no {path}")
+    file = file_system.open(path)
+    if match[2] == DAMAGED_SUFFIX:
+        position += file.read_at(0, HEAD_BYTES).find(b"\n") + 1
+    return file.read_at(position, max_bytes)

@@ -1,0 +1,118 @@
+"""What producers sent beside what a tier holds, a window at a time. Pure: no clock, no cluster.
+
+Rules
+    * Missing: what producers say was acknowledged and is not there. Unknown ones (no answer came) are never missing.
+    * Extra: copies of messages that are there already, and what a producer that has finished says nothing of. Where the
+      messages were read, a lost one and a doubled one of the same window are both seen; where they were only counted,
+      they would hide each other.
+    * A window is judged when it is over, by a while (``grace``) more, at the tier's own state of knowledge. What a
+      producer has not finished (it died, or its clock is elsewhere) counts as missing where it lacks, never as extra.
+    * Messages without a stamp belong to no producer: counted, and not judged.
+    * What retention was to remove by now is not judged by what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from klog.render.counts import counted
+from klog.tools.audit.ledger import Produced
+from klog.tools.audit.tally import NOBODY, Found, Origin
+
+
+class State(Enum):
+    """The verdict on a window of a tier."""
+
+    OK = "ok"
+    GAP = "gap"
+    OPEN = "open"
+    UNFINISHED = "unfinished"
+    EXPIRED = "expired"
+    EARLIER = "earlier"
+    SENT = "sent"
+    COUNTED = "counted"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """``missing`` and ``extra`` are None where it is not for us to judge; ``hosts`` are those that differ."""
+
+    messages: int | None
+    missing: int | None
+    extra: int | None
+    state: State
+    hosts: tuple[str, ...] = ()
+    note: str | None = None
+
+
+def sent(produced: Mapping[Origin, Produced], *, is_open: bool) -> Judgement:
+    """What producers say of a window: the measure, not judged itself."""
+    total = sum(one.messages for one in produced.values())
+    unknown = sum(one.unknown for one in produced.values())
+    unfinished = sorted({origin.host for origin, one in produced.items() if not one.is_final})
+    note = f"{unknown} more may be in the log: the broker did not answer" if unknown else None
+    if is_open:
+        return Judgement(total, None, None, State.OPEN, note=note)
+    if unfinished:
+        said = f"not finished by {', '.join(unfinished)}"
+        return Judgement(total, None, None, State.UNFINISHED, tuple(unfinished), f"{note}; {said}" if note else said)
+    return Judgement(total, None, None, State.SENT, note=note)
+
+
+def by_number(produced: Mapping[Origin, Produced], messages: int) -> Judgement:
+    """Judge a count alone, of messages of all kinds."""
+    least = sum(one.messages for one in produced.values())
+    most = least + sum(one.unknown for one in produced.values())
+    missing, extra = max(least - messages, 0), max(messages - most, 0)
+    if extra and not missing and not all(one.is_final for one in produced.values()):
+        return Judgement(messages, 0, 0, State.UNFINISHED)
+    return Judgement(messages, missing, extra, State.GAP if missing or extra else State.OK)
+
+
+def by_stamps(
+    produced: Mapping[Origin, Produced], found: Mapping[Origin, Found], publishers: Mapping[Origin, int]
+) -> Judgement:
+    """Judge what was read. ``publishers``: all who have ever published anything."""
+    missing = extra = 0
+    hosts: set[str] = set()
+    notes: list[str] = []
+    unfinished = False
+    for origin in sorted(produced.keys() | found.keys()):
+        there = found.get(origin) or Found()
+        if origin == NOBODY:
+            notes.append(f"{counted(there.messages, 'message')} without a stamp")
+            continue
+        said = produced.get(origin)
+        doubled = there.doubled
+        lacking = beyond = 0
+        if said is None:
+            if origin in publishers:
+                beyond = there.distinct
+                notes.append(
+                    f"{origin.host} has stamped {counted(there.distinct, 'message')} of a time without published counts"
+                )
+            else:
+                unfinished = True
+                notes.append(f"{origin.host} has not published its counts ({counted(there.distinct, 'message')})")
+        else:
+            lacking = max(said.messages - there.distinct, 0)
+            surplus = max(there.distinct - said.messages - said.unknown, 0)
+            beyond = surplus if said.is_final else 0
+            if not said.is_final:
+                unfinished = True
+                notes.append(f"{origin.host} has not finished")
+        if lacking or doubled or beyond:
+            hosts.add(origin.host)
+        if lacking:
+            notes.append(f"{lacking} of {origin.host} are missing")
+        if doubled:
+            notes.append(f"{doubled} of {origin.host} are there twice")
+        if beyond and said is not None:
+            notes.append(f"{beyond} of {origin.host} exceed its published counts")
+        missing += lacking
+        extra += doubled + beyond
+    state = State.GAP if missing or extra else State.UNFINISHED if unfinished else State.OK
+    messages = sum(one.messages for origin, one in found.items() if origin != NOBODY)
+    return Judgement(messages, missing, extra, state, tuple(sorted(hosts)), "; ".join(notes) or None)

@@ -1,0 +1,93 @@
+"""Windows counted by their brokers: offsets by time, and messages between offsets. Nothing is read.
+
+A window's messages are taken to lie between the first message of its time and the first one of the next window's.
+Where several producers write to a partition, or one is late, messages stand a little out of the order of their times,
+and some are counted in the neighbouring window. So this is a first look: what it finds equal is equal in number, and
+what it finds to differ is for reading to judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from klog.client import leader_requests
+from klog.client.special_offsets import LATEST
+from klog.errors import KlogError, OffsetOutOfRange
+from klog.names import TopicPartition
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+
+Offsets = dict[TopicPartition, int]
+
+QUESTIONS_AT_ONCE = 8
+
+
+async def offsets_at(cluster: Cluster, topic: str, times_ms: Iterable[int]) -> dict[int, Offsets]:
+    """For each time the offset of every partition's first message at or after it, its end where there is none.
+
+    UnknownTopicOrPartition where the topic is not there; the first error of a leader is raised.
+    """
+    node = await cluster.topic(topic)
+    partitions = [TopicPartition(topic, one) for one in node.partitions]
+    limit = asyncio.Semaphore(QUESTIONS_AT_ONCE)
+
+    async def ask(when: int) -> dict[TopicPartition, int | None]:
+        async with limit:
+            answers = await cluster.to_leaders(
+                dict.fromkeys(partitions, when), leader_requests.list_offsets, wait_for_leader=True
+            )
+        found: dict[TopicPartition, int | None] = {}
+        for one, answer in answers.items():
+            if isinstance(answer, KlogError):
+                raise answer
+            found[one] = answer.offset
+        return found
+
+    times = sorted(set(times_ms))
+    ends = await ask(LATEST)  # first: what comes later is not counted
+    answers = await asyncio.gather(*(ask(when) for when in times))
+    return {
+        when: {one: _at_most(offset, ends[one] or 0) for one, offset in answer.items()}
+        for when, answer in zip(times, answers, strict=True)
+    }
+
+
+async def ends_of(cluster: Cluster, topic: str) -> Offsets:
+    """Where every partition of a topic ends."""
+    return (await offsets_at(cluster, topic, [LATEST]))[LATEST]
+
+
+async def count_windows(
+    cluster: Cluster, topic: str, starts_ms: Iterable[int], window_ms: int
+) -> dict[int, int | None]:
+    """Messages of each window, by its start; None where a broker does not know (still counting, or not klog)."""
+    starts = sorted(set(starts_ms))
+    offsets = await offsets_at(cluster, topic, [*starts, *(start + window_ms for start in starts)])
+    limit = asyncio.Semaphore(QUESTIONS_AT_ONCE)
+
+    async def count(start_ms: int) -> int | None:
+        begins, ends = offsets[start_ms], offsets[start_ms + window_ms]
+        spans = {one: (begin, ends[one]) for one, begin in begins.items() if begin < ends[one]}
+        if not spans:
+            return 0
+        async with limit:
+            answers = await cluster.to_leaders(spans, leader_requests.count_messages, wait_for_leader=True)
+        total = 0
+        for answer in answers.values():
+            if isinstance(answer, OffsetOutOfRange):
+                return None  # retention has come between the two questions
+            if isinstance(answer, KlogError):
+                raise answer
+            if answer is None or answer.messages is None:
+                return None
+            total += answer.messages
+        return total
+
+    return dict(zip(starts, await asyncio.gather(*map(count, starts)), strict=True))
+
+
+def _at_most(offset: int | None, end: int) -> int:
+    return end if offset is None else min(offset, end)

@@ -1,0 +1,259 @@
+"""The tiers of the audit: each finds out what it holds of some windows, and has it judged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from klog.errors import Refused, UnknownTopicOrPartition, UsageError
+from klog.tools.audit.compare import Judgement, State, by_number, by_stamps
+from klog.tools.audit.ledger import Ledger
+from klog.tools.audit.offsets import Offsets, count_windows, ends_of, offsets_at
+from klog.tools.audit.tally import Tally, Window
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+
+Judged = dict[Window, tuple[Judgement, str]]
+"""By window: its verdict, and what it was counted by."""
+
+OFFSETS, STAMPS, RUN, MANIFESTS = "offsets", "stamps", "run", "manifests"
+
+
+class Tier(Protocol):
+    """A place where messages are. `judge` leaves out windows that the tier does not know yet, and returns None where
+    the topic is not in this tier."""
+
+    name: str
+
+    def known_ms(self, topic: str, now_ms: int) -> int:
+        """Up to when it is known what the tier has."""
+        ...
+
+    async def judge(self, topic: str, windows: Sequence[Window], now_ms: int) -> Judged | None:
+        """Windows of one topic that are over."""
+        ...
+
+
+class ClusterTier:
+    """A cluster that can be asked now."""
+
+    def __init__(
+        self, name: str, cluster: Cluster, ledger: Ledger, *, exact: bool, note: Callable[[str], None]
+    ) -> None:
+        self.name = name
+        self._cluster = cluster
+        self._ledger = ledger
+        self._exact = exact
+        self._note = note
+
+    def known_ms(self, topic: str, now_ms: int) -> int:
+        return now_ms
+
+    async def judge(self, topic: str, windows: Sequence[Window], now_ms: int) -> Judged:
+        ledger = self._ledger
+        kept_since_ms = now_ms - await retention_ms(self._cluster, topic)
+        judged: Judged = {}
+        there = []
+        for window in windows:
+            if window.start_ms >= kept_since_ms:
+                there.append(window)
+            else:
+                judged[window] = self._expired(window)
+        if not there:
+            return judged
+        try:
+            counts = {} if self._exact else await self._counts(topic, there)
+        except UnknownTopicOrPartition as error:
+            for window in there:
+                judged[window] = self._nothing(window, error.message)
+            return judged
+        to_read = []
+        for window in there:
+            produced, count = ledger.produced.get(window, {}), counts.get(window.start_ms)
+            first_look = None if count is None else by_number(produced, count)
+            if first_look is None or first_look.state is not State.OK:
+                to_read.append(window)
+            else:
+                judged[window] = first_look, OFFSETS
+        if to_read:
+            judged.update(await self._read(topic, to_read))
+        return judged
+
+    async def _counts(self, topic: str, windows: Sequence[Window]) -> dict[int, int | None]:
+        return await count_windows(
+            self._cluster, topic, (window.start_ms for window in windows), self._ledger.window_ms
+        )
+
+    async def _read(self, topic: str, windows: Sequence[Window]) -> Judged:
+        """Read from the first of these windows on.
+
+        A message lies nowhere before the first one of its time or later. Behind, a window's worth is read first, which
+        is longer than messages are under way; only if something is missing then, the rest of the log is looked through.
+        """
+        width = self._ledger.window_ms
+        begin_ms, end_ms = windows[0].start_ms, windows[-1].start_ms + width
+        self._note(f"{self.name}: reading the stamps of {topic}: {len(windows)} windows")
+        try:
+            at = await offsets_at(self._cluster, topic, [begin_ms, end_ms + width])
+            ends = await ends_of(self._cluster, topic)
+        except UnknownTopicOrPartition as error:
+            return {window: self._nothing(window, error.message) for window in windows}
+        begins, middle = at[begin_ms], at[end_ms + width]
+        tally = Tally(width)
+        await self._tally(tally, begins, middle)
+        judged = self._judged(tally, windows)
+        if any(found.missing for found, _ in judged.values()) and middle != ends:
+            await self._tally(tally, middle, ends)
+            judged = self._judged(tally, windows)
+        return judged
+
+    async def _tally(self, tally: Tally, begins: Offsets, ends: Offsets) -> None:
+        from klog.tools.audit.reading import read_ranges
+
+        ranges = {one: (begin, ends[one]) for one, begin in begins.items()}
+        await read_ranges(
+            self._cluster,
+            ranges,
+            lambda message: tally.add(message.topic(), message.timestamp()[1], message.headers()),
+        )
+
+    def _judged(self, tally: Tally, windows: Sequence[Window]) -> Judged:
+        ledger = self._ledger
+        return {
+            window: (
+                by_stamps(ledger.produced.get(window, {}), tally.windows.get(window, {}), ledger.publishes),
+                STAMPS,
+            )
+            for window in windows
+        }
+
+    def _nothing(self, window: Window, why: str) -> tuple[Judgement, str]:
+        """The topic is not there, so everything is missing."""
+        return replace(by_stamps(self._ledger.produced.get(window, {}), {}, self._ledger.publishes), note=why), STAMPS
+
+    def _expired(self, window: Window) -> tuple[Judgement, str]:
+        """By what a run has counted while it was there."""
+        ran = RunTier(self.name, self._ledger).found(window)
+        return ran or (Judgement(None, None, None, State.EXPIRED, note="its retention time is over"), "")
+
+
+class RunTier:
+    """What `klog audit run` has counted of a tier, and published."""
+
+    def __init__(self, name: str, ledger: Ledger) -> None:
+        self.name = name
+        self._ledger = ledger
+
+    def known_ms(self, topic: str, now_ms: int) -> int:
+        counted = self._ledger.counted.get((self.name, topic))
+        return counted.counted_ms if counted is not None else 0
+
+    async def judge(self, topic: str, windows: Sequence[Window], now_ms: int) -> Judged:
+        found = {window: self.found(window) for window in windows}
+        return {window: one for window, one in found.items() if one is not None}
+
+    def found(self, window: Window) -> tuple[Judgement, str] | None:
+        """None where no run has been there after the window's end."""
+        ledger = self._ledger
+        counted = ledger.counted.get((self.name, window.topic))
+        if counted is None or counted.counted_ms < window.start_ms + ledger.window_ms:
+            return None
+        produced, there = ledger.produced.get(window, {}), counted.tally.windows.get(window, {})
+        return by_stamps(produced, there, ledger.publishes), RUN
+
+
+class ExportTier:
+    """An export's folder: its manifests count messages by topic and window of their timestamps."""
+
+    def __init__(self, name: str, root: str, source: Cluster, ledger: Ledger) -> None:
+        """``source``: the cluster that is exported."""
+        self.name = name
+        self._root = root
+        self._source = source
+        self._ledger = ledger
+        self._read: Exported | None = None
+
+    def known_ms(self, topic: str, now_ms: int) -> int:
+        return now_ms
+
+    async def judge(self, topic: str, windows: Sequence[Window], now_ms: int) -> Judged | None:
+        if self._read is None:
+            self._read = await asyncio.to_thread(read_export, self._root, self._ledger.window_ms)
+            await self._check_source(self._read)
+        export = self._read
+        if topic not in export.topics:
+            return None
+        if not windows:
+            return {}
+        starts = (one.start_ms for one in windows)
+        times = [time_ms for start_ms in starts for time_ms in (start_ms, start_ms + self._ledger.window_ms)]
+        offsets = await offsets_at(self._source, topic, times)
+        judged: Judged = {}
+        for window in windows:
+            begins, ends = offsets[window.start_ms], offsets[window.start_ms + self._ledger.window_ms]
+            counted = export.counts.get(window)
+            if any(begin < min(export.began.get(one, 0), ends[one]) for one, begin in begins.items()):
+                found = Judgement(counted, None, None, State.EARLIER, note="the export begins after messages of it")
+            elif all(export.upto.get(one, -1) >= end for one, end in ends.items()):
+                found = by_number(self._ledger.produced.get(window, {}), counted or 0)
+            else:
+                found = Judgement(counted, None, None, State.OPEN, note="not yet exported up to here")
+            judged[window] = found, MANIFESTS
+        return judged
+
+    async def _check_source(self, export: Exported) -> None:
+        """Refused where the offsets of the export are another cluster's."""
+        here = (await self._source.metadata([])).cluster_id
+        if export.cluster_id is not None and here is not None and export.cluster_id != here:
+            raise Refused(f"{self._root} was exported from cluster {export.cluster_id}; this one is {here}")
+
+
+class Exported(NamedTuple):
+    """What manifests say. ``began`` and ``upto``: the offsets that each partition was exported from, and up to."""
+
+    cluster_id: str | None
+    topics: frozenset[str]
+    counts: dict[Window, int]
+    began: Offsets
+    upto: Offsets
+
+
+def read_export(root: str, window_ms: int) -> Exported:
+    """Messages of an export by window, and where each partition of it begins and ends.
+
+    UsageError where windows of that length are not made of the manifests'; errors of `ExportRoot`.
+    """
+    from klog.export.manifest import WINDOW_MS
+    from klog.export.root import ExportRoot
+
+    if window_ms % WINDOW_MS:
+        raise UsageError(
+            f"an export counts windows of {WINDOW_MS // 60_000} min; {window_ms} ms is not a multiple of that",
+            hint="--window 10m",
+        )
+    counts: dict[Window, int] = {}
+    exported: Offsets = {}
+    place = ExportRoot(root)
+    known = place.existing_identity()
+    for manifest, _ in place.settled(lambda: list(place.chain())):
+        exported.update({one: part.to_offset for one, part in manifest.partitions.items()})
+        for (topic, start_ms), messages in manifest.windows.items():
+            window = Window(topic, start_ms - start_ms % window_ms)
+            counts[window] = counts.get(window, 0) + messages
+    return Exported(known.cluster_id, frozenset(known.topic_ids), counts, known.initial, exported)
+
+
+async def retention_ms(cluster: Cluster, topic: str) -> int:
+    """How long the topic keeps messages; very long where it does so for ever, or no broker answers."""
+    from klog.admin.settings import describe_settings
+
+    forever = 2**62
+    try:
+        found = await describe_settings(cluster, [topic], names=["retention.ms"])
+    except UnknownTopicOrPartition:
+        return forever
+    value = next((one.value for one in found.get(topic, []) if one.name == "retention.ms"), None)
+    return forever if value is None or int(value) < 0 else int(value)

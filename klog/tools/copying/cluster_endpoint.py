@@ -1,0 +1,144 @@
+"""One of the two clusters of a copy, over hours: brokers die, addresses change, and the copy goes on.
+
+`klog.client.cluster.Cluster` is made for one command and gives up after its time-out. Here what can be tried again is
+tried again, over a new connection if need be, to any broker that was ever known, until `patience_s` is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata, TopicNode
+from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, TimedOut
+
+A = TypeVar("A")
+
+PAUSE_S = 0.1
+"""Between attempts: short beside an election, long beside a round trip."""
+TELL_AFTER_S = 3.0
+"""Trouble that is over sooner (an election) is not worth a word."""
+RENEW_AFTER_S = 2.0
+"""One broker that is down is left alone; after so long without success all connections are opened again."""
+
+AWAY = (CannotConnect, TimedOut, BrokerNotAvailable)
+"""What says that a broker is not there; another one may be."""
+
+
+class ClusterEndpoint:
+    """Connections to one cluster. Event loop only."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        role: str,
+        *,
+        timeout_s: float = 10.0,
+        patience_s: float = float("inf"),
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """``role`` (``source``, ``target``) names it in errors. `open` connects."""
+        self.bootstrap = bootstrap
+        self.role = role
+        self.timeout_s = timeout_s
+        self.patience_s = patience_s
+        self.note = note
+        self.cluster_id = ""
+        self._cluster: Cluster | None = None
+        self._opening: asyncio.Task[Cluster] | None = None
+        self._looked: asyncio.Task[Metadata] | None = None
+        self._in_trouble_since: float | None = None
+        self._has_told = False
+
+    async def open(self) -> ClusterEndpoint:
+        """Connect once, without patience: an address that is wrong from the start is an error."""
+        self._cluster = await Cluster.connect(self.bootstrap, source=f"the {self.role}", timeout_s=self.timeout_s)
+        self.cluster_id = await self._cluster.cluster_id() or ""
+        return self
+
+    async def close(self) -> None:
+        for task in (self._opening, self._looked):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        if self._cluster is not None:
+            await self._cluster.close()
+
+    async def another(self) -> ClusterEndpoint:
+        """A second set of connections to the same cluster, for questions that must not wait behind long polls."""
+        return await ClusterEndpoint(
+            self.bootstrap, self.role, timeout_s=self.timeout_s, patience_s=self.patience_s, note=self.note
+        ).open()
+
+    @property
+    def cluster(self) -> Cluster:
+        assert self._cluster is not None, "not open"
+        return self._cluster
+
+    async def renew(self, used: Cluster) -> None:
+        """Connect again, to any known broker; once for all callers. CannotConnect where no broker answers."""
+        if self._cluster is not used:
+            return
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._reopen(used))
+        await asyncio.shield(self._opening)
+
+    async def _reopen(self, used: Cluster) -> Cluster:
+        known = used.known_servers()
+        self.bootstrap = ",".join(dict.fromkeys([*self.bootstrap.split(","), *known]))
+        fresh = await Cluster.connect(self.bootstrap, source=f"the {self.role}", timeout_s=self.timeout_s)
+        self._cluster = fresh
+        await used.close()
+        return fresh
+
+    async def patiently(self, act: Callable[[Cluster], Awaitable[A]]) -> A:
+        """What ``act`` returns; tried again where that may help. The last error once patience is over."""
+        deadline = asyncio.get_running_loop().time() + self.patience_s
+        while True:
+            used = self.cluster
+            try:
+                found = await act(used)
+            except KlogError as error:
+                if not (error.retriable or isinstance(error, AWAY)) or self._now() > deadline:
+                    raise
+                await self.trouble(error, used)
+            else:
+                self.fine()
+                return found
+
+    async def trouble(self, error: KlogError, used: Cluster) -> None:
+        """Wait a moment after something that may pass; where no broker answers, connect to others."""
+        now = self._now()
+        since = self._in_trouble_since = now if self._in_trouble_since is None else self._in_trouble_since
+        if now - since > TELL_AFTER_S and not self._has_told:
+            self._has_told = True
+            self.note(f"the {self.role} {self.bootstrap} cannot be used ({error.message}); still trying")
+        await asyncio.sleep(PAUSE_S)
+        is_silent = isinstance(error, TimedOut)  # the connection stands, but the broker is silent
+        if is_silent or (isinstance(error, AWAY) and now - since > RENEW_AFTER_S):
+            try:
+                await self.renew(used)
+            except CannotConnect:
+                pass  # the next caller tries again
+
+    def fine(self) -> None:
+        """Something has worked."""
+        self._in_trouble_since = None
+        if self._has_told:
+            self._has_told = False
+            self.note(f"the {self.role} {self.bootstrap} is available again")
+
+    async def look(self, topics: Iterable[str] | None = None) -> Metadata:
+        """Fresh metadata of all topics, or of these."""
+        names = None if topics is None else sorted(set(topics))
+        return await self.patiently(lambda cluster: cluster.metadata(names, fresh=True))
+
+    async def look_at(self, topic: str) -> TopicNode | None:
+        """One topic as it is now; None where it is not there."""
+        return (await self.look([topic])).topics.get(topic)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,78 @@
+"""Batches as they lie in the log, of many partitions by one request; for copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from klog.client import partition_requests
+from klog.client.blocking import error_of
+from klog.client.cluster import Cluster
+from klog.errors import KlogError, OffsetOutOfRange
+from klog.names import TopicPartition
+from klog.net.channel import Channel
+from klog.record.batch import walk
+from klog.record.records import Record, each_record
+
+PARTITION_BYTES = 1024 * 1024
+ANSWER_BYTES = 16 * 1024 * 1024
+ANSWER_GRACE_S = 5.0
+
+
+class Fetched(NamedTuple):
+    """A run of whole batches, the first of which may begin before the offset asked for; empty where there is no more.
+
+    ``after``: the offset behind the last record of the run, -1 for an empty one. ``start`` is -1 where it is not told.
+    """
+
+    run: memoryview
+    after: int
+    high_watermark: int
+    start: int
+
+
+async def fetch(
+    channel: Channel,
+    share: Mapping[TopicPartition, int],
+    *,
+    wait_ms: int = 0,
+    partition_bytes: int = PARTITION_BYTES,
+    answer_bytes: int = ANSWER_BYTES,
+) -> dict[TopicPartition, Fetched | KlogError]:
+    """From each partition what lies at its offset and behind, as `Cluster.to_leaders` wants it."""
+    asked = partition_requests.fetch(
+        channel, share, max_wait_ms=wait_ms, max_bytes=answer_bytes, partition_max_bytes=partition_bytes
+    )
+    answer = await channel.request(asked, timeout_s=wait_ms / 1000 + ANSWER_GRACE_S)
+    found: dict[TopicPartition, Fetched | KlogError] = {}
+    for topic in answer.responses:
+        for one in topic.partitions:
+            name = TopicPartition(str(topic.topic), int(one.partition_index))
+            found[name] = _fetched(one, name)
+    return found
+
+
+async def record_at(cluster: Cluster, partition: TopicPartition, offset: int) -> Record | None:
+    """The message at an offset; None where there is none (any more)."""
+    try:
+        found = await cluster.to_leader(partition, offset, fetch)
+    except OffsetOutOfRange:
+        return None
+    for position, header in walk(found.run):
+        if header.base_offset <= offset <= header.last_offset:
+            return next((one for one in each_record(found.run, position) if one.offset == offset), None)
+    return None
+
+
+def _fetched(one: Any, name: TopicPartition) -> Fetched | KlogError:
+    wire = int(one.error_code)
+    if wire:
+        return error_of(wire, f"{name}: {one.error_code.name}")
+    records = memoryview(one.records or b"")
+    end, after = 0, -1
+    try:
+        for position, header in walk(records, allow_partial=True):
+            end, after = position + header.size_bytes, header.last_offset + 1
+    except KlogError as error:
+        return error
+    return Fetched(records[:end], after, int(one.high_watermark), int(getattr(one, "log_start_offset", -1)))

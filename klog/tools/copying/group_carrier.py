@@ -1,0 +1,370 @@
+"""The offsets of groups that consume the sources of a mirror, carried over into its target.
+
+Meaning
+    A group that has committed an offset of the source goes on, in the target, at the first message that was copied from
+    that offset or from behind it; where nothing of that kind is there yet, at the end of what is copied. Of an offset
+    that the copy has not reached nothing is written: the group stays where it was until the copy is there.
+
+Backwards
+    Only where the source's group was set back. What was carried over says so itself: the metadata of the commit is
+    ``{"klog.groups":1,"of":{"<cluster id>/<topic>/<partition>":OFFSET}}``, so that the next mirror knows as well. Once
+    the group has consumed in the target, and committed there, it is carried forward only, until the source's group is
+    set back before the eyes of a running mirror.
+
+Many sources in one topic
+    A partition has one offset for them all: the earliest of theirs. A source in which the group has committed for the
+    first time may therefore take it back, so that nothing is skipped.
+
+Live members are not disturbed: a group with members in the target is left alone, and carried on once they are gone.
+
+Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from klog.client import leader_requests
+from klog.client.cluster import Cluster
+from klog.client.special_offsets import EARLIEST
+from klog.errors import KlogError, NonEmptyGroup, OffsetOutOfRange, UsageError
+from klog.names import TopicPartition
+from klog.record.provenance_header import Source
+from klog.tools.copying.cluster_endpoint import ClusterEndpoint
+from klog.tools.copying.copy import PartitionCopy, Target
+from klog.tools.copying.fetch import Fetched, fetch
+from klog.tools.copying.group_endpoints import Commit, GroupEndpoint, open_groups
+from klog.tools.copying.mirror_commits import Position
+from klog.tools.copying.provenance_search import find_first
+
+SEARCHES_AT_ONCE = 16
+SEARCHES_MAX = 3
+"""How often retention may take away what a search has begun at."""
+
+Reached = Mapping[Source, int]
+"""What a group has committed in each source of a partition, as far as it is copied."""
+
+
+class GroupNames:
+    """Which groups are wanted: names with commas between, or regular expressions for whole names."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        """UsageError for an invalid expression."""
+        self.named: dict[str, None] = {}
+        self._expressions: list[re.Pattern[str]] = []
+        for text in texts:
+            if not re.search(r"[\\^$*+?()\[\]{}|]", text):
+                self.named.update(dict.fromkeys(filter(None, text.split(","))))
+                continue
+            try:
+                self._expressions.append(re.compile(text))
+            except re.error as error:
+                raise UsageError(f"--groups {text!r} is not a regular expression: {error}") from None
+        if texts and not self:
+            raise UsageError("--groups is empty", hint="--groups '.*' selects all")
+
+    def __bool__(self) -> bool:
+        return bool(self.named or self._expressions)
+
+    async def of(self, side: GroupEndpoint) -> list[str]:
+        """Those to ask for; one that is named need not be there yet."""
+        if not self._expressions:
+            return list(self.named)
+        there = await side.names()
+        found = [name for name in there if any(one.fullmatch(name) for one in self._expressions)]
+        return list(dict.fromkeys([*self.named, *found]))
+
+
+def metadata_of(reached: Reached) -> str:
+    """What a commit in the target says of where it comes from."""
+    of = {str(source): offset for source, offset in sorted(reached.items())}
+    return json.dumps({"klog.groups": 1, "of": of}, separators=(",", ":"))
+
+
+def read_metadata(metadata: str) -> dict[str, int] | None:
+    """The source's offsets that a commit was carried over from; None for a commit of anybody else's."""
+    try:
+        found = json.loads(metadata)
+        if found["klog.groups"] != 1:
+            return None
+        return {str(source): int(offset) for source, offset in found["of"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def is_a_mirrors(commit: Commit) -> bool:
+    """Whether a mirror has committed it to say how far it is, which is nothing to be carried over."""
+    return bool(Position.read(commit.offset, commit.metadata).target)
+
+
+def decide(
+    there: Commit | None, reached: Reached, here: int, *, before: Reached | None = None, lost: bool = False
+) -> Commit | None:
+    """What is to be committed in the target; None: nothing.
+
+    ``there``: what is. ``here``: the target's offset of ``reached``. ``before``: what was reached when this run looked
+    last. ``lost``: the target has lost messages that it had since, so that what was carried over may be wrong.
+    """
+    new = Commit(here, metadata_of(reached))
+    if there is None:
+        return new
+    of = {str(source): offset for source, offset in reached.items()}
+    carried = read_metadata(there.metadata)
+    if carried is not None:
+        if carried == of and not (lost and there.offset != here):
+            return None
+        is_back = lost or any(source not in carried or of[source] < carried[source] for source in of)
+        return new if here >= there.offset or is_back else Commit(there.offset, new.metadata)
+    was_set_back = before is not None and any(offset < before.get(source, -1) for source, offset in reached.items())
+    if here > there.offset or (here < there.offset and was_set_back):
+        return new
+    return None
+
+
+class Reach:
+    """Of what a group commits in a source, the last that the copy has reached.
+
+    A group that reads at the end, where the copy is always a little behind, is so carried over with the next look.
+    """
+
+    def __init__(self) -> None:
+        self._reached: int | None = None
+        self._pending: int | None = None
+        """Committed, and not copied when it was looked at: the first such, until that is reached."""
+
+    def look(self, offset: int, position: int) -> int | None:
+        """``offset`` is committed, and everything below ``position`` copied. None while nothing is reached."""
+        if offset <= position:
+            self._reached, self._pending = offset, None
+        elif self._pending is not None and self._pending <= position:
+            self._reached, self._pending = self._pending, offset
+        else:
+            self._pending = offset if self._pending is None else min(self._pending, offset)
+        return self._reached if self._reached is not None and self._reached <= position else None
+
+
+class _Origin(NamedTuple):
+    """One source: what its groups have committed, and the copies of its partitions, which grow."""
+
+    groups: GroupEndpoint
+    copies: Mapping[TopicPartition, PartitionCopy]
+
+
+class _Done(NamedTuple):
+    """Of one group in one partition: what was carried over, after how many losses of the target."""
+
+    reached: Reached
+    losses: int
+
+
+class _Mapped(NamedTuple):
+    """The last mapping of a group's offset in a source."""
+
+    offset: int
+    here: int
+    losses: int
+
+
+class GroupCarrier:
+    """Carries groups over, a round at a time."""
+
+    def __init__(self, wanted: GroupNames, target: Target, note: Callable[[str], None]) -> None:
+        self._wanted = wanted
+        self._target = target
+        self._note = note
+        self._groups: GroupEndpoint | None = None
+        self._origins: list[_Origin] = []
+        self._sides: list[ClusterEndpoint] = []
+        self._copies: dict[Source, PartitionCopy] = {}
+        self._reaches: defaultdict[tuple[str, Source], Reach] = defaultdict(Reach)
+        self._mapped: dict[tuple[str, Source], _Mapped] = {}
+        self._done: dict[tuple[str, TopicPartition], _Done] = {}
+        self._counts: dict[Source, int] = {}
+        self._said: dict[str, type[KlogError]] = {}
+        """Group -> its last note ("" is all of them), so that each is shown once."""
+        self._has_looked = False
+        self._turn = asyncio.Lock()
+        self._searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
+
+    async def open(self, target: ClusterEndpoint) -> None:
+        """Connect to the target, beside the connections that messages go over."""
+        self._side = await target.another()
+        self._sides.append(self._side)
+        self._groups = await open_groups(self._side)
+
+    async def add(self, side: ClusterEndpoint, copies: Mapping[TopicPartition, PartitionCopy]) -> None:
+        """Carry over from this source as well."""
+        own = await side.another()
+        self._sides.append(own)
+        self._origins.append(_Origin(await open_groups(own), copies))
+
+    async def close(self) -> None:
+        sides = [one.groups for one in self._origins]
+        sides += [self._groups] if self._groups is not None else []
+        await asyncio.gather(*(one.close() for one in sides), return_exceptions=True)
+        await asyncio.gather(*(one.close() for one in self._sides), return_exceptions=True)
+
+    def count(self, source: Source) -> int:
+        """Of how many groups the offset in this partition is carried over."""
+        return self._counts.get(source, 0)
+
+    async def round(self, *, last: bool = False) -> None:
+        """Carry over what has moved. Errors are reported and tried again with the next round; with ``last`` it is
+        raised, and what the copy has not reached is reported.
+        """
+        async with self._turn:
+            try:
+                failures = await self._round(last=last)
+            except KlogError as error:
+                if last:
+                    raise
+                self._say("", error, f"offsets of groups are not copied ({error.message}); still trying")
+                return
+            self._said.pop("", None)
+            if last and failures:
+                raise failures[0]
+
+    async def _round(self, *, last: bool) -> list[KlogError]:
+        committed = await self._read()
+        if not self._has_looked:
+            self._has_looked = True
+            groups = {group for group, _ in committed}
+            for name in [name for name in self._wanted.named if name not in groups]:
+                self._note(f"group {name!r} has no committed offsets in the copied topics: nothing to copy yet")
+        due: dict[str, dict[TopicPartition, Reached]] = {}
+        behind: dict[str, list[str]] = {}
+        for (group, one), offsets in committed.items():
+            reached: dict[Source, int] = {}
+            for source, offset in offsets.items():
+                position = self._copies[source].position
+                known = self._reaches[group, source].look(offset, position)
+                if known is not None:
+                    reached[source] = known
+                if offset > position:
+                    behind.setdefault(group, []).append(f"{one} at {offset}")
+            done = self._done.get((group, one))
+            if len(reached) == len(offsets) and done != _Done(reached, self._target.log(one).losses):
+                due.setdefault(group, {})[one] = reached
+        failures = []
+        for group, places in due.items():
+            try:
+                await self._carry(group, places)
+            except NonEmptyGroup as error:
+                self._say(group, error, f"in the target {error.message}: its offsets there stay as they are")
+            except KlogError as error:
+                failures.append(error)
+                self._say(group, error, f"group {group!r} is not copied ({error.message}); still trying")
+            else:
+                self._said.pop(group, None)
+        if last:
+            for group, places_behind in behind.items():
+                self._note(f"group {group!r} is ahead of the copy: {', '.join(places_behind)}: not copied")
+        self._count(committed)
+        return failures
+
+    def _say(self, group: str, error: KlogError, text: str) -> None:
+        if self._said.get(group) is not type(error):
+            self._said[group] = type(error)
+            self._note(text)
+
+    def _count(self, committed: Mapping[tuple[str, TopicPartition], Reached]) -> None:
+        counts: dict[Source, int] = {}
+        for place, offsets in committed.items():
+            if place in self._done:
+                counts.update((source, counts.get(source, 0) + 1) for source in offsets)
+        self._counts = counts
+
+    # --- what is committed in the sources ---
+
+    async def _read(self) -> dict[tuple[str, TopicPartition], dict[Source, int]]:
+        committed: dict[tuple[str, TopicPartition], dict[Source, int]] = {}
+        for origin in self._origins:
+            copies = dict(origin.copies)
+            names = await self._wanted.of(origin.groups)
+            found = await origin.groups.read(names, copies) if names and copies else {}
+            for group, commits in found.items():
+                for one, commit in commits.items():
+                    if commit.offset >= 0 and not is_a_mirrors(commit):
+                        copy = copies[one]
+                        self._copies[copy.source] = copy
+                        committed.setdefault((group, one), {})[copy.source] = commit.offset
+        return committed
+
+    # --- into the target ---
+
+    async def _carry(self, group: str, places: Mapping[TopicPartition, Reached]) -> None:
+        assert self._groups is not None, "not open"
+        there = (await self._groups.read([group], places)).get(group, {})
+        wanted: dict[TopicPartition, Commit] = {}
+        done: dict[tuple[str, TopicPartition], _Done] = {}
+        losses_before = {one: self._target.log(one).losses for one in places}
+        heres = await asyncio.gather(*(self._place(group, one, reached) for one, reached in places.items()))
+        for (one, reached), here in zip(places.items(), heres, strict=True):
+            losses = losses_before[one]
+            before = self._done.get((group, one))
+            commit = decide(
+                there.get(one),
+                reached,
+                here,
+                before=None if before is None else before.reached,
+                lost=before is not None and before.losses != losses,
+            )
+            if commit is not None:
+                wanted[one] = commit
+            done[group, one] = _Done(reached, losses)
+        if wanted:
+            await self._groups.write(group, wanted)
+        is_first = not any(known == group for known, _ in self._done)
+        self._done.update(done)
+        if wanted and is_first:
+            self._note(f"group {group!r}: its offsets are copied (partitions: {len(wanted)})")
+        for one, commit in wanted.items():
+            prior = there.get(one)
+            if prior is not None and commit.offset < prior.offset:
+                self._note(f"group {group!r} was set back: {one} of the target from {prior.offset} to {commit.offset}")
+
+    async def _place(self, group: str, one: TopicPartition, reached: Reached) -> int:
+        async with self._searches:
+            return min([await self._map(group, one, source, offset) for source, offset in reached.items()])
+
+    async def _map(self, group: str, one: TopicPartition, source: Source, offset: int) -> int:
+        """Where in the target the first copy is of what lies at an offset of the source or behind it."""
+        copy = self._copies[source]
+        end, losses = copy.target_end, self._target.log(one).losses
+        known = self._mapped.get((group, source))
+        if known is not None and known.losses != losses:
+            known = None
+        if known is not None and known.offset == offset:
+            return known.here
+        here = end  # there, or behind it, is what is copied next
+        if offset < copy.position:
+            begin = known.here if known is not None and known.offset < offset else 0
+            found = await self._search(one, source, offset, begin, end)
+            here = end if found is None else found
+        self._mapped[group, source] = _Mapped(offset, here, losses)
+        return here
+
+    async def _search(self, one: TopicPartition, source: Source, offset: int, begin: int, end: int) -> int | None:
+        async def read(at: int, size: int) -> Fetched:
+            return await self._side.patiently(
+                lambda cluster: cluster.to_leader(
+                    one, at, lambda channel, share: fetch(channel, share, partition_bytes=size)
+                )
+            )
+
+        async def ask_start(cluster: Cluster) -> int:
+            return (await cluster.to_leader(one, EARLIEST, leader_requests.list_offsets)).offset or 0
+
+        for attempt in range(SEARCHES_MAX):
+            start = await self._side.patiently(ask_start)
+            try:
+                return await find_first(read, source, offset, max(start, begin), end)
+            except OffsetOutOfRange:  # retention was here meanwhile
+                if attempt == SEARCHES_MAX - 1:
+                    raise
+        raise AssertionError("not reached")

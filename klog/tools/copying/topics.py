@@ -1,0 +1,141 @@
+"""The topics of a copy: the one that is copied into has the partitions of the one that is copied from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from klog.client.resolve import bounds
+from klog.errors import InconsistentTopicId, InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
+from klog.names import TopicPartition
+from klog.render.counts import counted
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.tools.copying.cluster_endpoint import ClusterEndpoint
+    from klog.tools.copying.copy import Target
+    from klog.tools.copying.target import Mark
+
+BATCH_BYTES_MAX = 1_048_588
+"""Kafka's default of ``max.message.bytes``, where it cannot be asked for."""
+
+
+TAKEN_OVER = (
+    "compression.type",
+    "max.message.bytes",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.type",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.ms",
+)
+"""Settings of a topic that say what it holds, and for how long. The others are for the cluster that it is in: how many
+replicas must have a message, who may lead, when is flushed."""
+
+
+async def settings_to_take_over(source: Cluster, topic: str) -> dict[str, str]:
+    """Those of `TAKEN_OVER` that are set on the topic itself; what it has from its brokers is not its own."""
+    from klog.admin.settings import describe_settings
+
+    found = (await describe_settings(source, [topic], names=TAKEN_OVER))[topic]
+    return {one.name: one.value for one in found if one.source == "topic" and one.value is not None}
+
+
+async def matching_topic(
+    target: Cluster,
+    topic: str,
+    wanted: int,
+    *,
+    settings: Mapping[str, str] | None = None,
+    may_grow: bool = False,
+    note: Callable[[str], None] = lambda text: None,
+    dry_run: bool = False,
+) -> bool:
+    """Have the target's topic with as many partitions as the source's has; it is made where it is missing.
+
+    Where it has fewer that is InvalidPartitions with what to do, or, with ``may_grow``, it is given them. ``settings``
+    are for one that is made; where the target does not take them it is made without, which is noted. Whether it is
+    there now: with ``dry_run`` a missing one is not made, which is noted.
+    """
+    from klog.admin.topics import alter_topic, create_topic
+
+    try:
+        there = len((await target.topic(topic, fresh=True)).partitions)
+    except UnknownTopicOrPartition:
+        if dry_run:
+            note(f"topic {topic} would be made with {counted(wanted, 'partition')} in the target")
+            return False
+        try:
+            made = await create_topic(target, topic, partitions=wanted, settings=settings, if_not_exists=True)
+        except InvalidConfig as error:
+            note(f"topic {topic}: the target rejects the source's settings ({error.message}): created without them")
+            settings = None
+            made = await create_topic(target, topic, partitions=wanted, if_not_exists=True)
+        there = made.partitions
+        if made.created:
+            own = "".join(f", {name}={value}" for name, value in sorted((settings or {}).items()))
+            note(f"made topic {topic} with {counted(wanted, 'partition')}{own} in the target")
+    if there >= wanted:
+        return True
+    if not may_grow:
+        raise InvalidPartitions(
+            f"topic {topic} of the target has {counted(there, 'partition')}, and the source has {wanted}:"
+            " each is copied into the one of the same number",
+            hint=f"klog topic alter {topic} -p {wanted} -B {target.bootstrap}",
+        )
+    await alter_topic(target, topic, wanted)
+    note(f"topic {topic} of the target now has {counted(wanted, 'partition')}, as in the source")
+    return True
+
+
+async def batch_bytes_max(cluster: Cluster, topic: str) -> int:
+    """The largest batch that a topic takes."""
+    from klog.admin.settings import describe_settings
+
+    for one in (await describe_settings(cluster, [topic], names=["max.message.bytes"]))[topic]:
+        if one.name == "max.message.bytes" and one.value is not None:
+            return int(one.value)
+    return BATCH_BYTES_MAX
+
+
+async def check_same_log(
+    source: ClusterEndpoint, target: ClusterEndpoint, of: TopicPartition, into: TopicPartition, mark: Mark
+) -> None:
+    """InconsistentTopicId where the last copied message is not the one at its offset in the source: that topic was
+    deleted and made again, and its offsets say nothing about what was copied of the old one.
+    """
+    from klog.tools.copying.fetch import record_at
+
+    original = await source.patiently(lambda cluster: record_at(cluster, of, mark.source))
+    copied = await target.patiently(lambda cluster: record_at(cluster, into, mark.here))
+    if original is None:
+        (within,) = (await source.patiently(lambda cluster: bounds(cluster, of.topic, [of.partition]))).values()
+        if mark.source < within.end:
+            return  # retention took it
+    elif copied is None or (original.key, original.value) == (copied.key, copied.value):
+        return
+    raise made_again(source, of.topic)
+
+
+def made_again(source: ClusterEndpoint, topic: str) -> InconsistentTopicId:
+    return InconsistentTopicId(
+        f"topic {topic} of {source.bootstrap} was deleted and created again since it was copied: new offsets",
+        hint="copy it into another topic, or delete the target's",
+    )
+
+
+async def open_target(side: ClusterEndpoint, note: Callable[[str], None]) -> Target:
+    """What appends to the target: exactly once where it is klog, else at least once, with a note."""
+    if side.cluster.is_klog:
+        from klog.tools.copying.target import ExactTarget
+
+        return ExactTarget(side)
+    from klog.tools.copying.kafka_target import KafkaTarget
+
+    note(
+        f"{side.bootstrap} is not klog and has no conditional append: copied at least once, so messages may be doubled"
+    )
+    return await asyncio.to_thread(KafkaTarget, side)

@@ -1,0 +1,221 @@
+"""What became of each line of the input: not answered yet, acknowledged, or given up, and then which line it was.
+
+librdkafka says of a message only that it is settled; which line it was is known here. Lines that are values and nothing
+else are kept in chunks, so that nothing is done for a line that goes well: in which place of its chunk a message stood
+is looked up only where it is given up. What has parts (a key, headers) has an entry of its own.
+
+One thread, the one that polls librdkafka; `Fates.stalled_since` and the counters may be read from another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from klog.render.jsonl import Content
+
+STALL_S = 1.0
+"""So long without an answer to what was sent first is worth a word: an election takes a fraction of it."""
+
+
+class Line(NamedTuple):
+    """A line of an input, from 1 on; of what is taken whole, the input itself is line 1."""
+
+    source: str
+    number: int
+
+
+class LineRange(NamedTuple):
+    """Lines ``first`` to ``last`` of an input."""
+
+    source: str
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        if self.first == self.last:
+            return f"line {self.first} of {self.source}"
+        return f"lines {self.first} to {self.last} of {self.source}"
+
+
+def ranges(lines: Sequence[Line]) -> list[LineRange]:
+    """Lines that follow one another as one, in order."""
+    found: list[LineRange] = []
+    for source, number in sorted(set(lines)):
+        if found and found[-1].source == source and found[-1].last == number - 1:
+            found[-1] = found[-1]._replace(last=number)
+        else:
+            found.append(LineRange(source, number, number))
+    return found
+
+
+Settled = Callable[[Any, Any], bool]
+"""Gets librdkafka's error (None: acknowledged) and message; False: it is given up, and its line is wanted."""
+
+GivenUp = Callable[[Line, Content, Any], None]
+"""Gets the line, what was in it, and librdkafka's error."""
+
+
+class Several:
+    """Lines of one input that are handed over together; ``left`` of them are neither answered nor dropped."""
+
+    __slots__ = ("_fates", "_source", "left")
+
+    def __init__(self, fates: Fates, source: str, left: int) -> None:
+        self.left = left
+        self._fates = fates
+        self._source = source
+
+    def drop(self) -> None:
+        """One of the lines was answered, or was not handed over."""
+        self.left -= 1
+        if not self.left:
+            self._fates.close(self)
+
+    def open_lines(self) -> list[Line]:
+        """All of its lines while not all are answered: which of them are not is not known."""
+        raise NotImplementedError
+
+
+class Chunk(Several):
+    """Lines that are handed over one right after the other, each the value of a message."""
+
+    __slots__ = ("_first", "_lines", "_places")
+
+    def __init__(self, fates: Fates, source: str, first: int, lines: Sequence[bytes]) -> None:
+        super().__init__(fates, source, len(lines))
+        self._first = first
+        self._lines = lines
+        self._places: dict[bytes, deque[int]] | None = None
+
+    def answered(self, error: Any, message: Any) -> None:
+        """librdkafka's callback."""
+        if not self._fates.settled(error, message):
+            value = message.value() or b""
+            self._fates.given_up(Line(self._source, self._first + self._place_of(value)), plain(value), error)
+        self.left -= 1  # as `drop` does: the call would add two thirds to what a line costs here
+        if not self.left:
+            self._fates.close(self)
+
+    def open_lines(self) -> list[Line]:
+        return [Line(self._source, self._first + number) for number in range(len(self._lines))]
+
+    def _place_of(self, value: bytes) -> int:
+        """Equal lines cannot be distinguished; each is named once."""
+        if self._places is None:
+            self._places = {}
+            for place, line in enumerate(self._lines):
+                self._places.setdefault(line, deque()).append(place)
+        places = self._places.get(value)
+        return places.popleft() if places else 0
+
+
+class Contents(Several):
+    """As `Chunk`, of messages with parts: each callback gets the number of its part."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, fates: Fates, source: str, rows: Sequence[tuple[int, Content]]) -> None:
+        super().__init__(fates, source, len(rows))
+        self._rows = rows
+
+    def answered(self, place: int, error: Any, message: Any) -> None:
+        """librdkafka's callback, behind the place among the rows."""
+        if not self._fates.settled(error, message):
+            number, content = self._rows[place]
+            self._fates.given_up(Line(self._source, number), content, error)
+        self.drop()
+
+    def open_lines(self) -> list[Line]:
+        return [Line(self._source, number) for number, _ in self._rows]
+
+
+class Message:
+    """One message with all its parts."""
+
+    __slots__ = ("_fates", "content", "left", "number", "on_settled", "source")
+
+    def __init__(self, fates: Fates, source: str, number: int, content: Content) -> None:
+        self.left = 1
+        self.source = source
+        self.number = number
+        self.content = content
+        self.on_settled: Callable[[Any], None] | None = None
+        """Told librdkafka's error, None for an acknowledgement."""
+        self._fates = fates
+
+    @property
+    def line(self) -> Line:
+        return Line(self.source, self.number)
+
+    def answered(self, error: Any, message: Any) -> None:
+        """librdkafka's callback."""
+        if self.on_settled is not None:
+            self.on_settled(error)
+        if not self._fates.settled(error, message):
+            self._fates.given_up(self.line, self.content, error)
+        self._fates.close(self)
+
+    def drop(self) -> None:
+        """It was not handed over after all."""
+        self._fates.close(self)
+
+    def open_lines(self) -> list[Line]:
+        return [self.line]
+
+
+def plain(value: bytes) -> Content:
+    """A line that is a value."""
+    return Content(None, value, [], None)
+
+
+class Fates:
+    """All that was handed over and is not answered, oldest first."""
+
+    def __init__(self, settled: Settled, given_up: GivenUp) -> None:
+        self.settled = settled
+        self.given_up = given_up
+        self.stalled_since: float | None = None
+        """By the monotonic clock: since when what was handed over first waits for an answer; None while all is well."""
+        self._open: dict[Several | Message, None] = {}
+        self._head: tuple[int, int] | None = None
+        self._head_since = 0.0
+
+    def chunk(self, source: str, first: int, lines: Sequence[bytes]) -> Chunk:
+        """Lines from ``first`` on; each is handed over, or dropped."""
+        chunk = Chunk(self, source, first, lines)
+        self._open[chunk] = None
+        return chunk
+
+    def contents(self, source: str, rows: Sequence[tuple[int, Content]]) -> Contents:
+        """As `chunk`, of messages with parts, each behind the number of its line; at least one."""
+        chunk = Contents(self, source, rows)
+        self._open[chunk] = None
+        return chunk
+
+    def message(self, source: str, number: int, content: Content) -> Message:
+        """One line alone."""
+        message = Message(self, source, number, content)
+        self._open[message] = None
+        return message
+
+    def close(self, one: Several | Message) -> None:
+        self._open.pop(one, None)
+
+    def look(self) -> bool:
+        """Whether it has stalled; to be called often."""
+        head = next(iter(self._open), None)
+        state = None if head is None else (id(head), head.left)
+        now = time.monotonic()
+        if state is None or state != self._head:
+            self._head, self._head_since = state, now
+            self.stalled_since = None
+        elif self.stalled_since is None and now - self._head_since > STALL_S:
+            self.stalled_since = self._head_since
+        return self.stalled_since is not None
+
+    def open_lines(self) -> list[Line]:
+        """Lines of which some, or all, are not answered."""
+        return [line for one in list(self._open) for line in one.open_lines()]

@@ -1,0 +1,105 @@
+"""From bytes to messages: lines, JSON lines, or whole files."""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO
+
+from klog.errors import MessageTooLarge, UsageError
+from klog.render.jsonl import Content
+
+CHUNK_BYTES = 1 << 20
+"""Read at once: some thousand lines, so that splitting them is one call."""
+
+MESSAGE_BYTES_MAX = 100 * 1024 * 1024
+"""A line, or a file taken whole, above this is refused before it is sent: no broker takes a request above it unless
+told (socket.request.max.bytes)."""
+
+IDLE_S = 0.1
+"""How long a read may wait before its caller may stop."""
+
+
+def chunks(source: BinaryIO, idle: Callable[[], bool]) -> Iterator[bytes]:
+    """What ``source`` holds, as it comes; ``idle`` is called while nothing does, and ends the reading with True.
+
+    Read from the descriptor where there is one: a thread that hangs in a buffered read of stdin could neither be
+    stopped nor left behind.
+    """
+    try:
+        descriptor = source.fileno()
+    except (OSError, io.UnsupportedOperation, AttributeError):
+        while chunk := source.read(CHUNK_BYTES):
+            yield chunk
+        return
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    while True:
+        if poll.poll(IDLE_S * 1000):
+            chunk = os.read(descriptor, CHUNK_BYTES)
+            if not chunk:
+                return
+            yield chunk
+        elif idle():
+            return
+
+
+def lines(source: BinaryIO, idle: Callable[[], bool]) -> Iterator[list[bytes]]:
+    """Runs of lines without their ends; a last line without an end is one too. MessageTooLarge names a line."""
+    rest = b""
+    number = 0
+    for chunk in chunks(source, idle):
+        if b"\n" not in chunk:
+            rest += chunk
+            if len(rest) > MESSAGE_BYTES_MAX:
+                raise MessageTooLarge(f"line {number + 1} is longer than {MESSAGE_BYTES_MAX} bytes")
+            continue
+        run = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+        rest = run.pop()
+        number += len(run)
+        yield run
+    if rest:
+        yield [rest]
+
+
+def wholes(source: BinaryIO, idle: Callable[[], bool]) -> Iterator[list[bytes]]:
+    """One run of one message: all that ``source`` holds."""
+    content = bytearray()
+    for chunk in chunks(source, idle):
+        content += chunk
+        if len(content) > MESSAGE_BYTES_MAX:
+            raise MessageTooLarge(f"more than {MESSAGE_BYTES_MAX} bytes in one message")
+    yield [bytes(content)]
+
+
+class Splitter:
+    """Makes a message of a line: key and value at the first delimiter, empty as null if wanted."""
+
+    def __init__(
+        self, *, key: bytes | None, key_delimiter: bytes | None, headers: Iterable[tuple[str, bytes | None]], null: bool
+    ) -> None:
+        if key is not None and key_delimiter is not None:
+            raise UsageError("-k (one key for all messages) and -K (the key in each line) exclude each other")
+        if key_delimiter == b"":
+            raise UsageError("-K needs a delimiter", hint="for example -K :")
+        self._key = key
+        self._delimiter = key_delimiter
+        self._headers = list(headers)
+        self._null = null
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a line is the value as it stands and there is nothing beside it."""
+        return self._key is None and self._delimiter is None and not self._headers and not self._null
+
+    def __call__(self, line: bytes) -> Content:
+        key, value = self._key, line
+        if self._delimiter is not None:
+            before, found, after = line.partition(self._delimiter)
+            if found:
+                key, value = before, after
+        if self._null:
+            return Content(key or None, value or None, self._headers, None)
+        return Content(key, value, self._headers, None)

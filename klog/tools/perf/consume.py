@@ -1,0 +1,131 @@
+"""How fast messages come out: what the log has, read and thrown away."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from klog.tools.perf.clock import MIB, Clock, csv_time, in_threads
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.names import TopicPartition
+    from klog.tools.tail_options import Span
+
+
+FETCH_BYTES_MAX = 1_000_000_000
+"""librdkafka takes no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumedRow:
+    """Messages and the bytes of their values."""
+
+    start_time: datetime
+    end_time: datetime
+    fetch_bytes: int
+    threads: int
+    messages: int
+    bytes: int
+    mib_per_s: float
+    messages_per_s: float
+
+    CSV_HEADER: ClassVar[str] = (
+        "start.time, end.time, fetch.size, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec"
+    )
+
+    @property
+    def csv(self) -> str:
+        """The line under 0.8's header."""
+        return (
+            f"{csv_time(self.start_time)}, {csv_time(self.end_time)}, {self.fetch_bytes}, {self.bytes / MIB:.4f}, "
+            f"{self.mib_per_s:.4f}, {self.messages}, {self.messages_per_s:.4f}"
+        )
+
+
+async def consume(
+    cluster: Cluster,
+    topics: Sequence[str],
+    *,
+    messages: int | None = None,
+    fetch_size: int = 4 * MIB,
+    threads: int = 1,
+    librdkafka: dict[str, str] | None = None,
+    interrupted: Callable[[ConsumedRow], None] = lambda row: None,
+) -> ConsumedRow:
+    """Read what the topics have, or the first ``messages`` of it, partitions dealt out over the threads."""
+    from klog.client.positions import END, START
+    from klog.tools.reader import Reader
+    from klog.tools.tail import spans_of
+    from klog.tools.tail_options import TailOptions
+
+    spans = await spans_of(cluster, topics, None, START, END, lambda text: None)
+    stop, goal = threading.Event(), _Goal(messages)
+    options = TailOptions(librdkafka={"fetch.message.max.bytes": str(fetch_size), **(librdkafka or {})})
+
+    class Counting(Reader):
+        """Counts, and shows nothing."""
+
+        def _write(self, messages: list[Any]) -> list[Any]:
+            if messages:
+                goal.add(messages)
+                clock.lap()
+            if goal.is_reached:
+                stop.set()
+            return messages
+
+    def reader(part: dict[TopicPartition, Span]) -> Callable[[], Any]:
+        return Counting(
+            cluster.bootstrap,
+            part,
+            options,
+            io.BytesIO(),
+            follow=False,
+            earlier=None,
+            stop=stop,
+            note=lambda text: None,
+            timeout_s=cluster.timeout_s,
+        ).run
+
+    dealt = [dict(list(spans.items())[number::threads]) for number in range(threads)]
+    work = [reader(part) for part in dealt if part]
+    clock = Clock()
+
+    def row() -> ConsumedRow:
+        end, seconds = clock.stop()
+        return ConsumedRow(
+            clock.start_time,
+            end,
+            fetch_size,
+            len(work),
+            goal.messages,
+            goal.bytes,
+            round(goal.bytes / MIB / seconds, 3),
+            round(goal.messages / seconds, 1),
+        )
+
+    return await in_threads(work, stop, row, interrupted)
+
+
+class _Goal:
+    """How many messages were read by all threads together, and whether that is enough."""
+
+    def __init__(self, wanted: int | None) -> None:
+        self._wanted = wanted
+        self._lock = threading.Lock()
+        self.messages = self.bytes = 0
+
+    @property
+    def is_reached(self) -> bool:
+        return self._wanted is not None and self.messages >= self._wanted
+
+    def add(self, messages: list[Any]) -> None:
+        with self._lock:
+            if self._wanted is not None:
+                messages = messages[: self._wanted - self.messages]
+            self.messages += len(messages)
+            self.bytes += sum(map(len, messages))

@@ -1,0 +1,232 @@
+"""Messages in: from files or stdin to a topic.
+
+librdkafka sends them; this module keeps count of what became of each and says so. With acks=all it is idempotent: a
+retry never doubles a message. Keys go where Java's clients put them (murmur2), messages without a key anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, BinaryIO
+
+from klog.errors import InvalidTopic, KlogError, UnknownTopicOrPartition
+from klog.render.counts import counted
+from klog.render.jsonl import rfc3339
+from klog.tools.produce_options import ProduceOptions
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.client.metadata import TopicNode
+    from klog.tools.fates import Line, LineRange
+    from klog.tools.rejects import Rejects
+    from klog.tools.sender import Sender
+
+GRACE_S = 0.5
+"""After an interruption: how long to wait for acknowledgements that are under way. The command has a second in all."""
+
+
+class NoSuchTopic(UnknownTopicOrPartition):
+    """A topic that is not there: its name is mistyped, or it is to be made on purpose."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReceipt:
+    """What one partition acknowledged; ``bytes`` of keys and values. Offsets are None with acks=0: no answer."""
+
+    topic: str
+    partition: int
+    messages: int
+    bytes: int
+    first_offset: int | None
+    last_offset: int | None
+    flushed_by: tuple[int, ...] | None
+    """The brokers that have it on disk (acks=all and a flush for every append: those in sync); None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of all input.
+
+    ``messages`` and ``bytes`` were acknowledged (with acks=0: sent); ``failed`` were not, for good; ``unanswered`` were
+    under way when it was interrupted and may or may not be in the log. ``began_ms`` is a time, ``ms`` how long it took.
+    """
+
+    topic: str
+    messages: int
+    bytes: int
+    failed: int
+    unanswered: int
+    began_ms: int
+    ms: int
+    partitions: tuple[PartitionReceipt, ...]
+    interrupted: bool
+    first_error: str | None
+    given_up: tuple[LineRange, ...] = ()
+    """Lines of which no message is in the log, and none among the rejects; those that were not read are not named."""
+    under_way: tuple[LineRange, ...] = ()
+    """Lines of which some may be in the log."""
+    stopped_at: Line | None = None
+    """Where it was interrupted: the first line that was read and not handed over, if any was."""
+
+    @property
+    def rate(self) -> float:
+        """Acknowledged messages a second."""
+        return self.messages * 1000 / max(self.ms, 1)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that was read is in the log."""
+        return not (self.failed or self.unanswered or self.interrupted)
+
+    @property
+    def tail_line(self) -> str | None:
+        """The command that shows what was sent; None where the offsets are unknown.
+
+        One partition: by its offsets. Several: by the time, which messages that brought their own do not go by.
+        """
+        named = [one for one in self.partitions if one.first_offset is not None]
+        if not named:
+            return None
+        topic = shlex.quote(self.topic)
+        if len(named) == 1:
+            one = named[0]
+            return f"klog tail {topic} -p {one.partition} -o {one.first_offset} -c {one.messages}"
+        return f"klog tail {topic} -o @{rfc3339(self.began_ms)} -e"
+
+
+async def produce(
+    cluster: Cluster,
+    topic: str,
+    sources: Iterable[BinaryIO],
+    options: ProduceOptions,
+    *,
+    interrupted: Callable[[Receipt], None] | None = None,
+    note: Callable[[str], None] = lambda text: None,
+    rejects: Rejects | None = None,
+) -> Receipt:
+    """Send everything that ``sources`` hold, one after the other; the receipt when all of it was answered.
+
+    While the topic takes nothing no more is read, and ``note`` gets what it waits for, and when that is over. What
+    is given up (``options.give_up_after_s``, what no broker would ever take) goes to ``rejects``.
+
+    Cancelling the task stops it: what is under way gets half a second, ``interrupted`` gets the receipt, and the
+    cancellation goes on. A missing topic is NoSuchTopic, which names those that are called nearly so; with
+    ``options.create`` it is made, with a ``note``. Messages that fail do not raise: the receipt counts them.
+    """
+    from klog.admin.waiting import tell_waiting
+    from klog.tools.sender import Sender
+
+    node = await _existing_or_made(cluster, topic, options.create, note)
+    if options.partition is not None and options.partition not in node.partitions:
+        count = len(node.partitions)
+        raise UnknownTopicOrPartition(
+            f"topic {topic!r} on {cluster} has {counted(count, 'partition')} (0 to {count - 1}),"
+            f" no partition {options.partition}"
+        )
+    sender = Sender(cluster.bootstrap, topic, options, timeout_s=cluster.timeout_s, rejects=rejects)
+    chosen = list(node.partitions) if options.partition is None else [options.partition]
+    began = time.monotonic()
+    stop = threading.Event()
+    work = asyncio.ensure_future(asyncio.to_thread(sender.send_all, sources, stop))
+    telling = asyncio.ensure_future(
+        tell_waiting(cluster, topic, chosen, options.acks, lambda: sender.stalled_since, note)
+    )
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([work], timeout=GRACE_S)
+        if interrupted is not None:
+            interrupted(_receipt(sender, topic, began, True, {}))
+        raise
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+    flushed_by = await _flushed_by(cluster, topic, options) if sender.acknowledged else {}
+    receipt = _receipt(sender, topic, began, False, flushed_by)
+    if not sender.timed_out:
+        return receipt
+    partitions = sender.timed_out if None not in sender.timed_out else chosen
+    why = await _why_timed_out(cluster, topic, [one for one in partitions if one is not None], options)
+    return replace(receipt, first_error=f"{receipt.first_error}: {why}") if why else receipt
+
+
+async def _why_timed_out(
+    cluster: Cluster, topic: str, partitions: Iterable[int], options: ProduceOptions
+) -> str | None:
+    """What has kept partitions from taking messages, as far as it can be seen."""
+    from klog.admin.waiting import why_not_taken
+
+    try:
+        return await why_not_taken(cluster, topic, partitions, options.acks)
+    except KlogError as error:
+        return error.message
+
+
+def _receipt(
+    sender: Sender, topic: str, began: float, was_interrupted: bool, flushed_by: dict[int, tuple[int, ...]]
+) -> Receipt:
+    rows = []
+    for partition, one in sorted(sender.partitions.items()):
+        first, last = (None, None) if one.first_offset < 0 else (one.first_offset, one.last_offset)
+        rows.append(PartitionReceipt(topic, partition, one.messages, one.bytes, first, last, flushed_by.get(partition)))
+    return Receipt(
+        topic,
+        sender.acknowledged,
+        sum(row.bytes for row in rows),
+        sender.failed,
+        sender.unanswered,
+        round((time.time() - (time.monotonic() - began)) * 1000),
+        round((time.monotonic() - began) * 1000),
+        tuple(rows),
+        was_interrupted,
+        sender.first_error,
+        tuple(sender.given_up),
+        tuple(sender.under_way),
+        sender.stopped_at,
+    )
+
+
+async def _existing_or_made(cluster: Cluster, topic: str, create: bool, note: Callable[[str], None]) -> TopicNode:
+    """The topic; where it is missing and wanted, one with the cluster's defaults."""
+    from klog.admin.topics import create_topic
+    from klog.names import INTERNAL_TOPICS, check_topic_name
+
+    check_topic_name(topic)
+    if topic in INTERNAL_TOPICS:
+        raise InvalidTopic(f"{topic} is an internal topic that only klog writes", hint=f"klog tail {topic} shows it")
+    try:
+        return await cluster.topic(topic, fresh=True)
+    except UnknownTopicOrPartition as error:
+        if not create:
+            near = await cluster.near(topic)
+            suggestion = f"did you mean {' or '.join(near)}? " if near else ""
+            raise NoSuchTopic(error.message, hint=f"{suggestion}--create makes {shlex.quote(topic)}") from None
+    made = await create_topic(cluster, topic, if_not_exists=True)
+    if made.created:
+        count = f"{made.partitions} partition" + ("s" if made.partitions != 1 else "")
+        note(f"made topic {topic} with {count}, replication factor {made.replication_factor}")
+    return await cluster.topic(topic, fresh=True)
+
+
+async def _flushed_by(cluster: Cluster, topic: str, options: ProduceOptions) -> dict[int, tuple[int, ...]]:
+    """The brokers that must have flushed what was acknowledged, by partition; empty where no rule says so."""
+    from klog.admin.settings import describe_settings
+
+    if options.acks != "all" or not cluster.is_klog:
+        return {}
+    try:
+        settings = {one.name: one.value for one in (await describe_settings(cluster, [topic]))[topic]}
+        if settings.get("flush.messages") != "1":
+            return {}
+        node = await cluster.topic(topic, fresh=True)
+    except KlogError:
+        return {}  # everything is acknowledged, whichever broker is down now
+    return {one.partition: one.isr for one in node.partitions.values()}

@@ -1,0 +1,35 @@
+"""What `klog produce` is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from klog.config.units import Rate
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceOptions:
+    """How input becomes messages and how they are sent.
+
+    ``key_delimiter`` (-K) splits each line into key and value; ``key`` (-k) is the key of all; ``empty_is_null`` is -Z.
+    ``create``: make the topic where it is missing. ``audit``: stamp every message and publish how many were sent, for
+    `klog audit`.
+    ``give_up_after_s``: so long after it was read an unacknowledged message is given up; None: never.
+    ``librdkafka`` are further settings of the client by its own names (-X).
+    """
+
+    input: Literal["lines", "jsonl", "raw"] = "lines"
+    partition: int | None = None
+    key: bytes | None = None
+    key_delimiter: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    empty_is_null: bool = False
+    acks: Literal["0", "1", "all"] = "all"
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    batch_messages: int | None = None
+    rate: Rate | None = None
+    create: bool = False
+    give_up_after_s: float | None = None
+    audit: bool = False
+    librdkafka: dict[str, str] = field(default_factory=dict)

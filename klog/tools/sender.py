@@ -1,0 +1,431 @@
+"""The thread that sends: input through librdkafka's queue, and every message's fate counted.
+
+A Sender belongs to the thread that runs `send_all`; its counters may be read from another one at any time, and are
+exact once that has returned.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from klog.client.audit import Auditor, with_stamp
+from klog.client.audit_publisher import AuditPublisher
+from klog.client.producer_settings import audit_settings
+from klog.client.send_errors import error_from, may_be_in_the_log
+from klog.errors import KlogError, UsageError
+from klog.render.jsonl import Content, from_line
+from klog.tools.fates import Fates, Line, LineRange, Message, plain, ranges
+from klog.tools.input_messages import Splitter, lines, wholes
+
+if TYPE_CHECKING:
+    from klog.tools.produce_options import ProduceOptions
+    from klog.tools.rejects import Rejects
+
+QUEUE_MESSAGES_MAX = 100_000
+QUEUE_KILOBYTES_MAX = 64 * 1024
+"""What may wait to be sent: enough for a second at full speed, small beside the memory of any machine."""
+
+RECONNECT_MS_MAX = 1000
+"""A broker that is back is found so soon; librdkafka's own bound is 10 s."""
+
+HOLD_S = 0.1
+"""Between looks whether what has stalled goes on."""
+
+HEAD_START_S = 0.01
+
+LINGER_MS = 5
+"""librdkafka's default."""
+
+POLL_EVERY = 500
+"""Messages between looks at what was acknowledged."""
+
+
+class PartitionCount:
+    """What one partition has acknowledged."""
+
+    __slots__ = ("bytes", "first_offset", "last_offset", "messages")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self.first_offset = -1
+        self.last_offset = -1
+
+
+class Sender:
+    """Sends to one topic."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, options: ProduceOptions, *, timeout_s: float, rejects: Rejects | None = None
+    ) -> None:
+        """What is given up goes to ``rejects``, else its lines are named by `given_up`.
+
+        Raises UsageError for a setting that librdkafka does not take, or flags that contradict each other.
+        """
+        self._topic = topic
+        self._options = options
+        self._splitter = Splitter(
+            key=options.key,
+            key_delimiter=options.key_delimiter,
+            headers=options.headers,
+            null=options.empty_is_null,
+        )
+        if options.input == "jsonl" and not self._splitter.is_plain:
+            raise UsageError("-k, -K, -H and -Z are for lines and files; a JSON line has its own key and headers")
+        self.partitions: dict[int, PartitionCount] = {}
+        self.read = 0
+        self.failed = 0
+        self.first_error: str | None = None
+        self.timed_out: set[int | None] = set()
+        """Partitions that took messages neither at once nor later; None: before one was chosen."""
+        self.stopped_at: Line | None = None
+        """The first line that was read and not handed over, where it was stopped."""
+        self.fates = Fates(self._settled, self._given_up)
+        self._lost: list[Line] = []
+        self._rejects = rejects
+        self._pace = _Pace(options.rate.per_second, options.rate.what == "bytes") if options.rate else None
+        self._has_keys = options.input == "jsonl" or options.key is not None or options.key_delimiter is not None
+        self._stop = threading.Event()
+        settings = self._settings(bootstrap, timeout_s)
+        audit = audit_settings(settings, options.audit)
+        try:
+            self._producer = Producer(settings)
+        except KafkaException as error:
+            raise UsageError(f"librdkafka rejects the settings: {error.args[0].str()}") from None
+        self._auditor = Auditor(audit) if audit else None
+        self._publisher = AuditPublisher(self._producer, self._auditor, settings) if self._auditor else None
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(one.messages for one in list(self.partitions.values()))
+
+    @property
+    def unanswered(self) -> int:
+        """Handed over, and not yet answered."""
+        return self.read - self.failed - self.acknowledged
+
+    @property
+    def given_up(self) -> list[LineRange]:
+        """Lines of which no message is in the log and none in the file of rejects, as far as it is known."""
+        return ranges(self._lost)
+
+    @property
+    def under_way(self) -> list[LineRange]:
+        """Lines of which some may be in the log, without an acknowledgement."""
+        return ranges(self.fates.open_lines())
+
+    @property
+    def stalled_since(self) -> float | None:
+        """As `Fates.stalled_since`."""
+        return self.fates.stalled_since
+
+    def _settings(self, bootstrap: str, timeout_s: float) -> dict[str, Any]:
+        options = self._options
+        give_up_ms = 0 if options.give_up_after_s is None else max(1, round(options.give_up_after_s * 1000))
+        settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "client.id": "klog-produce",
+            "enable.idempotence": options.acks == "all",
+            "acks": options.acks,
+            "partitioner": "murmur2_random",
+            "compression.type": options.compression,
+            "queue.buffering.max.messages": QUEUE_MESSAGES_MAX,
+            "queue.buffering.max.kbytes": QUEUE_KILOBYTES_MAX,
+            "message.max.bytes": 1_000_000_000,  # what is too large is for the broker to say
+            "message.timeout.ms": give_up_ms,  # 0: never
+            "request.timeout.ms": round(max(timeout_s, 1.0) * 1000),
+            "reconnect.backoff.max.ms": RECONNECT_MS_MAX,
+            "logger": silent_logger(),
+        }
+        if 0 < give_up_ms <= LINGER_MS:
+            settings["linger.ms"] = 0  # librdkafka wants it to be smaller
+        if options.batch_messages is not None:
+            settings["batch.num.messages"] = options.batch_messages
+        return {**settings, **options.librdkafka}
+
+    def send_all(self, sources: Iterable[BinaryIO], stop: threading.Event) -> None:
+        """Send what ``sources`` hold and wait until all of it is answered, or until ``stop`` is set.
+
+        Input that cannot be read, or a producer that can go on no longer, is a failure that ends the sending; what was
+        handed over before is waited for all the same.
+        """
+        self._stop = stop
+        # librdkafka asks for its producer id once when it starts, then every 500 ms. A message that is handed over in
+        # the first milliseconds disturbs the first attempt (seen with 2.16: 55 ms to the first ack with this, 505
+        # without), so it gets a moment for itself.
+        self._producer.poll(HEAD_START_S)
+        try:
+            options = self._options
+            is_quick = options.input != "raw" and not (self._pace or options.audit)
+            for source in sources:
+                if is_quick and options.input == "lines" and self._splitter.is_plain:
+                    self._send_lines(source)
+                elif is_quick:
+                    self._send_contents(source)
+                else:
+                    self._send_one_by_one(source)
+            self._flush()
+        except (KlogError, OSError) as error:
+            self._fail(str(error))
+            self._flush()
+        finally:
+            if stop.is_set():
+                self._give_up()
+
+    def _flush(self) -> None:
+        """Wait until all of it is answered, and publish the audit's counts."""
+        while not self._stop.is_set() and self._producer.flush(0.1):
+            self.fates.look()
+        self.fates.look()
+        if self._publisher is not None and not self._stop.is_set():
+            self._publisher.close()
+            while not self._stop.is_set() and self._producer.flush(0.1):
+                pass
+
+    def _give_up(self) -> None:
+        """Drop what was not sent yet; what is under way gets a moment to be answered."""
+        self._producer.purge(in_queue=True, in_flight=False, blocking=False)
+        if self._publisher is not None:
+            self._producer.poll(0.05)
+            self._publisher.close()
+        self._producer.flush(0.3)
+
+    def _send_lines(self, source: BinaryIO) -> None:
+        """The common case, a line is a value: nothing is done for a line but handing it over (half the CPU)."""
+        produce, topic = self._producer.produce, self._topic
+        partition = -1 if self._options.partition is None else self._options.partition
+        name = _name(source)
+        for number, run in _numbered(lines(source, self._idle)):
+            chunk = self.fates.chunk(name, number, run)
+            answered = chunk.answered
+            for place, line in enumerate(run):
+                try:
+                    produce(topic, line, None, partition, answered)
+                except (BufferError, KafkaException):
+                    chunk.drop()
+                    self._send(self.fates.message(name, number + place, plain(line)))
+                else:
+                    self.read += 1
+            self._producer.poll(0)
+            self._hold()
+            if self._stop.is_set():
+                self.stopped_at = self.stopped_at or Line(name, number + len(run))
+                return
+
+    def _send_contents(self, source: BinaryIO) -> None:
+        """The same with keys, headers, nulls and times."""
+        produce, topic = self._producer.produce, self._topic
+        partition = -1 if self._options.partition is None else self._options.partition
+        name = _name(source)
+        for number, run in _numbered(lines(source, self._idle)):
+            rows = self._rows(name, number, run)
+            chunk = self.fates.contents(name, rows) if rows else None
+            for place, row in enumerate(rows):
+                assert chunk is not None
+                content = row[1]
+                extra: dict[str, Any] = {}
+                if content.headers:
+                    extra["headers"] = content.headers
+                if content.timestamp_ms is not None:
+                    extra["timestamp"] = content.timestamp_ms
+                answered = partial(chunk.answered, place)
+                try:
+                    produce(topic, content.value, content.key, partition, answered, **extra)
+                except (BufferError, KafkaException):
+                    chunk.drop()
+                    self._send(self.fates.message(name, *row))
+                else:
+                    self.read += 1
+            if self._idle():
+                self.stopped_at = self.stopped_at or Line(name, number + len(run))
+                return
+
+    def _send_one_by_one(self, source: BinaryIO) -> None:
+        """Where each message has its time or its stamp, or is a whole input."""
+        runs = wholes(source, self._idle) if self._options.input == "raw" else lines(source, self._idle)
+        name = _name(source)
+        for number, run in _numbered(runs):
+            for row in self._rows(name, number, run):
+                self._send(self.fates.message(name, *row))
+                if self._stop.is_set():
+                    self.stopped_at = self.stopped_at or Line(name, row[0] + 1)
+                    return
+            self._idle()
+
+    def _rows(self, name: str, number: int, run: list[bytes]) -> list[tuple[int, Content]]:
+        """The messages of lines from ``number`` on; an invalid line fails by itself, and the next goes on."""
+        if self._options.input != "jsonl":
+            return list(enumerate(map(self._splitter, run), number))
+        rows = []
+        for at, line in enumerate(run, number):
+            if not line.strip():
+                continue
+            try:
+                rows.append((at, from_line(line)))
+            except UsageError as error:
+                self._lost.append(Line(name, at))
+                self._fail(f"{name}, line {at}: {error.message}")
+        return rows
+
+    def _send(self, message: Message) -> None:
+        content = message.content
+        extra: dict[str, Any] = {}
+        if self._options.partition is not None:
+            extra["partition"] = self._options.partition
+        if content.headers:
+            extra["headers"] = content.headers
+        if content.timestamp_ms is not None:
+            extra["timestamp"] = content.timestamp_ms
+        if self._auditor is not None:
+            self._stamp(self._auditor, message, extra)
+        if self._pace is not None:
+            self._pace.wait(len(content.value or b"") + len(content.key or b""), self._producer.poll, self._stop)
+        while not self._stop.is_set():
+            try:
+                self._producer.produce(self._topic, content.value, content.key, on_delivery=message.answered, **extra)
+            except BufferError:
+                self._producer.poll(HOLD_S)
+                self.fates.look()
+            except KafkaException as error:
+                self._unsent(message)
+                self._given_up(message.line, content, error.args[0])
+                if error.args[0].fatal():
+                    raise KlogError(f"the producer failed: {error.args[0].str()}") from None
+                self._fail(error.args[0].str())
+                return
+            else:
+                self.read += 1
+                return
+        self._unsent(message)
+        self.stopped_at = self.stopped_at or message.line
+
+    @staticmethod
+    def _unsent(message: Message) -> None:
+        message.drop()
+        if message.on_settled is not None:
+            message.on_settled(_NOT_SENT)
+
+    def _stamp(self, auditor: Auditor, message: Message, extra: dict[str, Any]) -> None:
+        """Host and time into a header; the message counts in the audit when its fate is known."""
+        extra["timestamp"], stamp, window = auditor.stamp(self._topic, message.content.timestamp_ms)
+        extra["headers"] = with_stamp(message.content.headers, stamp)
+
+        def settled(error: Any) -> None:
+            if error is _NOT_SENT:
+                auditor.settle(window, KlogError("not sent"))
+                return
+            failed = None if error is None else error_from(error, self._topic)
+            auditor.settle(window, failed, maybe=error is not None and may_be_in_the_log(error))
+
+        message.on_settled = settled
+
+    def _idle(self) -> bool:
+        """While no input comes: hear what was acknowledged; True when it is time to stop."""
+        self._producer.poll(0)
+        if self._publisher is not None:
+            self._publisher.tick()
+        self._hold()
+        return self._stop.is_set()
+
+    def _hold(self) -> None:
+        """Where nothing becomes of what was handed over, leave the rest of the input where it is meanwhile."""
+        while self.fates.look() and not self._stop.is_set():
+            self._producer.poll(HOLD_S)
+            if self._publisher is not None:
+                self._publisher.tick()
+
+    def _fail(self, reason: str) -> None:
+        self.read += 1
+        self.failed += 1
+        if self.first_error is None:
+            self.first_error = reason
+
+    def _given_up(self, line: Line, content: Content, error: Any) -> None:
+        if self._rejects is None:
+            self._lost.append(line)
+            return
+        is_unsent = error.code() == KafkaError._PURGE_QUEUE
+        try:
+            self._rejects.write(self._topic, line, content, "interrupted" if is_unsent else error.str())
+        except OSError as trouble:
+            self._lost.append(line)
+            if self.first_error is None:
+                self.first_error = f"{self._rejects.path}: {trouble.strerror or trouble}"
+
+    def _settled(self, error: Any, message: Any) -> bool:
+        """Count a message whose fate is known; False where it is given up."""
+        if error is not None:
+            if error.code() == KafkaError._PURGE_QUEUE:
+                self.read -= 1  # interrupted before it was sent: as if it had not been read
+                return False
+            self.failed += 1
+            if error.code() == KafkaError._MSG_TIMED_OUT:
+                self.timed_out.add(message.partition())
+            if self.first_error is None:
+                where = self._topic if message.partition() is None else f"{self._topic}-{message.partition()}"
+                self.first_error = f"{where}: {error.str()}"
+            return False
+        partition, offset = message.partition(), message.offset()
+        count = self.partitions.get(partition)
+        if count is None:
+            count = self.partitions[partition] = PartitionCount()
+        count.messages += 1
+        count.bytes += len(message)  # the value's
+        if self._has_keys:
+            count.bytes += len(message.key() or b"")
+        if offset is not None and offset >= 0:
+            if count.first_offset < 0:
+                count.first_offset = offset
+            count.last_offset = offset
+        return True
+
+
+_NOT_SENT = object()
+"""In place of librdkafka's error: it was never handed over."""
+
+
+def _numbered(runs: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
+    """Runs of at most `POLL_EVERY` lines, none empty, each behind the number of its first one."""
+    number = 1
+    for run in runs:
+        for at in range(0, len(run), POLL_EVERY):
+            yield number + at, run[at : at + POLL_EVERY]
+        number += len(run)
+
+
+def _name(source: BinaryIO) -> str:
+    """What an input is called: a file's name, or stdin."""
+    name = str(getattr(source, "name", "input"))
+    return "stdin" if name == "<stdin>" else name
+
+
+class _Pace:
+    """Holds a rate: each message has its due time, and what was missed is made up for at most a second."""
+
+    def __init__(self, per_second: float, counts_bytes: bool) -> None:
+        self._seconds_each = 1 / per_second
+        self._counts_bytes = counts_bytes
+        self._due = time.monotonic()
+
+    def wait(self, size: int, pause: Callable[[float], object], stop: threading.Event) -> None:
+        now = time.monotonic()
+        self._due = max(self._due, now - 1.0)
+        while now < self._due and not stop.is_set():
+            pause(min(self._due - now, 0.1))
+            now = time.monotonic()
+        self._due += self._seconds_each * (size if self._counts_bytes else 1)
+
+
+def silent_logger() -> logging.Logger:
+    """librdkafka's own log lines go to the log ``klog.librdkafka``, which says nothing unless someone listens."""
+    logger = logging.getLogger("klog.librdkafka")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger

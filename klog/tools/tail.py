@@ -1,0 +1,249 @@
+"""Messages out: from topics to a stream of bytes.
+
+librdkafka fetches them, by assignment, without a group and without ever making a topic. Where to begin and where to end
+is settled first, over klog's own connection, for every partition; then a thread reads and writes until it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, BinaryIO
+
+from klog.client.positions import END, Anchor, Position
+from klog.client.special_offsets import EARLIEST
+from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition, UsageError
+from klog.names import TopicPartition
+from klog.render.counts import counted
+from klog.tools.tail_options import Span, TailOptions, TailSummary
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.client.metadata import TopicNode
+    from klog.tools.reader import Reader
+
+PARTITIONS_MAX = 100_000
+"""More than any cluster has; bounds what ``0-99999999`` would make."""
+
+
+LEAVE_AFTER_S = 0.3
+"""After a stop: how long the reading thread may take before its group is left without it."""
+
+NEW_PARTITIONS_S = 10.0
+"""Between looks for partitions that were added to a topic that is followed."""
+
+
+async def tail(
+    cluster: Cluster,
+    topics: Sequence[str],
+    options: TailOptions,
+    sink: BinaryIO,
+    *,
+    note: Callable[[str], None] = lambda text: None,
+) -> TailSummary:
+    """Write messages to ``sink`` until told otherwise; cancel the task to stop (within 0.2 s).
+
+    ``note`` gets sentences for stderr ("1204 earlier: -o start"), from this task's thread. Never makes a topic:
+    UnknownTopicOrPartition. BrokenPipeError of the sink comes through.
+    """
+    check_options(options)
+    begin, end, follow = _reach(options)
+    spans = await spans_of(cluster, topics, options.partitions, begin, end, note, replica=options.replica)
+    earlier = await _count_before(cluster, spans) if options.last is not None and options.replica is None else None
+    stop = threading.Event()
+    loop = asyncio.get_running_loop()
+    make_reader = await _reader_for(cluster, options)
+    reader = await asyncio.to_thread(
+        make_reader,
+        cluster.bootstrap,
+        spans,
+        options,
+        sink,
+        follow=follow,
+        earlier=earlier,
+        stop=stop,
+        note=lambda text: _discard(loop.call_soon_threadsafe(note, text)),
+        timeout_s=cluster.timeout_s,
+    )
+    work = asyncio.ensure_future(asyncio.to_thread(reader.run))
+    chosen = options.partitions is not None or options.replica is not None or options.group is not None
+    grows = follow and not chosen and not options.merge_by_time
+    looking = asyncio.ensure_future(_look_for_new(cluster, spans, reader)) if grows else None
+    try:
+        return await asyncio.shield(work)
+    finally:
+        stop.set()
+        if looking is not None:
+            looking.cancel()
+        if not work.done():
+            _, hanging = await asyncio.wait([work], timeout=LEAVE_AFTER_S)
+            if hanging:
+                await asyncio.to_thread(reader.abandon)
+                await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # seen: where tail itself was cancelled, no other task asks, and asyncio would complain
+
+
+async def _look_for_new(cluster: Cluster, known: Iterable[TopicPartition], reader: Reader) -> None:
+    """Tell the reader of partitions that its topics get while they are followed; a group's members hear of them."""
+    seen = set(known)
+    topics = sorted({one.topic for one in seen})
+    while True:
+        await asyncio.sleep(NEW_PARTITIONS_S)
+        for topic in topics:
+            try:
+                node = await cluster.topic(topic, fresh=True)
+            except KlogError:
+                continue  # a topic that is gone, brokers that do not answer: the reader meets that too, and says so
+            new = [TopicPartition(topic, one) for one in node.partitions if TopicPartition(topic, one) not in seen]
+            if new:
+                seen.update(new)
+                reader.add(new)
+
+
+async def _reader_for(cluster: Cluster, options: TailOptions) -> Callable[..., Reader]:
+    """What reads as the options say; to be made in a thread, for it may connect."""
+    from klog.tools.group_reader import GroupReader
+    from klog.tools.reader import Reader
+    from klog.tools.replica_reader import ReplicaReader
+
+    if options.replica is not None:
+        return partial(ReplicaReader, (await cluster.metadata([])).brokers[options.replica])
+    return Reader if options.group is None else GroupReader
+
+
+def check_options(options: TailOptions) -> None:
+    """UsageError where they contradict each other, or where a format or a regular expression is none."""
+    from klog.tools.message_formatter import MessageFormatter
+
+    if options.last is not None and options.offset is not None:
+        raise UsageError("-n and -o both set the start: choose one")
+    if options.group is not None:
+        _check_group(options)
+    if options.replica is not None and options.librdkafka:
+        raise UsageError("--replica does not use librdkafka, so -X has no effect")
+    MessageFormatter(options)
+
+
+def _check_group(options: TailOptions) -> None:
+    if not options.group:
+        raise UsageError("-G needs the name of a group")
+    if options.replica is not None:
+        raise UsageError("-G reads from leaders, --replica from one broker: choose one")
+    if options.partitions is not None:
+        raise UsageError("-G shares the partitions among the group's members, so -p cannot be used with it")
+    if options.last is not None:
+        raise UsageError(
+            "-G starts at the group's committed offsets, so -n cannot be used with it", hint="-o start or end"
+        )
+    if options.merge_by_time:
+        raise UsageError("--merge orders all partitions, of which -G gives this member a part: choose one")
+    if options.offset is not None and options.offset.end is not None:
+        raise UsageError("-G reads until stopped, or to the end (-e), so -o cannot be a range")
+
+
+async def spans_of(
+    cluster: Cluster,
+    topics: Sequence[str],
+    partitions: Sequence[int] | None,
+    begin: Position,
+    end: Position | None,
+    note: Callable[[str], None],
+    *,
+    replica: int | None = None,
+) -> dict[TopicPartition, Span]:
+    """What to read of each partition from one position to another; ``note`` is called where the log has not that much.
+
+    With ``replica`` of those partitions that this broker has, up to what it knows to be committed.
+    """
+    from klog.client.resolve import bounds, replica_bounds, resolve
+
+    if not topics:
+        raise UsageError("no topic to tail")
+    spans: dict[TopicPartition, Span] = {}
+    for topic in dict.fromkeys(topics):
+        node = await cluster.topic(topic)
+        chosen = list(node.partitions) if partitions is None else list(partitions)
+        missing = [one for one in chosen if one not in node.partitions]
+        if missing:
+            count = len(node.partitions)
+            raise UnknownTopicOrPartition(
+                f"topic {topic!r} on {cluster} has {counted(count, 'partition')} (0 to {count - 1}),"
+                f" no partition {missing[0]}"
+            )
+        if replica is None:
+            within = await bounds(cluster, topic, chosen)
+        else:
+            chosen = await _replicated_by(cluster, node, chosen, replica, are_named=partitions is not None)
+            within = await replica_bounds(cluster, topic, chosen, replica)
+        begins = await resolve(cluster, topic, chosen, begin, within)
+        ends = await resolve(cluster, topic, chosen, end, within) if end is not None else None
+        for one in chosen:
+            spans[TopicPartition(topic, one)] = Span(begins[one], None if ends is None else ends[one])
+            if begin.anchor is Anchor.OFFSET and begins[one] != begin.value:
+                start, stop = within[one]
+                note(f"{topic}-{one} has {start} to {stop}, not {begin.value}: starting at {begins[one]}")
+    return spans
+
+
+async def _replicated_by(
+    cluster: Cluster, node: TopicNode, partitions: Sequence[int], broker_id: int, *, are_named: bool
+) -> list[int]:
+    """Those that the broker has a replica of: all, where they were named; ReplicaNotAvailable."""
+    await cluster.channel(broker_id)  # BrokerNotAvailable, where there is no such broker
+    found = [one for one in partitions if broker_id in node.partitions[one].replicas]
+    missing = [one for one in partitions if one not in found]
+    if missing and (are_named or not found):
+        where = ", ".join(map(str, node.partitions[missing[0]].replicas))
+        raise ReplicaNotAvailable(
+            f"broker {broker_id} has no replica of {node.name}-{missing[0]}: they are on brokers {where}",
+            hint=f"`klog topic describe {node.name}` shows who has which",
+        )
+    return found
+
+
+def _reach(options: TailOptions) -> tuple[Position, Position | None, bool]:
+    """Where to begin; where what is there ends (None: it does not matter); whether to go on behind that."""
+    if options.last is not None:
+        # Any partition may have all of the last N; the reader finds out which ones they are.
+        return Position(Anchor.BACK, options.last), END, not options.until_end
+    begin, end = (END, None) if options.offset is None else options.offset
+    follow = end is None and not options.until_end
+    if end is None and (options.until_end or options.merge_by_time):
+        end = END
+    return begin, end, follow
+
+
+async def _count_before(cluster: Cluster, spans: Mapping[TopicPartition, Span]) -> int | None:
+    """How many messages lie before the spans; None where the brokers cannot say."""
+    from klog.client import leader_requests
+
+    answers = await cluster.to_leaders(
+        {one: (EARLIEST, span.begin) for one, span in spans.items()}, leader_requests.count_messages
+    )
+    total = 0
+    for answer in answers.values():
+        if answer is None or isinstance(answer, KlogError) or answer.messages is None:
+            return None
+        total += answer.messages
+    return total
+
+
+def parse_partitions(text: str) -> tuple[int, ...]:
+    """``0,2,5-8`` -> (0, 2, 5, 6, 7, 8), each once, in order; UsageError otherwise."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not (first.isascii() and first.isdigit()) or (dash and not (last.isascii() and last.isdigit())):
+            raise UsageError(f"{text!r} is not a list of partitions", hint="write 0,2,5-8")
+        low, high = int(first), int(last) if dash else int(first)
+        if low > high or high >= PARTITIONS_MAX:
+            raise UsageError(f"{text!r}: {part.strip()} is not a range of partitions", hint="write 0,2,5-8")
+        found.update(range(low, high + 1))
+    return tuple(sorted(found))
+
+
+def _discard(handle: object) -> None:
+    """For a callback whose result is not used."""

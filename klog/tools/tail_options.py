@@ -1,0 +1,63 @@
+"""What `tail` is asked for, what it reads of each partition, and what it says in the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from klog.client.positions import Range
+
+SETTLE_S = 0.5
+"""How long, while following in the order of time, a message waits for earlier ones of other partitions: longer than a
+producer usually lingers and a fetch usually takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TailOptions:
+    """What to show and how.
+
+    ``offset`` None: what comes from now on. ``last`` (-n): the last N over all partitions, by time, then what comes
+    (unless ``until_end``). ``count`` (-c) stops after N messages. ``until_end`` (-e) stops at the end there was at the
+    start, as does a range with an end. ``format`` is kcat's (see `klog.tools.formats`); ``grep`` is searched in values,
+    ``grep_key`` in keys. ``merge_by_time``: over partitions in the order of time; what comes waits ``settle_s``
+    for what is earlier. ``replica``: what this broker has of the partitions, not their leaders. ``group`` (-G): as a
+    member of it, from where it has committed; where it has not, ``offset``. ``on_terminal``: what would command
+    one is shown escaped.
+    """
+
+    partitions: tuple[int, ...] | None = None
+    offset: Range | None = None
+    last: int | None = None
+    count: int | None = None
+    until_end: bool = False
+    output: Literal["value", "format", "jsonl"] = "value"
+    format: str | None = None
+    grep: str | None = None
+    grep_key: str | None = None
+    group: str | None = None
+    replica: int | None = None
+    merge_by_time: bool = False
+    settle_s: float = SETTLE_S
+    on_terminal: bool = False
+    librdkafka: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TailSummary:
+    """What was shown; ``bytes`` as written. ``earlier``: messages before the first shown, None where not known."""
+
+    messages: int
+    bytes: int
+    earlier: int | None
+
+
+@dataclass(slots=True)
+class Span:
+    """What to read of one partition: from ``begin`` up to, not with, ``end``; None: for ever."""
+
+    begin: int
+    end: int | None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.end is not None and self.begin >= self.end

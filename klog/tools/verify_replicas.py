@@ -1,0 +1,409 @@
+"""`klog verify replicas`: whether all replicas of a partition hold the same bytes, and from where on they do not.
+
+Strategy: each replica's start, high watermark and holes are asked once. What is compared is what all must have: from
+the highest start to the lowest high watermark, less what any replica has recorded as a hole. All replicas are asked for
+the CRC of the same range of addresses, partition by partition and many in one request, as far as BATCH_BYTES reach;
+each CRC goes on from the one before, so that a row's CRC is that of all that was compared. Where CRCs differ, the range
+is halved (by FAN_OUT at once) until one address is left.
+Which one is wrong there: a replica whose batch does not check; else the smaller number; else the one that differs from
+the leader. Such a replica is compared no further; the others are.
+Limits: what lies above the lowest high watermark is not proven; a replica that cannot be asked is an error of its row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from klog.errors import CannotConnect, KlogError, Refused, UnknownTopicOrPartition, UsageError
+from klog.names import TopicPartition
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.client.metadata import PartitionNode, TopicNode
+
+BATCH_BYTES: Final = 64 * 1024 * 1024
+"""Asked of a broker at once: a tenth of a second at the least rate that is expected, and a bound on what a stop waits
+for."""
+BATCH_PARTITIONS: Final = 500
+PACE_S: Final = 0.2
+"""With a rate, a request is for what may be read in this time."""
+PIECE_BYTES_MIN: Final = 64 * 1024
+FAN_OUT: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRow:
+    """One replica. ``state``: ok, mismatch, damaged (a mismatch whose batch does not check), hole, alone, error.
+
+    ``bytes`` were compared, ``crc`` is theirs as this replica has them (eight hex digits). ``first_difference`` is an
+    address: the first byte that differs, or where the first hole begins.
+    """
+
+    topic: str
+    partition: int
+    broker: int
+    state: str
+    first_difference: int | None
+    bytes: int | None
+    crc: str | None
+    error: str | None = None
+    message: str | None = None
+
+    @property
+    def is_mismatch(self) -> bool:
+        return self.state in ("mismatch", "damaged")
+
+
+class Piece(NamedTuple):
+    """Addresses [first, end) that are to be read, without a hole."""
+
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class Replica:
+    """What is known of one replica while it is compared."""
+
+    broker: int
+    start: int = 0
+    high_watermark: int = 0
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    crc: int = 0
+    first_difference: int | None = None
+    is_damaged: bool = False
+    error: KlogError | None = None
+
+
+@dataclass(slots=True)
+class Comparison:
+    """One partition; ``todo`` are the pieces that were not read yet, in order."""
+
+    partition: TopicPartition
+    leader: int | None
+    replicas: dict[int, Replica]
+    todo: deque[Piece] = field(default_factory=deque)
+    first: int = 0
+    end: int = 0
+    compared: int = 0
+
+    @property
+    def readable(self) -> list[Replica]:
+        return [one for one in self.replicas.values() if one.error is None]
+
+    @property
+    def agreeing(self) -> list[Replica]:
+        return [one for one in self.readable if one.first_difference is None]
+
+    def plan(self) -> None:
+        """Decide what is compared, from what the replicas said of themselves."""
+        if len(self.readable) < 2:
+            return
+        self.first = max(one.start for one in self.readable)
+        self.end = min(one.high_watermark for one in self.readable)
+        self.todo = deque(pieces(self.first, self.end, [hole for one in self.readable for hole in one.holes]))
+
+    def next_piece(self, room: int) -> Piece | None:
+        """What to read next, no more than ``room`` bytes; taken off what is to do."""
+        while self.todo and len(self.agreeing) > 1:
+            piece = self.todo.popleft()
+            if piece.end - piece.first > room:
+                self.todo.appendleft(Piece(piece.first + room, piece.end))
+                piece = Piece(piece.first, piece.first + room)
+            return piece
+        return None
+
+    def rows(self) -> list[ReplicaRow]:
+        return [self._row(one) for one in self.replicas.values()]
+
+    def _row(self, replica: Replica) -> ReplicaRow:
+        error, first_difference = replica.error, replica.first_difference
+        hole = next((first for first, end in sorted(replica.holes) if first < self.end and end > self.first), None)
+        if error is not None:
+            state = "error"
+        elif len(self.readable) < 2:
+            state = "alone"
+        elif first_difference is not None:
+            state = "damaged" if replica.is_damaged else "mismatch"
+        elif hole is not None:
+            state, first_difference = "hole", hole
+        else:
+            state = "ok"
+        shown = state not in ("error", "alone")
+        return ReplicaRow(
+            self.partition.topic,
+            self.partition.partition,
+            replica.broker,
+            state,
+            first_difference,
+            self.compared if shown else None,
+            f"{replica.crc:08x}" if shown else None,
+            error.code if error is not None else None,
+            error.message if error is not None else None,
+        )
+
+
+def pieces(first: int, end: int, holes: Sequence[tuple[int, int]]) -> list[Piece]:
+    """[first, end) less the holes, in order."""
+    found = []
+    for hole_first, hole_end in sorted(holes):
+        if hole_first > first:
+            found.append(Piece(first, min(hole_first, end)))
+        first = max(first, hole_end)
+    found.append(Piece(first, end))
+    return [one for one in found if one.first < one.end]
+
+
+def choose_wrong(answers: Mapping[int, tuple[int, bool]], leader: int | None) -> set[int]:
+    """The brokers whose byte is the wrong one: broker -> (CRC of the byte, whether its batch checks)."""
+    sound = {broker for broker, (_, checks) in answers.items() if checks} or set(answers)
+    votes = Counter(answers[broker][0] for broker in sound)
+    most = max(votes.values())
+    best = {crc for crc, count in votes.items() if count == most}
+    of_leader = answers[leader][0] if leader in sound else None
+    right = of_leader if of_leader in best else min(best)
+    return {broker for broker, (crc, _) in answers.items() if broker not in sound or crc != right}
+
+
+class Verification:
+    """One run. Event loop only."""
+
+    def __init__(self, cluster: Cluster, rate_bytes: float | None) -> None:
+        self._cluster = cluster
+        self._rate = rate_bytes
+        self._batch_bytes = BATCH_BYTES
+        if rate_bytes is not None:
+            self._batch_bytes = int(min(BATCH_BYTES, max(PIECE_BYTES_MIN, rate_bytes * PACE_S)))
+        self.read_bytes = 0
+        """By each replica; the sum over partitions."""
+
+    async def run(self, topics: Sequence[TopicNode], live: set[int]) -> list[Comparison]:
+        comparisons = [
+            _comparison(TopicPartition(topic.name, one.partition), one, live)
+            for topic in topics
+            for one in topic.partitions.values()
+        ]
+        for at in range(0, len(comparisons), BATCH_PARTITIONS):
+            await self._learn(comparisons[at : at + BATCH_PARTITIONS])
+        for one in comparisons:
+            one.plan()
+        self._began = asyncio.get_running_loop().time()
+        waiting = deque(comparisons)
+        while waiting:
+            batch: dict[TopicPartition, Piece] = {}
+            taken: list[Comparison] = []
+            room = self._batch_bytes
+            while waiting and room > 0 and len(taken) < BATCH_PARTITIONS:
+                one = waiting.popleft()
+                piece = one.next_piece(room)
+                if piece is not None:
+                    batch[one.partition] = piece
+                    taken.append(one)
+                    room -= piece.end - piece.first
+            if taken:
+                await self._compare(taken, batch)
+                waiting.extendleft(reversed(taken))
+        return comparisons
+
+    async def _learn(self, comparisons: Sequence[Comparison]) -> None:
+        answers = await self._ask(comparisons, {one.partition: [] for one in comparisons})
+        for one in comparisons:
+            for replica in one.readable:
+                said = answers[replica.broker, one.partition]
+                replica.start = int(said.start_address)
+                end, high_watermark = int(said.end_address), int(said.high_watermark)
+                replica.high_watermark = end if high_watermark < 0 else min(end, high_watermark)
+                replica.holes = [(int(hole.from_address), int(hole.to_address)) for hole in said.holes]
+
+    async def _compare(self, comparisons: Sequence[Comparison], batch: Mapping[TopicPartition, Piece]) -> None:
+        answers = await self._ask(comparisons, {name: [piece] for name, piece in batch.items()}, seeded=True)
+        for one in comparisons:
+            piece = batch[one.partition]
+            ranges = {replica.broker: answers[replica.broker, one.partition].ranges[0] for replica in one.readable}
+            if not ranges:
+                continue
+            first = max(int(found.from_address) for found in ranges.values())
+            if first > piece.first:  # retention was quicker: what is left of the piece is asked again
+                one.first = first
+                one.todo.appendleft(piece)
+                one.todo = deque(Piece(max(first, todo.first), todo.end) for todo in one.todo if todo.end > first)
+                continue
+            size = piece.end - piece.first
+            if any(int(found.to_address) < piece.end for found in ranges.values()):
+                _lose(one, ranges, piece.end)
+            agreeing = {replica.broker for replica in one.agreeing}
+            for replica in one.readable:
+                replica.crc = int(ranges[replica.broker].crc)
+            one.compared += size
+            if len({int(ranges[broker].crc) for broker in agreeing}) > 1:
+                await self._narrow(one, piece)
+        await self._pace(sum(piece.end - piece.first for piece in batch.values()))
+
+    async def _narrow(self, one: Comparison, piece: Piece) -> None:
+        """Find the first differing address in the piece, leave out who is wrong there, and go on with the rest."""
+        while len(one.agreeing) > 1:
+            found = await self._first_difference(one, piece)
+            if found is None:
+                return
+            answers = await self._ask([one], {one.partition: [Piece(found, found + 1)]}, probes={one.partition: found})
+            told = {
+                replica.broker: (int(said.ranges[0].crc), bool(said.probe))
+                for replica in one.agreeing
+                for said in (answers[replica.broker, one.partition],)
+            }
+            if len({crc for crc, _ in told.values()}) < 2:
+                return  # it was put right in the meantime
+            for broker in choose_wrong(told, one.leader):
+                one.replicas[broker].first_difference = found
+                one.replicas[broker].is_damaged = not told[broker][1]
+            piece = Piece(found + 1, piece.end)
+
+    async def _first_difference(self, one: Comparison, piece: Piece) -> int | None:
+        first, end = piece
+        if first >= end:
+            return None
+        while True:
+            step = max(1, -(-(end - first) // FAN_OUT))
+            parts = [Piece(at, min(at + step, end)) for at in range(first, end, step)]
+            answers = await self._ask([one], {one.partition: parts})
+            brokers = [replica.broker for replica in one.agreeing]
+            for index, part in enumerate(parts):
+                if len({int(answers[broker, one.partition].ranges[index].crc) for broker in brokers}) > 1:
+                    first, end = part
+                    break
+            else:
+                return None
+            if end - first == 1:
+                return first
+
+    async def _pace(self, size: int) -> None:
+        self.read_bytes += size
+        if self._rate is not None:
+            due = self._began + self.read_bytes / self._rate
+            await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+
+    async def _ask(
+        self,
+        comparisons: Sequence[Comparison],
+        wanted: Mapping[TopicPartition, Sequence[Piece]],
+        *,
+        seeded: bool = False,
+        probes: Mapping[TopicPartition, int] | None = None,
+    ) -> dict[tuple[int, TopicPartition], Any]:
+        """What each readable replica says, by (broker, partition); one that cannot is an error from then on."""
+        shares: dict[int, list[tuple[TopicPartition, Replica]]] = {}
+        for one in comparisons:
+            for replica in one.readable:
+                shares.setdefault(replica.broker, []).append((one.partition, replica))
+        found: dict[tuple[int, TopicPartition], Any] = {}
+
+        async def ask_broker(broker: int, share: list[tuple[TopicPartition, Replica]]) -> None:
+            from klog.client.blocking import error_of
+
+            try:
+                answered = await self._ask_broker(broker, share, wanted, seeded, probes or {})
+            except KlogError as error:
+                for _, replica in share:
+                    replica.error = error
+                return
+            for name, replica in share:
+                said = answered[name]
+                wire = int(said.error_code)
+                if wire:
+                    replica.error = error_of(wire, f"broker {broker}: {name}: {said.error_code.name}")
+                else:
+                    found[broker, name] = said
+
+        await asyncio.gather(*(ask_broker(broker, share) for broker, share in shares.items()))
+        return found
+
+    async def _ask_broker(
+        self,
+        broker: int,
+        share: Sequence[tuple[TopicPartition, Replica]],
+        wanted: Mapping[TopicPartition, Sequence[Piece]],
+        seeded: bool,
+        probes: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, Any]:
+        from klog.client.blocking import error_of
+        from klog.protocol import codec
+        from klog.protocol.apis import ApiKey
+
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for name, replica in share:
+            ranges = [
+                {"from_address": piece.first, "to_address": piece.end, "seed": replica.crc if seeded else 0}
+                for piece in wanted[name]
+            ]
+            topics.setdefault(name.topic, []).append(
+                {"partition_index": name.partition, "probe_address": probes.get(name, -1), "ranges": ranges}
+            )
+        channel = await self._cluster.channel(broker)
+        channel.version_for(ApiKey.CHECKSUM_RANGES, 0)
+        asked = [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
+        answer = await channel.request(codec.request(ApiKey.CHECKSUM_RANGES, 0, topics=asked))
+        if int(answer.error_code):
+            raise error_of(int(answer.error_code), f"broker {broker} refuses to compute checksums")
+        return {
+            TopicPartition(str(topic.name), int(one.partition_index)): one
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+
+
+async def verify_replicas(
+    cluster: Cluster,
+    names: Sequence[str] = (),
+    *,
+    pattern: str | None = None,
+    rate_bytes: float | None = None,
+) -> tuple[list[ReplicaRow], int]:
+    """One row per replica of these topics (all without names or pattern, an anchored regular expression); bytes read of
+    each replica in sum.
+
+    UnknownTopicOrPartition for an unknown name; Refused on plain Kafka; never raises for what is found.
+    """
+    if not cluster.is_klog:
+        raise Refused(f"{cluster} is not a klog cluster: only klog's brokers compute checksums of their replicas")
+    try:
+        matches = re.compile(pattern).fullmatch if pattern is not None else None
+    except re.error as error:
+        raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
+    metadata = await cluster.metadata(fresh=True)
+    for name in names:
+        if name not in metadata.topics:
+            raise UnknownTopicOrPartition(
+                f"topic {name!r} does not exist on {cluster}", hint="`klog topic list` lists the topics"
+            )
+    topics = [
+        topic
+        for topic in metadata.topics.values()
+        if topic.name in names or (matches is not None and matches(topic.name)) or (not names and matches is None)
+    ]
+    verification = Verification(cluster, rate_bytes)
+    comparisons = await verification.run(topics, set(metadata.brokers))
+    return [row for one in comparisons for row in one.rows()], verification.read_bytes
+
+
+def _comparison(name: TopicPartition, node: PartitionNode, live: set[int]) -> Comparison:
+    replicas = {}
+    for broker in node.replicas:
+        error = None if broker in live else CannotConnect(f"broker {broker} is not alive")
+        replicas[broker] = Replica(broker, error=error)
+    return Comparison(name, node.leader, replicas)
+
+
+def _lose(one: Comparison, ranges: Mapping[int, Any], end: int) -> None:
+    """A replica has become shorter than its own high watermark was: it is wrong by more than bytes."""
+    for replica in one.readable:
+        reached = int(ranges[replica.broker].to_address)
+        if reached < end:
+            name = one.partition
+            replica.error = Refused(
+                f"broker {replica.broker}: {name} now ends at {reached}, below the committed messages"
+            )

@@ -1,0 +1,209 @@
+"""Where a group goes on reading: to every kind of position, to what a file says, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from klog.admin import offset_files, rewind
+from klog.admin.rewind import Plan
+from klog.client.cluster import Cluster
+from klog.client.positions import parse_position
+from klog.coordination import committed
+from klog.coordination.committed import CommittedOffset
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import GroupIdNotFound, Refused, UnknownTopicOrPartition, UsageError
+from klog.names import TopicPartition
+from tests.admin.group_registry import commit, registry_of
+from tests.broker_fixture import RunningBroker
+from tests.tools.verbs import make_topic, run, send
+
+TIMES_MS = [1_700_000_000_000 + 1000 * number for number in range(20)]
+
+
+@pytest.fixture
+def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
+    with registry_of(broker.zookeeper) as session:
+        yield session
+
+
+@pytest.fixture
+def filled(broker: RunningBroker, topic: str) -> str:
+    """A topic of two partitions; 20 messages in the first, a second apart, in batches of five."""
+    make_topic(broker.bootstrap, topic, 2, retention_ms="-1")
+    lines = [f'{{"value": "m{number}", "timestamp": {when}}}'.encode() for number, when in enumerate(TIMES_MS)]
+    batches = {"batch.num.messages": "5", "linger.ms": "100"}
+    send(broker.bootstrap, topic, b"\n".join(lines), input="jsonl", partition=0, librdkafka=batches)
+    return topic
+
+
+def planned(broker: RunningBroker, registry: ZooKeeper, group: str, to: str, **options: object) -> Plan:
+    async def plan(cluster: Cluster) -> Plan:
+        return await rewind.plan_rewind(cluster, registry, group, parse_position(to), **options)  # type: ignore[arg-type]
+
+    return run(broker.bootstrap, plan)
+
+
+def carried_out(broker: RunningBroker, registry: ZooKeeper, plan: Plan) -> None:
+    async def act(cluster: Cluster) -> None:
+        await rewind.carry_out(cluster, registry, plan)
+
+    run(broker.bootstrap, act)
+
+
+def test_every_kind_of_position_and_how_much_is_between(
+    broker: RunningBroker, registry: ZooKeeper, filled: str
+) -> None:
+    group = f"{filled}-g"
+    where = planned(broker, registry, group, "+10", topics=[filled], create=True).rows[0].new
+    end = planned(broker, registry, group, "end", topics=[filled], create=True).rows[0].new
+    assert where is not None and end is not None
+    commit(registry, group, {TopicPartition(filled, 0): where})
+    expected = {
+        "start": (-10, 0),
+        "end": (10, end),
+        "+0": (-10, 0),
+        "+3": (-7, None),
+        "-1": (9, end - 1),
+        "-20": (-10, 0),
+        f"@{TIMES_MS[12]}": (2, None),
+        f"@{TIMES_MS[9] + 1}": (0, where),
+        "0": (-10, 0),
+        str(end): (10, end),
+    }
+    for position, (messages, offset) in expected.items():
+        plan = planned(broker, registry, group, position, topics=[filled], partitions=[0])
+        (row,) = plan.rows
+        assert (row.prior, row.messages) == (where, messages), position
+        assert offset is None or row.new == offset, position
+        assert row.new is not None and row.delta == row.new - where
+        assert plan.notes == [], position
+
+
+def test_what_the_log_does_not_have_is_moved_with_a_word(
+    broker: RunningBroker, registry: ZooKeeper, filled: str
+) -> None:
+    group = f"{filled}-g"
+    commit(registry, group, {TopicPartition(filled, 0): 0})
+    for position, words in {
+        "99999999": "offset 99999999 ",
+        "+21": " 20 messages",
+        "-21": " 20 messages",
+        "@2100-01-01": "time",
+    }.items():
+        plan = planned(broker, registry, group, position)
+        assert words in plan.notes[0], position
+        assert plan.notes[0].startswith(f"{filled}-0: ")
+        assert plan.rows[0].note == plan.notes[0]
+        assert plan.rows[0].new in (0, planned(broker, registry, group, "end").rows[0].new)
+
+
+def test_all_partitions_of_all_topics_that_the_group_knows(
+    broker: RunningBroker, registry: ZooKeeper, filled: str
+) -> None:
+    """Also those in which it has committed nothing yet: it would begin there wherever its settings say."""
+    group = f"{filled}-g"
+    commit(registry, group, {TopicPartition(filled, 0): 7, TopicPartition(f"{filled}-gone", 0): 3})
+    plan = planned(broker, registry, group, "start")
+    assert [(row.topic, row.partition, row.prior, row.new, row.delta) for row in plan.rows] == [
+        (filled, 0, 7, 0, -7),
+        (filled, 1, None, 0, None),
+    ]
+    assert len(plan.notes) == 1 and f"{filled}-gone" in plan.notes[0]
+    carried_out(broker, registry, plan)
+    found = committed.read(registry, group)
+    assert {name.partition: one.offset for name, one in found.items() if name.topic == filled} == {0: 0, 1: 0}
+    assert found[TopicPartition(f"{filled}-gone", 0)].offset == 3
+
+
+def test_names_that_are_not_there(broker: RunningBroker, registry: ZooKeeper, filled: str) -> None:
+    group = f"{filled}-g"
+    with pytest.raises(GroupIdNotFound, match=group):
+        planned(broker, registry, group, "start", topics=[filled])
+    commit(registry, group, {TopicPartition(f"{filled}-gone", 0): 3})
+    with pytest.raises(UnknownTopicOrPartition, match="nowhere"):
+        planned(broker, registry, group, "start", topics=["nowhere"])
+    with pytest.raises(UnknownTopicOrPartition, match=r"\b2 partitions \(0 to 1\).* 5,9"):
+        planned(broker, registry, group, "start", topics=[filled], partitions=[0, 9, 5])
+    with pytest.raises(UsageError, match="partitions"):
+        planned(broker, registry, group, "start", partitions=[0])
+    with pytest.raises(UsageError, match="new group"):
+        planned(broker, registry, "new", "start", create=True)
+    with pytest.raises(Refused, match="topic"):
+        planned(broker, registry, group, "start")
+
+
+def test_there_and_back(broker: RunningBroker, registry: ZooKeeper, filled: str, tmp_path: Path) -> None:
+    """The undo file holds metadata, and that a partition had nothing."""
+    group, one, two = f"{filled}-g", TopicPartition(filled, 0), TopicPartition(filled, 1)
+    commit(registry, group, {one: CommittedOffset(7, 0, "a note")})
+    plan = planned(broker, registry, group, "start")
+    path = rewind.undo_path(tmp_path, group)
+    rewind.write_undo(path, plan)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    carried_out(broker, registry, plan)
+    assert committed.read(registry, group)[two].offset == 0
+    lines, bad = offset_files.read(path)
+    assert bad == []
+
+    async def undo(cluster: Cluster) -> list[Plan]:
+        plans, missing = await rewind.plan_lines(cluster, registry, lines)
+        assert missing == []
+        return plans
+
+    (back,) = run(broker.bootstrap, undo)
+    assert [(row.prior, row.new, row.delta) for row in back.rows] == [(0, 7, 7), (0, None, None)]
+    carried_out(broker, registry, back)
+    found = committed.read(registry, group)
+    assert list(found) == [one]
+    assert (found[one].offset, found[one].leader_epoch, found[one].metadata) == (7, 0, "a note")
+
+
+def test_a_file_about_what_is_not_there_and_past_the_ends(
+    broker: RunningBroker, registry: ZooKeeper, filled: str
+) -> None:
+    text = f"g,{filled},0,999999\ng,{filled},7,1\ng,{filled}-no,0,1\nh,{filled},1,0\n"
+    lines, _ = offset_files.parse(text)
+
+    async def plan(cluster: Cluster) -> tuple[list[Plan], list[offset_files.BadLine]]:
+        return await rewind.plan_lines(cluster, registry, lines)
+
+    plans, bad = run(broker.bootstrap, plan)
+    assert [one.number for one in bad] == [2, 3]
+    assert [one.group for one in plans] == ["g", "h"]
+    assert "end" in plans[0].notes[0]
+    assert plans[0].rows[0].new is not None and plans[0].rows[0].new < 999999
+
+
+def test_who_says_nothing_but_the_offset_leaves_the_rest(
+    broker: RunningBroker, registry: ZooKeeper, filled: str
+) -> None:
+    group, one = f"{filled}-g", TopicPartition(filled, 0)
+    commit(registry, group, {one: CommittedOffset(0, 3, "a note")})
+    plan = planned(broker, registry, group, "0", topics=[filled], partitions=[0])
+    assert plan.changes == {}
+    carried_out(broker, registry, plan)
+    assert committed.read(registry, group)[one].metadata == "a note"
+
+
+def test_a_copy_is_of_everything_and_goes_over_nothing(broker: RunningBroker, registry: ZooKeeper, filled: str) -> None:
+    source, target, one = f"{filled}-g", f"{filled}-h", TopicPartition(filled, 0)
+    commit(registry, source, {one: CommittedOffset(5, 0, "a note")})
+
+    def copy(a: str, b: str) -> Plan:
+        async def plan(cluster: Cluster) -> Plan:
+            return await rewind.plan_copy(cluster, registry, a, b)
+
+        return run(broker.bootstrap, plan)
+
+    carried_out(broker, registry, copy(source, target))
+    found = committed.read(registry, target)[one]
+    assert (found.offset, found.leader_epoch, found.metadata) == (5, 0, "a note")
+    with pytest.raises(Refused, match=r"\b1 partition"):
+        copy(source, target)
+    with pytest.raises(UsageError, match="itself"):
+        copy(source, source)
+    with pytest.raises(GroupIdNotFound):
+        copy(f"{filled}-nobody", "x")

@@ -1,0 +1,233 @@
+"""The controller and the coordinator without a broker around them: real ZooKeeper, brokers in memory, no sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from klog.config import BrokerConfig
+from klog.coordination import brokers, cluster, group_slots, partition_states
+from klog.coordination import controller as registry
+from klog.coordination.brokers import Broker, Registration
+from klog.coordination.group_slots import SlotHolder, slot_of
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import CannotConnect, KlogError, NotController, NotCoordinator, RebalanceInProgress
+from klog.names import TopicPartition
+from klog.protocol.apis import ApiKey
+from klog.server.authority import Authority
+from klog.server.controller.controller import Controller
+from klog.server.controller.controller_election import ControllerElection
+from klog.server.controller.peers import Peers
+from klog.server.executors import Executors
+from klog.server.groups.acts import Joined, Refused, Synced
+from klog.server.groups.coordinator import Coordinator
+from klog.server.groups.members import Join
+from klog.server.image import ClusterImage
+from klog.server.knocks import Knocks
+from klog.server.runtime import Identity, Runtime
+from tests.zookeeper_fixture import connect
+
+__all__ = ["connect"]
+
+ME = 1
+WITHIN_S = 30.0
+
+
+@pytest.fixture
+def zk(connect: Callable[..., ZooKeeper]) -> ZooKeeper:
+    return connect()
+
+
+class BrokerInMemory:
+    """Obeys, keeps the states that it was sent, and is also the connection to itself."""
+
+    address = "in memory"
+
+    def __init__(self, registration: Registration) -> None:
+        self.registration = registration
+        self.leaders: dict[TopicPartition, tuple[int, int]] = {}
+        """Partition -> leader and its epoch."""
+        self.has_obeyed = asyncio.Event()
+        self.ended = asyncio.Event()
+
+    async def led_by(self, name: TopicPartition) -> tuple[int, int]:
+        """The partition's leader and epoch, when they have been sent."""
+        async with asyncio.timeout(WITHIN_S):
+            while name not in self.leaders:
+                self.has_obeyed.clear()
+                await self.has_obeyed.wait()
+        return self.leaders[name]
+
+    async def request(self, entity: Any, *, timeout_s: float | None = None) -> Any:
+        if entity.__api_key__ == ApiKey.LEADER_AND_ISR:
+            for topic in entity.topics:
+                for one in topic.partitions:
+                    self.leaders[TopicPartition(topic.name, one.partition_index)] = one.leader, one.leader_epoch
+            self.has_obeyed.set()
+        identity = {"broker_id": self.registration.broker.broker_id, "incarnation": self.registration.incarnation}
+        return SimpleNamespace(error_code=0, failed=(), replicas=(), **identity)
+
+    async def wait_closed(self) -> None:
+        await self.ended.wait()
+
+    async def close(self) -> None:
+        return
+
+
+class World:
+    """This broker's parts, and three brokers, of which it is the first."""
+
+    def __init__(self, zookeeper: ZooKeeper) -> None:
+        config = BrokerConfig.parse({"broker.id": str(ME), "zookeeper.connect": str(zookeeper.address)})
+        self.zookeeper = zookeeper
+        self.image = ClusterImage()
+        self.runtime = Runtime(config, Identity(ME), Executors(), zookeeper, asyncio.get_running_loop())
+        self.runtime.connected.set()
+        self.runtime.on_event = self._on_event
+        self.events: asyncio.Queue[tuple[str, Mapping[str, Any]]] = asyncio.Queue()
+        self.brokers: dict[int, BrokerInMemory] = {}
+        authority = Authority(zookeeper, self.runtime.executors, lambda: self.runtime.identity.incarnation)
+        peers = Peers(self._reach, Knocks(ME, WITHIN_S), self._answer_locally)
+        self.controller = Controller(self.runtime, self.image, authority, peers)
+        self.election = ControllerElection(self.runtime, authority, peers, self.controller)
+
+    def register(self) -> None:
+        cluster.ensure_cluster(self.zookeeper)
+        for one in (ME, 2, 3):
+            entry = brokers.register(self.zookeeper, Broker(one, "127.0.0.1", 1, (f"dir-{one}",)))
+            self.brokers[one] = BrokerInMemory(entry)
+        self.runtime.identity.registration = self.brokers[ME].registration
+
+    def _on_event(self, kind: str, facts: Mapping[str, Any]) -> None:
+        self.events.put_nowait((kind, facts))
+
+    async def event(self, kind: str) -> Mapping[str, Any]:
+        """The next of its kind."""
+        async with asyncio.timeout(WITHIN_S):
+            while (found := await self.events.get())[0] != kind:
+                pass
+        return found[1]
+
+    async def _reach(self, there: Broker, /, *, timeout_s: float) -> Any:
+        found = self.brokers[there.broker_id]
+        if found.ended.is_set():
+            raise CannotConnect("refused", is_refused=True)
+        return found
+
+    async def _answer_locally(self, entity: Any) -> Any:
+        return await self.brokers[ME].request(entity)
+
+    async def create(self, topic: str, replicas: list[int]) -> TopicPartition:
+        await self.controller.topics.create(
+            topic, partitions=None, replication_factor=None, assignment={0: replicas}, overrides={}
+        )
+        return TopicPartition(topic, 0)
+
+
+@asynccontextmanager
+async def world_of(zookeeper: ZooKeeper) -> AsyncIterator[World]:
+    world = World(zookeeper)
+    await asyncio.to_thread(world.register)
+    try:
+        yield world
+    finally:
+        world.election.close()
+        world.runtime.cancel_tasks()
+        world.runtime.executors.close()
+
+
+def test_a_controller_elects_leaders_and_sends_them_to_the_replicas(zk: ZooKeeper) -> None:
+    async def work() -> None:
+        async with world_of(zk) as world:
+            await world.election.enter()
+            assert world.controller.active and world.election.holder == ME
+            name = await world.create("t", [2, 3])
+            assert world.brokers[2].leaders[name] == (2, 0)
+            assert name not in world.brokers[ME].leaders, "it has no replica"
+            assert await world.brokers[3].led_by(name) == (2, 0)
+
+            world.brokers[2].ended.set()
+            assert (await world.event("broker-down"))["id"] == 2
+            elected = await world.event("leader-elected")
+            assert (elected["leader"], elected["leader_epoch"], elected["old_leader"]) == (3, 1, 2)
+            state = (await asyncio.to_thread(partition_states.read_many, zk, [name]))[name]
+            assert state is not None and (state.leader, state.isr) == (3, (3,))
+
+    asyncio.run(work())
+
+
+def test_a_leader_is_replaced_only_for_the_registered_incarnation(zk: ZooKeeper) -> None:
+    async def work() -> None:
+        async with world_of(zk) as world:
+            await world.election.enter()
+            name = await world.create("t", [2, 3])
+            incarnation = world.brokers[2].registration.incarnation
+            with pytest.raises(KlogError):
+                await world.controller.give_up_leadership(2, incarnation - 1, [name])
+            await world.controller.give_up_leadership(3, world.brokers[3].registration.incarnation, [name])
+            assert world.controller.context.states[name].leader == 2, "3 does not lead it"
+            await world.controller.give_up_leadership(2, incarnation, [name])
+            assert world.controller.context.states[name].leader == 3
+
+    asyncio.run(work())
+
+
+def test_a_deposed_controller_changes_nothing(zk: ZooKeeper, connect: Callable[..., ZooKeeper]) -> None:
+    async def work() -> None:
+        async with world_of(zk) as world:
+            await world.election.enter()
+            name = await world.create("t", [2, 3])
+            term = world.controller.require()
+            before = await asyncio.to_thread(partition_states.read_many, zk, [name])
+            other = await asyncio.to_thread(connect)
+            await asyncio.to_thread(registry.elect, other, 2, term)
+            with pytest.raises(KlogError) as raised:
+                await world.controller.give_up_leadership(2, world.brokers[2].registration.incarnation, [name])
+            assert isinstance(raised.value, NotController)
+            assert await asyncio.to_thread(partition_states.read_many, zk, [name]) == before
+
+    asyncio.run(work())
+
+
+def join(member_id: str = "", new_id: str = "m-1") -> Join:
+    return Join(member_id, None, "test", "/127.0.0.1", 10_000, 10_000, "consumer", (("range", b""),), new_id)
+
+
+def test_a_coordinator_serves_the_groups_of_its_slots_and_lets_them_go_with_the_slot(zk: ZooKeeper) -> None:
+    async def work() -> None:
+        async with world_of(zk) as world:
+            world.runtime.config = BrokerConfig.parse(
+                {"zookeeper.connect": str(zk.address), "group.initial.rebalance.delay.ms": "0"}
+            )
+            groups = Coordinator(world.runtime, world.image)
+            try:
+                refused = await groups.join("g", join())
+                assert isinstance(refused, Refused) and isinstance(refused.error, NotCoordinator)
+
+                slot = slot_of("g")
+                holder = SlotHolder(slot, ME, world.runtime.identity.incarnation, term=1)
+                world.image.group_slots = dict(await asyncio.to_thread(group_slots.write_many, zk, [holder], ()))
+                groups.slots_changed()
+                joined = await groups.join("g", join())
+                assert isinstance(joined, Joined) and (joined.generation, joined.leader) == (1, "m-1")
+                synced = await groups.sync("g", "m-1", None, 1, ("consumer", "range"), {"m-1": b"all"})
+                assert isinstance(synced, Synced) and synced.assignment == b"all"
+                assert groups.heartbeat("g", "m-1", None, 1, None) is None
+
+                waiting = asyncio.ensure_future(groups.join("g", join(new_id="m-2")))
+                await asyncio.sleep(0)  # it has begun, and waits for the first member to join again
+                assert isinstance(groups.heartbeat("g", "m-1", None, 1, None), RebalanceInProgress)
+                world.image.group_slots = {}
+                groups.slots_changed()
+                let_go = await asyncio.wait_for(waiting, WITHIN_S)
+                assert isinstance(let_go, Refused) and isinstance(let_go.error, NotCoordinator)
+                assert groups.here == [] and groups.slots == set()
+            finally:
+                groups.close()
+
+    asyncio.run(work())

@@ -1,0 +1,168 @@
+"""What a reader meets under way: retention, deletion, a broker that goes and comes."""
+
+import asyncio
+import io
+import re
+import threading
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+
+from klog.admin import topics
+from klog.client.cluster import Cluster
+from klog.client.positions import parse_range
+from klog.errors import UnknownTopicOrPartition
+from klog.names import TopicPartition
+from klog.protocol.apis import ApiKey
+from klog.tools.reader import Reader
+from klog.tools.sender import silent_logger
+from klog.tools.tail import tail
+from klog.tools.tail_options import Span, TailOptions
+from tests.broker_fixture import RunningBroker
+from tests.tools.verbs import make_topic, run, send
+
+
+class Sink(io.BytesIO):
+    """Tells the loop that made it when something is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def flush(self) -> None:
+        self._loop.call_soon_threadsafe(self.written.set)
+
+
+def reader(broker: RunningBroker, topic: str, span: Span, notes: list[str], sink: io.BytesIO) -> Reader:
+    return Reader(
+        broker.bootstrap,
+        {TopicPartition(topic, 0): span},
+        TailOptions(),
+        sink,
+        follow=False,
+        earlier=None,
+        stop=threading.Event(),
+        note=notes.append,
+        timeout_s=10.0,
+    )
+
+
+async def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
+    (node,) = (await cluster.metadata([])).brokers
+    answer = await cluster.to_broker(
+        node,
+        ApiKey.DELETE_RECORDS,
+        2,
+        topics=[{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}],
+        timeout=10_000,
+    )
+    assert answer.topics[0].partitions[0].error_code == 0
+
+
+def test_what_retention_removes_under_a_reader_is_told(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, b"one\n")
+    second = send(broker.bootstrap, topic, b"two\n").partitions[0].first_offset
+    assert second is not None
+    run(broker.bootstrap, lambda cluster: delete_before(cluster, topic, second))
+    notes: list[str] = []
+    sink = io.BytesIO()
+    summary = reader(broker, topic, Span(0, second + 1), notes, sink).run()
+    assert sink.getvalue() == b"two\n"
+    assert summary.messages == 1
+    assert len(notes) == 1 and notes[0].startswith(f"{topic}-0:") and "retention" in notes[0]
+
+
+def test_a_topic_that_is_deleted_under_a_reader_ends_it(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, b"one\n")
+
+    async def follow() -> None:
+        async with await Cluster.connect(broker.bootstrap) as cluster:
+            sink = Sink()
+            options = TailOptions(offset=parse_range("start"), librdkafka={"topic.metadata.propagation.max.ms": "500"})
+            following = asyncio.ensure_future(tail(cluster, [topic], options, sink))
+            await sink.written.wait()
+            await topics.delete_topics(cluster, await topics.preview_deletion(cluster, [topic]))
+            await asyncio.wait_for(following, 20)
+
+    with pytest.raises(UnknownTopicOrPartition, match=f"deleted.*{topic}"):
+        asyncio.run(follow())
+
+
+def test_partitions_that_are_added_are_followed_too(
+    broker: RunningBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klog.tools.tail.NEW_PARTITIONS_S", 0.1)
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, b"one\n")
+    notes: list[str] = []
+
+    async def follow() -> bytes:
+        async with await Cluster.connect(broker.bootstrap) as cluster:
+            sink = Sink()
+            options = TailOptions(offset=parse_range("start"), count=4)
+            following = asyncio.ensure_future(tail(cluster, [topic], options, sink, note=notes.append))
+            await sink.written.wait()
+            await topics.alter_topic(cluster, topic, 3)
+            for partition in (2, 1, 0):
+                await asyncio.to_thread(send, broker.bootstrap, topic, b"%d\n" % partition, partition=partition)
+            await asyncio.wait_for(following, 30)
+        return sink.getvalue()
+
+    assert sorted(asyncio.run(follow()).split()) == [b"0", b"1", b"2", b"one"]
+    assert len(notes) == 1 and notes[0].startswith(f"{topic}-1, {topic}-2: new")
+
+
+def test_following_across_a_kill_of_the_broker(
+    make_broker: Callable[..., RunningBroker], topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = make_broker().start()
+    make_topic(one.bootstrap, topic)
+    send(one.bootstrap, topic, b"before\n")
+    notes: list[str] = []
+
+    async def follow() -> bytes:
+        async with await Cluster.connect(one.bootstrap) as cluster:
+            sink = Sink()
+            options = TailOptions(offset=parse_range("start"))
+            following = asyncio.ensure_future(tail(cluster, [topic], options, sink, note=notes.append))
+            await sink.written.wait()
+            one.kill()
+            await asyncio.to_thread(one.start)
+            producer = Producer({"bootstrap.servers": one.bootstrap, "logger": silent_logger()})
+            producer.produce(topic, b"after")
+            sink.written.clear()
+            assert await asyncio.to_thread(producer.flush, 20) == 0
+            await asyncio.wait_for(sink.written.wait(), 30)
+            following.cancel()
+            await asyncio.wait([following])
+            return sink.getvalue()
+
+    assert asyncio.run(follow()) == b"before\nafter\n"
+    assert capfd.readouterr().err == "", "librdkafka's own lines"
+    (note,) = (said for said in notes if one.bootstrap in said)
+    assert re.search(rf"{one.bootstrap}( \(broker 1\))?: .+", note)
+
+
+def test_what_lay_behind_the_end_already_is_shown_when_following(broker: RunningBroker, topic: str) -> None:
+    """Reading to the end pauses partitions that go on behind it; following must take that back."""
+    make_topic(broker.bootstrap, topic)
+    send(broker.bootstrap, topic, b"one\n")
+    second = send(broker.bootstrap, topic, b"two\nthree\n").partitions[0].first_offset
+    sink = io.BytesIO()
+    following = Reader(
+        broker.bootstrap,
+        {TopicPartition(topic, 0): Span(0, second)},
+        TailOptions(count=3),
+        sink,
+        follow=True,
+        earlier=None,
+        stop=threading.Event(),
+        note=lambda text: None,
+        timeout_s=10.0,
+    )
+    assert following.run().messages == 3
+    assert sink.getvalue() == b"one\ntwo\nthree\n"

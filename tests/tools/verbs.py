@@ -1,0 +1,45 @@
+"""Run verbs against a broker of the tests."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from klog.admin.topics import create_topic
+from klog.client.cluster import Cluster
+from klog.tools.produce import Receipt, produce
+from klog.tools.produce_options import ProduceOptions
+from klog.tools.tail import tail
+from klog.tools.tail_options import TailOptions, TailSummary
+
+T = TypeVar("T")
+
+
+def run(bootstrap: str, verb: Callable[[Cluster], Awaitable[T]], *, timeout_s: float = 10.0) -> T:
+    """The result of a verb over a connection of its own."""
+
+    async def connected() -> T:
+        async with await Cluster.connect(bootstrap, source="the test", timeout_s=timeout_s) as cluster:
+            return await verb(cluster)
+
+    return asyncio.run(connected())
+
+
+def make_topic(bootstrap: str, name: str, partitions: int = 1, **settings: str) -> None:
+    given = {key.replace("_", "."): value for key, value in settings.items()}
+    run(bootstrap, lambda cluster: create_topic(cluster, name, partitions=partitions, settings=given))
+
+
+def send(bootstrap: str, topic: str, *inputs: bytes, **options: Any) -> Receipt:
+    sources = [io.BytesIO(one) for one in inputs]
+    return run(bootstrap, lambda cluster: produce(cluster, topic, sources, ProduceOptions(**options)))
+
+
+def read(bootstrap: str, topic: str | list[str], **options: Any) -> tuple[bytes, TailSummary, list[str]]:
+    """What tail writes, its summary, and its notes."""
+    sink, notes = io.BytesIO(), list[str]()
+    topics = [topic] if isinstance(topic, str) else topic
+    summary = run(bootstrap, lambda cluster: tail(cluster, topics, TailOptions(**options), sink, note=notes.append))
+    return sink.getvalue(), summary, notes
