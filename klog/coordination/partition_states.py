@@ -36,6 +36,8 @@ from klog.names import TopicPartition
 
 NO_LEADER = -1
 NEVER_UNCLEAN = -1
+UNKNOWN_INCARNATION = -1
+"""Of members of an ISR that was written without incarnations: none of them counts as uninterrupted."""
 
 
 @dataclass(frozen=True, slots=True)

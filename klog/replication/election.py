@@ -37,10 +37,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from klog.coordination.partition_states import NEVER_UNCLEAN, NO_LEADER, PartitionState
-
-UNKNOWN_INCARNATION = -1
-"""Not an incarnation: a czxid is never negative."""
+from klog.coordination.partition_states import NEVER_UNCLEAN, NO_LEADER, UNKNOWN_INCARNATION, PartitionState
 
 
 class LogFacts(Protocol):

@@ -19,13 +19,11 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from klog.config.topic import LogConfig
-from klog.coordination.partition_states import NEVER_UNCLEAN
+from klog.coordination.partition_states import NEVER_UNCLEAN, UNKNOWN_INCARNATION
 from klog.errors import InvalidConfig
 from klog.storage.log import NEVER
 from klog.storage.log_end import LogEnd
 
-UNKNOWN_INCARNATION = -1
-"""Of a member of an ISR that was written without incarnations."""
 MARKS_MAX = 16
 
 

@@ -107,7 +107,6 @@ class Broker:
         self.image = ClusterImage()
         self.executors = Executors()
         self.identity = Identity(config.integer("broker.id"))
-        self.lifecycle = Lifecycle(self.identity)
         self.routes = BoundRoutes()
         self.open_requests = OpenRequests()
         self.zookeeper = ZooKeeper(
@@ -116,6 +115,7 @@ class Broker:
             lambda state: self.runtime.from_thread(self._session_changed, state),
         )
         self.runtime = Runtime(config, self.identity, self.executors, self.zookeeper, asyncio.get_running_loop())
+        self.lifecycle = Lifecycle(self.runtime.stopping)
         self.look_ups = LookUps(self.executors)
         self.deletions = Deletions(self.executors)
         self.producer_ids = ProducerIds(self.runtime)

@@ -316,13 +316,11 @@ class Dispatcher:
 
     async def _decode_aside(self, route: Route, head: RequestHead, frame: bytes, connection: Connection) -> Any:
         """The values of the answer to a long request. The connection's next request waits until this one is decoded."""
-        try:
-            entity = await self._executors.run_in_turn(
-                connection.address, "", Purpose.ANSWERS, codec.decode_body, memoryview(frame), head, ELEMENTS_MAX
-            )
-            values = self._values(route, Request(head, entity, connection))
-        finally:
-            connection.resume_reading()
+        entity = await self._executors.run_in_turn(
+            connection.address, "", Purpose.ANSWERS, codec.decode_body, memoryview(frame), head, ELEMENTS_MAX
+        )
+        values = self._values(route, Request(head, entity, connection))
+        connection.resume_reading()  # not after an error, which closes the connection: its next request is not read
         return values if isinstance(values, dict) else await values
 
     async def _forward(self, request: Request, route: Route) -> Any:

@@ -6,7 +6,6 @@ import asyncio
 from enum import Enum
 
 from klog.errors import KlogError
-from klog.server.runtime import Identity
 
 
 class BrokerState(Enum):
@@ -21,14 +20,13 @@ class BrokerState(Enum):
 class Lifecycle:
     """Event loop only; `state` may be read from any thread."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, stopping: asyncio.Event) -> None:
         self.state = BrokerState.STARTING
-        self.stopping = asyncio.Event()
+        self.stopping = stopping
         """Set when the controlled shutdown begins."""
         self.reason = ""
         self.failure: KlogError | None = None
         """The fault that ends the broker; None where the stop was asked for."""
-        self._identity = identity
 
     @property
     def is_stopping(self) -> bool:
@@ -41,4 +39,3 @@ class Lifecycle:
         if not self.is_stopping:
             self.reason = reason
             self.stopping.set()
-            self._identity.is_stopping = True

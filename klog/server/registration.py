@@ -123,7 +123,7 @@ class Entry:
 
     async def _look(self) -> None:
         runtime, identity = self._runtime, self._identity
-        while not identity.is_stopping and identity.fenced is None:
+        while not runtime.is_stopping and identity.fenced is None:
             held = identity.registration
             if held is None:
                 return

@@ -36,7 +36,6 @@ class Identity:
         self.registration: Registration | None = None
         self.fenced: KlogError | None = None
         """The error of appends while the broker may not append (its session has expired); None while it may."""
-        self.is_stopping = False
 
     @property
     def incarnation(self) -> int:
@@ -65,7 +64,13 @@ class Runtime:
         """Set while there is a connection to ZooKeeper."""
         self.on_event: Callable[[str, Mapping[str, Any]], None] | None = None
         """Records the cluster's events; None until the broker has a place to write them."""
+        self.stopping = asyncio.Event()
+        """Set when the controlled shutdown begins."""
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self.stopping.is_set()
 
     @property
     def broker_id(self) -> int:
@@ -102,8 +107,7 @@ class Runtime:
 
     def tell(self, kind: str, /, **facts: Any) -> None:
         """Record an event of the cluster."""
-        if self.on_event is not None:
-            self.on_event(kind, facts)
+        self.tell_facts(kind, facts)
 
     def tell_facts(self, kind: str, facts: Mapping[str, Any]) -> None:
         """The same, with the facts as one argument, for `from_thread`."""

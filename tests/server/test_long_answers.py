@@ -1,9 +1,10 @@
-"""Answers of very many elements are encoded beside the event loop (rule P1)."""
+"""Requests and answers of very many elements are decoded and encoded beside the event loop (rule P1)."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -36,6 +37,67 @@ def answer(topics: int, partitions: int) -> dict[str, Any]:
     return {"brokers": [], "cluster_id": "c", "controller_id": 1, "topics": named}
 
 
+class Stage:
+    """A dispatcher with one route, a connection of a peer, and a codec whose work in threads waits for a signal."""
+
+    def __init__(self, handle: Callable[[Any], Any], *, is_broker: bool = False) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.begun = asyncio.Event()
+        """Set when a thread works."""
+        self.may_end = threading.Event()
+        self.sent: asyncio.Future[bytes] = self.loop.create_future()
+        self.steps: list[str] = []
+        self.closed = asyncio.Event()
+        self.executors = Executors()
+        self._loop_thread = threading.get_ident()
+        self._reply: Any = SimpleNamespace(send=self.sent.set_result)
+        self._connection: Any = SimpleNamespace(
+            peer="192.0.2.1:9",
+            address="192.0.2.1",
+            is_broker=is_broker,
+            turns=Turns(),
+            pause_reading=lambda size_bytes: self.steps.append("paused"),
+            resume_reading=lambda: self.steps.append("resumed"),
+            close=self._close,
+        )
+        route = Route(*(ApiKey.METADATA, 7, 7, handle, None, 7, 7), of_controller=False, refusal=None)
+        self._dispatcher = Dispatcher(
+            {ApiKey.METADATA: route},
+            executors=self.executors,
+            meters={},
+            open_requests=OpenRequests(),
+            forwarding=cast(Any, None),
+        )
+
+    def _close(self, reason: str | None) -> None:
+        self.steps.append("closed")
+        self.closed.set()
+
+    def slowed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, which in a thread other than the loop's ends only after `may_end`."""
+
+        def slow(*arguments: Any) -> Any:
+            if threading.get_ident() != self._loop_thread:
+                self.loop.call_soon_threadsafe(self.begun.set)
+                assert self.may_end.wait(WITHIN_S)
+            return function(*arguments)
+
+        return slow
+
+    def ask(self, topics: list[dict[str, Any]] | None, *, missing_bytes: int = 0) -> bytearray:
+        """Hand a Metadata request, of which the last bytes are missing, to the dispatcher. Returns its buffer."""
+        asked = codec.encode_request(
+            codec.request(ApiKey.METADATA, 7, topics=topics, allow_auto_topic_creation=False), 1, "c"
+        )
+        frame = bytearray(memoryview(asked)[4 : len(asked) - missing_bytes])
+        self._dispatcher.on_frame(self._connection, memoryview(frame), self._reply)
+        return frame
+
+
+def long_request(topics: int) -> list[dict[str, Any]]:
+    return [{"name": f"topic-{number:010}"} for number in range(topics)]
+
+
 @pytest.mark.parametrize(
     ("topics", "partitions", "aside"),
     [(LOOP_ELEMENTS_MAX + 1, 0, True), (1, LOOP_ELEMENTS_MAX, True), (10, 10, False)],
@@ -50,51 +112,20 @@ def test_the_loop_goes_on_while_a_long_answer_is_encoded(
     async def later() -> dict[str, Any]:
         return values
 
-    encode = codec.encode_response
-    may_end = threading.Event()
-
     async def run() -> None:
-        loop = asyncio.get_running_loop()
-        loop_thread = threading.get_ident()
-        begun = asyncio.Event()
-        sent: asyncio.Future[bytes] = loop.create_future()
-
-        def slow(*arguments: Any) -> bytes:
-            if threading.get_ident() != loop_thread:
-                loop.call_soon_threadsafe(begun.set)
-                assert may_end.wait(WITHIN_S)
-            return encode(*arguments)
-
-        monkeypatch.setattr(dispatch.codec, "encode_response", slow)
-        route = Route(
-            *(ApiKey.METADATA, 7, 7, lambda request: later() if is_awaited else values, None, 7, 7),
-            of_controller=False,
-            refusal=None,
-        )
-        executors = Executors()
-        dispatcher = Dispatcher(
-            {ApiKey.METADATA: route},
-            executors=executors,
-            meters={},
-            open_requests=OpenRequests(),
-            forwarding=cast(Any, None),
-        )
-        connection: Any = SimpleNamespace(peer="192.0.2.1:9", address="192.0.2.1", is_broker=False, turns=Turns())
-        reply: Any = SimpleNamespace(send=sent.set_result)
-        asked = codec.encode_request(
-            codec.request(ApiKey.METADATA, 7, topics=None, allow_auto_topic_creation=False), 1, "c"
-        )
-        dispatcher.on_frame(connection, memoryview(asked)[4:], reply)
+        stage = Stage(lambda request: later() if is_awaited else values)
+        monkeypatch.setattr(dispatch.codec, "encode_response", stage.slowed(codec.encode_response))
+        stage.ask(None)
         async with asyncio.timeout(WITHIN_S):
             if aside:
-                await begun.wait()  # the loop runs, and the answer is not there yet
-                assert not sent.done()
-                may_end.set()
-            frame = await sent
-            assert begun.is_set() == aside
+                await stage.begun.wait()  # the loop runs, and the answer is not there yet
+                assert not stage.sent.done()
+                stage.may_end.set()
+            frame = await stage.sent
+            assert stage.begun.is_set() == aside
         read = codec.decode_response(frame[4:], ApiKey.METADATA, 7)[1]
         assert len(read.topics) == topics
-        executors.close()
+        stage.executors.close()
 
     asyncio.run(run())
 
@@ -106,60 +137,36 @@ def test_the_loop_goes_on_while_a_long_request_is_decoded(
     monkeypatch: pytest.MonkeyPatch, topics: int, is_broker: bool, aside: bool
 ) -> None:
     """Brokers' own requests are decoded at once: none of them waits for a thread that strangers keep busy."""
-    decode = codec.decode_body
-    may_end = threading.Event()
-    steps: list[str] = []
 
     async def run() -> None:
-        loop = asyncio.get_running_loop()
-        loop_thread = threading.get_ident()
-        begun = asyncio.Event()
-        sent: asyncio.Future[bytes] = loop.create_future()
-
-        def slow(*arguments: Any) -> Any:
-            if threading.get_ident() != loop_thread:
-                loop.call_soon_threadsafe(begun.set)
-                assert may_end.wait(WITHIN_S)
-            return decode(*arguments)
-
         def handle(request: Any) -> dict[str, Any]:
-            steps.append(f"handled {len(request.entity.topics)}")
+            stage.steps.append(f"handled {len(request.entity.topics)}")
             return answer(1, 1)
 
-        monkeypatch.setattr(dispatch.codec, "decode_body", slow)
-        route = Route(*(ApiKey.METADATA, 7, 7, handle, None, 7, 7), of_controller=False, refusal=None)
-        executors = Executors()
-        dispatcher = Dispatcher(
-            {ApiKey.METADATA: route},
-            executors=executors,
-            meters={},
-            open_requests=OpenRequests(),
-            forwarding=cast(Any, None),
-        )
-        connection: Any = SimpleNamespace(
-            peer="192.0.2.1:9",
-            address="192.0.2.1",
-            is_broker=is_broker,
-            turns=Turns(),
-            pause_reading=lambda size_bytes: steps.append("paused"),
-            resume_reading=lambda: steps.append("resumed"),
-        )
-        reply: Any = SimpleNamespace(send=sent.set_result)
-        named = [{"name": f"topic-{number:010}"} for number in range(topics)]
-        asked = codec.encode_request(
-            codec.request(ApiKey.METADATA, 7, topics=named, allow_auto_topic_creation=False), 1, "c"
-        )
-        frame = bytearray(memoryview(asked)[4:])
-        dispatcher.on_frame(connection, memoryview(frame), reply)
+        stage = Stage(handle, is_broker=is_broker)
+        monkeypatch.setattr(dispatch.codec, "decode_body", stage.slowed(codec.decode_body))
+        frame = stage.ask(long_request(topics))
         async with asyncio.timeout(WITHIN_S):
             if aside:
                 frame[:] = bytes(len(frame))  # the buffer is the next request's now
-                await begun.wait()
-                assert steps == ["paused"] and not sent.done()
-                may_end.set()
-            await sent
-        assert begun.is_set() == aside
-        assert steps == (["paused", f"handled {topics}", "resumed"] if aside else [f"handled {topics}"])
-        executors.close()
+                await stage.begun.wait()
+                assert stage.steps == ["paused"] and not stage.sent.done()
+                stage.may_end.set()
+            await stage.sent
+        assert stage.begun.is_set() == aside
+        assert stage.steps == (["paused", f"handled {topics}", "resumed"] if aside else [f"handled {topics}"])
+        stage.executors.close()
+
+    asyncio.run(run())
+
+
+def test_after_a_long_request_that_is_malformed_no_other_is_read() -> None:
+    async def run() -> None:
+        stage = Stage(lambda request: answer(1, 1))
+        stage.ask(long_request(5_000), missing_bytes=1)
+        async with asyncio.timeout(WITHIN_S):
+            await stage.closed.wait()
+        assert stage.steps == ["paused", "closed"] and not stage.sent.done()
+        stage.executors.close()
 
     asyncio.run(run())

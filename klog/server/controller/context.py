@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from klog.config import BrokerConfig, LogConfig
 from klog.coordination.brokers import Registration
 from klog.coordination.group_slots import SlotHolder
-from klog.coordination.partition_states import NO_LEADER, PartitionState
+from klog.coordination.partition_states import NO_LEADER, UNKNOWN_INCARNATION, PartitionState
 from klog.coordination.topics import Topic
 from klog.names import TopicPartition
 from klog.protocol.interbroker import ReplicaFacts
@@ -25,9 +25,6 @@ from klog.replication import election
 from klog.replication.election import Decision, ElectionInput, NoLeader, Waiting
 
 log = logging.getLogger(__name__)
-
-UNKNOWN_INCARNATION = -1
-"""Of members of an in-sync set that was written without incarnations: none of them counts as uninterrupted."""
 
 
 @dataclass

@@ -69,7 +69,7 @@ class ZkProjection:
                 await self._calls.call(_show, cached.holder, cached.group.state)
             except KlogError as error:
                 log.debug("members of group %r are not in 0.8's registry yet: %s", name, error.message)
-                if self._is_current(cached) and not self._runtime.identity.is_stopping:
+                if self._is_current(cached) and not self._runtime.is_stopping:
                     self._todo.setdefault(name, cached)
                     await asyncio.sleep(AGAIN_S)
 

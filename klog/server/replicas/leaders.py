@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import NamedTuple
 
 from klog.protocol import replica_fetch
-from klog.protocol.introduction import NONCE_BYTES, Introduction
+from klog.protocol.introduction import Introduction
 from klog.secret import Secret
 from klog.server.image import ClusterImage
+from klog.server.peer_probe import introduction
 from klog.server.runtime import Runtime
 
 
@@ -45,7 +45,7 @@ class Leaders:
 
     def introduction(self, leader: int) -> Introduction:
         """Proves to the leader, on one connection, that this broker belongs to its cluster (rule R10)."""
-        return Introduction(self._secret, self._identity.broker_id, leader, secrets.token_bytes(NONCE_BYTES))
+        return introduction(self._identity.broker_id, self._secret, leader)
 
     def open_request(self, leader: int, target: Target) -> bytes:
         """The first ReplicaFetch request of a connection."""

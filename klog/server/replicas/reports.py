@@ -76,7 +76,7 @@ class Reports:
 
     async def _offline(self, names: Collection[TopicPartition], *, may_follow: bool) -> None:
         """Until the controller has heard it: no other broker knows."""
-        while not self._runtime.identity.is_stopping:
+        while not self._runtime.is_stopping:
             try:
                 if not self._controller.active:
                     await self._report(ApiKey.REPORT_OFFLINE, names, may_follow=may_follow)
