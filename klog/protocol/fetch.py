@@ -83,6 +83,7 @@ class FetchRequest(NamedTuple):
     min_bytes: int
     max_bytes: int
     partitions: list[AskedPartition]
+    """Each once: of a partition that is named twice the last one counts, as in Kafka."""
     replica_id: int = -1
 
 
@@ -124,6 +125,8 @@ def _read_request(frame: memoryview, head: RequestHead) -> FetchRequest:
                 partitions.append(AskedPartition(topic, values[0], -1, values[1], values[-1]))
         if flexible:
             at = skip_tags(frame, at)
+    if len(partitions) > 1:
+        partitions = list({(one.topic, one.partition): one for one in partitions}.values())
     return FetchRequest(max_wait_ms, min_bytes, max_bytes, partitions, replica_id)
 
 

@@ -6,7 +6,7 @@ table. There are two sorts:
 * `handles`: gets the decoded entity and returns the answer's values as a dict, at once or from a coroutine; the codec
   builds the entity of the request's version from it.
 * `handles_frame`: gets the frame itself and fills the reply itself, for Produce and Fetch, where the record bytes must
-  not be copied.
+  not be copied. It may return a coroutine that goes on with the request.
 
 The parts of the broker that a handler uses are its keyword-only parameters, found by name when the broker starts
 (`BoundRoutes.bind`). A handler is a function, or a class whose constructor takes the parts and whose instance takes
@@ -67,7 +67,7 @@ Answer = dict[str, Any]
 Handler = Callable[..., Any]
 """A handler of decoded requests: ``(Request, *, parts) -> Answer``, or an awaitable of one."""
 FrameHandler = Callable[..., Any]
-"""``(RequestHead, memoryview, Reply, Connection, *, parts) -> None``."""
+"""``(RequestHead, memoryview, Reply, Connection, *, parts) -> Coroutine | None``."""
 AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Any])
 
 
@@ -269,7 +269,9 @@ class Dispatcher:
         if meter.count >= meter.timed_from:
             reply = timed = TimedReply(connection, reply, meter)
         if route.handle_frame is not None:
-            route.handle_frame(head, frame, reply, connection)
+            rest = route.handle_frame(head, frame, reply, connection)
+            if rest is not None:
+                self._open_requests.follow(guarded(rest, head, connection))
         else:
             self._hand_on(route, head, frame, reply, connection)
         if timed is not None:
@@ -305,7 +307,9 @@ class Dispatcher:
                 reply.send(_encode(head, values_or_awaitable))
                 return
             values_or_awaitable = _ready(values_or_awaitable)
-        self._open_requests.follow(self._finish(head, values_or_awaitable, reply, connection))
+        self._open_requests.follow(
+            guarded(self._finish(head, values_or_awaitable, reply, connection), head, connection)
+        )
 
     def _values(self, route: Route, request: Request) -> Any:
         """The values of the answer, or what they can be awaited from."""
@@ -341,30 +345,30 @@ class Dispatcher:
 
     async def _finish(self, head: RequestHead, values: Awaitable[Answer], reply: Reply, connection: Connection) -> None:
         turns = connection.turns
-        try:
-            await turns.come()
-            answered = await values
-            if _is_long(answered):
-                answer = await self._executors.run_in_turn(
-                    connection.address, "", Purpose.ANSWERS, _encode, head, answered
-                )
-            else:
-                await turns.come()
-                began_s = time.perf_counter()
-                answer = _encode(head, answered)
-                turns.spent(time.perf_counter() - began_s)
-        except (PeerError, RequestTimedOut) as error:
-            log.warning(
-                "closing the connection of %s: %s", connection.peer, error.message, extra={"peer": connection.peer}
-            )
-            connection.close(None)
-        except Exception:
-            log.exception(
-                "internal error in %s of %s", api_name(head.key), connection.peer, extra={"peer": connection.peer}
-            )
-            connection.close(None)
+        await turns.come()
+        answered = await values
+        if _is_long(answered):
+            answer = await self._executors.run_in_turn(connection.address, "", Purpose.ANSWERS, _encode, head, answered)
         else:
-            reply.send(answer)
+            await turns.come()
+            began_s = time.perf_counter()
+            answer = _encode(head, answered)
+            turns.spent(time.perf_counter() - began_s)
+        reply.send(answer)
+
+
+async def guarded(rest: Awaitable[None], head: RequestHead, connection: Connection) -> None:
+    """The rest of a request. Where it fails the connection is closed, and the log has the reason."""
+    try:
+        await rest
+    except (PeerError, RequestTimedOut) as error:
+        log.warning("closing the connection of %s: %s", connection.peer, error.message, extra={"peer": connection.peer})
+        connection.close(None)
+    except Exception:
+        log.exception(
+            "internal error in %s of %s", api_name(head.key), connection.peer, extra={"peer": connection.peer}
+        )
+        connection.close(None)
 
 
 def _is_long(values: Any) -> bool:

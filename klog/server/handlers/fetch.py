@@ -7,7 +7,8 @@ Behaviour
     An offset between the last record + 1 and the log's end gets an empty answer; an offset below the start or beyond
     the end is OFFSET_OUT_OF_RANGE.
     A thread first reads data that is not in the page cache, so that a cold read does not block the event loop
-    (rule L8).
+    (rule L8). A request of very many partitions lets others run in between, and threads decode it and encode its answer
+    (rule P1).
     Replica id -2 asks for this broker's own replica, leader or follower, up to the high watermark that it knows;
     without a replica the broker answers REPLICA_NOT_AVAILABLE.
 
@@ -19,17 +20,19 @@ Version notes
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from klog.config import BrokerConfig
 from klog.errors import KlogError, NotLeader
 from klog.net.connection import Connection, Reply
+from klog.net.turns import Share
 from klog.protocol import fetch
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.fetch import AskedPartition, FetchedPartition, FetchRequest
 from klog.replication.partition import Partition
-from klog.server.dispatch import handles_frame
+from klog.server.dispatch import guarded, handles_frame
 from klog.server.executors import Purpose
 from klog.server.purgatory import DelayedFetch, Purgatory
 from klog.server.replicas.led_partitions import LedPartitions
@@ -38,6 +41,9 @@ from klog.server.runtime import Runtime
 from klog.storage.log import FileRange
 
 log = logging.getLogger(__name__)
+
+LONG_REQUEST_BYTES: Final = 64 * 1024
+"""A longer request names some 2,000 partitions or more, at some 8 us each."""
 
 Fetched = list[FetchedPartition[FileRange]]
 
@@ -62,48 +68,102 @@ class FetchHandler:
         self._purgatory = purgatory
         self._traffic = runtime.measures.traffic
 
-    def __call__(self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
+    def __call__(
+        self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection
+    ) -> Coroutine[Any, Any, None] | None:
+        if len(frame) > LONG_REQUEST_BYTES:
+            connection.pause_reading(len(frame))
+            return self._serve_long(head, bytes(frame), reply, connection)
         request = fetch.read_request(frame, head)
         if request.replica_id == DEBUGGING_REPLICA:
-            self.runtime.spawn(self._answer_from_local_replicas(head, request, reply, connection))
-            return
+            self.runtime.spawn(
+                guarded(self._answer_from_local_replicas(head, request, reply, connection), head, connection)
+            )
+            return None
         read = _Read(self, head, request, reply, connection)
-        if request.max_wait_ms <= 0 or read.enough():
+        for asked in request.partitions:
+            read.add(asked)
+        self._answer_or_wait(read)
+        return None
+
+    async def _serve_long(self, head: RequestHead, frame: bytes, reply: Reply, connection: Connection) -> None:
+        """The connection's next request waits until all partitions of this one have been looked up."""
+        request = await self.runtime.executors.run_in_turn(
+            connection.address, "", Purpose.ANSWERS, fetch.read_request, memoryview(frame), head
+        )
+        if request.replica_id == DEBUGGING_REPLICA:
+            connection.resume_reading()
+            await self._answer_from_local_replicas(head, request, reply, connection)
+            return
+        read = _Read(self, head, request, reply, connection, is_long=True)
+        share = Share(connection.turns)
+        for asked in request.partitions:
+            read.add(asked)
+            await share.breathe()
+        connection.resume_reading()
+        self._answer_or_wait(read)
+
+    def _answer_or_wait(self, read: _Read) -> None:
+        wait_s = read.request.max_wait_ms / 1000
+        if wait_s <= 0 or read.enough():
             read.answer()
         else:
-            wait_s = request.max_wait_ms / 1000
-            DelayedFetch(self._purgatory, read.watched(), wait_s, read.enough_with, read.answer, connection)
+            DelayedFetch(self._purgatory, read.watched(), wait_s, read.enough_with, read.answer, read.connection)
 
     async def _answer_from_local_replicas(
         self, head: RequestHead, request: FetchRequest, reply: Reply, connection: Connection
     ) -> None:
-        fetched = await self._local_replicas.fetch(request, connection.address)
+        fetched = await self._local_replicas.fetch(request, connection)
         if reply.wanted:
-            self.send(head, reply, fetched)
+            await self.send_long(head, reply, fetched, connection)
 
     def send(self, head: RequestHead, reply: Reply, fetched: Fetched) -> None:
         """Answer, and count what goes out."""
-        traffic = self._traffic
         for one in fetched:
-            if one.error_code == 0:
-                numbers = traffic.of(one.topic)
-                numbers.fetches += 1
-                numbers.bytes_out += one.size_bytes
-            else:
-                traffic.refused(one.topic).failed_fetches += 1
+            self._count(one)
         reply.send(*fetch.write_response(head, fetched))
+
+    async def send_long(self, head: RequestHead, reply: Reply, fetched: Fetched, connection: Connection) -> None:
+        """The same for an answer of any number of partitions."""
+        share = Share(connection.turns)
+        for one in fetched:
+            self._count(one)
+            await share.breathe()
+        reply.send(
+            *await self.runtime.executors.run_in_turn(
+                connection.address, "", Purpose.ANSWERS, fetch.write_response, head, fetched
+            )
+        )
+
+    def _count(self, one: FetchedPartition[FileRange]) -> None:
+        traffic = self._traffic
+        if one.error_code == 0:
+            numbers = traffic.of(one.topic)
+            numbers.fetches += 1
+            numbers.bytes_out += one.size_bytes
+        else:
+            traffic.refused(one.topic).failed_fetches += 1
 
 
 class _Read:
     """The read of one fetch request: tried when the request arrives, and again when there is more data."""
 
     def __init__(
-        self, handler: FetchHandler, head: RequestHead, request: FetchRequest, reply: Reply, connection: Connection
+        self,
+        handler: FetchHandler,
+        head: RequestHead,
+        request: FetchRequest,
+        reply: Reply,
+        connection: Connection,
+        *,
+        is_long: bool = False,
     ) -> None:
+        """``is_long``: the partitions are so many that a thread reads them."""
+        self.connection = connection
+        self.request = request
         self._handler = handler
-        self._connection = connection
         self._head = head
-        self._request = request
+        self._is_long = is_long
         self._reply = reply
         self._watched: dict[Partition, AskedPartition] = {}
         """The partitions that may get more data while the request waits."""
@@ -112,23 +172,22 @@ class _Read:
         self._bytes_there = 0
         self._asked: list[tuple[AskedPartition, Partition | None, KlogError | None]] = []
         self._failed = False
-        wanted: Iterable[AskedPartition] = request.partitions
-        if len(request.partitions) > 1:  # if a partition is named twice, the last one counts, as in Kafka
-            wanted = {(asked.topic, asked.partition): asked for asked in request.partitions}.values()
-        for asked in wanted:
-            partition, error = None, None
-            try:
-                partition = handler.partitions.leader_of(asked.topic, asked.partition)
-                partition.check_epoch(asked.leader_epoch)
-                partition.log.reader.check_offset(asked.offset)
-            except KlogError as problem:
-                error = problem.bare()
-                self._failed = True
-            self._asked.append((asked, partition, error))
+
+    def add(self, asked: AskedPartition) -> None:
+        """One of the partitions to read, each once. To be called for all before anything else."""
+        partition, error = None, None
+        try:
+            partition = self._handler.partitions.leader_of(asked.topic, asked.partition)
+            partition.check_epoch(asked.leader_epoch)
+            partition.log.reader.check_offset(asked.offset)
+        except KlogError as problem:
+            error = problem.bare()
+            self._failed = True
+        self._asked.append((asked, partition, error))
 
     def enough(self) -> bool:
         """Whether the answer need not wait: an error, a closed connection, or min_bytes below the high watermarks."""
-        min_bytes = self._request.min_bytes
+        min_bytes = self.request.min_bytes
         if self._failed or not self._asked or min_bytes <= 0 or not self._reply.wanted:
             return True
         total = 0
@@ -159,22 +218,26 @@ class _Read:
         if partition.resigned or not self._reply.wanted:
             return True
         self._look(partition)
-        return self._bytes_there >= self._request.min_bytes
+        return self._bytes_there >= self.request.min_bytes
 
     def answer(self) -> None:
-        """Read and reply; through a thread where the read may wait for the disk."""
+        """Read and reply; through a thread where the read may wait for the disk, or takes long."""
         if not self._reply.wanted:
             return
-        if not all(
+        if self._is_long or not all(
             partition is None or partition.log.reader.is_known(asked.offset) for asked, partition, _ in self._asked
         ):
-            self._handler.runtime.spawn(self._answer_cold(None))
+            self._answer_later(None)
             return
         fetched = self._read()
         if self._cold(fetched):
-            self._handler.runtime.spawn(self._answer_cold(fetched))
+            self._answer_later(fetched)
         else:
             self._handler.send(self._head, self._reply, fetched)
+
+    def _answer_later(self, fetched: Fetched | None) -> None:
+        """``fetched``: None where a thread must read the partitions first."""
+        self._handler.runtime.spawn(guarded(self._answer_by_threads(fetched), self._head, self.connection))
 
     def _cold(self, fetched: Fetched) -> list[tuple[Partition, list[FileRange]]]:
         """The file ranges that are not in the page cache, by partition."""
@@ -184,8 +247,8 @@ class _Read:
             if partition is not None and one.ranges and not partition.log.reader.is_resident(list(one.ranges))
         ]
 
-    async def _answer_cold(self, fetched: Fetched | None) -> None:
-        run, whose = self._handler.runtime.executors.run_in_turn, self._connection.address
+    async def _answer_by_threads(self, fetched: Fetched | None) -> None:
+        run, whose = self._handler.runtime.executors.run_in_turn, self.connection.address
         if fetched is None:
             disks = {partition.log.log_dir.path for _, partition, _ in self._asked if partition is not None}
             disk = disks.pop() if len(disks) == 1 else ""  # for several disks: a thread of the common pool
@@ -195,10 +258,13 @@ class _Read:
                 await run(whose, partition.log.log_dir.path, Purpose.COLD_READS, partition.log.reader.warm, ranges)
         except KlogError as error:
             log.error("reading ahead failed: %s", error.message)
-        self._handler.send(self._head, self._reply, fetched)
+        if self._is_long:
+            await self._handler.send_long(self._head, self._reply, fetched, self.connection)
+        else:
+            self._handler.send(self._head, self._reply, fetched)
 
     def _read(self) -> Fetched:
-        left = min(max(self._request.max_bytes, 0), self._handler.bytes_max)
+        left = min(max(self.request.max_bytes, 0), self._handler.bytes_max)
         nothing_yet = True
         fetched: Fetched = []
         for asked, partition, error in self._asked:

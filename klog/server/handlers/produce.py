@@ -17,6 +17,8 @@ Not here: transactions; a transactional id is refused with the protocol's own co
 from __future__ import annotations
 
 import logging
+from collections.abc import Coroutine
+from typing import Any
 
 from klog.errors import (
     InvalidRequiredAcks,
@@ -40,7 +42,7 @@ from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceReq
 from klog.record.batch import BatchHeader
 from klog.replication.partition import REFUSED_S, Partition
 from klog.server.batch_order import BatchOrder, batch_id
-from klog.server.dispatch import OpenRequests, handles_frame
+from klog.server.dispatch import handles_frame
 from klog.server.inspection import Found, at_once, look
 from klog.server.purgatory import DelayedProduce, Purgatory
 from klog.server.replicas.led_partitions import LedPartitions
@@ -64,19 +66,19 @@ class ProduceHandler:
         replicas: Replicas,
         batch_order: BatchOrder,
         purgatory: Purgatory,
-        open_requests: OpenRequests,
     ) -> None:
         self._identity = identity
         self._partitions = partitions
         self._replicas = replicas
         self._order = batch_order
         self._purgatory = purgatory
-        self._open_requests = open_requests
         self._executors = runtime.executors
         self._traffic = runtime.measures.traffic
         self._clock = runtime.loop.time
 
-    def __call__(self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
+    def __call__(
+        self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection
+    ) -> Coroutine[Any, Any, None] | None:
         request = produce.read_request(frame, head)
         found: list[Found] | None = None
         partitions = self._partitions
@@ -87,9 +89,9 @@ class ProduceHandler:
                 found[index] = at_once(partition.log, asked.records)
                 if found[index] is None:
                     connection.pause_reading(len(frame))
-                    self._open_requests.follow(self._inspect(head, memoryview(bytearray(frame)), reply, connection))
-                    return
+                    return self._inspect(head, memoryview(bytearray(frame)), reply, connection)
         self._append_all(head, request, reply, connection, found)
+        return None
 
     async def _inspect(self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
         """Continue when all record sets have been inspected.
@@ -97,27 +99,20 @@ class ProduceHandler:
         No record set is appended earlier, so that every batch of one request waits for its commit in the epoch in which
         it was appended.
         """
-        try:
-            request = produce.read_request(frame, head)
-            found: list[Found] = [None] * len(request.partitions)
-            for index, asked in enumerate(request.partitions):
-                try:
-                    found[index] = await look(
-                        self._executors,
-                        self._partitions.leader_of(asked.topic, asked.partition),
-                        asked.records,
-                        connection,
-                    )
-                except KlogError as error:  # the records were not inspected, even if this broker leads from now on
-                    found[index] = error.bare()
-            self._append_all(head, request, reply, connection, found)
-        except Exception:
-            log.exception(
-                "internal error: closing the connection of %s", connection.peer, extra={"peer": connection.peer}
-            )
-            connection.close(None)
-        finally:
-            connection.resume_reading()
+        request = produce.read_request(frame, head)
+        found: list[Found] = [None] * len(request.partitions)
+        for index, asked in enumerate(request.partitions):
+            try:
+                found[index] = await look(
+                    self._executors,
+                    self._partitions.leader_of(asked.topic, asked.partition),
+                    asked.records,
+                    connection,
+                )
+            except KlogError as error:  # the records were not inspected, even if this broker leads from now on
+                found[index] = error.bare()
+        self._append_all(head, request, reply, connection, found)
+        connection.resume_reading()
 
     def _append_all(
         self,

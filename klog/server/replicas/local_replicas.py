@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition
 from klog.names import TopicPartition
+from klog.net.connection import Connection
+from klog.net.turns import Share
 from klog.protocol.fetch import AskedPartition, FetchedPartition, FetchRequest
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
@@ -60,42 +62,45 @@ class LocalReplicas:
             epoch,
         )
 
-    async def fetch(self, request: FetchRequest, whose: str) -> list[FetchedPartition[FileRange]]:
+    async def fetch(self, request: FetchRequest, connection: Connection) -> list[FetchedPartition[FileRange]]:
         """The batches of each replica in the request. Where no replica has any, one more try follows after max_wait.
 
-        ``whose``: the client's address. A follower has no event for new batches, so the time is waited out.
+        A follower has no event for new batches, so the time is waited out.
         """
-        fetched = await self._read(request, whose)
+        fetched = await self._read(request, connection)
         if request.max_wait_ms > 0 and not any(one.ranges or one.error_code for one in fetched):
             await asyncio.sleep(request.max_wait_ms / 1000)
-            fetched = await self._read(request, whose)
+            fetched = await self._read(request, connection)
         return fetched
 
-    async def _read(self, request: FetchRequest, whose: str) -> list[FetchedPartition[FileRange]]:
+    async def _read(self, request: FetchRequest, connection: Connection) -> list[FetchedPartition[FileRange]]:
         left = min(max(request.max_bytes, 0), self._fetch_bytes_max)
         found: list[FetchedPartition[FileRange]] = []
+        nothing_yet = True
+        share = Share(connection.turns)
         for asked in request.partitions:
+            await share.breathe()
             high, start, ranges, code = -1, -1, list[FileRange](), 0
             try:
                 replica = await self.find(asked.topic, asked.partition)
                 start = replica.log.start_offset
-                is_first = not any(one.ranges for one in found)
-                if left > 0 or is_first:
+                if left > 0 or nothing_yet:
                     ranges = await self._runtime.executors.run_in_turn(
-                        whose,
+                        connection.address,
                         replica.log.log_dir.path,
                         Purpose.COLD_READS,
                         _ranges,
                         replica,
                         asked,
                         min(left, asked.max_bytes),
-                        is_first,
+                        nothing_yet,
                     )
                 high = replica.high_watermark.offset
             except KlogError as error:
                 code = error.wire
             size = sum(one.size for one in ranges)
             left -= size
+            nothing_yet = nothing_yet and not ranges
             found.append(FetchedPartition(asked.topic, asked.partition, code, high, start, ranges, size))
         return found
 

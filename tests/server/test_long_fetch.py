@@ -1,0 +1,103 @@
+"""Fetch requests of very many partitions: threads decode, read and encode them (rule P1); answers are as ever."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+import pytest
+
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.server.handlers.fetch import LONG_REQUEST_BYTES
+from tests.broker_fixture import RunningBroker
+from tests.server.asking import create, produce, values
+from tests.server.wire import RawConnection, bystander
+
+THERE = 3
+"""Partitions that the topic has."""
+ASKED = 5_000
+UNKNOWN_TOPIC_OR_PARTITION = 3
+
+
+def asked_for(
+    topic: str, partitions: Any, version: int, *, replica_id: int = -1, offset: int = 0, max_wait_ms: int = 0
+) -> bytes:
+    """A Fetch request on the wire."""
+    named = [
+        {
+            "partition": partition,
+            "current_leader_epoch": -1,
+            "fetch_offset": offset,
+            "log_start_offset": -1,
+            "partition_max_bytes": 1 << 20,
+        }
+        for partition in partitions
+    ]
+    request = codec.request(
+        ApiKey.FETCH,
+        version,
+        replica_id=replica_id,
+        max_wait=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[{"topic": topic, "partitions": named}],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+    return codec.encode_request(request, 7, "test")
+
+
+def answered(connection: RawConnection, version: int) -> dict[int, Any]:
+    (topic,) = codec.decode_response(connection.answer(), ApiKey.FETCH, version)[1].responses
+    return {one.partition_index: one for one in topic.partitions}
+
+
+@pytest.fixture
+def filled(broker: RunningBroker, topic: str) -> str:
+    create(broker.bootstrap, topic, THERE)
+    for partition in range(THERE):
+        produce(broker.bootstrap, topic, [values(5), values(3)], partition)
+    return topic
+
+
+@pytest.mark.parametrize("replica_id", [-1, -2], ids=["a consumer", "this broker's replica"])
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_the_answer_is_that_of_a_short_request(
+    broker: RunningBroker, filled: str, version: int, replica_id: int
+) -> None:
+    long = asked_for(filled, range(ASKED), version, replica_id=replica_id)
+    assert len(long) > LONG_REQUEST_BYTES
+    with bystander(broker), RawConnection(broker.bootstrap) as connection:
+        connection.send(long + asked_for(filled, range(THERE + 1), version, replica_id=replica_id))
+        found, short = answered(connection, version), answered(connection, version)
+    assert sorted(found) == list(range(ASKED))
+    assert {number: found[number] for number in short} == short
+    assert all(short[number].records for number in range(THERE))
+    assert {int(found[number].error_code) for number in range(THERE, ASKED)} == {UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_a_long_poll_ends_when_a_message_comes(broker: RunningBroker, filled: str) -> None:
+    with RawConnection(broker.bootstrap) as connection:
+        connection.send(asked_for(filled, range(THERE), 11))
+        end = answered(connection, 11)[0].high_watermark
+        long = asked_for(filled, [0] * ASKED, 11, offset=end, max_wait_ms=60_000)
+        assert len(long) > LONG_REQUEST_BYTES
+        connection.send(long)
+        connection.socket.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            connection.socket.recv(1, socket.MSG_PEEK)
+        connection.socket.settimeout(30)
+        produce(broker.bootstrap, filled, [values(1)])
+        found = answered(connection, 11)
+    assert list(found) == [0] and found[0].records and found[0].high_watermark > end
+
+
+def test_one_that_does_not_parse_ends_its_connection(broker: RunningBroker, filled: str) -> None:
+    long = bytearray(asked_for(filled, range(ASKED), 4)[:-1])
+    struct.pack_into(">i", long, 0, len(long) - 4)
+    with bystander(broker), RawConnection(broker.bootstrap) as connection:
+        connection.send(bytes(long) + asked_for(filled, range(THERE), 4))
+        assert connection.is_closed_by_broker()
+        broker.wait_for_log(connection.name)
