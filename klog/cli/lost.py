@@ -59,7 +59,7 @@ async def show(
     )
     invocation.say(f"{counted(messages, 'message')} in {counted(len(rows), 'range')}")
     if useless:
-        invocation.warn(f"{useless:,} bytes are not valid messages")
+        invocation.warn(f"not valid messages: {counted(useless, 'byte')}")
     return 1 if useless else 0
 
 

@@ -16,6 +16,7 @@ import logging
 from klog.errors import KlogError, NotController, TopicAlreadyExists
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.render.counts import counted
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.runtime import Runtime
@@ -75,9 +76,9 @@ class AutoCreation:
         self._not_said += 1
         if now_s - self._said_s >= SAID_EVERY_S:
             log.warning(
-                "creation of topic %s is delayed: clients ask for more than %d new topics a second "
-                "(klog.auto.create.topics.per.second); %d delays since the last such line",
-                *(name, self._a_second, self._not_said),
+                "creation of topic %s is delayed: clients ask for more than %s a second "
+                "(klog.auto.create.topics.per.second); %s since the last such line",
+                *(name, counted(self._a_second, "new topic"), counted(self._not_said, "delay")),
             )
             self._not_said, self._said_s = 0, now_s
         return False

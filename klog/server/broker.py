@@ -42,6 +42,7 @@ from klog.errors import (
     StorageError,
 )
 from klog.names import TopicPartition
+from klog.render.counts import counted
 from klog.secret import Secret
 from klog.server import belonging
 from klog.server.authority import Authority
@@ -144,10 +145,10 @@ class Broker:
             undo.pop_all()
         self._begin_upkeep()
         log.info(
-            "broker %d serves at %s:%d: %d partitions led, cluster %s, ZooKeeper %s",
+            "broker %d serves at %s:%d: %s led, cluster %s, ZooKeeper %s",
             self.identity.broker_id,
             *self.address,
-            len(self.replicas.partitions),
+            counted(len(self.replicas.partitions), "partition"),
             self.image.cluster_id,
             self.zookeeper.address,
         )

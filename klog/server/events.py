@@ -33,6 +33,7 @@ from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
+from klog.render.counts import counted
 from klog.secret import Secret
 from klog.server.image import ClusterImage
 from klog.server.peer_probe import introduction
@@ -51,9 +52,9 @@ PUBLIC: Final[Mapping[str, str]] = {
     "controller-elected": "a broker became the controller",
     "damage-found": "bytes of a log failed their check",
     "events-dropped": "a broker dropped this many events that it could not send in time",
-    "isr-changed": "the controller changed the in-sync set",
-    "isr-expanded": "a leader added a follower that caught up to the in-sync set",
-    "isr-shrunk": "a leader removed a follower that fell behind from the in-sync set",
+    "isr-changed": "the controller changed the ISR",
+    "isr-expanded": "a leader added a follower that caught up to the ISR",
+    "isr-shrunk": "a leader removed a follower that fell behind from the ISR",
     "leader-elected": "a partition has a new leader",
     "log-dir-offline": "a disk failed; the broker no longer serves its replicas",
     "messages-lost": "a log was cut below what had been acknowledged; the cut bytes are kept beside it",
@@ -160,7 +161,7 @@ class Events:
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self._all_sent.wait()
             except TimeoutError:
-                log.debug("%d events are not sent any more", len(self._kept) + len(self._underway))
+                log.debug("stopping with %s not sent", counted(len(self._kept) + len(self._underway), "event"))
         self._sending.cancel()
         await asyncio.gather(self._sending, return_exceptions=True)
         await self._topic.close()
@@ -179,7 +180,7 @@ class Events:
                 await self._send_some(topic)
                 retry_s = RETRY_S_MIN
             except KlogError as error:
-                log.debug("%d events wait: %s", len(self._kept) + len(self._underway), error.message)
+                log.debug("%s waiting: %s", counted(len(self._kept) + len(self._underway), "event"), error.message)
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, RETRY_S_MAX)
             except Exception:
@@ -196,7 +197,7 @@ class Events:
                 self._underway.append(self._kept.popleft())
         if not await topic.produce([_record(event) for event in self._underway]):
             self.dropped += len(self._underway)
-            log.warning("%d events are too large for the topic %s", len(self._underway), TOPIC)
+            log.warning("%s dropped: too large for the topic %s", counted(len(self._underway), "event"), TOPIC)
         self._underway.clear()
 
 

@@ -29,6 +29,7 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.names import TopicPartition, check_topic_name
+from klog.render.counts import counted
 from klog.replication import replica_machine
 from klog.replication.isr import check_flush_rule
 from klog.replication.placement import check_factor, place, place_more
@@ -113,11 +114,11 @@ class TopicManager:
             self._check_flush_rule(config, factor)
             if config.min_insync_replicas > factor and not validate_only:
                 log.warning(
-                    "topic %s: min.insync.replicas is %d, above the replication factor %d: acks=all needs %d replicas",
+                    "topic %s: min.insync.replicas is %d, above the replication factor %d: acks=all needs %s",
                     name,
                     config.min_insync_replicas,
                     factor,
-                    factor,
+                    counted(factor, "replica"),
                 )
             shown = {number: PartitionImage(NO_LEADER, -1, tuple(ids), ()) for number, ids in assignment.items()}
             if validate_only:
@@ -181,7 +182,8 @@ class TopicManager:
                 added = {there + number: tuple(ids) for number, ids in enumerate(assignment)}
                 if len(added) != total - there:
                     raise InvalidReplicaAssignment(
-                        f"topic {name!r} gets {total - there} new partitions, but {len(added)} assignments are given"
+                        f"topic {name!r} gets {counted(total - there, 'new partition')}, "
+                        f"but the request has {counted(len(added), 'assignment')}"
                     )
             self._check_assignment(there, added)
             if validate_only:
