@@ -110,7 +110,7 @@ def _offline(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         found = f"{_of(bad, topic)} have no leader"
         if any(broker in metadata.brokers for one in bad for broker in one.isr) and waited_for:
             was = "was" if len(waited_for) == 1 else "were"
-            found += f": waiting for {_brokers(waited_for)}, which {was} in the ISR"
+            found += f": waiting for {_brokers(waited_for)}, which {was} in the in-sync set"
         yield Finding(CRITICAL, f"topic {topic.name}", found, "a leader", do, "offline-partitions")
 
 

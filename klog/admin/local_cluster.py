@@ -34,7 +34,6 @@ from klog.admin.local_state import (
 from klog.coordination import embedded
 from klog.coordination.process import ProcessId
 from klog.errors import NoSuchThing, PortInUse, Refused
-from klog.render.counts import counted
 
 __all__ = ["LocalCluster", "Part", "Started", "Stopped", "await_end", "down", "look", "running_clusters", "up"]
 
@@ -105,7 +104,7 @@ def up(
 def _notes(plan: Plan, last: Plan | None, rows: Sequence[Started]) -> Iterator[str]:
     if plan.replication:
         said = ", ".join(f"{name}={value}" for name, value in plan.replication.items())
-        yield f"{counted(plan.brokers, 'broker')}, so for topics made without: {said} (-X NAME=VALUE for others)"
+        yield f"{plan.brokers} brokers, so for topics made without: {said} (-X NAME=VALUE for others)"
     older = [row for row in rows if row.kind == "broker" and row.state == "running"]
     if older and last is not None and last.replication != plan.replication:
         yield (
@@ -158,8 +157,7 @@ def _check_ports(directory: Path, home: Path, plan: Plan, before: LocalCluster |
     last = plan.port + plan.brokers - 1
     if last > PORT_MAX:
         raise Refused(
-            f"{counted(plan.brokers, 'broker')} from port {plan.port} on would need ports up to {last}; "
-            f"the last is {PORT_MAX}",
+            f"{plan.brokers} brokers from port {plan.port} on would need ports up to {last}; the last is {PORT_MAX}",
             hint="choose fewer (--brokers N) or lower ones (--port PORT)",
         )
     running = {part.id for part in before.live if part.kind == "broker"} if before is not None else set()

@@ -196,7 +196,7 @@ async def plan_deletion(zookeeper: ZooKeeper, group: str) -> Plan:
 
 def fencing_in_words(members: Sequence[Member]) -> str:
     """Who has to join again."""
-    return f"{counted(len(members), 'live member')} will be fenced: {groups.in_words(members)}"
+    return f"{len(members)} live member{'s' if len(members) != 1 else ''} will be fenced: {groups.in_words(members)}"
 
 
 # --- Carrying them out ------------------------------------------------------------------------------------------------

@@ -227,8 +227,8 @@ def _server(host: str, port: int, log_file: str | None) -> StatusRow:
     if mode is None and "whitelist" not in answer:
         return StatusRow("zookeeper", None, address, "down", answer.strip()[:120] or "closed the connection")
     said = [mode] if mode else []
-    if found := re.search(r"version: ([^,\s-]+)", answer):
-        said.append(f"ZooKeeper {found[1]}")
-    if found := re.search(r"Connections: (\d+)", answer):
-        said.append(counted(int(found[1]), "connection"))
+    for pattern, words in ((r"version: ([^,\s-]+)", "ZooKeeper {}"), (r"Connections: (\d+)", "{} connections")):
+        found = re.search(pattern, answer)
+        if found:
+            said.append(words.format(found[1]))
     return StatusRow("zookeeper", None, address, "running", ", ".join(said) or None)

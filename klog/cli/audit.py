@@ -79,6 +79,8 @@ async def run(
         window_ms=_window_ms(window),
         audit_topic=audit_topic,
     )
+    if not no_publish:
+        invocation.check_may_change(publish_to)
     cluster = await invocation.cluster()
     home = None if publish_to is None else await _other(invocation, publish_to, "--publish-to")
     if every is not None:

@@ -103,7 +103,7 @@ def _level(invocation: Invocation) -> int:
     return logging.DEBUG if invocation.shared.verbose else logging.INFO
 
 
-@broker.command("stop", rows="klog.admin.brokers:BrokerStopped")
+@broker.command("stop", rows="klog.admin.brokers:BrokerStopped", changes=True)
 async def stop(
     invocation: Invocation,
     id: BrokerId,

@@ -28,6 +28,10 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("down", "klog.cli.up", "down", "Shut down everything that `klog up` started.", EVERY_DAY),
     Entry("status", "klog.cli.status", "status", "Show the state of ZooKeeper, brokers and partitions.", EVERY_DAY),
     Entry("check", "klog.cli.check", "check", "Find problems, and show how to fix them.", EVERY_DAY),
+    Entry("lag", "klog.cli.group", "lag_by_itself", "Show the lag of groups, as `klog group lag`.", EVERY_DAY),
+    Entry("events", "klog.cli.events", "events", "Show what has happened to the cluster.", EVERY_DAY),
+    Entry("acts", "klog.cli.acts", "acts", "List who changed what of the cluster.", EVERY_DAY),
+    Entry("undo", "klog.cli.acts", "undo", "Take an act back.", EVERY_DAY),
     Entry("produce", "klog.cli.produce", "produce", "Write messages from stdin or files to a topic.", EVERY_DAY),
     Entry("tail", "klog.cli.tail", "tail", "Show the messages of topics, from any position.", EVERY_DAY),
     Entry("replay", "klog.cli.replay", "replay", "Copy a range of a topic into another topic, once.", EVERY_DAY),
@@ -61,7 +65,16 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("audit", "klog.cli.audit", "audit", "Compare what producers sent with what arrived.", TOOLS),
     Entry("perf", "klog.cli.perf", "perf", "Measure throughput and latency.", TOOLS),
     Entry("log", "klog.cli.log", "log", "Segment files and state-change logs; needs no broker.", TOOLS, ("logs",)),
+    Entry(
+        "profile",
+        "klog.cli.profile",
+        "profile",
+        "Clusters by name: addresses, colour, protection.",
+        TOOLS,
+        ("profiles",),
+    ),
     Entry("shell", "klog.cli.shell", "shell", "Run commands interactively.", TOOLS),
+    Entry("man", "klog.cli.man", "man", "Show the man page of a command.", TOOLS),
     Entry("completion", "klog.cli.completion", "completion", "Print completion scripts for bash, zsh and fish.", TOOLS),
 )
 

@@ -44,7 +44,7 @@ class Connecting(Protocol):
         ...
 
 
-async def open_cluster(invocation: Connecting) -> Cluster:
+async def open_cluster(invocation: Connecting, *, client_id: str | None = None) -> Cluster:
     """A connection to the invocation's cluster, known to be the one that is meant."""
     bootstrap = await bootstrap_servers(invocation)
     target = invocation.target
@@ -54,6 +54,7 @@ async def open_cluster(invocation: Connecting) -> Cluster:
         timeout_s=invocation.timeout_s,
         trace=trace_to_stderr if invocation.shared.trace else None,
         expected_cluster_id=target.cluster_id,
+        **({} if client_id is None else {"client_id": client_id}),
     )
     invocation.closing.push_async_callback(cluster.close)
     if target.cluster_id is None and target.zookeeper is not None:

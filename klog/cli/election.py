@@ -15,7 +15,7 @@ from klog.render.counts import counted
 election = Noun("election", "Elect leaders on request.")
 
 
-@election.command("preferred", rows="klog.admin.elections:ElectionRow")
+@election.command("preferred", rows="klog.admin.elections:ElectionRow", changes=True)
 async def preferred(
     invocation: Invocation,
     topic: Annotated[

@@ -112,6 +112,15 @@ Verbose = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.", rich_help_panel=GLOBAL_PANEL)]
+Confirm = Annotated[
+    str | None,
+    typer.Option(
+        "--confirm",
+        metavar="NAME",
+        help="Name of the profile, for --yes on a protected one.",
+        rich_help_panel=GLOBAL_PANEL,
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done without doing it.", rich_help_panel=GLOBAL_PANEL)
 ]
@@ -137,7 +146,7 @@ def output_long(
     """The same for the one command whose ``-o`` is an offset, ``tail``."""
 
 
-def question(yes: Yes = False, dry_run: DryRun = False) -> None:
+def question(yes: Yes = False, confirm: Confirm = None, dry_run: DryRun = False) -> None:
     """The flags of commands that ask first."""
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from klog.cli.arguments import Group, OptionalGroups, Partitions, Regex, TopicFlag, all_partitions, position
-from klog.cli.command import Noun
+from klog.cli.command import Noun, TopCommand
 from klog.cli.flags import limit
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_cache import remember_groups
+from klog.cli.traits import Traits
 from klog.cli.undo import change_notes, write_undo
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, Refused, UsageError
 from klog.render import Format, Report
@@ -130,7 +131,11 @@ async def lag(
     return None
 
 
-@group.command("rewind", rows=CHANGES, asks=True)
+lag_by_itself = TopCommand("lag", lag, Traits(rows="klog.admin.group_lag:LagRow"))
+"""``klog lag``: what everybody asks for, without the noun."""
+
+
+@group.command("rewind", rows=CHANGES, asks=True, changes=True)
 async def rewind(
     invocation: Invocation,
     name: Group,
@@ -191,7 +196,7 @@ async def rewind(
     return invocation.report(plan.rows, footer=summary, notes=notes)
 
 
-@group.command("delete", rows=CHANGES, asks=True)
+@group.command("delete", rows=CHANGES, asks=True, changes=True)
 async def delete(invocation: Invocation, name: Group) -> Report:
     """Delete a group without members, and its committed offsets. Asks first."""
     from klog.admin import rewind as rewinding
@@ -206,7 +211,7 @@ async def delete(invocation: Invocation, name: Group) -> Report:
     return invocation.report(plan.rows, footer=f"group {name} deleted", notes=change_notes(invocation, *kept))
 
 
-@group.command("copy", rows=CHANGES)
+@group.command("copy", rows=CHANGES, changes=True)
 async def copy(
     invocation: Invocation,
     name: Group,

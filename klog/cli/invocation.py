@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
@@ -21,12 +22,14 @@ import typer
 from klog.cli import error_report, interrupt
 from klog.cli.flags import DEFAULT_TIMEOUT_S
 from klog.cli.shared_flags import SharedFlags
-from klog.cli.target import Target, TargetFlags, klog_home, resolve
+from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve
 from klog.cli.traits import Traits, command_name
+from klog.errors import UsageError
 from klog.render import Format, Report, render
 from klog.render.visible import for_stream
 
 if TYPE_CHECKING:
+    from klog.admin.profiles import Profile
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
 
@@ -97,13 +100,15 @@ class Invocation:
             flags = TargetFlags(self.shared.bootstrap_server, self.shared.zookeeper, self.shared.profile)
             self._target = resolve(flags, os.environ, klog_home())
             self.detail(f"cluster: {self._target}")
+            if self.traits.changes and not self.shared.dry_run:
+                self.check_may_change()
         return self._target
 
-    async def cluster(self) -> Cluster:
+    async def cluster(self, *, client_id: str | None = None) -> Cluster:
         """A connection to the cluster, closed when the command ends."""
         from klog.cli import connect
 
-        return await connect.open_cluster(self)
+        return await connect.open_cluster(self, client_id=client_id)
 
     async def bootstrap_servers(self) -> str:
         """The addresses of its brokers, for what connects by itself."""
@@ -121,37 +126,72 @@ class Invocation:
         """Fill in the address that was looked up."""
         self._target = found
 
+    @property
+    def profile(self) -> Profile | None:
+        """The profile of the cluster: the one that was named, or the one that has an address which was given."""
+        target = self.target
+        return target.profile or profile_of_addresses(target.bootstrap, target.zookeeper)
+
     # --- questions
+
+    def check_may_change(self, other: str | None = None) -> None:
+        """UsageError where the profile is read-only. For commands that change the cluster only sometimes; the others
+        declare it (``Traits.changes``). ``other``: the addresses of another cluster, which is the one to change."""
+        profile = self.profile if other is None else profile_of_addresses(other)
+        if profile is not None and profile.read_only:
+            raise UsageError(
+                f"profile {profile.name} is read-only, and `klog {self.command.replace('.', ' ')}` changes the cluster",
+                hint=f"klog profile set {profile.name} read_only=false",
+            )
 
     def confirm(self, question: str, preview: Report | None = None) -> None:
         """Ask before something that cannot be taken back; returns only where the answer is yes.
 
         ``--dry-run`` shows the preview on stdout and ends the command with 0; ``--yes`` goes on without a question;
-        if stdin is not a terminal it exits with 2, and with 1 if the answer is no.
+        if stdin is not a terminal it exits with 2, and with 1 if the answer is no. On a protected cluster the answer is
+        the profile's name, and ``--yes`` needs ``--confirm`` with it.
         """
         if self.shared.dry_run:
             if preview is not None:
                 self.show(preview)
             self.say(f"dry run, nothing changed: {question}")
             raise typer.Exit(0)
+        profile = self.profile if self.traits.connects else None
+        protected = profile.name if profile is not None and profile.protected else None
+        if self.shared.confirm is not None and (profile is None or self.shared.confirm != profile.name):
+            named = f"profile {profile.name}" if profile is not None else "a cluster without a profile"
+            raise UsageError(f"--confirm {self.shared.confirm}: the command would act on {named}")
         if self.shared.yes:
+            if protected is not None and self.shared.confirm is None:
+                raise UsageError(
+                    f"profile {protected} is protected: --yes is not enough", hint=f"add --confirm {protected}"
+                )
             return
-        where = f" on {self.target}" if self.traits.connects else ""
+        where = f" on {self.target.title}" if self.traits.connects else ""
         if not is_terminal(sys.stdin):
+            words = "--yes" if protected is None else f"--yes --confirm {protected}"
             raise error_report.NeedsAnswer(
-                f"{question}{where}: confirmation needed, but stdin is not a terminal; add --yes",
+                f"{question}{where}: confirmation needed, but stdin is not a terminal; add {words}",
                 hint="--dry-run shows what would be done",
             )
         if preview is not None:
             render(preview, Format.TABLE, sys.stderr, terminal=is_terminal(sys.stderr))
         with interrupt.raising():
-            sys.stderr.write(for_stream(f"{question}{where}? [y/N] ", sys.stderr))
+            wanted = "[y/N]" if protected is None else f"It is protected; type {protected} to go on:"
+            sys.stderr.write(for_stream(f"{question}{where}? {wanted} ", sys.stderr))
             sys.stderr.flush()
             answer = sys.stdin.readline()
-        if answer.strip().lower() not in ("y", "yes"):
+        granted = answer.strip().lower() in ("y", "yes") if protected is None else answer.strip() == protected
+        if not granted:
             if not answer:
                 sys.stderr.write("\n")
             raise error_report.Declined("cancelled: not confirmed")
+
+
+def profile_of_addresses(*addresses: str | None) -> Profile | None:
+    """The profile that has one of these servers: what protects a cluster holds however the cluster is addressed."""
+    profiles = profiles_here(klog_home(), Path.cwd())
+    return None if profiles is None else profiles.of_addresses(*addresses)
 
 
 def is_terminal(stream: Any) -> bool:

@@ -59,11 +59,11 @@ async def show(
     )
     invocation.say(f"{counted(messages, 'message')} in {counted(len(rows), 'range')}")
     if useless:
-        invocation.warn(f"not valid messages: {counted(useless, 'byte')}")
+        invocation.warn(f"{useless:,} bytes are not valid messages")
     return 1 if useless else 0
 
 
-@lost.command("replay", rows="klog.tools.quarantine_replay:ReplayedRow")
+@lost.command("replay", rows="klog.tools.quarantine_replay:ReplayedRow", changes=True)
 async def replay(
     invocation: Invocation,
     topic: Topic,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from textwrap import wrap
 
 from klog import __version__
 from klog.cli import flags, metrics_page, requests_page, settings_page
@@ -24,10 +25,15 @@ from klog.render.columns import can_fail, columns
 REFERENCE = "docs/cli-reference.md"
 
 RULES = r"""
-Which cluster: Flags (-B, -z, --profile), then KLOG_BOOTSTRAP_SERVER and KLOG_ZOOKEEPER, then KLOG_PROFILE (a section
-of profiles.toml in KLOG_HOME with bootstrap_server, zookeeper, cluster_id), then the local cluster that `klog up` runs.
-Both addresses come from the same source; a missing one is looked up through the other. If both are given, their
-cluster ids are compared, and a mismatch is an error.
+Which cluster: Flags (-B, -z, --profile), then KLOG_BOOTSTRAP_SERVER and KLOG_ZOOKEEPER, then KLOG_PROFILE, then the
+current profile of the nearest .klog.toml from the working folder upwards, then that of profiles.toml in KLOG_HOME, then
+the local cluster that `klog up` runs. Both addresses come from the same source; a missing one is looked up through the
+other. If both are given, their cluster ids are compared, and a mismatch is an error.
+
+Profiles: `klog profile add NAME -B HOST:PORT` gives a cluster a name; `klog profile use NAME` makes it the current one.
+On a protected profile a command that asks wants the profile's name as the answer, and --yes needs --confirm NAME. On a
+read-only profile a command that changes the cluster is refused with exit code 2 before it sends anything. Both hold
+also if the cluster is given by one of the profile's addresses.
 
 Output: Data goes to stdout; progress, questions, warnings and summaries go to stderr. Tables are aligned text, never
 truncated in a pipe, with `-` for unknown values. JSON is {"_command", "_version", "rows"} with the columns as keys in
@@ -109,9 +115,9 @@ def entry_pages(entry: Entry) -> list[Page]:
 
 def pages() -> dict[str, str]:
     """Every generated file: its path in the repository -> its text."""
-    found = {"man/klog.1": _overview()}
+    found = {"man/klog.1": overview()}
     for entry in ENTRIES:
-        found[f"man/klog-{entry.name}.1"] = _man_page(entry)
+        found[f"man/klog-{entry.name}.1"] = man_page(entry)
     found[REFERENCE] = _reference()
     found[settings_page.PATH] = settings_page.page()
     found[metrics_page.PATH] = metrics_page.page()
@@ -122,7 +128,8 @@ def pages() -> dict[str, str]:
 # --- man --------------------------------------------------------------------------------------------------------------
 
 
-def _overview() -> str:
+def overview() -> str:
+    """``klog.1``."""
     lines = [*_man_head("klog", "a distributed log")]
     lines += [".SH SYNOPSIS", ".B klog", "NOUN VERB [ARGUMENTS] [FLAGS]", ".SH DESCRIPTION"]
     lines += _man_paragraphs(" ".join(part.split()) for part in ABOUT.strip().split("\n\n"))
@@ -137,7 +144,8 @@ def _overview() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _man_page(entry: Entry) -> str:
+def man_page(entry: Entry) -> str:
+    """``klog-NOUN.1``."""
     described = entry_pages(entry)
     lines = [*_man_head(f"klog-{entry.name}", entry.help.rstrip("."))]
     lines += [".SH SYNOPSIS"]
@@ -193,6 +201,38 @@ def _roff(text: str) -> str:
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("†", "\\[dg]")
     escaped = re.sub(r"`([^`]*)`", r"\\fB\1\\fR", escaped)
     return f"\\&{escaped}" if escaped[:1] in (".", "'") else escaped
+
+
+# --- plain text -------------------------------------------------------------------------------------------------------
+
+
+def text_pages(described: Iterable[Page], width: int) -> str:
+    """The pages of commands for a terminal or a pipe without `man`."""
+    lines: list[str] = []
+    for one in described:
+        lines += [one.usage, ""]
+        for paragraph in one.text:
+            lines += [*wrap(paragraph, width, initial_indent="  ", subsequent_indent="  "), ""]
+        for left, right in (*one.arguments, *one.own_flags):
+            lines += [f"  {left}", *wrap(right, width, initial_indent="      ", subsequent_indent="      ")]
+        if one.arguments or one.own_flags:
+            lines.append("")
+        if one.columns:
+            told = "Columns: " + " ".join(one.columns) + _column_notes(one)
+            lines += [*wrap(told, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False), ""]
+    return "\n".join(lines)
+
+
+def text_overview(width: int) -> str:
+    """The overview for a terminal or a pipe without `man`."""
+    lines = ["klog NOUN VERB [ARGUMENTS] [FLAGS]", ""]
+    for part in ABOUT.strip().split("\n\n"):
+        lines += [*wrap(" ".join(part.split()), width, initial_indent="  ", subsequent_indent="  "), ""]
+    for entry in ENTRIES:
+        lines.append(f"  {entry.name:<12} {entry.help}")
+    for title, told in _rules():
+        lines += ["", title, *wrap(told, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)]
+    return "\n".join(lines) + "\n"
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------
@@ -255,7 +295,7 @@ def _rules() -> Iterator[tuple[str, str]]:
 def _root_flags() -> list[tuple[str, str]]:
     """The flags that may stand before the noun, and those of commands that ask, taken from one of them."""
     asking = next(command for _, command in walk() if command.traits.asks)
-    asked = [parameter for parameter in asking.params if parameter.name in ("yes", "dry_run")]
+    asked = [parameter for parameter in asking.params if parameter.name in ("yes", "confirm", "dry_run")]
     records = (help_record(parameter, None) for parameter in (*root().params, *asked))
     return [record for record in records if record is not None]
 

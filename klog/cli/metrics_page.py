@@ -5,8 +5,8 @@ Written by ``scripts/build_man``.
 
 from __future__ import annotations
 
+from klog.event_kinds import EVENT_KINDS
 from klog.metrics import table
-from klog.server.events import PUBLIC
 from klog.server.metrics_table import METRICS
 
 PATH = "docs/metrics.md"
@@ -74,11 +74,12 @@ is false where it should not). A message is JSON: the time, the broker that repo
 the key is the kind. Each event is there once, and the events of one broker are in order.
 
 ```console
-$ klog tail klog.events
+$ klog events --follow -o jsonl
 {"ts": "2026-02-01T10:00:07.216Z", "broker": 3, "kind": "broker-down", "id": 1, "reason": "it refuses connections"}
 {"ts": "2026-02-01T10:00:07.233Z", "broker": 3, "kind": "leader-elected", "topic": "t", "partition": 0, ...}
 ```
 
+`klog events` tells them in sentences, those of one topic, partition, group, broker or kind if asked.
 Every broker also writes what it tells, with or without the topic, into `state-change.log` in its first log dir;
 `klog log merge-state` puts those of several brokers in one order.
 
@@ -89,5 +90,5 @@ Every broker also writes what it tells, with or without the topic, into `state-c
 
 def page() -> str:
     """The whole page."""
-    kinds = "".join(f"| `{kind}` | {meaning} |\n" for kind, meaning in sorted(PUBLIC.items()))
+    kinds = "".join(f"| `{kind}` | {meaning} |\n" for kind, meaning in sorted(EVENT_KINDS.items()))
     return _HEAD + table(METRICS) + _PROCESS + kinds

@@ -98,6 +98,11 @@ async def mirror(
         groups=groups or (),
     )
 
+    if not offsets:
+        invocation.check_may_change(target)
+        for one in sources:  # the group's progress is committed there
+            invocation.check_may_change(one)
+
     async def side(address: str, role: str) -> ClusterEndpoint:
         one = await ClusterEndpoint(
             address, role, timeout_s=timeout or flags.DEFAULT_TIMEOUT_S, note=invocation.say

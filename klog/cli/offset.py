@@ -70,7 +70,7 @@ async def export(
     invocation.say(f"{counted(len(known), 'offset')} of group {name} written to {file}")
 
 
-@offset.command("import", rows="klog.coordination.offset_changes:OffsetChange", asks=True)
+@offset.command("import", rows="klog.coordination.offset_changes:OffsetChange", asks=True, changes=True)
 async def import_(
     invocation: Invocation,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `klog offset export` or of Kafka's tools.")],

@@ -41,7 +41,7 @@ Csv = Annotated[
 ]
 
 
-@perf.command("produce", rows="klog.tools.perf.produce:ProducedRow")
+@perf.command("produce", rows="klog.tools.perf.produce:ProducedRow", changes=True)
 async def produce(
     invocation: Invocation,
     topics: Topics,
@@ -132,7 +132,7 @@ async def consume(
     return _show(invocation, row, csv)
 
 
-@perf.command("latency", rows="klog.tools.perf.latency:LatencyRow")
+@perf.command("latency", rows="klog.tools.perf.latency:LatencyRow", changes=True)
 async def latency(
     invocation: Invocation,
     topic: Topic,

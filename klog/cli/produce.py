@@ -37,7 +37,7 @@ class GivenUp(KlogError):
     code = "GIVEN_UP"
 
 
-@top_command("produce", rows="klog.tools.produce:PartitionReceipt")
+@top_command("produce", rows="klog.tools.produce:PartitionReceipt", changes=True)
 async def produce(
     invocation: Invocation,
     topic: Topic,

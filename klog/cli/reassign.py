@@ -91,7 +91,7 @@ async def plan(
     return invocation.report(rows, footer=footer, notes=(then,))
 
 
-@reassign.command("execute", rows=ROWS, asks=True)
+@reassign.command("execute", rows=ROWS, asks=True, changes=True)
 async def execute(
     invocation: Invocation,
     file: PlanFile,
@@ -177,7 +177,7 @@ def _status(invocation: Invocation, rows: Sequence[ReassignRow]) -> Report:
     return invocation.report(rows, footer=ops.summary(rows), notes=ops.reasons(rows))
 
 
-@reassign.command("cancel", rows=ROWS, asks=True)
+@reassign.command("cancel", rows=ROWS, asks=True, changes=True)
 async def cancel(invocation: Invocation, file: OptionalFile = None) -> Report:
     """Cancel reassignments in progress: each partition returns to its old replicas. Asks first."""
     from klog.admin import reassignment as ops

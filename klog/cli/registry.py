@@ -15,7 +15,7 @@ from klog.render.counts import counted
 registry = Noun("registry", "Rebuild lost registries of ZooKeeper.")
 
 
-@registry.command("rebuild", rows="klog.tools.registry_rebuild:RebuildRow", asks=True)
+@registry.command("rebuild", rows="klog.tools.registry_rebuild:RebuildRow", asks=True, changes=True)
 async def rebuild(
     invocation: Invocation,
     dirs: Annotated[list[Path], typer.Option("--dir", metavar="DIR", help="Log directories of all brokers.")],

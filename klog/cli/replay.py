@@ -77,6 +77,8 @@ async def replay(
         dry_run=dry_run,
     )
     await invocation.cluster()
+    if not dry_run:
+        invocation.check_may_change(to_bootstrap_server)
     bootstrap = await invocation.bootstrap_servers()
 
     def side(address: str, role: str) -> ClusterEndpoint:

@@ -70,7 +70,7 @@ async def get(
     return 0
 
 
-@schema.command("register", rows="klog.schemas.rows:SchemaRow")
+@schema.command("register", rows="klog.schemas.rows:SchemaRow", changes=True)
 async def register(invocation: Invocation, subject: Subject, file: File = STDIN) -> list[Any]:
     """Register a schema under a subject and show its id. Equal schemas have the same id.
 
@@ -112,7 +112,7 @@ async def check(
     return invocation.report(found, failed=bool(found), footer=f"{footer} under level {level}")
 
 
-@schema.command("delete", rows="klog.schemas.rows:DeletedRow")
+@schema.command("delete", rows="klog.schemas.rows:DeletedRow", changes=True)
 async def delete(
     invocation: Invocation,
     subject: Subject,
@@ -156,13 +156,15 @@ async def level(
 
     if default and wanted is not None:
         raise UsageError("LEVEL and --default exclude each other")
+    if wanted is not None or default:
+        invocation.check_may_change()
     registry = await _registry(invocation)
     if wanted is not None or default:
         await asyncio.to_thread(registry.set_level, subject, wanted)
     return await asyncio.to_thread(rows.levels, registry, subject)
 
 
-@schema.command("serve", own_interrupt=True)
+@schema.command("serve", own_interrupt=True, changes=True)
 async def serve(
     invocation: Invocation,
     port: Annotated[

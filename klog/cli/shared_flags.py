@@ -22,6 +22,7 @@ class SharedFlags:
     timeout: float | None = None
     trace: bool = False
     yes: bool = False
+    confirm: str | None = None
     dry_run: bool = False
 
     def over(self, outer: SharedFlags) -> SharedFlags:

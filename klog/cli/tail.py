@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from klog.cli import interrupt
-from klog.cli.arguments import Partitions, Properties, Topics, all_partitions, position_range, settings
+from klog.cli.arguments import Partitions, Properties, all_partitions, position_range, settings
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.name_cache import topic_names
 from klog.config.units import parse_duration_ms
 from klog.errors import UsageError
 from klog.render import Format
@@ -24,7 +25,9 @@ LAST_ON_TERMINAL = 10
 @top_command("tail", output_letter=False)
 async def tail(
     invocation: Invocation,
-    topics: Topics,
+    given: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC", help="The topics.", autocompletion=topic_names)
+    ] = None,
     partitions: Partitions = None,
     offset: Annotated[
         str | None,
@@ -124,6 +127,12 @@ async def tail(
     from klog.tools import tail as tailing
     from klog.tools.tail_options import SETTLE_S, TailOptions
 
+    topics = given or []
+    if form is not None and "%" not in form and not topics:
+        invocation.say(f"klog tail follows by default; -f is the format of each message: `klog tail {form}`")
+        topics, form = [form], None
+    if not topics:
+        raise UsageError("no topic given", hint="klog tail TOPIC; `klog topic list` shows the topics")
     if form is not None and "%" not in form:
         raise UsageError(
             f"-f {form!r} contains no %: -f is the format of each message",
@@ -153,6 +162,8 @@ async def tail(
         librdkafka=settings(properties),
     )
     tailing.check_options(options)
+    if group is not None:
+        invocation.check_may_change()
     cluster = await invocation.cluster()
     reading = asyncio.ensure_future(tailing.tail(cluster, topics, options, sys.stdout.buffer, note=invocation.say))
     try:

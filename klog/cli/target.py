@@ -1,7 +1,8 @@
 """Which cluster a command talks to, and who said so.
 
 The sources, highest first: flags (``-B``, ``-z``, ``--profile``); ``KLOG_BOOTSTRAP_SERVER`` and ``KLOG_ZOOKEEPER``;
-``KLOG_PROFILE``; the local cluster that ``klog up`` runs. Both addresses come from one source. The one that it does not
+``KLOG_PROFILE``; ``current`` in the project's ``.klog.toml``, then in ``profiles.toml`` (``klog.admin.profiles``); the
+local cluster that ``klog up`` runs. Both addresses come from one source. The one that it does not
 give is looked up through the other, never taken from a lower source: half an address from here and half from there
 would be two clusters.
 """
@@ -12,15 +13,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from klog.errors import KlogError, NoSuchThing, Refused, UsageError
+from klog.errors import KlogError, Refused, UsageError
+
+if TYPE_CHECKING:
+    from klog.admin.profiles import Profile, Profiles
 
 SERVER_VARIABLE = "KLOG_BOOTSTRAP_SERVER"
 ZOOKEEPER_VARIABLE = "KLOG_ZOOKEEPER"
 PROFILE_VARIABLE = "KLOG_PROFILE"
-PROFILES_FILE = "profiles.toml"
-PROFILE_KEYS = frozenset({"bootstrap_server", "zookeeper", "cluster_id"})
+HOME_FILE = "profiles.toml"
+PROJECT_FILE = ".klog.toml"
 
 
 class NoCluster(KlogError):
@@ -41,6 +45,12 @@ class Target:
     source: str
     cluster_id: str | None = None
     directory: Path | None = None
+    profile: Profile | None = None
+
+    @property
+    def title(self) -> str:
+        """The cluster in few words, for questions: the profile's name, or addresses and who gave them."""
+        return self.profile.name if self.profile is not None else str(self)
 
     def __str__(self) -> str:
         parts = [self.bootstrap or "", f"zookeeper {self.zookeeper}" if self.zookeeper else ""]
@@ -61,51 +71,54 @@ def klog_home() -> Path:
     return Path(os.environ.get("KLOG_HOME") or Path.home() / ".klog")
 
 
-def resolve(flags: TargetFlags, environment: Mapping[str, str], home: Path) -> Target:
-    """The cluster that is meant; NoCluster where nothing says so, Refused where several local ones run."""
+def resolve(flags: TargetFlags, environment: Mapping[str, str], home: Path, folder: Path | None = None) -> Target:
+    """The cluster that is meant in a folder, the working one if not given.
+
+    NoCluster where nothing says so, Refused where several local ones run.
+    """
+    folder = folder or Path.cwd()
     if flags.profile and (flags.bootstrap or flags.zookeeper):
         raise UsageError("--profile excludes -B and -z", hint="give either the profile or addresses")
     if flags.bootstrap or flags.zookeeper:
         words = " and ".join(word for word, given in (("-B", flags.bootstrap), ("-z", flags.zookeeper)) if given)
         return Target(flags.bootstrap, flags.zookeeper, f"flag {words}")
     if flags.profile:
-        return _profile(flags.profile, "flag --profile", home)
+        return _named(flags.profile, "flag --profile", home, folder)
     bootstrap, zookeeper = environment.get(SERVER_VARIABLE), environment.get(ZOOKEEPER_VARIABLE)
     if bootstrap or zookeeper:
         given = ((SERVER_VARIABLE, bootstrap), (ZOOKEEPER_VARIABLE, zookeeper))
         return Target(bootstrap or None, zookeeper or None, " and ".join(name for name, value in given if value))
     if environment.get(PROFILE_VARIABLE):
-        return _profile(environment[PROFILE_VARIABLE], PROFILE_VARIABLE, home)
-    return _local(home)
+        return _named(environment[PROFILE_VARIABLE], PROFILE_VARIABLE, home, folder)
+    return _current(home, folder) or _local(home)
 
 
-def _profile(name: str, said_by: str, home: Path) -> Target:
-    import tomllib  # only who has profiles pays for it
+def profiles_here(home: Path, folder: Path) -> Profiles | None:
+    """The profiles that hold in a folder; None where there are no files of them."""
+    if not (home / HOME_FILE).exists() and not any((one / PROJECT_FILE).exists() for one in (folder, *folder.parents)):
+        return None
+    from klog.admin import profiles  # only who has profiles pays for it
 
-    path = home / PROFILES_FILE
-    try:
-        profiles: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise NoSuchThing(
-            f"profile {name!r} ({said_by}): {path} does not exist",
-            hint=f'create it, with a section [{name}] that has bootstrap_server = "host:9092"',
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}") from None
-    profile = profiles.get(name)
-    if not isinstance(profile, dict):
-        known = ", ".join(sorted(key for key, value in profiles.items() if isinstance(value, dict))) or "none"
-        raise NoSuchThing(f"{path} has no profile {name!r} ({said_by})", hint=f"its profiles: {known}")
-    source = f"profile {name} in {path}, by {said_by}"
-    for key in ("bootstrap_server", "zookeeper", "cluster_id"):
-        if not isinstance(profile.get(key, ""), str):
-            raise UsageError(f"{path}: [{name}] {key} must be a string, got {profile[key]!r}")
-    target = Target(
-        profile.get("bootstrap_server") or None, profile.get("zookeeper") or None, source, profile.get("cluster_id")
-    )
-    if target.bootstrap is None and target.zookeeper is None:
-        raise UsageError(f"{path}: [{name}] has neither bootstrap_server nor zookeeper")
-    return target
+    return profiles.load(home, folder)
+
+
+def _named(name: str, named_by: str, home: Path, folder: Path) -> Target:
+    from klog.admin import profiles
+
+    return _of_profile(profiles.load(home, folder).named(name, named_by), named_by)
+
+
+def _current(home: Path, folder: Path) -> Target | None:
+    found = profiles_here(home, folder)
+    if found is None or found.current is None:
+        return None
+    named_by = f"current in {found.current_file}"
+    return _of_profile(found.named(found.current, named_by), named_by)
+
+
+def _of_profile(profile: Profile, named_by: str) -> Target:
+    source = f"profile {profile.name}, {named_by}"
+    return Target(profile.bootstrap_server, profile.zookeeper, source, profile.cluster_id, profile=profile)
 
 
 def _local(home: Path) -> Target:

@@ -17,7 +17,7 @@ from klog.render.counts import counted
 topic = Noun("topic", "Create, list, describe, alter and delete topics.")
 
 
-@topic.command("create", rows="klog.admin.topics:TopicCreated")
+@topic.command("create", rows="klog.admin.topics:TopicCreated", changes=True)
 async def create(
     invocation: Invocation,
     name: Topic,
@@ -77,8 +77,8 @@ async def list_topics(
 ) -> Report:
     """List topics.
 
-    If the messages of a topic cannot be counted because a leader does not answer, its row has an ERROR and the exit
-    code is 1.
+    The exit code is 1 if a pattern matches no topic, and if the messages of a topic cannot be counted because a leader
+    does not answer: its row then has an ERROR.
     """
     from klog.admin import topics
 
@@ -94,7 +94,10 @@ async def list_topics(
         if unknown
         else ""
     )
-    return invocation.report(rows, notes=(note,))
+    missing = pattern is not None and not rows
+    return invocation.report(
+        rows, notes=(note,), footer=f"no topic matches {pattern!r}" if missing else "", failed=missing
+    )
 
 
 @topic.command("describe", rows="klog.admin.partitions:PartitionRow")
@@ -105,7 +108,7 @@ async def describe(invocation: Invocation, names: Topics) -> list[Any]:
     return await partitions.describe_topics(await invocation.cluster(), names)
 
 
-@topic.command("alter", rows="klog.admin.topics:TopicAltered", asks=True)
+@topic.command("alter", rows="klog.admin.topics:TopicAltered", asks=True, changes=True)
 async def alter(
     invocation: Invocation,
     name: Topic,
@@ -141,13 +144,15 @@ async def config(
     from klog.admin import topics
 
     changes = settings(given)
+    if changes or delete:
+        invocation.check_may_change()
     cluster = await invocation.cluster()
     if changes or delete:
         return await topics.set_topic_settings(cluster, name, changes, delete or [])
     return await topics.topic_settings(cluster, name)
 
 
-@topic.command("delete", rows="klog.admin.topics:TopicDeletion", asks=True)
+@topic.command("delete", rows="klog.admin.topics:TopicDeletion", asks=True, changes=True)
 async def delete(
     invocation: Invocation,
     names: Topics,

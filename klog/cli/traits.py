@@ -17,13 +17,15 @@ class Traits:
     """What a command declares besides its parameters.
 
     ``rows`` is ``module:Class`` of what it shows, loaded only when needed; ``connects``: it talks to a cluster;
-    ``asks``: it asks before it acts; ``own_interrupt``: it handles Ctrl-C itself, ends in order and exits 0;
+    ``asks``: it asks before it acts; ``changes``: it changes the cluster, where it succeeds; ``own_interrupt``: it
+    handles Ctrl-C itself, ends in order and exits 0;
     ``output_letter``: ``-o`` is the output format (not so in ``tail``).
     """
 
     rows: str | None = None
     connects: bool = True
     asks: bool = False
+    changes: bool = False
     own_interrupt: bool = False
     output_letter: bool = True
 

@@ -277,7 +277,7 @@ class RawCluster:
         answer = self._ask_registry(lambda: self._asked(ApiKey.LIST_SUBJECTS, subjects=[subject]))
         versions = [one for listed in answer.subjects for one in listed.versions if not one.is_deleted]
         if not versions:
-            raise schema_errors.SubjectNotFound(f"the schema registry has no subject {subject}")
+            raise schema_errors.SubjectNotFound(f"the registry of schemas has no subject {subject}")
         return int(max(versions, key=lambda one: one.version).id)
 
     def _asked(self, key: ApiKey, **fields: Any) -> Any:

@@ -198,8 +198,8 @@ class SendingSet(Sending):
             return
         first = self._errors[min(self._errors)]
         if self._logs:
-            log.warning("messages to %s dropped: %d; the first: %s", self._topic, len(self._errors), first)
-        said = f"messages not acknowledged: {len(self._errors)} of {self._count}; the first: {first}"
+            log.warning("%d messages to %s are dropped: %s", len(self._errors), self._topic, first)
+        said = f"{len(self._errors)} of {self._count} messages were not acknowledged; the first: {first}"
         self._finish(SendFailed(said, self._errors, hint=first.hint))
 
     @property

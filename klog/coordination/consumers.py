@@ -125,7 +125,7 @@ def _held(state: GroupState) -> str:
     shown = ", ".join(f"{one.client_id or one.member_id} on {one.host}" for one in state.members[:MEMBERS_NAMED_MAX])
     more = f" and {len(state.members) - MEMBERS_NAMED_MAX} more" if len(state.members) > MEMBERS_NAMED_MAX else ""
     return (
-        f"group {state.group!r} is held by members of the brokers' protocol ({len(state.members)}): {shown}{more}; "
+        f"group {state.group!r} is held by {len(state.members)} members of the brokers' protocol: {shown}{more}; "
         "one group consumes one way at a time"
     )
 

@@ -128,7 +128,7 @@ def write(
 
 
 def _so_far(wanted: Wanted, todo: Wanted) -> str:
-    return f"partitions written: {len(wanted) - len(todo)} of {len(wanted)}"
+    return f"{len(wanted) - len(todo)} of {len(wanted)} partitions were written"
 
 
 def _head(group: Group) -> Operation:

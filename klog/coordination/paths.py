@@ -38,6 +38,7 @@ SCHEMAS = "/klog/schemas"
 SCHEMA_IDS = "/klog/schemas/ids"
 SCHEMA_TEXTS = "/klog/schemas/texts"
 SUBJECTS = "/klog/schemas/subjects"
+ACTS = "/klog/acts"
 SECRET = "/klog/secret"
 """The secret by which the cluster's brokers authenticate each other (rule R10)."""
 
@@ -61,6 +62,7 @@ PERSISTENT = (
     SCHEMA_IDS,
     SCHEMA_TEXTS,
     SUBJECTS,
+    ACTS,
 )
 """The folders every cluster has from its first broker's start on."""
 
@@ -118,6 +120,11 @@ def topic_id(name: str) -> str:
 def delete_topic(name: str) -> str:
     """Present while a topic's deletion is under way."""
     return f"{DELETE_TOPICS}/{name}"
+
+
+def act(act_id: str) -> str:
+    """Who changed what; never changed."""
+    return f"{ACTS}/{act_id}"
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The schema registry in ZooKeeper: texts under ids, subjects with versions, levels of compatibility.
+"""The registry of schemas in ZooKeeper: texts under ids, subjects with versions, levels of compatibility.
 
     /klog/schemas                   {"version":1,"last_id":7,"compatibility":"BACKWARD"}; empty at first
     /klog/schemas/ids/<id>          {"version":1,"type":"AVRO","schema":"{...}"}; never changed nor removed

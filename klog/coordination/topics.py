@@ -298,7 +298,12 @@ def _noticed(path: str, data: bytes) -> str | None:
 
 
 def create(
-    zookeeper: ZooKeeper, name: str, assignment: Assignment, settings: Mapping[str, str], fence: Sequence[Check]
+    zookeeper: ZooKeeper,
+    name: str,
+    assignment: Assignment,
+    settings: Mapping[str, str],
+    fence: Sequence[Check],
+    also: Sequence[Operation] = (),
 ) -> Topic:
     """Create a topic under a new UUID; its partitions have no state yet.
 
@@ -324,6 +329,7 @@ def create(
             SetData(epoch, epoch_node.data, epoch_node.stat.version) if epoch_node else Create(epoch, b"0"),
             _remember(topic, id_node is not None),
             Create(paths.topic(name), encode(topic)),
+            *also,
         ]
         try:
             zookeeper.commit(operations, lambda topic=topic: _is(zookeeper, topic))  # type: ignore[misc]
@@ -335,7 +341,7 @@ def create(
     raise TopicAlreadyExists(f"topic {name!r}: others create and delete the same name")
 
 
-def add_partitions(zookeeper: ZooKeeper, topic: Topic, added: Assignment, fence: Sequence[Check]) -> Topic:
+def add_partitions(zookeeper: ZooKeeper, topic: Topic, added: Assignment, fence: Sequence[Operation]) -> Topic:
     """Add partitions to the topic. BadVersion when it was changed since it was read, or the fence fails."""
     if not added or sorted(added) != list(range(len(topic.partitions), len(topic.partitions) + len(added))):
         raise InvalidPartitions(
@@ -399,7 +405,7 @@ def replace_assignment(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check
     return _replace(zookeeper, topic, fence)
 
 
-def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: Sequence[Check] = ()) -> TopicConfig:
+def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: Sequence[Operation] = ()) -> TopicConfig:
     """Replace what a topic overrides, at `config.version` (-1: it must have nothing), and leave a notice of it.
 
     BadVersion or NodeExists when it was changed since it was read, or the topic is not the one that was read.
@@ -439,7 +445,7 @@ def forget_config_changes(zookeeper: ZooKeeper, now_ms: int | None = None) -> in
     return len(old)
 
 
-def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check] = ()) -> None:
+def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Operation] = ()) -> None:
     """From here on the topic is being deleted; UnknownTopicOrPartition when there is none. May be repeated."""
     path = paths.delete_topic(name)
     topic_node = zookeeper.exists(paths.topic(name))

@@ -22,7 +22,6 @@ from klog.export.root import ExportRoot
 from klog.export.rows import ExportStatus
 from klog.export.status import losses, status
 from klog.export.value_texts import count_text, duration_text, moment_text, size_text
-from klog.render.counts import counted
 from klog.storage.filesystem import translated
 
 WIDE, NARROW = (1000, 220, 90), (340, 190, 40)
@@ -195,7 +194,7 @@ def committed_ms(manifest: Manifest) -> float:
 def _tiles(facts: Facts) -> list[Tile]:
     last = facts.manifests[-1] if facts.manifests else None
     return [
-        Tile("Messages", f"{facts.messages:,}", f"in {counted(len(facts.manifests), 'batch', 'batches')}"),
+        Tile("Messages", f"{facts.messages:,}", f"in {len(facts.manifests):,} batches"),
         Tile("Files", f"{facts.files:,}", size_text(facts.bytes)),
         Tile(
             "Last commit",
@@ -220,13 +219,13 @@ def _lag_tile(facts: Facts) -> Tile:
 
 
 def _state_tile(facts: Facts) -> Tile:
-    batches = f"chain of {counted(len(facts.manifests), 'manifest')}"
+    batches = f"chain of {len(facts.manifests):,} manifests"
     match facts.state:
         case "broken":
             count = len(facts.findings)
-            return Tile("Check", counted(count, "problem"), "see below", "bad")
+            return Tile("Check", f"{count} problem{'s' if count != 1 else ''}", "see below", "bad")
         case "ok":
-            return Tile("Check", "whole", f"{batches}, {counted(facts.files, 'file')} read", "good")
+            return Tile("Check", "whole", f"{batches}, {facts.files:,} files read", "good")
     return Tile("Check", "unbroken", f"{batches}; files not read", "good")
 
 

@@ -15,7 +15,6 @@ from klog.client.raw_fetch import Range, RawCluster
 from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import UsageError
 from klog.names import TopicPartition
-from klog.render.counts import counted
 
 NAMED_MAX = 8
 """Partitions in a sentence; of more it says how many there are."""
@@ -122,8 +121,7 @@ def _check_begin(
             if position.anchor is Anchor.FORWARD:
                 _refuse_beyond(log, position, fewer)
             elif fewer:
-                there = listed(f"{one} has {counted(has[one], 'message')}" for one in fewer)
-                on_note(f"--from {position}: {there}; all go")
+                on_note(f"--from {position}: {listed(f'{one} has {has[one]:,} messages' for one in fewer)}; all go")
 
 
 def _is_before(log: _Log, one: TopicPartition, found: dict[TopicPartition, int | None]) -> bool:

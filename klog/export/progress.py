@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from klog.export.writing import WriteJob, Writer, Written
-from klog.render.counts import counted
 
 EVERY_S: Final = 0.5
 
@@ -60,11 +59,11 @@ class WatchedWriter:
 def line(messages: int | None, size: int, fraction: float | None, elapsed_s: float) -> str:
     """``1,200,000 of 4,000,000 messages, 240 of 800 MB, 600,000/s, 5 s left``; ``elapsed_s`` since it began."""
     if fraction is None:
-        what = f"{size / 1e6:,.0f} MB" if messages is None else f"{counted(messages, 'message')}, {size / 1e6:,.0f} MB"
+        what = f"{size / 1e6:,.0f} MB" if messages is None else f"{messages:,} messages, {size / 1e6:,.0f} MB"
         return f"{what}: starting"
     words = []
     if messages is not None:
-        words.append(f"{round(messages * fraction):,} of {counted(messages, 'message')}")
+        words.append(f"{round(messages * fraction):,} of {messages:,} messages")
     words.append(f"{size * fraction / 1e6:,.0f} of {size / 1e6:,.0f} MB")
     if fraction > 0 and elapsed_s > 0:
         per_second = fraction / elapsed_s

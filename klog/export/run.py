@@ -283,7 +283,7 @@ def _check_counts(plan: _Plan, found: Survey) -> None:
         written = part.messages if part else 0
         counted = plan.counts[wanted]
         if counted is not None and counted != written:
-            raise CorruptLog(f"{wanted}: the broker's count of messages is {counted}, the files hold {written}")
+            raise CorruptLog(f"{wanted}: the broker counts {counted} messages, {written} were written")
         if part is None:
             continue
         if part.first_offset < wanted.from_offset or part.last_offset >= wanted.to_offset:

@@ -17,9 +17,8 @@ from klog.export.rows import ExportCheck
 from klog.export.stores.store import Store
 from klog.export.survey import Survey, survey
 from klog.export.topics import check_same, describe
-from klog.export.writing import UNDECODABLE, checksum_text
+from klog.export.writing import checksum_text
 from klog.names import TopicPartition
-from klog.render.counts import counted
 
 
 @dataclass
@@ -99,7 +98,7 @@ def verify(bootstrap: str | None, root: str | Store) -> list[ExportCheck]:
     ]
 
 
-def _row(one: TopicPartition, about: _Seen, broker_count: int | None) -> ExportCheck:
+def _row(one: TopicPartition, about: _Seen, counted: int | None) -> ExportCheck:
     state, message = about.findings[0] if about.findings else ("ok", None)
     return ExportCheck(
         one.topic,
@@ -108,7 +107,7 @@ def _row(one: TopicPartition, about: _Seen, broker_count: int | None) -> ExportC
         about.to_offset,
         about.batches,
         about.messages,
-        broker_count,
+        counted,
         state,
         None if state == "ok" else state.upper().replace("-", "_"),
         message,
@@ -134,9 +133,8 @@ def _check_files(place: ExportRoot, manifest: Manifest, findings: list[tuple[str
             findings.append(
                 (
                     "changed-file",
-                    f"{location}/{path} has {counted(there[path].bytes, 'byte')} and "
-                    f"{counted(there[path].messages, 'message')}; "
-                    f"exported: {claimed[path].bytes:,} and {claimed[path].messages:,}",
+                    f"{location}/{path} has {there[path].bytes} bytes and {there[path].messages} messages; "
+                    f"{claimed[path].bytes} and {claimed[path].messages} were exported",
                 )
             )
     return found
@@ -160,39 +158,36 @@ def _check_offsets(manifest: Manifest, found: Survey, seen: dict[TopicPartition,
         about.to_offset = part.to_offset
         if part.to_offset > part.from_offset:
             about.batches += 1
-        held = found.partitions.get(one)
-        messages = held.messages if held else 0
+        counted = found.partitions.get(one)
+        messages = counted.messages if counted else 0
         about.messages += messages
         about.claims.append((Range(*one, part.from_offset, part.to_offset), messages))
         if found.unreadable:
             about.findings.append(("wrong-count", f"{name} cannot be read"))
         elif messages != part.messages:
-            about.findings.append(
-                ("wrong-count", f"{name} holds {counted(messages, 'message')}; exported: {part.messages:,}")
-            )
-        elif held and (held.first_offset, held.last_offset) != (part.first_offset, part.last_offset):
+            about.findings.append(("wrong-count", f"{name} holds {messages} messages; {part.messages} were exported"))
+        elif counted and (counted.first_offset, counted.last_offset) != (part.first_offset, part.last_offset):
             about.findings.append(
                 (
                     "wrong-count",
-                    f"{name} holds offsets {held.first_offset} to {held.last_offset}; "
+                    f"{name} holds offsets {counted.first_offset} to {counted.last_offset}; "
                     f"{part.first_offset} to {part.last_offset} were exported",
                 )
             )
-        elif held and not held.distinct:
+        elif counted and not counted.distinct:
             about.findings.append(("overlap", f"{name} holds an offset twice"))
-        elif held and held.undecodable != part.undecodable:
+        elif counted and counted.undecodable != part.undecodable:
             about.findings.append(
                 (
                     "wrong-count",
-                    f"{name} holds {counted(held.undecodable, 'message')} in {UNDECODABLE}; "
-                    f"its manifest lists {part.undecodable:,}",
+                    f"{name} holds {counted.undecodable} messages that could not be decoded; {part.undecodable} were",
                 )
             )
-        elif held and _has_checksums(manifest) and part.checksum not in (None, checksum_text(held.checksum)):
+        elif counted and _has_checksums(manifest) and part.checksum not in (None, checksum_text(counted.checksum)):
             about.findings.append(
                 (
                     "wrong-checksum",
-                    f"{name} holds messages whose checksum is {checksum_text(held.checksum)}; "
+                    f"{name} holds messages whose checksum is {checksum_text(counted.checksum)}; "
                     f"those of the log had {part.checksum}",
                 )
             )
@@ -229,6 +224,6 @@ def _ask_brokers(cluster: RawCluster, seen: dict[TopicPartition, _Seen]) -> dict
         found[one] = counts[wanted]
         if found[one] is not None and found[one] != ours[one]:
             seen[one].findings.append(
-                ("wrong-count", f"{wanted}: the broker's count of messages is {found[one]}, the files hold {ours[one]}")
+                ("wrong-count", f"the broker counts {found[one]} messages in {wanted}, the files hold {ours[one]}")
             )
     return found

@@ -143,8 +143,11 @@ class Channel:
             )
         return version
 
-    async def request(self, entity: Any, *, timeout_s: float | None = None) -> Any:
-        """Send a request and wait for its answer's entity; TimedOut or CannotConnect (connection lost) otherwise."""
+    async def request(self, entity: Any, *, timeout_s: float | None = None, client_id: str | None = None) -> Any:
+        """Send a request and wait for its answer's entity; TimedOut or CannotConnect (connection lost) otherwise.
+
+        ``client_id``: the channel's unless given.
+        """
         loop = asyncio.get_running_loop()
         began = loop.time()
         self._correlation_id += 1
@@ -156,7 +159,7 @@ class Channel:
         self._waiting[correlation_id] = (key, version, future)
         wait_s = self._timeout_s if timeout_s is None else timeout_s
         try:
-            self._writer.write(codec.encode_request(entity, correlation_id, self._client_id))
+            self._writer.write(codec.encode_request(entity, correlation_id, client_id or self._client_id))
             async with asyncio.timeout(wait_s):
                 return await future
         except TimeoutError:

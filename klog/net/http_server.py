@@ -1,4 +1,4 @@
-"""A small HTTP server for what a broker shows beside its own protocol: metrics, the schema registry.
+"""A small HTTP server for what a broker shows beside its own protocol: metrics, the registry of schemas.
 
 Strategy
     The standard library's server, loaded by `HttpServer.open` alone, so that it costs nothing where HTTP is off. Each

@@ -131,7 +131,7 @@ class Server:
             ip = str(address[0])
             if self._per_ip[ip] >= self._per_ip_overrides.get(ip, self._per_ip_max):
                 log.warning(
-                    "refusing %s: it has reached max.connections.per.ip, %d",
+                    "refusing %s: it has %d connections (max.connections.per.ip)",
                     ip,
                     self._per_ip[ip],
                     extra={"peer": f"{ip}:{address[1]}"},
@@ -178,7 +178,7 @@ class Server:
             self._pause_is_known = True
             most = ", ".join(f"{ip} ({count})" for ip, count in self._per_ip.most_common(3))
             log.error(
-                "accepting pauses: %s; connections: %d, most of them from %s",
+                "accepting pauses: %s; %d connections, most of them from %s",
                 reason,
                 len(self.connections),
                 most or "no address",
@@ -205,7 +205,7 @@ class Server:
         self._resume()
         if self._pause_is_known and not self._is_paused and 10 * len(self.connections) < 9 * self._connections_max:
             self._pause_is_known = False
-            log.info("accepting as before; connections: %d", len(self.connections))
+            log.info("accepting as before: %d connections", len(self.connections))
 
     def _forget(self, ip: str) -> None:
         self._per_ip[ip] -= 1

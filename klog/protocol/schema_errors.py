@@ -1,4 +1,4 @@
-"""What the schema registry refuses, and the numbers for it: those that the common registry answers over HTTP.
+"""What the registry of schemas refuses, and the numbers for it: those that the common registry answers over HTTP.
 
 The first three digits of a number are HTTP's status.
 """
@@ -130,7 +130,7 @@ def words_of(error: KlogError) -> str:
 
 def error_of(code: int, message: str | None) -> KlogError:
     """The error that a number on the wire stands for."""
-    text = message or f"the schema registry answers error {code}"
+    text = message or f"the registry of schemas answers error {code}"
     if code == TIMED_OUT:
         return TimedOut(text)
     known = {one.registry_code: one for one in SchemaError.__subclasses__()}.get(code)

@@ -1,4 +1,4 @@
-"""klog's own requests to the schema registry, which any broker answers from ZooKeeper.
+"""klog's own requests to the registry of schemas, which any broker answers from ZooKeeper.
 
     GetSchemas       schemas by their ids: what a reader of messages needs
     ListSubjects     subjects, their levels, versions and ids

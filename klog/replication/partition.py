@@ -333,7 +333,7 @@ class Partition:
             position = self._positions.get(broker_id)
             behind = None if position is None else self.log.reader.count(position.end_address, self.log.end.address)
             if behind is not None and behind > lag_messages:
-                return f"messages behind: {behind}"
+                return f"behind by {behind} messages"
         return ""
 
     def behind_since(self, broker_id: int) -> float | None:

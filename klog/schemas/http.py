@@ -1,4 +1,4 @@
-"""The schema registry over HTTP, in the common registry's shape, so that stock serializers work with it.
+"""The registry of schemas over HTTP, in the common registry's shape, so that stock serializers work with it.
 
 `HttpRegistry` is a WSGI application over any `Registry`. Paths, bodies, content type and error codes are those of the
 common registry's API, version 1. Subjects in paths are percent-encoded, ``/`` too.

@@ -1,4 +1,4 @@
-"""The schema registry as its users know it: register, find, check, delete, set levels.
+"""The registry of schemas as its users know it: register, find, check, delete, set levels.
 
 `Registry` is what the HTTP interface and the commands speak to. Here it is on ZooKeeper itself, for brokers;
 `klog.schemas.remote` has the same over brokers' own requests.

@@ -1,4 +1,4 @@
-"""The schema registry over brokers' own requests: for commands, and for an HTTP interface away from the brokers."""
+"""The registry of schemas over brokers' own requests: for commands, and for an HTTP interface away from the brokers."""
 
 from __future__ import annotations
 

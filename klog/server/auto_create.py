@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Final
 
+from klog.coordination.acts import Actor
 from klog.errors import KlogError, NotController, TopicAlreadyExists
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.render.counts import counted
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
+
+AUTO_CREATE: Final = Actor("auto.create.topics.enable", "")
+"""A topic that a broker creates because a producer or consumer has named it."""
 
 WITHIN_MS = 10_000
 BURST_S = 10
@@ -76,9 +80,9 @@ class AutoCreation:
         self._not_said += 1
         if now_s - self._said_s >= SAID_EVERY_S:
             log.warning(
-                "creation of topic %s is delayed: clients ask for more than %s a second "
-                "(klog.auto.create.topics.per.second); %s since the last such line",
-                *(name, counted(self._a_second, "new topic"), counted(self._not_said, "delay")),
+                "creation of topic %s is delayed: clients ask for more than %d new topics a second "
+                "(klog.auto.create.topics.per.second); %d delays since the last such line",
+                *(name, self._a_second, self._not_said),
             )
             self._not_said, self._said_s = 0, now_s
         return False
@@ -87,7 +91,7 @@ class AutoCreation:
         try:
             if self._controller.active:
                 await self._controller.topics.create(
-                    name, partitions=None, replication_factor=None, assignment=None, overrides={}
+                    name, partitions=None, replication_factor=None, assignment=None, overrides={}, actor=AUTO_CREATE
                 )
             else:
                 await self._ask(name)

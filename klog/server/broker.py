@@ -42,7 +42,6 @@ from klog.errors import (
     StorageError,
 )
 from klog.names import TopicPartition
-from klog.render.counts import counted
 from klog.secret import Secret
 from klog.server import belonging
 from klog.server.authority import Authority
@@ -145,10 +144,10 @@ class Broker:
             undo.pop_all()
         self._begin_upkeep()
         log.info(
-            "broker %d serves at %s:%d: %s led, cluster %s, ZooKeeper %s",
+            "broker %d serves at %s:%d: %d partitions led, cluster %s, ZooKeeper %s",
             self.identity.broker_id,
             *self.address,
-            counted(len(self.replicas.partitions), "partition"),
+            len(self.replicas.partitions),
             self.image.cluster_id,
             self.zookeeper.address,
         )
@@ -304,7 +303,7 @@ class Broker:
             executors=self.executors,
             meters=self.runtime.measures.requests,
             open_requests=self.open_requests,
-            forwarding=ToController(self.controller, self.election),
+            forwarding=ToController(self.controller, self.election, self.identity.client_id),
         )
         self.server = server_of(self.config, self.dispatcher.on_frame, self._descriptors)
         self.listening = Listening.begin(self.config, self.server)

@@ -12,8 +12,8 @@ from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Setting, 
 from klog.config.topic import OF_TOPICS_ALONE, TOPIC_SOURCE, topic_setting_text
 from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
 from klog.names import check_topic_name
-from klog.net.turns import Share
 from klog.server.controller.controller import Controller
+from klog.server.dispatch import Request
 from klog.server.image import ClusterImage, TopicImage
 
 DELETE = 1
@@ -132,11 +132,11 @@ def _synonym(name: str, value: str, source: Source) -> dict[str, Any]:
 async def alter_topics(
     image: ClusterImage,
     controller: Controller,
-    request: Any,
+    asked: Request,
     after: Callable[[Any, dict[str, str]], dict[str, str]],
-    share: Share,
 ) -> list[dict[str, Any]]:
     """Change the topics' own settings to ``after(resource, current)``; returns the answers, one per resource."""
+    request, share = asked.entity, asked.share()
     times_named = Counter((one.resource_type, one.resource_name) for one in request.resources)
     answers = []
     for resource in request.resources:
@@ -152,7 +152,9 @@ async def alter_topics(
             _check_can_alter(kind)
             controller.require()
             existing_topic(image, name)
-            await controller.topics.change_overrides(name, partial(after, resource), request.validate_only)
+            await controller.topics.change_overrides(
+                name, partial(after, resource), actor=asked.actor, validate_only=request.validate_only
+            )
         except KlogError as error:
             answer |= {"error_code": error.wire, "error_message": error.message}
         answers.append(answer)

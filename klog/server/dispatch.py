@@ -29,6 +29,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from klog.coordination.acts import Actor
 from klog.errors import ClusterAuthorizationFailed, PeerError, RequestTimedOut, UnsupportedVersion
 from klog.metrics import RequestMeter
 from klog.net.connection import Connection, Part, Reply
@@ -57,9 +58,29 @@ class Request(NamedTuple):
     def peer(self) -> str:
         return "this broker" if self.connection is None else self.connection.peer
 
+    @property
+    def actor(self) -> Actor:
+        """Who asks. A broker that forwards a request names the client (`forwarding_client`)."""
+        client = self.head.client_id or ""
+        if self.connection is None:
+            return Actor(client, "this broker")
+        if self.connection.is_broker and FORWARDED in client:
+            asking, _, host = client.partition(FORWARDED)[2].rpartition("@")
+            return Actor(asking, host)
+        return Actor(client, self.connection.address)
+
     def share(self) -> Share:
         """For a handler with many items of work: it lets other requests run in between."""
         return Share(None if self.connection is None else self.connection.turns)
+
+
+FORWARDED = " for "
+"""Between a broker's own client id and that of the client for which it asks."""
+
+
+def forwarding_client(own: str, actor: Actor) -> str:
+    """The client id under which a broker forwards a request: ``klog-broker-1 for CLIENT@HOST``."""
+    return f"{own}{FORWARDED}{actor.client}@{actor.host}"
 
 
 Answer = dict[str, Any]
@@ -176,8 +197,8 @@ class Forwarding(Protocol):
     def is_needed(self, client_id: str | None) -> bool:
         """Whether this broker must forward a request of that client."""
 
-    async def ask(self, entity: Any) -> Any | None:
-        """The controller's answer; None where it cannot be reached."""
+    async def ask(self, entity: Any, actor: Actor) -> Any | None:
+        """The controller's answer to what ``actor`` asks; None where it cannot be reached."""
 
 
 class OpenRequests:
@@ -329,7 +350,7 @@ class Dispatcher:
 
     async def _forward(self, request: Request, route: Route) -> Any:
         """The controller's answer; this broker's own refusal where the controller cannot be reached."""
-        answer = await self._forwarding.ask(request.entity)
+        answer = await self._forwarding.ask(request.entity, request.actor)
         if answer is not None:
             return answer
         assert route.handle is not None

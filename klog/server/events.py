@@ -1,8 +1,8 @@
 """The cluster's own story: lines of the state-change log, and messages of the topic ``klog.events``.
 
 `Events.tell` records what happened, from anywhere on the loop, and never waits. Every event is a line of this broker's
-state-change log. Those that an operator cares for (`PUBLIC`) are also messages of ``klog.events``: one partition, JSON,
-the kind as the key, so that ``klog tail klog.events`` shows each failover as it happens::
+state-change log. Those that an operator cares for (`klog.event_kinds`) are also messages of ``klog.events``: one
+partition, JSON, the kind as the key, so that ``klog events --follow`` shows each failover as it happens::
 
     {"ts": "2026-02-01T10:00:00.000Z", "broker": 1, "kind": "leader-elected", "topic": "t", "partition": 0, ...}
 
@@ -28,12 +28,12 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from klog.errors import KlogError
+from klog.event_kinds import EVENT_KINDS
 from klog.names import EVENTS_TOPIC
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
-from klog.render.counts import counted
 from klog.secret import Secret
 from klog.server.image import ClusterImage
 from klog.server.peer_probe import introduction
@@ -45,34 +45,6 @@ log = logging.getLogger(__name__)
 TOPIC: Final = EVENTS_TOPIC
 REPLICAS_MAX: Final = 3
 SETTINGS: Final = {"retention.ms": str(7 * 24 * 3_600_000), "cleanup.policy": "delete", "min.insync.replicas": "1"}
-
-PUBLIC: Final[Mapping[str, str]] = {
-    "broker-down": "a broker died, or shut down",
-    "broker-up": "a broker registered, or answers again",
-    "controller-elected": "a broker became the controller",
-    "damage-found": "bytes of a log failed their check",
-    "events-dropped": "a broker dropped this many events that it could not send in time",
-    "isr-changed": "the controller changed the ISR",
-    "isr-expanded": "a leader added a follower that caught up to the ISR",
-    "isr-shrunk": "a leader removed a follower that fell behind from the ISR",
-    "leader-elected": "a partition has a new leader",
-    "log-dir-offline": "a disk failed; the broker no longer serves its replicas",
-    "messages-lost": "a log was cut below what had been acknowledged; the cut bytes are kept beside it",
-    "partition-offline": "a partition has no leader",
-    "partitions-added": "a topic got more partitions",
-    "reassignment-begun": "a partition's replicas started to move",
-    "reassignment-cancelled": "the replicas move back",
-    "reassignment-done": "the replicas have moved",
-    "reassignment-stalled": "the move is stalled, with the reason",
-    "rebalance": "a group completed a rebalance",
-    "replicas-offline": "a broker cannot serve some replicas",
-    "session-expired": "a broker's ZooKeeper session expired; it registers again",
-    "settings-changed": "a topic's own settings changed",
-    "topic-created": "a topic was created",
-    "topic-deleted": "a topic was deleted",
-    "unclean-election": "a replica that was not in sync became leader; messages that it lacks are lost",
-}
-"""The kinds of event that go to the topic, each with its meaning."""
 
 KEPT_MAX: Final = 10_000
 """Some three megabytes: the elections of one failover of a large cluster, and a margin."""
@@ -129,7 +101,7 @@ class Events:
         event = self._event(kind, facts)
         if self._state_changes is not None:
             self._state_changes.write(event)
-        if kind in PUBLIC and self._to_topic:
+        if kind in EVENT_KINDS and self._to_topic:
             self._keep(event)
 
     def _event(self, kind: str, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +133,7 @@ class Events:
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self._all_sent.wait()
             except TimeoutError:
-                log.debug("stopping with %s not sent", counted(len(self._kept) + len(self._underway), "event"))
+                log.debug("%d events are not sent any more", len(self._kept) + len(self._underway))
         self._sending.cancel()
         await asyncio.gather(self._sending, return_exceptions=True)
         await self._topic.close()
@@ -180,7 +152,7 @@ class Events:
                 await self._send_some(topic)
                 retry_s = RETRY_S_MIN
             except KlogError as error:
-                log.debug("%s waiting: %s", counted(len(self._kept) + len(self._underway), "event"), error.message)
+                log.debug("%d events wait: %s", len(self._kept) + len(self._underway), error.message)
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, RETRY_S_MAX)
             except Exception:
@@ -197,7 +169,7 @@ class Events:
                 self._underway.append(self._kept.popleft())
         if not await topic.produce([_record(event) for event in self._underway]):
             self.dropped += len(self._underway)
-            log.warning("%s dropped: too large for the topic %s", counted(len(self._underway), "event"), TOPIC)
+            log.warning("%d events are too large for the topic %s", len(self._underway), TOPIC)
         self._underway.clear()
 
 

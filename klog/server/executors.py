@@ -38,7 +38,7 @@ class Purpose(Enum):
     ELECTIONS = "elections"
     """The controller's and the candidates' reads and writes in ZooKeeper."""
     IN_SYNC = "in-sync"
-    """Leaders' writes of their in-sync replicas, and the leadership transfers they ask for."""
+    """Leaders' writes of their in-sync sets, and the leadership transfers they ask for."""
     REPLICAS = "replicas"
     """LeaderAndIsr and StopReplica: opening, creating, truncating, repairing, deleting logs. One pool per log dir."""
     FOLLOWERS = "followers"

@@ -323,13 +323,13 @@ def _table() -> tuple[Metric[Measured], ...]:
         _counter(
             "kafka_server_replicamanager_isrshrinks_total",
             (),
-            "Times a leader here has removed a follower from the ISR.",
+            "Times a leader here has removed a follower from the in-sync set.",
             _told("isr-shrunk"),
         ),
         _counter(
             "kafka_server_replicamanager_isrexpands_total",
             (),
-            "Times a leader here has added a follower to the ISR.",
+            "Times a leader here has added a follower to the in-sync set.",
             _told("isr-expanded"),
         ),
         # --- the controller

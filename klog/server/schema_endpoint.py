@@ -30,11 +30,11 @@ class SchemaEndpoint:
 
         def listen() -> HttpServer:
             return HttpServer.open(
-                application, host, port, what="the schema registry", flag="-X schema.registry.port=PORT"
+                application, host, port, what="the registry of schemas", flag="-X schema.registry.port=PORT"
             )
 
         endpoint = cls(await runtime.executors.run(Purpose.OTHER, listen))
-        log.info("schema registry at http://%s", endpoint._server.address)
+        log.info("registry of schemas at http://%s", endpoint._server.address)
         return endpoint
 
     def close(self) -> None:

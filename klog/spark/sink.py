@@ -24,7 +24,6 @@ from pyspark.sql.datasource import (
 from klog.client.send_errors import error_from, refused_settings
 from klog.errors import KlogError, SendFailed, UsageError
 from klog.names import TopicPartition
-from klog.render.counts import counted
 from klog.spark.sink_options import SinkOptions
 from klog.spark.tasks import Versions, check_worker
 
@@ -99,8 +98,8 @@ def _settle(messages: Sequence[SentMessages | None], what: str) -> None:
     sent = totals(messages)
     rows = sum(one.rows for one in messages if one is not None)
     if sent.total() != rows:
-        raise SendFailed(f"{what} had {counted(rows, 'row')}, acknowledged messages: {sent.total()}", {})
-    log.info("%s: %s sent: %s", what, counted(rows, "message"), ", ".join(f"{one} {sent[one]}" for one in sorted(sent)))
+        raise SendFailed(f"{what} had {rows} rows, {sent.total()} messages were acknowledged", {})
+    log.info("%s: %d messages sent: %s", what, rows, ", ".join(f"{one} {sent[one]}" for one in sorted(sent)))
 
 
 def _regret(messages: Sequence[SentMessages | None], what: str) -> None:

@@ -189,4 +189,4 @@ class TaskReader:
                 raise
             return
         if messages is not None and read != messages:
-            raise CorruptLog(f"{wanted}: the broker's count of messages is {messages}, the task has read {read}")
+            raise CorruptLog(f"{wanted}: the broker counts {messages} messages, {read} were read")

@@ -110,7 +110,7 @@ def parse_offsets(data: bytes, path: str) -> dict[TopicPartition, int]:
             topic, partition, offset = line.split(" ")
             offsets[TopicPartition(topic, int(partition))] = int(offset)
         if len(offsets) != int(lines[1]):
-            raise CorruptLog(f"{path}: expected {lines[1]} lines, found {len(offsets)}")
+            raise CorruptLog(f"{path}: found {len(offsets)} lines, expected {lines[1]}")
     except (ValueError, IndexError) as error:
         raise CorruptLog(f"{path}: no checkpoint: {error}") from error
     return offsets

@@ -58,7 +58,7 @@ class Checkpoints:
             return {}
         summaries, rejected = checkpoint.parse_summaries(data)
         if rejected:
-            _log.warning("%s: invalid lines: %d", self._path(checkpoint.SUMMARIES), rejected)
+            _log.warning("%s: %d lines do not check", self._path(checkpoint.SUMMARIES), rejected)
         for name, summary in summaries.items():
             self._keep(name, summary)
         return summaries

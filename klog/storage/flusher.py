@@ -205,7 +205,7 @@ class _DirThread(threading.Thread):
         try:
             self._post(self._deliver, outcomes)
         except RuntimeError:
-            _log.debug("the event loop is closed; flushes whose outcomes are dropped: %d", len(outcomes))
+            _log.debug("the event loop is closed: the outcomes of %d flushes are dropped", len(outcomes))
 
     def _sync_everything(self) -> bool:
         try:

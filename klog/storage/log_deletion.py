@@ -67,7 +67,7 @@ class LogDeletion:
         """Keep the new start, apply, unlink. Blocks."""
         state = self._state
         _log.info(
-            "%s: segments to remove: %d (%s); the log starts at %d",
+            "%s: removing %d segments (%s), the log starts at %d",
             state.topic_partition,
             len(deletion.segments),
             deletion.reason,

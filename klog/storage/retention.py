@@ -20,7 +20,7 @@ class Deletion(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        return f"removed segments: {len(self.segments)} ({self.reason})"
+        return f"{len(self.segments)} segments removed ({self.reason})"
 
 
 def newest_ms(segment: Segment, now_ms: int) -> int:

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from klog.errors import CorruptLog, LogDirLocked, Refused
-from klog.render.counts import counted
 from klog.storage import meta_properties
 from klog.storage.damage_record import DAMAGED_SUFFIX
 from klog.storage.file_pool import FilePool
@@ -112,8 +111,7 @@ def apply_repair(plan: RepairPlan, file_system: FileSystem | None = None) -> lis
         with _locked(folder):
             if _look_at(folder) != (list(folder_plan.faults), folder_plan.kept):
                 raise Refused(
-                    f"{folder} has changed since the plan was made; repaired before: "
-                    f"{counted(len(done), 'stretch', 'stretches')}",
+                    f"{folder} has changed since the plan was made; {len(done)} stretches were repaired before",
                     hint="run the repair again for a new plan",
                 )
             kept = [(fault, _keep_bytes(file_system, fault)) for fault in folder_plan.faults if fault.bytes]
@@ -124,8 +122,7 @@ def apply_repair(plan: RepairPlan, file_system: FileSystem | None = None) -> lis
             faults, found = _look_at(folder)
             if faults or found != folder_plan.kept:
                 raise CorruptLog(
-                    f"{folder} holds {counted(found.batches, 'batch', 'batches')} and {counted(len(faults), 'fault')}"
-                    " after its repair;"
+                    f"{folder} holds {found.batches} batches and {len(faults)} faults after its repair;"
                     f" expected {folder_plan.kept.batches} and none"
                 )
         done += [_act(fault) for fault in folder_plan.faults]

@@ -211,7 +211,7 @@ async def _existing_or_made(cluster: Cluster, topic: str, create: bool, note: Ca
             raise NoSuchTopic(error.message, hint=f"{suggestion}--create makes {shlex.quote(topic)}") from None
     made = await create_topic(cluster, topic, if_not_exists=True)
     if made.created:
-        count = counted(made.partitions, "partition")
+        count = f"{made.partitions} partition" + ("s" if made.partitions != 1 else "")
         note(f"made topic {topic} with {count}, replication factor {made.replication_factor}")
     return await cluster.topic(topic, fresh=True)
 

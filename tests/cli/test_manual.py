@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from typer.core import TyperOption
 
-from klog.cli import manual
+from klog.cli import flags, manual
 from klog.cli.command_table import ENTRIES
 from klog.cli.root import walk
+from tests.cli.runner import klog
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,3 +70,28 @@ def test_roff_reads_them_without_a_warning() -> None:
             ["groff", "-man", "-Tutf8", "-ww", "-z", str(path)], capture_output=True, text=True, check=False
         )
         assert (ran.returncode, ran.stderr) == (0, ""), path.name
+
+
+@pytest.mark.parametrize("words", [words for words, _ in walk()], ids=" ".join)
+def test_klog_man_shows_each_command(words: tuple[str, ...]) -> None:
+    ran = klog("man", *words)
+    assert ran.code == 0
+    usage = ran.stdout.splitlines()[0]
+    assert usage.startswith(" ".join(("klog", *words)))
+    for parameter in dict(walk())[words].params:
+        shown = parameter.opts[-1] if isinstance(parameter, TyperOption) else parameter.metavar
+        common = getattr(parameter, "rich_help_panel", None) == flags.GLOBAL_PANEL
+        assert shown is not None and (common or parameter.hidden or shown in ran.stdout)
+
+
+def test_klog_man_of_a_noun_and_of_all() -> None:
+    ran = klog("man", "topics")  # by its alias
+    assert ran.code == 0 and {"klog topic create", "klog topic delete"} <= {
+        " ".join(line.split()[:3]) for line in ran.stdout.splitlines()
+    }
+    ran = klog("man")
+    assert ran.code == 0 and all(entry.name in ran.stdout for entry in ENTRIES) and "Exit codes" in ran.stdout
+    ran = klog("man", "topik", "-o", "json")
+    assert ran.code == 2 and "topic" in ran.error["hint"]
+    ran = klog("man", "topic", "creat", "-o", "json")
+    assert ran.code == 2 and "create" in ran.error["hint"]

@@ -256,3 +256,12 @@ def test_a_closed_pipe_ends_a_member_quietly(at: list[str], topic: str) -> None:
         assert process.stderr.read() == b""
     rest = shown(topic, "-G", topic, "-e", "-q", *at)
     assert 0 < rest.count(b"\n") <= 50_000
+
+
+def test_what_everybody_types_tails(broker: RunningBroker, topic: str) -> None:
+    """``tail -f TOPIC``: -f is kcat's format here."""
+    assert klog("topic", "create", topic, "-B", broker.bootstrap).code == 0
+    ran = klog("tail", "-e", "-f", topic, "-B", broker.bootstrap)
+    assert ran.code == 0 and topic in ran.stderr
+    ran = klog("tail", "-e", "--output", "json", "-B", broker.bootstrap)
+    assert ran.code == 2

@@ -59,17 +59,37 @@ COLUMNS = {
     "verify replicas": "TOPIC PARTITION BROKER STATE FIRST-DIFFERENCE BYTES CRC",
     "lost list": "TOPIC PARTITION BROKER FROM TO MESSAGES REASON TIME",
     "check": "SEVERITY WHAT FOUND EXPECTED DO",
+    "acts list": "ACT TIME PRINCIPAL CLIENT KIND SUBJECT BEFORE AFTER UNDONE-BY",
+    "acts show": "ACT TIME PRINCIPAL CLIENT KIND SUBJECT BEFORE AFTER UNDONE-BY",
+    "profile list": "NAME BOOTSTRAP ZOOKEEPER CLUSTER-ID PROTECTED READ-ONLY COLOUR CURRENT",
+    "profile show": "NAME BOOTSTRAP ZOOKEEPER CLUSTER-ID PROTECTED READ-ONLY COLOUR CURRENT",
+    "profile test": "NAME BOOTSTRAP CLUSTER-ID BROKERS MS",
     "log dump": "BASE-OFFSET END BYTES MESSAGES CODEC TIMESTAMP EPOCH PRODUCER STATE",
 }
 """The columns of the contract, as a plain table shows them."""
 
 ASKING = {
     *("topic delete", "topic alter", "log repair", "reassign execute", "reassign cancel"),
-    *("group rewind", "group delete", "offset import", "export gc", "registry rebuild"),
+    *("group rewind", "group delete", "offset import", "export gc", "registry rebuild", "undo"),
 }
 """What asks first; nothing else does."""
 
+READING = {
+    *("status", "check", "where", "topic list", "topic describe", "partition list", "group list", "group describe"),
+    *("group lag", "offset list", "offset export", "broker list", "broker describe", "broker config", "reassign plan"),
+    *("reassign status", "verify replicas", "lost list", "lost show", "export run", "export status", "export verify"),
+    *("export report", "export submit", "schema list", "schema get", "schema check", "audit report", "perf consume"),
+    *(f"zk {verb}" for verb in ("brokers", "topics", "groups", "owners", "isr", "controller")),
+    *(f"zk {verb}" for verb in ("ls", "tree", "get", "stat")),
+    *("shell", "events", "lag", "acts list", "acts show"),
+}
+"""What connects and changes nothing."""
+
+SOMETIMES = {"tail", "topic config", "schema level", "replay", "audit run"}
+"""What changes the cluster with some flags or arguments only, and asks `Invocation.check_may_change` itself."""
+
 WORDS = {
+    "tail": ["tail", "some-name"],
     "group rewind": ["group", "rewind", "some-name", "--to", "start"],
     "offset import": ["offset", "import", str(ROOT / "tests" / "cli" / "offsets.txt")],
 }
@@ -343,3 +363,9 @@ def test_flags_may_stand_before_the_noun(dead_address: str) -> None:
 
 def test_walk_finds_klog_commands_only() -> None:
     assert all(isinstance(command, KlogCommand) for command in COMMANDS.values())
+
+
+def test_each_command_that_connects_is_known_to_read_or_to_change() -> None:
+    changing = {name for name in CONNECTING if COMMANDS[name].traits.changes}
+    assert changing == set(CONNECTING) - READING - SOMETIMES
+    assert ASKING & set(CONNECTING) <= changing

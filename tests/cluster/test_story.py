@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -75,6 +76,34 @@ def test_a_leader_that_dies_and_comes_back(make_cluster: Callable[..., RunningCl
     command = [sys.executable, "-m", "klog", "tail", TOPIC, "-o", "start", "-e", "-B", cluster.bootstrap]
     tailed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert [json.loads(line) for line in tailed.stdout.splitlines()][: len(found)] == found
+
+    def events(*words: str) -> list[dict[str, Any]]:
+        command = [sys.executable, "-m", "klog", "events", *words, "-o", "jsonl", "-B", cluster.bootstrap]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        return [json.loads(line) for line in ran.stdout.splitlines()]
+
+    assert events("--since", "start")[: len(found)] == found
+    assert events("--topic", "t", "--partition", "0") == [
+        event for event in found if event.get("topic") == "t" and event.get("partition") == 0
+    ]
+    assert {event["kind"] for event in events("--kind", "broker-up", "--kind", "broker-down")} == {
+        "broker-up",
+        "broker-down",
+    }
+    assert events("--since", "end") == []
+
+
+def test_events_are_followed(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(2).start()
+    wait_for(cluster, "topic-created", topic=TOPIC)
+    command = [sys.executable, "-m", "klog", "events", "--follow", "--kind", "topic-created", "-B", cluster.bootstrap]
+    with subprocess.Popen([*command, "--since", "start"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["topic"] == TOPIC
+        cluster.create("later", factor=2)
+        assert json.loads(following.stdout.readline())["topic"] == "later"
+        following.send_signal(signal.SIGINT)
+        assert following.wait(20) in (0, 130)
 
 
 def test_what_is_told_while_its_own_leader_dies_is_told_once(make_cluster: Callable[..., RunningCluster]) -> None:

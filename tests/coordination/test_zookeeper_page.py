@@ -27,6 +27,7 @@ PLACES = {
     "slot": "<slot>",
     "schema_id": "<id>",
     "digest": "<digest>",
+    "act_id": "<act>",
 }
 OTHER = {"group": {"name": "<group>"}, "subject": {"name": "<subject>"}, "schema": {"schema_id": "<id>"}}
 OF_USERS = {"config", "subscription"}

@@ -13,6 +13,7 @@ import pytest
 from klog.config import BrokerConfig
 from klog.coordination import brokers, cluster, group_slots, partition_states
 from klog.coordination import controller as registry
+from klog.coordination.acts import Actor
 from klog.coordination.brokers import Broker, Registration
 from klog.coordination.group_slots import SlotHolder, slot_of
 from klog.coordination.zookeeper import ZooKeeper
@@ -124,7 +125,12 @@ class World:
 
     async def create(self, topic: str, replicas: list[int]) -> TopicPartition:
         await self.controller.topics.create(
-            topic, partitions=None, replication_factor=None, assignment={0: replicas}, overrides={}
+            topic,
+            partitions=None,
+            replication_factor=None,
+            assignment={0: replicas},
+            overrides={},
+            actor=Actor("t", ""),
         )
         return TopicPartition(topic, 0)
 

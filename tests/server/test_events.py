@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from klog.event_kinds import EVENT_KINDS
 from klog.protocol.apis import ApiKey
 from klog.server import events
-from klog.server.events import KEPT_MAX, PUBLIC, TOPIC, Events
+from klog.server.events import KEPT_MAX, TOPIC, Events
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import ask, create, produce, values
 
@@ -101,7 +102,7 @@ def test_every_kind_that_is_told_is_explained() -> None:
     found = list(told_in_the_source())
     assert len(found) > 10
     for kind, path in found:
-        assert kind in PUBLIC, f"{path} tells {kind!r}"
+        assert kind in EVENT_KINDS, f"{path} tells {kind!r}"
 
 
 def test_one_broker_alone_keeps_its_story_to_itself(make_broker: Callable[..., RunningBroker]) -> None:
@@ -143,7 +144,7 @@ def test_damage_that_recovery_finds_is_told(make_broker: Callable[..., RunningBr
     assert found["end_address"] > second > first
 
 
-@pytest.mark.parametrize("kind", sorted(PUBLIC))
+@pytest.mark.parametrize("kind", sorted(EVENT_KINDS))
 def test_an_event_makes_a_record(kind: str) -> None:
     """Each as the topic's readers get it: the kind as the key, JSON as the value, the time of telling."""
     event = {"ts": "2026-02-01T10:00:00.250Z", "broker": 1, "kind": kind, "ids": (1, 2), "odd": Path("/x"), "ü": "é"}

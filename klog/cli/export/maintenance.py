@@ -87,8 +87,8 @@ async def collect(
         return invocation.report(rows, footer=f"nothing to remove from {root}")
     size = sum(row.bytes for row in rows)
     invocation.confirm(
-        f"Remove {counted(len(rows), 'folder or file', 'folders and files')}, {counted(size, 'byte')}, from {root}",
+        f"Remove {counted(len(rows), 'folder or file', 'folders and files')}, {size:,} bytes, from {root}",
         invocation.report(rows),
     )
     removed = await asyncio.to_thread(gc.collect, root, rows)
-    return invocation.report(removed, footer=f"removed {counted(sum(row.bytes for row in removed), 'byte')}")
+    return invocation.report(removed, footer=f"removed {sum(row.bytes for row in removed):,} bytes")

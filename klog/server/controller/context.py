@@ -56,7 +56,7 @@ class Context:
     leaderless: dict[TopicPartition, str] = field(default_factory=dict)
     """Why a partition has no leader, by the last decision."""
     waits: dict[TopicPartition, float] = field(default_factory=dict)
-    """Since when the controller waits for members of an ISR that crashed as a whole."""
+    """Since when the controller waits for members of an in-sync set that crashed as a whole."""
     wait_again: Callable[[TopicPartition, float], None] | None = None
     """Called with a partition that must be decided again after so many seconds."""
     group_slots: dict[int, SlotHolder] = field(default_factory=dict)

@@ -9,7 +9,7 @@ Acts that clients ask for (topics, shutdown, elections) take the same lock as re
     controller_election   which broker is the controller
     controller_state      the term, its fence, the lock, what is dirty
     context               what is known of the cluster, and what follows from it
-    partition_writer      leaders and in-sync replicas are written and sent
+    partition_writer      leaders and in-sync sets are written and sent
     broker_channels       what is sent to each broker
     topic_manager, elections, reassigner, balance, group_slots, leadership_transfer, registry_watch: one task each
 """
@@ -307,7 +307,7 @@ class Controller:
     # --- what brokers report ----------------------------------------------------------------------------------------
 
     async def isr_reported(self, names: Iterable[TopicPartition]) -> None:
-        """Leaders have changed these ISRs: read them, and send them to all brokers."""
+        """Leaders have changed these in-sync sets: read them, and send them to all brokers."""
         context = self.context
         there = [name for name in names if context.knows(name)]
         found = await self._state.run(partition_states.read_many, self._zookeeper, there)
@@ -316,7 +316,7 @@ class Controller:
             context.take_states(found)
             self._channels.send_metadata(there)
             for name, state in ((name, state) for name, state in found.items() if context.knows(name)):
-                # A replica may wait to be out of the ISR: while it is in, a lost log is not created again
+                # A replica may wait to be out of the in-sync set: while it is in, a lost log is not created again
                 # (rule R1).
                 for one in set(context.replicas(name)) - set(() if state is None else state.isr):
                     self._channels.send_states(one, [name])

@@ -206,8 +206,11 @@ class ControllerElection:
             self._deposed.discard(incarnation)
             self.look_again()
 
-    async def ask(self, entity: Any, *, within_s: float = ASK_WITHIN_S) -> Any:
-        """The controller's answer. NotController on the controller itself, or without a connection in time."""
+    async def ask(self, entity: Any, *, within_s: float = ASK_WITHIN_S, client_id: str | None = None) -> Any:
+        """The controller's answer. NotController on the controller itself, or without a connection in time.
+
+        ``client_id``: this broker's own unless given.
+        """
         if self._candidate.active:
             raise NotController("this broker is the controller itself")
         try:
@@ -215,6 +218,6 @@ class ControllerElection:
                 await self._reachable.wait()
                 if self._channel is None:
                     raise NotController("this broker has become the controller itself")
-                return await self._channel.request(entity, timeout_s=within_s)
+                return await self._channel.request(entity, timeout_s=within_s, client_id=client_id)
         except (TimeoutError, CannotConnect) as error:
             raise NotController(f"cannot reach the controller: {error or 'not found in time'}") from None

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from klog.coordination.acts import Actor
 from klog.errors import KlogError
+from klog.server.dispatch import forwarding_client
 from klog.server.runtime import CLIENT_ID_PREFIX
 
 
@@ -21,21 +23,22 @@ class Active(Protocol):
 class Asking(Protocol):
     """Reaches the controller, whichever broker it is."""
 
-    async def ask(self, request: Any) -> Any: ...
+    async def ask(self, request: Any, *, client_id: str | None = None) -> Any: ...
 
 
 class ToController:
     """What the dispatcher asks: a `klog.server.dispatch.Forwarding`."""
 
-    def __init__(self, controller: Active, election: Asking) -> None:
+    def __init__(self, controller: Active, election: Asking, own_client_id: str) -> None:
+        self._own_client_id = own_client_id
         self._controller = controller
         self._election = election
 
     def is_needed(self, client_id: str | None) -> bool:
         return not self._controller.active and not (client_id or "").startswith(CLIENT_ID_PREFIX)
 
-    async def ask(self, entity: Any) -> Any | None:
+    async def ask(self, entity: Any, actor: Actor) -> Any | None:
         try:
-            return await self._election.ask(entity)
+            return await self._election.ask(entity, client_id=forwarding_client(self._own_client_id, actor))
         except KlogError:
             return None

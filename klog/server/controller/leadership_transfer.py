@@ -17,7 +17,6 @@ from klog.errors import BadVersion, KlogError, NoNode, StaleBrokerEpoch
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.render.counts import counted
 from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.elections import Elections
 from klog.server.controller.peers import Peers
@@ -81,9 +80,7 @@ class LeadershipTransfer:
         names = [name for name, epoch in one.epochs.items() if self._leads(one.broker_id, name, epoch)]
         if names:
             log.warning(
-                "no follower reaches broker %d: electing other leaders for %s",
-                one.broker_id,
-                counted(len(names), "partition"),
+                "no follower reaches broker %d: electing other leaders for %d partitions", one.broker_id, len(names)
             )
             try:
                 await self._elections.replace_leader(

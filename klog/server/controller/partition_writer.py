@@ -38,7 +38,7 @@ class PartitionWriter:
         self._channels = channels
 
     async def reconcile(self, names: Iterable[TopicPartition]) -> None:
-        """Give these partitions the leaders and in-sync replicas that follow from what is known. Raises KlogError."""
+        """Give these partitions the leaders and in-sync sets that follow from what is known. Raises KlogError."""
         await self.change(names, self._state.context.decide)
 
     async def change(self, names: Iterable[TopicPartition], decide: Decide) -> dict[TopicPartition, Decision]:

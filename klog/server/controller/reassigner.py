@@ -1,7 +1,7 @@
 """Carries out reassignments: begins them, by Kafka's requests or 0.8's queue, and takes each step when it is due.
 
 `klog.server.controller.reassignment` decides the steps; this module writes and sends them. `advance` is called with all
-partitions that were reconciled, so each report of an ISR, each broker that comes or goes and each new
+partitions that were reconciled, so each report of an in-sync set, each broker that comes or goes and each new
 controller leads to the next step of the partitions that it concerns.
 
 A broker that was dead when its replica was removed still has the log. When it is back, `find_stray_logs` finds the log.
@@ -272,7 +272,7 @@ class Reassigner:
             return step.decision
 
         # From here on brokers are sent only the replicas that stay: a leader that gets the new epoch with those that
-        # go would add them to its ISR again.
+        # go would add them to its in-sync set again.
         self._assume({name: step.entry for name, step in removals.items()})
         done: dict[TopicPartition, Entry] = {}
         try:

@@ -14,11 +14,11 @@ The steps, as `klog.server.controller.reassigner` takes them, one act at a time.
 everything, which covers a death between writing an entry and sending it.
 
     begin     write the entry to the topic's node; send it to all replicas.
-    Removal   write the state (a leader that stays, the ISR without the removed replicas, the next epoch); write
+    Removal   write the state (a leader that stays, the in-sync set without the removed replicas, the next epoch); write
               the entry to the topic's node; send it to the replicas; stop and delete the removed ones, dead ones when
-              they are back. In this order: a replica that has lost its log is in no ISR, and an old leader
+              they are back. In this order: a replica that has lost its log is in no in-sync set, and an old leader
               cannot add it again.
-    Copying   nothing: the leader reports when the ISR grows, and `next_step` is called again.
+    Copying   nothing: the leader reports when the in-sync set grows, and `next_step` is called again.
     Stalled   nothing; the reason is logged. Any event that could help (a broker is back, a leader is elected) calls
               `next_step` again.
 

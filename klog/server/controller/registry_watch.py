@@ -302,7 +302,7 @@ class RegistryWatch:
                 return  # it was changed again: its watch fires
         context.topics[known.name] = whole
         if added:
-            log.info("topic %s: grown to %s in ZooKeeper", known.name, counted(len(whole.partitions), "partition"))
+            log.info("topic %s: grown to %d partitions in ZooKeeper", known.name, len(whole.partitions))
             self._runtime.tell("partitions-added", topic=known.name, partitions=len(whole.partitions))
             await self._elect_first(TopicPartition(known.name, number) for number in added)
 

@@ -19,7 +19,9 @@ from dataclasses import replace
 
 from klog.config import LogConfig
 from klog.coordination import topics
+from klog.coordination.acts import Act, Actor, forget_oldest, new_act
 from klog.coordination.partition_states import NO_LEADER
+from klog.coordination.zookeeper import Operation
 from klog.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
@@ -29,7 +31,6 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.names import TopicPartition, check_topic_name
-from klog.render.counts import counted
 from klog.replication import replica_machine
 from klog.replication.isr import check_flush_rule
 from klog.replication.placement import check_factor, place, place_more
@@ -84,6 +85,7 @@ class TopicManager:
         replication_factor: int | None,
         assignment: Mapping[int, Sequence[int]] | None,
         overrides: Mapping[str, str],
+        actor: Actor,
         validate_only: bool = False,
     ) -> TopicImage:
         """Create a topic and wait for its leaders; None means the broker's default.
@@ -114,16 +116,28 @@ class TopicManager:
             self._check_flush_rule(config, factor)
             if config.min_insync_replicas > factor and not validate_only:
                 log.warning(
-                    "topic %s: min.insync.replicas is %d, above the replication factor %d: acks=all needs %s",
+                    "topic %s: min.insync.replicas is %d, above the replication factor %d: acks=all needs %d replicas",
                     name,
                     config.min_insync_replicas,
                     factor,
-                    counted(factor, "replica"),
+                    factor,
                 )
             shown = {number: PartitionImage(NO_LEADER, -1, tuple(ids), ()) for number, ids in assignment.items()}
             if validate_only:
                 return TopicImage(name, uuid.UUID(int=0), shown, dict(overrides))
-            made, first_epoch = await state.write(self._make, name, assignment, overrides)
+            act = new_act(
+                "topic-create",
+                actor,
+                topic=name,
+                after={
+                    "partitions": len(assignment),
+                    "replication_factor": factor,
+                    "assignment": {str(number): list(ids) for number, ids in assignment.items()},
+                    "settings": dict(overrides),
+                },
+            )
+            made, first_epoch = await state.write(self._make, name, assignment, overrides, act)
+            self._tell(act)
             context.topics[name] = made
             context.overrides[name] = dict(overrides)
             context.first_epochs[name] = first_epoch
@@ -140,11 +154,17 @@ class TopicManager:
         await self._channels.acknowledged({states[name].leader for name in names if name in states}, LED_WITHIN_S)
         await self._channels.acknowledged(self._state.context.live)
 
+    def _tell(self, act: Act) -> None:
+        """The act has been written."""
+        facts = act.facts()
+        self._runtime.tell("act", act=act.act_id, what=facts.pop("kind"), **facts)
+
     def _make(
-        self, name: str, assignment: Mapping[int, Sequence[int]], overrides: Mapping[str, str]
+        self, name: str, assignment: Mapping[int, Sequence[int]], overrides: Mapping[str, str], act: Act
     ) -> tuple[topics.Topic, int]:
         """In a thread."""
-        made = topics.create(self._zookeeper, name, assignment, overrides, self._state.fence)
+        made = topics.create(self._zookeeper, name, assignment, overrides, self._state.fence, [act.write])
+        forget_oldest(self._zookeeper)
         return made, topics.first_leader_epochs(self._zookeeper, [name])[name]
 
     async def add_partitions(
@@ -152,6 +172,8 @@ class TopicManager:
         name: str,
         total: int,
         assignment: Sequence[Sequence[int]] | None = None,
+        *,
+        actor: Actor,
         validate_only: bool = False,
     ) -> None:
         """Add partitions to a topic, up to ``total``; ``assignment`` is that of the new ones.
@@ -182,22 +204,25 @@ class TopicManager:
                 added = {there + number: tuple(ids) for number, ids in enumerate(assignment)}
                 if len(added) != total - there:
                     raise InvalidReplicaAssignment(
-                        f"topic {name!r} gets {counted(total - there, 'new partition')}, "
-                        f"but the request has {counted(len(added), 'assignment')}"
+                        f"topic {name!r} gets {total - there} new partitions, but {len(added)} assignments are given"
                     )
             self._check_assignment(there, added)
             if validate_only:
                 return
-            grown = await state.write(self._grow, name, added)
+            act = new_act(
+                "partitions-add", actor, topic=name, before={"partitions": there}, after={"partitions": total}
+            )
+            grown = await state.write(self._grow, name, added, act)
+            self._tell(act)
             context.topics[name] = grown
             self._runtime.tell("partitions-added", topic=name, partitions=total)
             self._channels.send_metadata(topics_whole=[name])
             await self._partitions.change([TopicPartition(name, number) for number in added], context.decide)
         await self._led([TopicPartition(name, number) for number in added])
 
-    def _grow(self, name: str, added: Mapping[int, Sequence[int]]) -> topics.Topic:
+    def _grow(self, name: str, added: Mapping[int, Sequence[int]], act: Act) -> topics.Topic:
         """In a thread."""
-        return topics.add_partitions(self._zookeeper, self._registered(name), added, self._state.fence)
+        return topics.add_partitions(self._zookeeper, self._registered(name), added, [*self._state.fence, act.write])
 
     def _registered(self, name: str) -> topics.Topic:
         """The topic as it is in ZooKeeper now. In a thread."""
@@ -209,7 +234,12 @@ class TopicManager:
     # --- configure --------------------------------------------------------------------------------------------------
 
     async def change_overrides(
-        self, name: str, change: Callable[[dict[str, str]], dict[str, str]], validate_only: bool = False
+        self,
+        name: str,
+        change: Callable[[dict[str, str]], dict[str, str]],
+        *,
+        actor: Actor,
+        validate_only: bool = False,
     ) -> None:
         """Replace a topic's own settings by what ``change`` returns; they apply at once, on every live broker.
 
@@ -220,11 +250,14 @@ class TopicManager:
         async with state.lock:
             state.require()
             topic = self._topic(name)
-            overrides = change(dict(state.context.overrides.get(name, {})))
+            before = dict(state.context.overrides.get(name, {}))
+            overrides = change(dict(before))
             self.check_settings(overrides, max(map(len, topic.partitions.values()), default=1))
             if validate_only:
                 return
-            await state.write(self._write_overrides, name, overrides)
+            act = new_act("topic-settings", actor, topic=name, before=before, after=dict(overrides))
+            await state.write(self._write_overrides, name, overrides, act)
+            self._tell(act)
             state.context.overrides[name] = overrides
             self._runtime.tell("settings-changed", topic=name, settings=overrides)
             self._channels.send_metadata(topics_whole=[name])
@@ -240,19 +273,21 @@ class TopicManager:
         if factor > 1:
             check_flush_rule(config, self._config.integer("replica.lag.time.max.ms"))
 
-    def _write_overrides(self, name: str, overrides: dict[str, str]) -> None:
+    def _write_overrides(self, name: str, overrides: dict[str, str], act: Act) -> None:
         """In a thread."""
         topic = self._registered(name)
         there = topics.configs(self._zookeeper, [name], damage={})[name]  # writing repairs what is damaged
-        topics.set_config(self._zookeeper, topic, replace(there, settings=overrides), self._state.fence)
+        fence: list[Operation] = [*self._state.fence, act.write]
+        topics.set_config(self._zookeeper, topic, replace(there, settings=overrides), fence)
         try:
             topics.forget_config_changes(self._zookeeper)
+            forget_oldest(self._zookeeper)
         except KlogError as error:  # the change is made; the next one deletes the old notices
             log.warning("old notices of changed settings are not deleted yet: %s", error.message)
 
     # --- delete -----------------------------------------------------------------------------------------------------
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, actor: Actor) -> None:
         """Delete a topic, its messages and the offsets that groups have committed in it (rule L10).
 
         Done when it returns, unless a broker with a replica is away: then the topic is deleted when that is back.
@@ -260,8 +295,19 @@ class TopicManager:
         state = self._state
         async with state.lock:
             state.require()
-            self._topic(name)
-            await state.write(topics.mark_for_deletion, self._zookeeper, name, state.fence)
+            topic = self._topic(name)
+            act = new_act(
+                "topic-delete",
+                actor,
+                topic=name,
+                before={
+                    "partitions": len(topic.partitions),
+                    "assignment": {str(number): list(ids) for number, ids in topic.partitions.items()},
+                    "settings": dict(state.context.overrides.get(name, {})),
+                },
+            )
+            await state.write(topics.mark_for_deletion, self._zookeeper, name, [*state.fence, act.write])
+            self._tell(act)
             state.context.deleting.add(name)
             self._runtime.tell("topic-deleted", topic=name)
             self._channels.send_metadata(gone={name: state.context.topics[name].topic_id})

@@ -101,9 +101,7 @@ class GroupCache:
                 states = await self._calls.call(_with_members, slots)
                 break
             except KlogError as error:
-                log.warning(
-                    "the groups of %s are not read yet, trying again: %s", counted(len(slots), "slot"), error.message
-                )
+                log.warning("the groups of %d slots are not read yet, trying again: %s", len(slots), error.message)
                 await self._runtime.pause(AGAIN_S)
                 slots = slots & self.slots
                 if not slots:
@@ -254,8 +252,8 @@ class GroupCache:
         group = cached.group
         if group.members:
             log.warning(
-                "group %r was changed outside its coordinator (version %d, expected %d): %s must join again",
-                *(group.name, state.version, group.state.version, counted(len(group.members), "member")),
+                "group %r was changed outside its coordinator (version %d, expected %d): %d members must join again",
+                *(group.name, state.version, group.state.version, len(group.members)),
             )
         self._carry_out(cached, group.replaced(state, self.now_s))
         self._projection.show(cached)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from klog.errors import FencedInstanceId, GroupMaxSizeReached, InconsistentGroupProtocol, UnknownMemberId
-from klog.render.counts import counted
 from klog.server.groups.bounds import GROUP_BYTES_MAX
 from klog.server.groups.members import NEVER_S, Join, Member, common_protocols
 
@@ -123,9 +122,7 @@ class MemberTable:
         if known is not None and (known.joining is not None or not of_joined):
             return
         if sum(1 for one in self if one is not known and (one.joining is not None or not of_joined)) >= members_max:
-            raise GroupMaxSizeReached(
-                f"group {self._group!r} has {counted(len(self), 'member')}; group.max.size is {members_max}"
-            )
+            raise GroupMaxSizeReached(f"group {self._group!r} has {len(self)} members; group.max.size is {members_max}")
 
     def check_protocols(self, join: Join, replaced: Member | None, protocol_type: str) -> None:
         """InconsistentGroupProtocol unless all members share a protocol; the only member may have any."""

@@ -34,7 +34,6 @@ from klog.coordination.zookeeper import (
 )
 from klog.errors import BadVersion, KlogError, NodeExists, NoNode, NotCoordinator
 from klog.names import TopicPartition
-from klog.render.counts import counted
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +117,7 @@ class GroupWriter:
             except Exception as error:  # the executor is shut down, or an internal error: every write gets its outcome
                 outcomes = [error.bare() if isinstance(error, KlogError) else KlogError(str(error))] * len(batch)
                 if not isinstance(error, KlogError):
-                    log.exception("internal error while writing %s", counted(len(batch), "group"))
+                    log.exception("internal error while writing %d groups", len(batch))
             for write, outcome in zip(batch, outcomes, strict=True):
                 if not write.done.done():
                     write.done.set_result(outcome)

@@ -25,4 +25,4 @@ async def handle(request: Request, *, image: ClusterImage, controller: Controlle
     def replaced(resource: Any, current: dict[str, str]) -> dict[str, str]:
         return given_settings((one.name, one.value) for one in resource.configs)
 
-    return {"responses": await alter_topics(image, controller, request.entity, replaced, request.share())}
+    return {"responses": await alter_topics(image, controller, request, replaced)}

@@ -33,7 +33,11 @@ async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
             if times_named[topic.name] > 1:
                 raise InvalidRequest(f"topic {topic.name!r} is named {times_named[topic.name]} times in one request")
             await controller.topics.add_partitions(
-                topic.name, topic.count, assignment, validate_only=request.entity.validate_only
+                topic.name,
+                topic.count,
+                assignment,
+                actor=request.actor,
+                validate_only=request.entity.validate_only,
             )
         except KlogError as error:
             answer |= {"error_code": error.wire, "error_message": error.message}

@@ -18,6 +18,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from klog.config import BrokerConfig
+from klog.coordination.acts import Actor
 from klog.errors import InvalidReplicaAssignment, InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.config_resources import given_settings, topic_entries
@@ -42,7 +43,7 @@ async def handle(request: Request, *, config: BrokerConfig, controller: Controll
             controller.require()
             if times_named[topic.name] > 1:
                 raise InvalidRequest(f"topic {topic.name!r} is named {times_named[topic.name]} times in one request")
-            made = await _create(controller, topic, validate_only=request.entity.validate_only)
+            made = await _create(controller, topic, request.actor, validate_only=request.entity.validate_only)
         except KlogError as error:
             answers.append(_refused(topic.name, error))
         else:
@@ -50,7 +51,7 @@ async def handle(request: Request, *, config: BrokerConfig, controller: Controll
     return {"topics": answers}
 
 
-async def _create(controller: Controller, asked: Any, *, validate_only: bool) -> TopicImage:
+async def _create(controller: Controller, asked: Any, actor: Actor, *, validate_only: bool) -> TopicImage:
     assignment: dict[int, list[int]] | None = None
     if asked.assignments:
         if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
@@ -67,6 +68,7 @@ async def _create(controller: Controller, asked: Any, *, validate_only: bool) ->
         replication_factor=None if asked.replication_factor == DEFAULT else asked.replication_factor,
         assignment=assignment,
         overrides=given_settings((one.name, one.value) for one in asked.configs),
+        actor=actor,
         validate_only=validate_only,
     )
 

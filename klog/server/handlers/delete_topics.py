@@ -45,7 +45,7 @@ async def handle(
             if not config["delete.topic.enable"]:
                 raise _disabled(request.head.version)
             name = _name(image, asked, by_id)
-            await controller.topics.delete(name)
+            await controller.topics.delete(name, actor=request.actor)
         except KlogError as error:
             answers.append(
                 {

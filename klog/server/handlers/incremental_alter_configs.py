@@ -40,7 +40,7 @@ async def handle(
     def changed(resource: Any, current: dict[str, str]) -> dict[str, str]:
         return apply(config, current, [(one.name, one.config_operation, one.value) for one in resource.configs])
 
-    return {"responses": await alter_topics(image, controller, request.entity, changed, request.share())}
+    return {"responses": await alter_topics(image, controller, request, changed)}
 
 
 def apply(config: BrokerConfig, current: dict[str, str], changes: list[tuple[str, int, str | None]]) -> dict[str, str]:

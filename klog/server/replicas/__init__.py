@@ -1,1 +1,1 @@
-"""The replicas of this broker: followed, led, repaired; their in-sync replicas watched, their logs maintained."""
+"""The replicas of this broker: followed, led, repaired; their in-sync sets watched, their logs maintained."""

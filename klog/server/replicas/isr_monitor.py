@@ -20,7 +20,6 @@ from klog.coordination import leadership_transfer
 from klog.coordination.zookeeper import Check
 from klog.errors import KlogError
 from klog.names import TopicPartition
-from klog.render.counts import counted
 from klog.replication.partition import Partition
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
@@ -165,8 +164,8 @@ class IsrMonitor:
         new = [one for one in cut_off if one.topic_partition not in self._handed_over]
         if new:
             log.warning(
-                "no follower reaches %s, %s first: asking for other leaders",
-                counted(len(new), "partition"),
+                "no follower reaches %d partitions, %s first: asking for other leaders",
+                len(new),
                 new[0].topic_partition,
             )
             self._handed_over |= {one.topic_partition: self._clock_s for one in new}
@@ -187,9 +186,7 @@ class IsrMonitor:
                 Purpose.IN_SYNC, leadership_transfer.ask, self._runtime.zookeeper, registration, epochs
             )
         except KlogError as error:
-            log.warning(
-                "the request for other leaders of %s failed: %s", counted(len(wanted), "partition"), error.message
-            )
+            log.warning("the request for other leaders of %d partitions failed: %s", len(wanted), error.message)
             return
         while not self._closed and (left := [one for one in wanted if not one.resigned and self._is_handing_over(one)]):
             await asyncio.sleep(LOOK_EVERY_S)
@@ -220,7 +217,7 @@ class IsrMonitor:
         self._given_up = {name: at for name, at in self._given_up.items() if self._clock_s - at < self._lag_s}
         names = [one.topic_partition for one in late if one.topic_partition not in self._given_up]
         if names:
-            log.error("giving up leadership of %s, %s first: %s", counted(len(names), "partition"), names[0], why)
+            log.error("giving up leadership of %d partitions, %s first: %s", len(names), names[0], why)
             self._given_up |= dict.fromkeys(names, self._clock_s)
             self._reports.offline(names, may_follow=True)
 
@@ -229,7 +226,7 @@ class IsrMonitor:
         for one in self._log_dirs.dirs:
             if one.failure is not None and one.path not in self._lost_dirs:
                 self._lost_dirs.add(one.path)
-                log.error("%s: %s lost with it", one.failure.message, counted(len(one.logs), "replica"))
+                log.error("%s: %d replicas are lost with it", one.failure.message, len(one.logs))
                 self._runtime.tell("log-dir-offline", dir=one.path, replicas=len(one.logs), reason=one.failure.message)
                 if one.logs:
                     self._reports.offline(list(one.logs), may_follow=False)

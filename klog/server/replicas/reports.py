@@ -12,7 +12,6 @@ from klog.errors import KlogError, NotController
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.render.counts import counted
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -87,9 +86,7 @@ class Reports:
                     self._controller.replicas_lost(*self._who, names)
             except KlogError as error:
                 log.warning(
-                    "the loss of %s could not be reported to the controller: %s",
-                    counted(len(names), "replica"),
-                    error.message,
+                    "the loss of %d replicas could not be reported to the controller: %s", len(names), error.message
                 )
                 if may_follow:
                     return  # the next look reports it again, if it lasts
@@ -128,7 +125,7 @@ class Reports:
                     await asyncio.sleep(self._runtime.config.integer("controlled.shutdown.retry.backoff.ms") / 1000)
             else:
                 if remaining:
-                    log.info("%s without a leader now: no other replica is in sync", counted(remaining, "partition"))
+                    log.info("%d partitions have no leader now: no other replica is in sync", remaining)
                 return
 
     async def _ask(self) -> int:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from klog.errors import Refused, UnknownTopicOrPartition, UsageError
-from klog.render.counts import counted
 from klog.tools.audit.compare import Judgement, State, by_number, by_stamps
 from klog.tools.audit.ledger import Ledger
 from klog.tools.audit.offsets import Offsets, count_windows, ends_of, offsets_at
@@ -96,7 +95,7 @@ class ClusterTier:
         """
         width = self._ledger.window_ms
         begin_ms, end_ms = windows[0].start_ms, windows[-1].start_ms + width
-        self._note(f"{self.name}: reading the stamps of {topic}: {counted(len(windows), 'window')}")
+        self._note(f"{self.name}: reading the stamps of {topic}: {len(windows)} windows")
         try:
             at = await offsets_at(self._cluster, topic, [begin_ms, end_ms + width])
             ends = await ends_of(self._cluster, topic)

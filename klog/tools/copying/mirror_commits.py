@@ -20,7 +20,6 @@ from klog.client.blocking import error_of
 from klog.errors import GroupIsHeld, KlogError, NodeExists, NoNode
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.render.counts import counted
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ class InZooKeeper:
         state = group_states.read(self._session, self._group)
         if state.members:
             raise GroupIsHeld(
-                f"group {self._group} has {counted(len(state.members), 'live member')}: a mirror needs its own group",
+                f"group {self._group} has {len(state.members)} live members: a mirror needs its own group",
                 hint="name another: --group NAME",
             )
         return state

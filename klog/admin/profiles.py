@@ -1,0 +1,389 @@
+"""Clusters by name: ``profiles.toml`` in klog's home folder, and ``.klog.toml`` of a project's folder.
+
+Both files have the same form. A section is a profile; ``current`` names the one that commands take which are given no
+cluster::
+
+    current = "staging"
+
+    [staging]
+    bootstrap_server = "staging-1:9092,staging-2:9092"
+
+    [prod]
+    bootstrap_server = "prod-1:9092"
+    zookeeper = "prod-zk:2181/klog"
+    cluster_id = "Lmunv4rcR6aof7Fm_bLU7A"   # commands refuse a cluster that has another id
+    colour = "red"                          # of the shell's prompt
+    protected = true                        # what asks wants the profile's name typed
+    read_only = true                        # what changes the cluster is refused
+
+Rules
+    * The project's file is the nearest ``.klog.toml``, from the working folder upwards. Its ``current`` goes before
+      that of ``profiles.toml``, and may name a profile of either file. A profile that both files have is an error:
+      otherwise a checkout could take the protection off a cluster.
+    * A project's file that belongs to another user, or that everyone may write, is an error: in a shared folder such as
+      ``/tmp`` anyone could put one.
+    * An unknown key, a value of another type and a file that does not parse are errors that name the file and the line.
+      None of them is skipped: a misspelt ``protected`` must not go unnoticed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from klog.errors import NoSuchThing, Refused, UsageError
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+HOME_FILE: Final = "profiles.toml"
+PROJECT_FILE: Final = ".klog.toml"
+CURRENT: Final = "current"
+
+KEYS: Final[Mapping[str, type]] = {
+    "bootstrap_server": str,
+    "zookeeper": str,
+    "cluster_id": str,
+    "colour": str,
+    "protected": bool,
+    "read_only": bool,
+}
+COLOURS: Final = ("red", "green", "yellow", "blue", "magenta", "cyan", "white")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_SECTION_LINE: Final = re.compile(r"""\s*\[\s*["']?([^\]"']*)["']?\s*\]""")
+_TYPE_WORDS: Final = {str: "a string", bool: "true or false"}
+_TRUTHS: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One section of a file."""
+
+    name: str
+    file: Path
+    bootstrap_server: str | None = None
+    zookeeper: str | None = None
+    cluster_id: str | None = None
+    colour: str | None = None
+    protected: bool = False
+    read_only: bool = False
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """Each server of the profile: ``HOST:PORT`` of brokers, and of ZooKeeper without the chroot."""
+        return frozenset(split_addresses(self.bootstrap_server) + split_addresses(self.zookeeper))
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """A profile; ``current``: a command that is given no cluster takes it here."""
+
+    name: str
+    bootstrap: str | None
+    zookeeper: str | None
+    cluster_id: str | None
+    protected: bool
+    read_only: bool
+    colour: str | None
+    current: bool
+    file: str = field(default="", metadata={"wide": True})
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileTest:
+    """What connecting to a profile's cluster has shown. ``cluster_id``, ``brokers``: as the cluster says them."""
+
+    name: str
+    bootstrap: str | None
+    cluster_id: str | None
+    brokers: int | None
+    ms: int | None
+    error: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileFile:
+    """What one file says."""
+
+    path: Path
+    profiles: Mapping[str, Profile]
+    current: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """All profiles that hold in a folder. ``current`` is the name that the nearest file gives, and that file."""
+
+    home_file: Path
+    by_name: Mapping[str, Profile]
+    current: str | None = None
+    current_file: Path | None = None
+
+    def named(self, name: str, named_by: str) -> Profile:
+        """The profile; NoSuchThing names those that there are. ``named_by``: what asks for it, in words."""
+        found = self.by_name.get(name)
+        if found is not None:
+            return found
+        if not self.by_name:
+            raise NoSuchThing(
+                f"there is no profile {name!r} ({named_by}): {self.home_file} has none",
+                hint=f"klog profile add {name} -B HOST:PORT",
+            )
+        raise NoSuchThing(
+            f"there is no profile {name!r} ({named_by})", hint=f"profiles: {', '.join(sorted(self.by_name))}"
+        )
+
+    def of_addresses(self, *given: str | None) -> Profile | None:
+        """The profile that has one of these servers, a protected one first."""
+        servers = frozenset(server for addresses in given for server in split_addresses(addresses))
+        having = [one for one in self.by_name.values() if one.addresses & servers]
+        return min(having, key=lambda one: (not one.read_only, not one.protected), default=None)
+
+
+def split_addresses(addresses: str | None) -> list[str]:
+    """``h:1``, ``h:2`` of ``h:1,h:2/chroot``."""
+    parts = (addresses or "").partition("/")[0].split(",")
+    return [part.strip().lower() for part in parts if part.strip()]
+
+
+# --- reading
+
+
+def load(home: Path, folder: Path) -> Profiles:
+    """The profiles of klog's home folder and those of the project that ``folder`` belongs to."""
+    at_home = read_file(home / HOME_FILE)
+    path = project_file(folder)
+    if path is None:
+        current_file = at_home.path if at_home.current else None
+        return Profiles(at_home.path, at_home.profiles, at_home.current, current_file)
+    _check_owner(path)
+    project = read_file(path)
+    for name in project.profiles:
+        if name in at_home.profiles:
+            raise UsageError(
+                f"two profiles have the name {name!r}: one in {at_home.path}, one in {path}", hint="rename one of them"
+            )
+    nearest = project if project.current else at_home
+    return Profiles(
+        at_home.path,
+        {**at_home.profiles, **project.profiles},
+        nearest.current,
+        nearest.path if nearest.current else None,
+    )
+
+
+def project_file(folder: Path) -> Path | None:
+    """The nearest ``.klog.toml``, from the folder upwards."""
+    for one in (folder, *folder.parents):
+        path = one / PROJECT_FILE
+        if path.is_file():
+            return path
+    return None
+
+
+def _check_owner(path: Path) -> None:
+    found = path.stat()
+    if found.st_uid not in (os.getuid(), 0):
+        raise UsageError(
+            f"{path} belongs to another user (uid {found.st_uid}), and would choose the cluster of this command",
+            hint=f"give the cluster by -B, -z or --profile; or copy the file to {path.parent} as your own",
+        )
+    if found.st_mode & stat.S_IWOTH:
+        raise UsageError(f"{path} may be written by everyone, and would choose the cluster", hint=f"chmod o-w {path}")
+
+
+def read_file(path: Path) -> ProfileFile:
+    """A file; without profiles where it does not exist. UsageError with its line."""
+    try:
+        text = path.read_text("utf-8")
+        document = tomllib.loads(text)
+    except FileNotFoundError:
+        return ProfileFile(path, {}, None)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {error}") from None
+    profiles: dict[str, Profile] = {}
+    current = document.pop(CURRENT, None)
+    if current is not None and not isinstance(current, str):
+        raise _wrong(path, text, None, CURRENT, f"must be a string, got {current!r}")
+    for name, values in document.items():
+        if not isinstance(values, dict):
+            raise _wrong(path, text, None, name, f"is not a known key; known: {CURRENT}, and sections [NAME]")
+        if _NAME.fullmatch(name) is None:
+            raise _wrong(path, text, name, None, "a profile's name has letters, digits, '.', '_' and '-' only")
+        profiles[name] = _profile(path, text, name, values)
+    return ProfileFile(path, profiles, current)
+
+
+def _profile(path: Path, text: str, name: str, values: dict[str, Any]) -> Profile:
+    for key, value in values.items():
+        wanted = KEYS.get(key)
+        if wanted is None:
+            raise _wrong(path, text, name, key, f"is not a known key; known: {', '.join(KEYS)}")
+        if not isinstance(value, wanted):
+            raise _wrong(path, text, name, key, f"must be {_TYPE_WORDS[wanted]}, got {value!r}")
+    if "colour" in values and values["colour"] not in COLOURS:
+        raise _wrong(path, text, name, "colour", f"must be one of {', '.join(COLOURS)}, got {values['colour']!r}")
+    profile = Profile(name, path, **values)
+    if not profile.addresses:
+        raise _wrong(path, text, name, None, "has neither bootstrap_server nor zookeeper")
+    return profile
+
+
+def _wrong(path: Path, text: str, section: str | None, key: str | None, what: str) -> UsageError:
+    line = _line_of(text, section, key)
+    where = f"{path}, line {line}" if line else str(path)
+    subject = " ".join(part for part in (f"[{section}]" if section else "", key or "") if part)
+    return UsageError(f"{where}: {subject} {what}")
+
+
+def _line_of(text: str, section: str | None, key: str | None) -> int | None:
+    """The line of a section's head, or of a key in it; None where TOML writes it in a way that is not looked for."""
+    inside: str | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        head = _SECTION_LINE.match(line)
+        if head is not None:
+            inside = head[1].strip()
+            if key is None and inside == section:
+                return number
+        elif key is not None and inside == section and re.match(rf"""\s*["']?{re.escape(key)}["']?\s*=""", line):
+            return number
+    return None
+
+
+def rows(profiles: Profiles, in_use: str | None) -> list[ProfileRow]:
+    """All profiles, by name. ``in_use``: the one that commands take here."""
+    return [row(profiles.by_name[name], in_use) for name in sorted(profiles.by_name)]
+
+
+def row(profile: Profile, in_use: str | None) -> ProfileRow:
+    """One profile as it is shown."""
+    return ProfileRow(
+        profile.name,
+        profile.bootstrap_server,
+        profile.zookeeper,
+        profile.cluster_id,
+        profile.protected,
+        profile.read_only,
+        profile.colour,
+        profile.name == in_use,
+        str(profile.file),
+    )
+
+
+# --- writing
+
+
+def parse_setting(word: str) -> tuple[str, str | bool | None]:
+    """``colour=red``; the value is None for ``colour=``, which removes the key. UsageError."""
+    key, sign, value = word.partition("=")
+    if not sign or key not in KEYS:
+        raise UsageError(f"{word!r} is not KEY=VALUE with a key of a profile", hint=f"keys: {', '.join(KEYS)}")
+    if not value:
+        return key, None
+    if KEYS[key] is str:
+        return key, value
+    if value not in _TRUTHS:
+        raise UsageError(f"{key} must be true or false, got {value!r}")
+    return key, _TRUTHS[value]
+
+
+def check_name(name: str) -> None:
+    """UsageError for a name that no profile can have."""
+    if _NAME.fullmatch(name) is None or name == CURRENT:
+        raise UsageError(f"{name!r} cannot be a profile's name: letters, digits, '.', '_' and '-', and not {CURRENT!r}")
+
+
+def add(path: Path, name: str, values: Mapping[str, str | bool | None]) -> None:
+    """Write a new profile to a file. Refused where the file has it."""
+    check_name(name)
+    if name in read_file(path).profiles:
+        raise Refused(f"{path} has a profile {name!r} already", hint=f"klog profile set {name} KEY=VALUE")
+    document = _open(path)
+    document[name] = {}
+    _change(document, name, values)
+    _save(path, document)
+
+
+def change(profile: Profile, values: Mapping[str, str | bool | None]) -> None:
+    """Set keys of a profile in its file; None removes one."""
+    document = _open(profile.file)
+    _change(document, profile.name, values)
+    _save(profile.file, document)
+
+
+def remove(profile: Profile) -> None:
+    """Take a profile out of its file, and ``current`` where that names it."""
+    document = _open(profile.file)
+    del document[profile.name]
+    if document.get(CURRENT) == profile.name:
+        del document[CURRENT]
+    _save(profile.file, document)
+
+
+def use(path: Path, name: str | None) -> None:
+    """Make a profile the current one of a file; None: none is."""
+    document = _open(path)
+    if name is None:
+        document.pop(CURRENT, None)
+    elif CURRENT in document:
+        document[CURRENT] = name
+    else:
+        _put_first(document, name)
+    _save(path, document)
+
+
+def _put_first(document: TOMLDocument, name: str) -> None:
+    """``current`` before all sections: a key behind a section's head belongs to the section."""
+    import tomlkit
+
+    body = tomlkit.parse(tomlkit.dumps(document))
+    document.clear()
+    document[CURRENT] = name
+    document.add(tomlkit.nl())
+    for key, value in body.items():
+        document[key] = value
+
+
+def _change(document: TOMLDocument, name: str, values: Mapping[str, str | bool | None]) -> None:
+    section: Any = document[name]
+    for key, value in values.items():
+        if value is None:
+            section.pop(key, None)
+        else:
+            section[key] = value
+
+
+def _open(path: Path) -> TOMLDocument:
+    """The file with its comments, to be changed and saved."""
+    import tomlkit
+
+    read_file(path)  # raises its errors before it is written again
+    return tomlkit.parse(path.read_text("utf-8") if path.exists() else "")
+
+
+def _save(path: Path, document: TOMLDocument) -> None:
+    """Whole or not at all; UsageError, and nothing written, where a profile would not be valid."""
+    import tomlkit
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        part.touch(0o600)
+        with part.open("w", encoding="utf-8") as file:
+            file.write(tomlkit.dumps(document))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            read_file(part)
+        except UsageError as error:
+            raise UsageError(error.message.replace(str(part), str(path)), hint=error.hint) from None
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

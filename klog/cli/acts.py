@@ -1,0 +1,89 @@
+"""``klog acts`` and ``klog undo``: who changed what, and how it is taken back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from klog.cli.arguments import position
+from klog.cli.command import Noun, top_command
+from klog.cli.invocation import Invocation
+from klog.cli.name_cache import group_names, topic_names
+from klog.client.positions import Anchor
+from klog.clock import SYSTEM_CLOCK
+from klog.errors import UsageError
+from klog.render import Report
+from klog.render.counts import counted
+
+acts = Noun("acts", "Who changed what of the cluster.")
+
+ROW = "klog.admin.acts:ActRow"
+ActId = Annotated[str, typer.Argument(metavar="ACT", help="The act, as `klog acts list` shows it.")]
+
+
+@acts.command("list", rows=ROW)
+async def list_acts(
+    invocation: Invocation,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Only acts since then: @-1h, @2026-02-01T10:00:00Z.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="PRINCIPAL", help="Only by this principal, or a part of its name.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Only on this topic.", autocompletion=topic_names)
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", help="Only on this group.", autocompletion=group_names)
+    ] = None,
+) -> list[Any]:
+    """List the acts that changed the cluster, by whatever client they came, the oldest first.
+
+    So far topics are covered: created, deleted, partitions added, settings changed. An act is written in the same
+    transaction as its change. The last 5,000 are kept; `klog.events` has all of a week.
+    """
+    from klog.admin import acts as verbs
+
+    since_ms = None if since is None else _time_ms(since)
+    session = await invocation.zookeeper()
+    return await asyncio.to_thread(lambda: verbs.list_acts(session, since_ms=since_ms, by=by, topic=topic, group=group))
+
+
+@acts.command("show", rows=ROW)
+async def show(invocation: Invocation, act: ActId) -> Report:
+    """Show one act."""
+    from klog.admin import acts as verbs
+
+    row, _ = await asyncio.to_thread(verbs.show_act, await invocation.zookeeper(), act)
+    return invocation.report([row])
+
+
+@top_command("undo", rows="klog.admin.acts:UndoRow", asks=True, changes=True)
+async def undo(invocation: Invocation, act: ActId) -> Report:
+    """Take an act back: so far changes of a topic's settings.
+
+    It is refused if the state has moved on since, with the difference. The undo is an act itself.
+    """
+    from klog.admin import acts as verbs
+
+    session = await invocation.zookeeper()
+    row, found = await asyncio.to_thread(verbs.show_act, session, act)
+    plan = await asyncio.to_thread(verbs.plan_undo, session, found)
+    if row.undone_by is not None:
+        invocation.warn(f"act {act} was undone by {row.undone_by} before")
+    invocation.confirm(f"Undo act {act} of {row.principal} on {row.subject}", invocation.report(plan.rows))
+    await verbs.undo(await invocation.cluster(client_id=verbs.undo_client(act)), plan)
+    return invocation.report(plan.rows, footer=f"{counted(len(plan.rows), 'setting')} as before")
+
+
+def _time_ms(text: str) -> int:
+    found = position(text, "--since")
+    if found.anchor is Anchor.START:
+        return 0
+    if found.anchor is Anchor.END:
+        return SYSTEM_CLOCK.now_ms()
+    if found.anchor is not Anchor.TIME:
+        raise UsageError(f"--since {text!r} is not a time", hint="@-1h, @2026-02-01T10:00:00Z")
+    return found.value

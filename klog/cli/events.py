@@ -1,0 +1,107 @@
+"""``klog events``: what has happened to the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from klog.cli.arguments import position
+from klog.cli.command import top_command
+from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.name_cache import group_names, topic_names
+from klog.errors import UsageError
+from klog.event_kinds import EVENT_KINDS
+from klog.render import Format, Report
+
+if TYPE_CHECKING:
+    from klog.tools.events import Event
+
+SINCE = "@-1d"
+
+
+@top_command("events", rows="klog.tools.events:EventRow")
+async def events(
+    invocation: Invocation,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.", autocompletion=topic_names)
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", metavar="N", min=0, help="Only this partition of --topic.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", help="Only this group.", autocompletion=group_names)
+    ] = None,
+    broker: Annotated[
+        int | None, typer.Option("--broker", metavar="ID", min=0, help="Only what concerns this broker.")
+    ] = None,
+    kinds: Annotated[
+        list[str] | None, typer.Option("--kind", metavar="KIND", help="Only this kind, such as leader-elected.")
+    ] = None,
+    since: Annotated[
+        str, typer.Option("--since", metavar="POS", help=f"Start position; a day ago ({SINCE}) if not given.")
+    ] = SINCE,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what happens, until stopped.")] = False,
+) -> Report | None:
+    """Show what has happened to the cluster: elections, in-sync replicas, brokers, topics, settings, rebalances.
+
+    Brokers write their events to the topic `klog.events`, which keeps them for a week. `-o jsonl` shows each event as
+    it was written.
+    """
+    from klog.tools import events as reading
+
+    if partition is not None and topic is None:
+        raise UsageError("--partition needs --topic")
+    for kind in kinds or ():
+        if kind not in EVENT_KINDS:
+            raise UsageError(f"there are no events of the kind {kind!r}", hint=f"kinds: {', '.join(EVENT_KINDS)}")
+    if follow and invocation.shared.output in (Format.JSON, Format.YAML):
+        raise UsageError(
+            f"--output {invocation.shared.output.value} is for a single report, and --follow shows many",
+            hint="-o jsonl",
+        )
+    if follow and invocation.shared.output is None and not is_terminal(sys.stdout):
+        invocation.shared = replace(invocation.shared, output=Format.JSONL)
+    chosen = reading.EventFilter(topic, partition, group, broker, tuple(kinds or ()))
+    found: list[Any] = []
+    cluster = await invocation.cluster()
+    work = reading.read_events(
+        cluster,
+        chosen,
+        position(since, "--since"),
+        _shower(invocation, found, follow=follow),
+        follow=follow,
+        note=invocation.say,
+    )
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not follow:
+            raise
+    if follow or invocation.output is Format.JSONL:
+        return None
+    return invocation.report(found)
+
+
+def _shower(invocation: Invocation, found: list[Any], *, follow: bool) -> Any:
+    """What is done with each event: a line at once, or a row of the report in the end."""
+    from klog.tools.events import row
+
+    def line(event: Event) -> None:
+        sys.stdout.write(json.dumps(event, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+    def show(event: Event) -> None:
+        invocation.show(invocation.report([row(event)]))
+        invocation.shared = replace(invocation.shared, no_header=True)
+
+    def keep(event: Event) -> None:
+        found.append(row(event))
+
+    if invocation.output is Format.JSONL:
+        return line
+    return show if follow else keep

@@ -1,0 +1,249 @@
+"""``klog profile``: clusters by name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from klog.cli import flags
+from klog.cli.command import Noun
+from klog.cli.invocation import Invocation
+from klog.cli.target import HOME_FILE, PROFILE_VARIABLE, PROJECT_FILE, TargetFlags, klog_home, resolve
+from klog.errors import KlogError, NoSuchThing, UsageError
+from klog.render import Report
+
+if TYPE_CHECKING:
+    from klog.admin.profiles import Profile, Profiles
+
+profile = Noun("profile", "Clusters by name: addresses, colour, protection.")
+
+ROW = "klog.admin.profiles:ProfileRow"
+Colour = Literal["red", "green", "yellow", "blue", "magenta", "cyan", "white"]
+
+
+def profile_names(incomplete: str) -> list[str]:
+    """For completion: the names that begin so."""
+    try:
+        return sorted(name for name in _profiles().by_name if name.startswith(incomplete))
+    except KlogError:
+        return []
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The profile.", autocompletion=profile_names)]
+Project = Annotated[
+    bool, typer.Option("--project", help=f"Write to {PROJECT_FILE} in the working folder, not to {HOME_FILE}.")
+]
+
+
+def _profiles() -> Profiles:
+    from klog.admin import profiles
+
+    return profiles.load(klog_home(), Path.cwd())
+
+
+def _in_use() -> str | None:
+    """The profile that a command without flags takes here."""
+    try:
+        target = resolve(TargetFlags(), os.environ, klog_home())
+    except KlogError:
+        return None
+    return None if target.profile is None else target.profile.name
+
+
+@profile.command("list", rows=ROW, connects=False)
+def list_profiles(invocation: Invocation) -> Report:
+    """List the profiles of `profiles.toml` in KLOG_HOME and of the nearest `.klog.toml`, from this folder upwards.
+
+    CURRENT marks the profile that commands take here if they are given no cluster.
+    """
+    from klog.admin import profiles
+
+    found = _profiles()
+    note = "" if found.by_name else f"no profiles in {found.home_file}; klog profile add NAME -B HOST:PORT"
+    return invocation.report(profiles.rows(found, _in_use()), footer=note)
+
+
+@profile.command("show", rows=ROW, connects=False)
+def show(
+    invocation: Invocation,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="The profile; the one in use here if not given.", autocompletion=profile_names
+        ),
+    ] = None,
+) -> Report:
+    """Show a profile, and where it is written."""
+    from klog.admin import profiles
+
+    in_use = _in_use()
+    if name is None and in_use is None:
+        target = resolve(TargetFlags(), os.environ, klog_home())
+        raise NoSuchThing(f"no profile is in use here: the cluster is {target}", hint="klog profile use NAME")
+    chosen = _profiles().named(name or in_use or "", "argument NAME")
+    return invocation.report([profiles.row(chosen, in_use)], footer=f"in {chosen.file}")
+
+
+@profile.command("add", rows=ROW, connects=False)
+async def add(
+    invocation: Invocation,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new profile.")],
+    bootstrap_server: flags.BootstrapServer = None,
+    zookeeper: flags.ZooKeeperFlag = None,
+    timeout: flags.Timeout = None,
+    cluster_id: Annotated[
+        str | None, typer.Option("--cluster-id", metavar="ID", help="The id that the cluster must have.")
+    ] = None,
+    colour: Annotated[Colour | None, typer.Option("--colour", metavar="COLOUR", help="Of the shell's prompt.")] = None,
+    protected: Annotated[bool, typer.Option("--protected", help="What asks wants the profile's name typed.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse whatever changes the cluster.")] = False,
+    project: Project = False,
+) -> Report:
+    """Write a profile for the cluster of -B or -z.
+
+    The cluster is asked for its id, which is written with the addresses: commands then refuse a cluster that has
+    another id at these addresses. If the cluster does not answer, the profile is written without an id.
+    """
+    from klog.admin import profiles
+
+    if not bootstrap_server and not zookeeper:
+        raise UsageError("a profile needs the addresses of its cluster", hint=f"klog profile add {name} -B HOST:PORT")
+    path = Path.cwd() / PROJECT_FILE if project else klog_home() / HOME_FILE
+    profiles.check_name(name)
+    if (known := _profiles().by_name.get(name)) is not None:
+        raise UsageError(f"there is a profile {name!r} in {known.file}", hint=f"klog profile set {name} KEY=VALUE")
+    if cluster_id is None:
+        try:
+            cluster_id = await _cluster_id(invocation, bootstrap_server, zookeeper, timeout)
+        except (KlogError, OSError) as error:
+            invocation.warn(f"written without a cluster id: {error}")
+    values: dict[str, str | bool | None] = {
+        "bootstrap_server": bootstrap_server,
+        "zookeeper": zookeeper,
+        "cluster_id": cluster_id,
+        "colour": colour,
+        "protected": protected or None,
+        "read_only": read_only or None,
+    }
+    profiles.add(path, name, {key: value for key, value in values.items() if value is not None})
+    return _written(invocation, name)
+
+
+async def _cluster_id(
+    invocation: Invocation, bootstrap_server: str | None, zookeeper: str | None, timeout: float | None
+) -> str | None:
+    shared = replace(invocation.shared, bootstrap_server=bootstrap_server, zookeeper=zookeeper, timeout=timeout)
+    asking = Invocation(invocation.command, invocation.traits, shared)
+    async with asking.closing:
+        return await (await asking.cluster()).cluster_id()
+
+
+@profile.command("set", rows=ROW, connects=False)
+def set_keys(
+    invocation: Invocation,
+    name: Name,
+    given: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="bootstrap_server, zookeeper, cluster_id, colour, "
+            "protected (true or false), read_only. KEY= removes the key.",
+        ),
+    ],
+) -> Report:
+    """Change keys of a profile. Comments in the file stay."""
+    from klog.admin import profiles
+
+    values = dict(profiles.parse_setting(word) for word in given)
+    profiles.change(_profiles().named(name, "argument NAME"), values)
+    return _written(invocation, name)
+
+
+@profile.command("use", rows=ROW, connects=False)
+def use(
+    invocation: Invocation,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The profile.", autocompletion=profile_names)
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="Use no profile.")] = False,
+    project: Project = False,
+) -> Report:
+    """Make a profile the current one: commands that are given no cluster take it."""
+    from klog.admin import profiles
+
+    if (name is None) == (not none):
+        raise UsageError("give either NAME or --none")
+    if name is not None:
+        _profiles().named(name, "argument NAME")
+    profiles.use(Path.cwd() / PROJECT_FILE if project else klog_home() / HOME_FILE, name)
+    in_use = _in_use()
+    if in_use != name:
+        why = (
+            f"{PROFILE_VARIABLE} is set" if os.environ.get(PROFILE_VARIABLE) else "a nearer file or address goes first"
+        )
+        invocation.warn(f"commands take {f'profile {in_use}' if in_use else 'another cluster'} here: {why}")
+    return invocation.report(profiles.rows(_profiles(), in_use))
+
+
+@profile.command("remove", rows=ROW, connects=False)
+def remove(invocation: Invocation, name: Name) -> Report:
+    """Remove a profile from its file, and show it for the last time. The cluster is not touched."""
+    from klog.admin import profiles
+
+    gone = _profiles().named(name, "argument NAME")
+    shown = profiles.row(gone, _in_use())
+    profiles.remove(gone)
+    return invocation.report([shown], footer=f"removed from {gone.file}")
+
+
+@profile.command("test", rows="klog.admin.profiles:ProfileTest", connects=False)
+async def test(
+    invocation: Invocation,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Profiles; all if none is given.", autocompletion=profile_names),
+    ] = None,
+) -> Report:
+    """Connect to the clusters of profiles: whether they answer, in what time, and whether their ids are as written."""
+    found = _profiles()
+    chosen = (
+        [found.named(name, "argument NAME") for name in names] if names else sorted_profiles(found.by_name.values())
+    )
+    return invocation.report(await asyncio.gather(*(_tested(invocation, one) for one in chosen)))
+
+
+def sorted_profiles(profiles: Iterable[Profile]) -> list[Profile]:
+    """By name."""
+    return sorted(profiles, key=lambda one: one.name)
+
+
+async def _tested(invocation: Invocation, one: Profile) -> Any:
+    from klog.admin.profiles import ProfileTest
+
+    mine = Invocation(invocation.command, invocation.traits, replace(invocation.shared, profile=one.name))
+    began_s = time.perf_counter()
+    try:
+        async with mine.closing:
+            cluster = await mine.cluster()
+            metadata = await cluster.metadata()
+            elapsed_ms = (time.perf_counter() - began_s) * 1000
+            return ProfileTest(
+                one.name, mine.target.bootstrap, await cluster.cluster_id(), len(metadata.brokers), round(elapsed_ms)
+            )
+    except (KlogError, OSError) as error:
+        code = error.code if isinstance(error, KlogError) else type(error).__name__
+        return ProfileTest(one.name, one.bootstrap_server, None, None, None, code, str(error))
+
+
+def _written(invocation: Invocation, name: str) -> Report:
+    from klog.admin import profiles
+
+    written = _profiles().named(name, "argument NAME")
+    return invocation.report([profiles.row(written, _in_use())], footer=f"written to {written.file}")

@@ -1,0 +1,174 @@
+"""Acts: who changed what of the cluster, and what was there before: ``/klog/acts/<id>``.
+
+    {"version":1,"time":1769940000250,"kind":"settings","client":"klog","host":"10.0.0.7","topic":"t",
+     "before":{"retention.ms":"5"},"after":{},"undoes":null}
+
+An act is written in the ZooKeeper transaction that makes the change: neither can be there without the other. It is
+never changed. The id is the time and a random part, in base 36: ids sort by time, and people can type them. ``before``
+and ``after`` are as much of the state as the change replaces, enough to take it back; both are null where they would
+not fit (`STATE_BYTES_MAX`). ``undoes`` is the id of the act that this one takes back.
+
+The controller forgets the oldest acts beyond `KEPT_MAX`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from klog.clock import SYSTEM_CLOCK, Clock
+from klog.coordination import entries, paths
+from klog.coordination.zookeeper import Create, Delete, ZooKeeper
+from klog.errors import KlogError, NoNode, ZooKeeperError
+
+KEPT_MAX: Final = 5_000
+"""Some two megabytes."""
+FORGOTTEN_AT_ONCE: Final = 100
+STATE_BYTES_MAX: Final = 64 * 1024
+"""Of ``before`` and ``after`` together."""
+CLIENT_CHARS_MAX: Final = 200
+
+UNDO_CLIENT: Final = "klog-undo-"
+"""The client id of a request that takes an act back: this and the act's id. Kafka's protocol has no better place."""
+
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_TIME_CHARS: Final = 8
+_RANDOM_CHARS: Final = 4
+
+
+class Actor(NamedTuple):
+    """Who asked for a change. ``client``: the client id, as the client gives it; ``host``: the address it came from."""
+
+    client: str
+    host: str
+
+    @property
+    def undoes(self) -> str | None:
+        """The act that the request takes back."""
+        found = self.client.removeprefix(UNDO_CLIENT)
+        return found if found != self.client and is_act_id(found) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """``topic`` and ``group``: what it concerns. ``before`` and ``after``: JSON values."""
+
+    act_id: str
+    time_ms: int
+    kind: str
+    actor: Actor
+    topic: str | None = None
+    group: str | None = None
+    before: Any = None
+    after: Any = None
+    undoes: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Everything but the id, as the node and the event have it."""
+        return {
+            "time": self.time_ms,
+            "kind": self.kind,
+            "client": self.actor.client,
+            "host": self.actor.host,
+            **({} if self.topic is None else {"topic": self.topic}),
+            **({} if self.group is None else {"group": self.group}),
+            "before": self.before,
+            "after": self.after,
+            "undoes": self.undoes,
+        }
+
+    @property
+    def write(self) -> Create:
+        """The operation for the transaction that makes the change."""
+        return Create(paths.act(self.act_id), entries.encode({"version": 1, **self.facts()}))
+
+
+def new_act(
+    kind: str,
+    actor: Actor,
+    *,
+    topic: str | None = None,
+    group: str | None = None,
+    before: Any = None,
+    after: Any = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Act:
+    """An act of now, to be written with the change."""
+    if len(json.dumps([before, after])) > STATE_BYTES_MAX:
+        before = after = None
+    now_ms = clock.now_ms()
+    shown = Actor(actor.client[:CLIENT_CHARS_MAX], actor.host)
+    return Act(new_id(now_ms), now_ms, kind, shown, topic, group, before, after, actor.undoes)
+
+
+def new_id(now_ms: int) -> str:
+    """``mifz3k2a9x4q``."""
+    text = ""
+    while now_ms:
+        now_ms, digit = divmod(now_ms, len(_DIGITS))
+        text = _DIGITS[digit] + text
+    return text.rjust(_TIME_CHARS, "0") + "".join(secrets.choice(_DIGITS) for _ in range(_RANDOM_CHARS))
+
+
+def is_act_id(text: str) -> bool:
+    """Whether a text can be an act's id."""
+    return len(text) == _TIME_CHARS + _RANDOM_CHARS and all(one in _DIGITS for one in text)
+
+
+def list_ids(zookeeper: ZooKeeper) -> list[str]:
+    """The ids of all acts, the oldest first."""
+    try:
+        return sorted(one for one in zookeeper.children(paths.ACTS) if is_act_id(one))
+    except NoNode:
+        return []
+
+
+def read(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> list[Act]:
+    """These acts, without those that are forgotten meanwhile. ZooKeeperError for a node that is not an act."""
+    where = [paths.act(one) for one in act_ids]
+    nodes = zip(act_ids, where, zookeeper.get_many(where), strict=True)
+    return [_decoded(act_id, path, node.data) for act_id, path, node in nodes if node is not None]
+
+
+def find(zookeeper: ZooKeeper, act_id: str) -> Act | None:
+    """One act."""
+    return next(iter(read(zookeeper, [act_id])), None) if is_act_id(act_id) else None
+
+
+def _decoded(act_id: str, path: str, data: bytes) -> Act:
+    entry = entries.Entry(path, data)
+    fields = entry.fields
+    for name in ("topic", "group", "undoes"):
+        if not isinstance(fields.get(name), str | None):
+            raise ZooKeeperError(f"ZooKeeper node {path}: {name} is not a text")
+    return Act(
+        act_id,
+        entry.integer("time"),
+        entry.text("kind"),
+        Actor(entry.text("client"), entry.text("host")),
+        fields.get("topic"),
+        fields.get("group"),
+        fields.get("before"),
+        fields.get("after"),
+        fields.get("undoes"),
+    )
+
+
+def forget_oldest(zookeeper: ZooKeeper, kept_max: int = KEPT_MAX) -> int:
+    """Remove the oldest acts beyond so many, `FORGOTTEN_AT_ONCE` at most; returns how many went."""
+    known = list_ids(zookeeper)
+    going = known[: max(len(known) - kept_max, 0)][:FORGOTTEN_AT_ONCE]
+    gone = 0
+    for act_id in going:
+        path = paths.act(act_id)
+        try:
+            zookeeper.commit([Delete(path)], lambda path=path: zookeeper.exists(path) is None)  # type: ignore[misc]
+        except NoNode:
+            continue
+        except KlogError:
+            break  # the next act forgets more
+        gone += 1
+    return gone

@@ -1,0 +1,35 @@
+"""The kinds of event that brokers write to ``klog.events``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+EVENT_KINDS: Final[Mapping[str, str]] = {
+    "act": "a client changed the cluster",
+    "broker-down": "a broker died, or shut down",
+    "broker-up": "a broker registered, or answers again",
+    "controller-elected": "a broker became the controller",
+    "damage-found": "bytes of a log failed their check",
+    "events-dropped": "a broker dropped this many events that it could not send in time",
+    "isr-changed": "the controller changed the in-sync set",
+    "isr-expanded": "a leader added a follower that caught up to the in-sync set",
+    "isr-shrunk": "a leader removed a follower that fell behind from the in-sync set",
+    "leader-elected": "a partition has a new leader",
+    "log-dir-offline": "a disk failed; the broker no longer serves its replicas",
+    "messages-lost": "a log was cut below what had been acknowledged; the cut bytes are kept beside it",
+    "partition-offline": "a partition has no leader",
+    "partitions-added": "a topic got more partitions",
+    "reassignment-begun": "a partition's replicas started to move",
+    "reassignment-cancelled": "the replicas move back",
+    "reassignment-done": "the replicas have moved",
+    "reassignment-stalled": "the move is stalled, with the reason",
+    "rebalance": "a group completed a rebalance",
+    "replicas-offline": "a broker cannot serve some replicas",
+    "session-expired": "a broker's ZooKeeper session expired; it registers again",
+    "settings-changed": "a topic's own settings changed",
+    "topic-created": "a topic was created",
+    "topic-deleted": "a topic was deleted",
+    "unclean-election": "a replica that was not in sync became leader; messages that it lacks are lost",
+}
+"""Each kind with its meaning."""

@@ -1,0 +1,247 @@
+"""The cluster's events, read from ``klog.events`` and told in sentences.
+
+``klog.server.events`` writes them and has the kinds. What a newer broker writes, or a stranger, is shown as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from klog.client.positions import Position, Range
+from klog.errors import NoSuchThing, UnknownTopicOrPartition
+from klog.names import EVENTS_TOPIC
+from klog.render.counts import counted
+from klog.tools.tail import tail
+from klog.tools.tail_options import TailOptions
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+
+Event = Mapping[str, Any]
+
+NO_LEADER: Final = -1
+_HEAD: Final = frozenset({"ts", "broker", "kind", "topic", "partition", "group", "id", "reason"})
+"""What the other columns have."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One event. ``subject``: the partition, topic, group or broker that it concerns."""
+
+    time: datetime | None
+    kind: str
+    subject: str
+    what: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which events; None: any."""
+
+    topic: str | None = None
+    partition: int | None = None
+    group: str | None = None
+    broker: int | None = None
+    kinds: tuple[str, ...] = ()
+
+    def takes(self, event: Event) -> bool:
+        """Whether the event is one of them."""
+        return (
+            self.topic in (None, event.get("topic"))
+            and self.partition in (None, event.get("partition"))
+            and self.group in (None, event.get("group"))
+            and (self.broker is None or self.broker in brokers_of(event))
+            and (not self.kinds or event.get("kind") in self.kinds)
+        )
+
+
+async def read_events(
+    cluster: Cluster,
+    chosen: EventFilter,
+    since: Position,
+    show: Callable[[Event], None],
+    *,
+    follow: bool,
+    note: Callable[[str], None],
+) -> None:
+    """Show the events from a position on, in the topic's order; with ``follow`` until the task is cancelled.
+
+    ``show`` is called on the event loop. NoSuchThing where the cluster keeps no events.
+    """
+    loop = asyncio.get_running_loop()
+    sink = _Lines(lambda event: _discard(loop.call_soon_threadsafe(_show_chosen, chosen, show, event)))
+    options = TailOptions(offset=Range(since, None), until_end=not follow)
+    try:
+        await tail(cluster, [EVENTS_TOPIC], options, sink, note=note)  # type: ignore[arg-type]
+    except UnknownTopicOrPartition:
+        raise NoSuchThing(
+            f"the cluster has no topic {EVENTS_TOPIC}: it is created when the cluster has two brokers or more",
+            hint="on each broker, `klog log merge-state` shows the same from its state-change log",
+        ) from None
+    await asyncio.sleep(0)  # what the reader has handed over last is shown
+
+
+def _show_chosen(chosen: EventFilter, show: Callable[[Event], None], event: Event) -> None:
+    if chosen.takes(event):
+        show(event)
+
+
+class _Lines(io.RawIOBase):
+    """A sink of `tail`, whose thread writes whole lines."""
+
+    def __init__(self, each: Callable[[Event], None]) -> None:
+        super().__init__()
+        self._each = each
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        for line in bytes(data).splitlines():
+            self._each(parse(line))
+        return len(data)
+
+
+def parse(line: bytes) -> Event:
+    """An event; one of the kind ``?`` for what is not one."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        event = None
+    if isinstance(event, dict) and isinstance(event.get("kind"), str):
+        return event
+    return {"kind": "?", "text": line.decode("utf-8", "replace")}
+
+
+def brokers_of(event: Event) -> set[int]:
+    """The brokers that an event concerns: the one that came or went, old and new leaders, who entered or left the
+    in-sync replicas; and where it names none, the one that reports it."""
+    found = set(_numbers([event.get(name) for name in ("id", "controller", "leader", "old_leader")]))
+    found |= set(_numbers(event.get("isr"))) ^ set(_numbers(event.get("old_isr", event.get("isr"))))
+    found |= set(_numbers(event.get("replicas"))) | set(_numbers(event.get("target")))
+    return found - {NO_LEADER} or set(_numbers([event.get("broker")]))
+
+
+def row(event: Event) -> EventRow:
+    """The event as a row. It may come from anyone who can write to the topic: nothing of it is taken for granted."""
+    reason = event.get("reason")
+    return EventRow(
+        _time(event.get("ts")),
+        str(event["kind"]),
+        _subject(event),
+        _what(event),
+        str(reason) if reason else None,
+    )
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _subject(event: Event) -> str:
+    if "topic" in event:
+        return f"{event['topic']}-{event['partition']}" if "partition" in event else str(event["topic"])
+    if "group" in event:
+        return f"group {event['group']}"
+    if "controller" in event:
+        return "controller"
+    return f"broker {event.get('id', event.get('broker', '?'))}"
+
+
+def _what(event: Event) -> str:
+    tell = _SENTENCES.get(str(event["kind"]))
+    if tell is not None:
+        try:
+            return tell(event)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            pass  # of another version of klog, or not of klog at all
+    return ", ".join(f"{name} {_plain(value)}" for name, value in event.items() if name not in _HEAD)
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _numbers(value: object) -> list[int]:
+    return [one for one in value if type(one) is int] if isinstance(value, list) else []
+
+
+def _listed(numbers: Any) -> str:
+    return ",".join(str(int(one)) for one in numbers) or "none"
+
+
+def _led(event: Event) -> str:
+    old = event["old_leader"]
+    before = "before: no leader" if old == NO_LEADER else f"before: {old}"
+    return f"broker {event['leader']} leads, epoch {event['leader_epoch']} ({before}); in-sync {_listed(event['isr'])}"
+
+
+def _in_sync(event: Event) -> str:
+    return f"in-sync replicas {_listed(event['isr'])} (before: {_listed(event['old_isr'])})"
+
+
+def _moved(event: Event) -> str:
+    throttle = event.get("throttle")
+    limit = f", at {throttle:,} bytes/s at most" if isinstance(throttle, int) and throttle > 0 else ""
+    return f"replicas {_listed(event['replicas'])} move to {_listed(event['target'])}{limit}"
+
+
+def _done(event: Event) -> str:
+    return f"replicas {_listed(event['target'] if 'target' in event else event['replicas'])}"
+
+
+def _up(event: Event) -> str:
+    return f"up at {event['host']}:{event['port']}" if "host" in event else "up"
+
+
+_SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
+    "act": lambda event: f"{event['what']} by {event['client']}@{event['host']}, act {event['act']}",
+    "broker-down": lambda event: "down",
+    "broker-up": _up,
+    "controller-elected": lambda event: (
+        f"broker {event['controller']} is the controller, epoch {event['controller_epoch']}"
+    ),
+    "damage-found": lambda event: (
+        f"damaged bytes from {event['first_address']} to {event['end_address']}, found by the {event['found_by']}"
+    ),
+    "events-dropped": lambda event: f"{counted(event['events'], 'event')} could not be sent in time",
+    "isr-changed": _in_sync,
+    "isr-expanded": _in_sync,
+    "isr-shrunk": _in_sync,
+    "leader-elected": _led,
+    "log-dir-offline": lambda event: f"log dir {event['dir']} is offline",
+    "messages-lost": lambda event: (
+        f"cut from {event['cut_at']} to {event['ended_at']}; the bytes are kept in {', '.join(event['files'])}"
+    ),
+    "partition-offline": lambda event: f"no leader, epoch {event['leader_epoch']}; in-sync {_listed(event['isr'])}",
+    "partitions-added": lambda event: f"{counted(event['partitions'], 'partition')} now",
+    "reassignment-begun": _moved,
+    "reassignment-cancelled": _moved,
+    "reassignment-done": _done,
+    "reassignment-stalled": lambda event: "stalled",
+    "rebalance": lambda event: f"generation {event['generation']}: {counted(len(event['members']), 'member')}",
+    "replicas-offline": lambda event: f"cannot serve {', '.join(event['partitions'])}",
+    "session-expired": lambda event: "its ZooKeeper session expired",
+    "settings-changed": lambda event: (
+        "settings: " + (", ".join(f"{name}={value}" for name, value in event["settings"].items()) or "none of its own")
+    ),
+    "topic-created": lambda event: (
+        f"created: {counted(event['partitions'], 'partition')}, replication factor {event['replication_factor']}"
+    ),
+    "topic-deleted": lambda event: "deleted",
+    "unclean-election": _led,
+}
+
+
+def _discard(handle: object) -> None:
+    """The result of a call, which is not needed."""

@@ -1,0 +1,169 @@
+"""Acts: what was granted is remembered, by whatever client it came and whatever died; and a change is taken back."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+
+from klog.coordination import acts, paths, topics
+from klog.coordination.acts import Act
+from klog.coordination.zookeeper import ZooKeeper
+from klog.protocol.apis import ApiKey
+from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog
+from tests.cluster_fixture import RunningCluster
+
+WITHIN_S = 20.0
+
+
+@contextlib.contextmanager
+def session_of(address: str) -> Iterator[ZooKeeper]:
+    session = ZooKeeper(address)
+    session.start()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def remembered(address: str, topic: str) -> list[Act]:
+    with session_of(address) as session:
+        return [act for act in acts.read(session, acts.list_ids(session)) if act.topic == topic]
+
+
+def admin(bootstrap: str, client: str = "night shift") -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "client.id": client})
+
+
+def set_retention(client: AdminClient, topic: str, value: str) -> None:
+    entry = ConfigEntry("retention.ms", value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    client.incremental_alter_configs([resource], request_timeout=WITHIN_S)[resource].result(WITHIN_S)
+
+
+def retention(broker: RunningBroker, topic: str) -> str | None:
+    with session_of(broker.zookeeper) as session:
+        return topics.configs(session, [topic])[topic].settings.get("retention.ms")
+
+
+def test_every_act_on_a_topic_is_remembered(broker: RunningBroker, topic: str) -> None:
+    at = ["-B", broker.bootstrap]
+    client = admin(broker.bootstrap)
+    made = NewTopic(topic, 1, 1, config={"retention.ms": "100000000"})
+    client.create_topics([made])[topic].result(WITHIN_S)
+    set_retention(client, topic, "7000000")
+    client.create_partitions([NewPartitions(topic, 3)])[topic].result(WITHIN_S)
+    assert klog("topic", "config", topic, "--delete", "retention.ms", *at).code == 0
+    with pytest.raises(KafkaException):
+        set_retention(client, topic, "not a number")
+    with pytest.raises(KafkaException):
+        client.create_topics([made])[topic].result(WITHIN_S)
+    checked = NewTopic(f"{topic}-x", 1, 1)
+    client.create_topics([checked], validate_only=True)[checked.topic].result(WITHIN_S)
+    client.delete_topics([topic])[topic].result(WITHIN_S)
+
+    rows = klog("acts", "list", "--topic", topic, "-o", "json", *at).rows
+    assert [row["kind"] for row in rows] == [
+        *("topic-create", "topic-settings", "partitions-add", "topic-settings", "topic-delete")
+    ]
+    assert [row["client"] for row in rows] == [*(["night shift"] * 3), "klog", "night shift"]
+    assert rows[0]["principal"] == "night shift@127.0.0.1"
+    assert (rows[1]["before"], rows[1]["after"]) == ("retention.ms=100000000", "retention.ms=7000000")
+    assert (rows[3]["before"], rows[3]["after"]) == ("retention.ms=7000000", "-")
+    assert klog("acts", "list", "--topic", f"{topic}-x", "-o", "json", *at).rows == []
+    by = klog("acts", "list", "--by", "night", "--topic", topic, "--since", "@-1h", "-o", "json", *at).rows
+    assert [row["act"] for row in by] == [row["act"] for row in rows if row["client"] == "night shift"]
+    assert klog("acts", "list", "--topic", topic, "--since", "end", "-o", "json", *at).rows == []
+
+
+def test_a_change_of_settings_is_undone(broker: RunningBroker, topic: str) -> None:
+    at = ["-B", broker.bootstrap]
+    assert klog("topic", "create", topic, "-X", "retention.ms=5000000", *at).code == 0
+    set_retention(admin(broker.bootstrap), topic, "1000000")
+    act = klog("acts", "list", "--topic", topic, "-o", "json", *at).rows[-1]["act"]
+
+    ran = klog("undo", act, "--dry-run", "-o", "json", *at)
+    assert ran.code == 0
+    (row,) = ran.rows
+    assert (row["setting"], row["now"], row["then"]) == ("retention.ms", "1000000", "5000000")
+    assert klog("undo", act, *at).code == 2  # stdin is not a terminal
+    assert retention(broker, topic) == "1000000"
+
+    assert klog("undo", act, "--yes", *at).code == 0
+    assert retention(broker, topic) == "5000000"
+    rows = klog("acts", "list", "--topic", topic, "-o", "json", *at).rows
+    assert (rows[-1]["undoes"], rows[-2]["act"], rows[-2]["undone_by"]) == (act, act, rows[-1]["act"])
+
+    ran = klog("undo", act, "--yes", "-o", "json", *at)  # the state has moved on
+    assert ran.code == 1 and "5000000" in ran.error["message"] and "1000000" in ran.error["message"]
+    assert klog("undo", rows[-1]["act"], "--yes", *at).code == 0  # the undo is undone
+    assert retention(broker, topic) == "1000000"
+
+
+def test_what_cannot_be_undone_says_why(broker: RunningBroker, topic: str) -> None:
+    at = ["-B", broker.bootstrap]
+    assert klog("topic", "create", topic, *at).code == 0
+    created = klog("acts", "list", "--topic", topic, "-o", "json", *at).rows[-1]["act"]
+    ran = klog("undo", created, "--yes", "-o", "json", *at)
+    assert ran.code == 1 and "topic delete" in ran.error["message"]
+    assert klog("topic", "config", topic, "retention.ms=1000000", *at).code == 0
+    changed = klog("acts", "list", "--topic", topic, "-o", "json", *at).rows[-1]["act"]
+    assert klog("topic", "delete", topic, "--yes", *at).code == 0
+    ran = klog("undo", changed, "--yes", "-o", "json", *at)
+    assert ran.code == 1 and topic in ran.error["message"]
+    for missing in ("x", "0" * 12, "../../x"):
+        ran = klog("undo", missing, "--yes", "-o", "json", *at)
+        assert ran.code == 1 and missing in ran.error["message"]
+
+
+def test_a_forwarded_act_is_its_clients(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(2).start()
+    cluster.create("t", factor=2)
+    other = next(one for one in (1, 2) if one != cluster.controller())
+    entry = {"name": "retention.ms", "config_operation": 0, "value": "3000000"}
+    resource = {"resource_type": 2, "resource_name": "t", "configs": [entry]}
+    answer = cluster.ask(other, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+    assert answer.responses[0].error_code.value == 0
+    found = [act for act in remembered(cluster.zookeeper, "t") if act.kind == "topic-settings"][-1]
+    assert not found.actor.client.startswith("klog-broker") and found.actor.host == "127.0.0.1"
+
+
+def test_no_act_is_missing_after_brokers_were_killed(make_cluster: Callable[..., RunningCluster]) -> None:
+    """A topic's settings node has as many versions as there are acts: each change wrote both or neither."""
+    cluster = make_cluster(2).start()
+    cluster.create("t", factor=2)
+    granted: list[str] = []
+    stop = threading.Event()
+
+    def change() -> None:
+        client = admin(cluster.bootstrap, "day shift")
+        number = 1_000_000
+        while not stop.is_set():
+            number += 1
+            with contextlib.suppress(KafkaException):
+                set_retention(client, "t", str(number))
+                granted.append(str(number))
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        for _ in range(3):
+            before = len(granted)
+            cluster.wait_until(lambda before=before: len(granted) > before + 5, "changes are granted")  # type: ignore[misc]
+            victim = cluster.controller()
+            cluster.kill(victim)
+            cluster.start(victim)
+    finally:
+        stop.set()
+        changing.join()
+    found = [act for act in remembered(cluster.zookeeper, "t") if act.kind == "topic-settings"]
+    assert set(granted) <= {act.after["retention.ms"] for act in found}
+    with session_of(cluster.zookeeper) as session:
+        node: Any = session.exists(paths.topic_config("t"))
+    assert node.version == len(found)
