@@ -25,8 +25,8 @@ from klog.server.image import ClusterImage
 from klog.server.knocks import Knocks
 from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.follower import Follower, FollowerState
+from klog.server.replicas.leader_endpoints import LeaderEndpoints
 from klog.server.replicas.leader_link import FetchSettings, LeaderLink
-from klog.server.replicas.leaders import Leaders
 from klog.server.replicas.repair import Repairer
 from klog.server.replicas.throttle import Throttle
 from klog.server.runtime import Runtime
@@ -51,7 +51,7 @@ class Fetchers:
     ) -> None:
         self.followed: dict[TopicPartition, Follower] = {}
         self.loop = runtime.loop
-        self.leaders = Leaders(runtime, image, secret)
+        self.leader_endpoints = LeaderEndpoints(runtime, image, secret)
         self._runtime = runtime
         self._flusher = flusher
         self._deletions = deletions
@@ -61,7 +61,7 @@ class Fetchers:
         self._jobs: dict[Follower, asyncio.Task[None]] = {}
         self._throttle = Throttle()
         self._throttled: asyncio.TimerHandle | None = None
-        self._repairer = Repairer(runtime, deletions, self.leaders, self.followed)
+        self._repairer = Repairer(runtime, deletions, self.leader_endpoints, self.followed)
 
     # --- what is followed ---------------------------------------------------------------------------------------------
 
@@ -193,12 +193,12 @@ class Fetchers:
 
     def suspend(self) -> None:
         """The session has expired: ask no leader until this broker has registered again and calls `brokers_changed`."""
-        self.leaders.suspend()
+        self.leader_endpoints.suspend()
         self.brokers_changed()
 
     def close(self) -> None:
         """Ask no leader any longer. `let_go` waits for the threads that are at the logs."""
-        self.leaders.close()
+        self.leader_endpoints.close()
         if self._throttled is not None:
             self._throttled.cancel()
         for link in self._links.values():

@@ -37,7 +37,7 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.introduction import Introduction
 from klog.protocol.replica_fetch import Diverged, Failed, Records
 from klog.server.replicas.follower import Follower, FollowerState
-from klog.server.replicas.leaders import Leaders, Target
+from klog.server.replicas.leader_endpoints import LeaderEndpoint, LeaderEndpoints
 from klog.storage.log import LogEnd
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Fetching(Protocol):
     """What a link asks of `klog.server.replicas.fetchers.Fetchers`, to which it belongs."""
 
     loop: asyncio.AbstractEventLoop
-    leaders: Leaders
+    leader_endpoints: LeaderEndpoints
 
     def ended(self, leader: int) -> None:
         """The connection to a leader has ended."""
@@ -118,8 +118,8 @@ class LeaderLink:
         self._fetchers = fetchers
         self._settings = settings
         self._loop = fetchers.loop
-        self._leaders = fetchers.leaders
-        self._target: Target | None = None
+        self._leader_endpoints = fetchers.leader_endpoints
+        self._endpoint: LeaderEndpoint | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._introduction: Introduction | None = None
@@ -202,44 +202,44 @@ class LeaderLink:
 
     def connect(self) -> None:
         """Connect to where the leader is now, unless this link is, or connects, there."""
-        target = self._leaders.target_of(self.leader)
-        if target is None or not self.followers:
-            if self._target is not None:
-                self._target = None
+        endpoint = self._leader_endpoints.endpoint_of(self.leader)
+        if endpoint is None or not self.followers:
+            if self._endpoint is not None:
+                self._endpoint = None
                 self._lost("it is not alive" if self.followers else "it leads nothing that is followed here")
             return
-        if target == self._target:
+        if endpoint == self._endpoint:
             return
-        if self._target is not None:
+        if self._endpoint is not None:
             self._lost("it, or this broker, has registered again")
-        self._target = target
+        self._endpoint = endpoint
         self._retry_s = 0.0
         self._connect_now()
 
     def close(self) -> None:
         """Close the connection; the followers stay as they are."""
-        self._target = None
+        self._endpoint = None
         self._lost("this broker stops")
 
     def _connect_now(self) -> None:
         self._retry = None
-        if self._target is not None and self._connecting is None and self._transport is None:
-            self._connecting = self._loop.create_task(self._connect(self._target))
+        if self._endpoint is not None and self._connecting is None and self._transport is None:
+            self._connecting = self._loop.create_task(self._connect(self._endpoint))
 
-    async def _connect(self, target: Target) -> None:
-        """Runs until it is connected, or cancelled for another target."""
+    async def _connect(self, endpoint: LeaderEndpoint) -> None:
+        """Runs until it is connected, or cancelled for another endpoint."""
         receiver = _Receiver(self)
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                transport, _ = await self._loop.create_connection(lambda: receiver, target.host, target.port)
+                transport, _ = await self._loop.create_connection(lambda: receiver, endpoint.host, endpoint.port)
         except OSError as error:  # TimeoutError is one
             self._connecting = None
             log.log(
                 logging.WARNING if self._retry_s == 0 else logging.DEBUG,
                 "no connection to the leader, broker %d at %s:%d: %s",
                 self.leader,
-                target.host,
-                target.port,
+                endpoint.host,
+                endpoint.port,
                 error or "no answer in time",
             )
             self._connect_later()
@@ -249,13 +249,13 @@ class LeaderLink:
             raise
         else:
             self._connecting = None
-            self._connected(transport, target)
+            self._connected(transport, endpoint)
 
     def _connect_later(self) -> None:
         self._retry_s = min(max(2 * self._retry_s, RETRY_S_MIN), self._settings.backoff_s)
         self._retry = self._loop.call_later(self._retry_s, self._connect_now)
 
-    def _connected(self, transport: Any, target: Target) -> None:
+    def _connected(self, transport: Any, endpoint: LeaderEndpoint) -> None:
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._settings.receive_buffer_bytes is not None:
@@ -268,8 +268,8 @@ class LeaderLink:
             self._broken("the leader closed it immediately")
             return
         self._stage = _Stage.GREETING
-        self._introduction = self._leaders.introduction(self.leader)
-        transport.write(codec.encode_request(self._introduction.greeting(), 0, self._leaders.client_id))
+        self._introduction = self._leader_endpoints.introduction(self.leader)
+        transport.write(codec.encode_request(self._introduction.greeting(), 0, self._leader_endpoints.client_id))
 
     def _look(self) -> None:
         """Close a connection over which nothing comes: an answer is always due."""
@@ -285,7 +285,7 @@ class LeaderLink:
         log.warning("the connection to the leader, broker %d, is closed: %s", self.leader, reason)
         self._fetchers.ended(self.leader)
         self._lost(reason)
-        if self._target is not None:
+        if self._endpoint is not None:
             self._connect_later()
 
     def _lost(self, reason: str) -> None:
@@ -391,15 +391,15 @@ class LeaderLink:
 
     def _get_open(self, frame: memoryview) -> None:
         """Take the connection one stage further."""
-        introduction, transport, target = self._introduction, self._transport, self._target
-        assert introduction is not None and transport is not None and target is not None
+        introduction, transport, endpoint = self._introduction, self._transport, self._endpoint
+        assert introduction is not None and transport is not None and endpoint is not None
         try:
             if self._stage is _Stage.GREETING:
                 proof = introduction.proof(codec.decode_response(bytes(frame), ApiKey.GREET, 0)[1])
                 # OPEN does not wait for the answer to the proof: the leader judges it by the proof.
                 transport.write(
-                    codec.encode_request(proof, 1, self._leaders.client_id)
-                    + self._leaders.open_request(self.leader, target)
+                    codec.encode_request(proof, 1, self._leader_endpoints.client_id)
+                    + self._leader_endpoints.open_request(self.leader, endpoint)
                 )
                 self._stage = _Stage.PROVING
             elif self._stage is _Stage.PROVING:

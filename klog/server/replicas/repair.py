@@ -23,7 +23,7 @@ from klog.protocol.replica_fetch import Failed, Range, Records
 from klog.server.executors import Purpose
 from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.follower import Follower, FollowerState, Missing
-from klog.server.replicas.leaders import Leaders
+from klog.server.replicas.leader_endpoints import LeaderEndpoints
 from klog.server.runtime import Runtime
 from klog.storage.log import LogEnd
 from klog.storage.repair import RangeRepair
@@ -48,12 +48,12 @@ class Repairer:
         self,
         runtime: Runtime,
         deletions: Deletions,
-        leaders: Leaders,
+        leader_endpoints: LeaderEndpoints,
         followed: Mapping[TopicPartition, Follower],
     ) -> None:
         self._runtime = runtime
         self._deletions = deletions
-        self._leaders = leaders
+        self._leader_endpoints = leader_endpoints
         self._followed = followed
         self._tasks: dict[Follower, asyncio.Task[None]] = {}
 
@@ -106,11 +106,11 @@ class Repairer:
         return is_current and follower.state is FollowerState.FETCHING
 
     async def _connect(self, follower: Follower) -> _Connection:
-        target = self._leaders.target_of(follower.leader)
-        if target is None:
+        endpoint = self._leader_endpoints.endpoint_of(follower.leader)
+        if endpoint is None:
             raise CannotConnect(f"broker {follower.leader} is not alive")
         async with asyncio.timeout(ANSWER_S):
-            reader, writer = await asyncio.open_connection(target.host, target.port)
+            reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
             connection = _Connection(reader, writer)
             try:
                 await self._introduce(connection, follower.leader)
@@ -118,7 +118,7 @@ class Repairer:
                 writer.close()
                 raise
             opened = replica_fetch.read_opened(
-                await connection.ask(self._leaders.open_request(follower.leader, target))
+                await connection.ask(self._leader_endpoints.open_request(follower.leader, endpoint))
             )
         if opened.error_code:
             writer.close()
@@ -127,7 +127,7 @@ class Repairer:
 
     async def _introduce(self, connection: _Connection, leader: int) -> None:
         """Raises ClusterAuthorizationFailed."""
-        introduction, client_id = self._leaders.introduction(leader), self._leaders.client_id
+        introduction, client_id = self._leader_endpoints.introduction(leader), self._leader_endpoints.client_id
         greeted = await connection.ask(codec.encode_request(introduction.greeting(), 0, client_id))
         proof = introduction.proof(codec.decode_response(greeted, ApiKey.GREET, 0)[1])
         proven = await connection.ask(codec.encode_request(proof, 1, client_id))

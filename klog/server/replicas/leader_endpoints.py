@@ -12,7 +12,7 @@ from klog.server.peer_probe import introduction
 from klog.server.runtime import Runtime
 
 
-class Target(NamedTuple):
+class LeaderEndpoint(NamedTuple):
     """The address of a leader, and the incarnations of the leader and of this broker for which it holds."""
 
     host: str
@@ -21,7 +21,7 @@ class Target(NamedTuple):
     own_incarnation: int
 
 
-class Leaders:
+class LeaderEndpoints:
     """Event loop only."""
 
     def __init__(self, runtime: Runtime, image: ClusterImage, secret: Secret) -> None:
@@ -33,24 +33,24 @@ class Leaders:
         """The incarnation whose session has ended: this broker asks no leader under it."""
         self._closed = False
 
-    def target_of(self, leader: int) -> Target | None:
+    def endpoint_of(self, leader: int) -> LeaderEndpoint | None:
         """Where to reach a leader; None where it is not alive, or this broker may ask no leader now."""
         own = self._identity.incarnation
         broker = self._image.brokers.get(leader)
         if broker is None or self._closed or own == self._suspended:
             return None
         if broker.inter_port > 0:
-            return Target(broker.inter_host, broker.inter_port, broker.incarnation, own)
-        return Target(broker.host, broker.port, broker.incarnation, own)
+            return LeaderEndpoint(broker.inter_host, broker.inter_port, broker.incarnation, own)
+        return LeaderEndpoint(broker.host, broker.port, broker.incarnation, own)
 
     def introduction(self, leader: int) -> Introduction:
         """Proves to the leader, on one connection, that this broker belongs to its cluster (rule R10)."""
         return introduction(self._identity.broker_id, self._secret, leader)
 
-    def open_request(self, leader: int, target: Target) -> bytes:
+    def open_request(self, leader: int, endpoint: LeaderEndpoint) -> bytes:
         """The first ReplicaFetch request of a connection."""
         return replica_fetch.open_request(
-            self._image.cluster_id, self._identity.broker_id, target.own_incarnation, leader
+            self._image.cluster_id, self._identity.broker_id, endpoint.own_incarnation, leader
         )
 
     def suspend(self) -> None:
