@@ -187,13 +187,13 @@ class _DirThread(threading.Thread):
             # Before the flush looks at the end: an append from now on asks for a flush of its own.
             log.flush_is_queued = log.flush_is_scheduled = False
             try:
-                marks.append((log, log.durability.begin_flush()))
+                marks.append((log, log.flushing.begin_flush()))
             except StorageError as error:
                 outcomes.append((log, error.bare()))
         written = len(marks) >= SYNCFS_FILES_MIN and self._sync_everything()
         for log, mark in marks:
             try:
-                outcomes.append((log, log.durability.finish_flush(mark, written=written)))
+                outcomes.append((log, log.flushing.finish_flush(mark, written=written)))
             except NoDescriptors as error:
                 if self._stopping:
                     outcomes.append((log, error.bare()))

@@ -3,13 +3,13 @@
 A batch whose first byte lies at address A has base offset A, its records A, A + 1, ..., and the next batch starts at
 A + max(length, count). ``LogEnd`` has the end both ways; ``start_offset`` is the start shown (rule L4).
 
-A log has parts, which share its `LogState`: ``reader`` for reads and look-ups, ``durability`` for flushes,
+A log has parts, which share its `LogState`: ``reader`` for reads and look-ups, ``flushing`` for flushes,
 ``deletion`` for what retention removes.
 
 Concurrency: appends, rolls, truncation, deletion and ``reconfigure`` belong to one owner thread. Reads and look-ups
 are for any thread: they work on a tuple of segments that is replaced, never changed. Flushes are for any thread.
 What may block has steps beside the one call: ``plan_deletion`` and `LogDeletion` beside ``delete_old_segments``;
-``durability.begin_flush`` and ``finish_flush`` beside ``flush``.
+``flushing.begin_flush`` and ``finish_flush`` beside ``flush``.
 Errors: StorageError once the log dir is offline, DiskFull while it is full (rule L5), and what a bad batch deserves.
 """
 
@@ -36,12 +36,12 @@ from klog.storage import checksums, repair, truncation
 from klog.storage.accounting import Rebuilt, apply_batch, measure, summarize
 from klog.storage.checkpoint import LogSummary
 from klog.storage.damage_record import DamageRecord
-from klog.storage.durability import Durability
 from klog.storage.epochs import EpochStart
 from klog.storage.filesystem import FileSystem
 from klog.storage.log_deletion import LogDeletion
 from klog.storage.log_dir_context import LogDirContext, StandaloneLogDir
 from klog.storage.log_end import LogEnd
+from klog.storage.log_flush import LogFlush
 from klog.storage.log_reader import LogReader
 from klog.storage.log_results import AppendResult
 from klog.storage.log_state import LogState
@@ -67,7 +67,7 @@ class Log:
     def __init__(self, state: LogState, config: LogConfig, found: Recovered) -> None:
         self._state = state
         self.reader = LogReader(state)
-        self.durability = Durability(state)
+        self.flushing = LogFlush(state)
         self.deletion = LogDeletion(state)
         self.topic_partition = state.topic_partition
         self.folder = state.folder
@@ -212,16 +212,16 @@ class Log:
     @property
     def wants_flush(self) -> bool:
         """Whether the rule by count asks for a flush now."""
-        return self.durability.unflushed_messages >= self._config.flush_messages
+        return self.flushing.unflushed_messages >= self._config.flush_messages
 
     @property
     def is_dirty(self) -> bool:
-        """See `Durability.is_dirty`."""
-        return self.durability.is_dirty
+        """See `LogFlush.is_dirty`."""
+        return self.flushing.is_dirty
 
     def flush(self) -> LogEnd:
-        """See `Durability.flush`."""
-        return self.durability.flush()
+        """See `LogFlush.flush`."""
+        return self.flushing.flush()
 
     # --- Appending (owner thread) ---
 
@@ -569,6 +569,6 @@ class Log:
 
     def abandon(self) -> None:
         """Let go of the files without a flush; waits for one that is under way."""
-        self.durability.close()
+        self.flushing.close()
         for segment in self._state.segments:
             segment.close()

@@ -1,6 +1,6 @@
 """What the parts of one log share: its segments, its ends, and what is known of its contents.
 
-`Log` makes one and gives it to each of its parts (`log_reader`, `durability`, `truncation`, `repair`).
+`Log` makes one and gives it to each of its parts (`log_reader`, `log_flush`, `truncation`, `repair`).
 
 Concurrency: the owner thread replaces ``segments``, ``end`` and the rest, and never changes a tuple in place, so any
 thread may read them without a lock. ``lock`` guards what a flush in another thread changes too: ``generation``,

@@ -436,12 +436,12 @@ class Replica:
         self.process.after(wait_s, self._begin_flush, log)
 
     def _begin_flush(self, log: Log) -> None:
-        mark = log.durability.begin_flush()
+        mark = log.flushing.begin_flush()
         slow = self.process.host.slow_disk_s
         self.process.after(0.001 + self.world.draw.random() * (slow or 0.004), self._end_flush, log, mark)
 
     def _end_flush(self, log: Log, mark: Any) -> None:
-        log.durability.finish_flush(mark)
+        log.flushing.finish_flush(mark)
         self._is_flushing = False
         if log is not self.log:
             return

@@ -256,9 +256,9 @@ def test_power_loss_at_every_step_of_a_new_beginning() -> None:
 def test_flushes_that_were_under_way_say_nothing_of_the_new_log() -> None:
     log = open_log(new_disk())
     filled(log)
-    mark = log.durability.begin_flush()
+    mark = log.flushing.begin_flush()
     log.restart(9000, 9000)
-    assert log.durability.finish_flush(mark) == LogEnd(9000, 9000)
+    assert log.flushing.finish_flush(mark) == LogEnd(9000, 9000)
 
 
 def test_a_disk_that_fails_takes_the_dir_offline() -> None:

@@ -17,7 +17,7 @@ from klog.storage.segment import Segment
 _log = logging.getLogger(__name__)
 
 
-class Durability:
+class LogFlush:
     """See the module. One for each log."""
 
     def __init__(self, state: LogState) -> None:
