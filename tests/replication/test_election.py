@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.coordination.partition_states import NO_LEADER, PartitionState
-from klog.replication import election, partition_machine, replica_machine
+from klog.replication import election, partition_state_machine, replica_state_machine
 from klog.replication.election import Decision, ElectionInput, NoLeader, Waiting
-from klog.replication.partition_machine import PartitionStage
-from klog.replication.replica_machine import ReplicaStage
+from klog.replication.partition_state_machine import PartitionStage
+from klog.replication.replica_state_machine import ReplicaStage
 
 _Stage = TypeVar("_Stage", bound=Enum)
 
@@ -365,8 +365,8 @@ def test_what_every_decision_obeys(case: tuple[PartitionState, ElectionInput], u
 
 
 def test_every_stage_of_the_machines_is_reached_and_left() -> None:
-    _check_reach(partition_machine.TABLE, PartitionStage)
-    _check_reach(replica_machine.TABLE, ReplicaStage)
+    _check_reach(partition_state_machine.TABLE, PartitionStage)
+    _check_reach(replica_state_machine.TABLE, ReplicaStage)
 
 
 def _check_reach(table: Mapping[_Stage, Set[_Stage]], stages: type[_Stage]) -> None:
@@ -381,11 +381,11 @@ def _check_reach(table: Mapping[_Stage, Set[_Stage]], stages: type[_Stage]) -> N
 
 
 def test_a_wrong_step_is_named() -> None:
-    assert partition_machine.follows(PartitionStage.NEW, PartitionStage.ONLINE)
+    assert partition_state_machine.follows(PartitionStage.NEW, PartitionStage.ONLINE)
     with pytest.raises(AssertionError, match=r"t-0 .*NonExistent to Online"):
-        partition_machine.check(PartitionStage.NON_EXISTENT, PartitionStage.ONLINE, "t-0")
+        partition_state_machine.check(PartitionStage.NON_EXISTENT, PartitionStage.ONLINE, "t-0")
     with pytest.raises(AssertionError, match="from Online to DeletionStarted"):
-        replica_machine.check(ReplicaStage.ONLINE, ReplicaStage.DELETION_STARTED, "t-0 on 1")
+        replica_state_machine.check(ReplicaStage.ONLINE, ReplicaStage.DELETION_STARTED, "t-0 on 1")
 
 
 def test_a_state_names_its_last_unclean_election_ever_after() -> None:

@@ -13,9 +13,9 @@ from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.errors import BadVersion, NodeExists, NoNode, NotController
 from klog.names import TopicPartition
 from klog.render.counts import counted
-from klog.replication import partition_machine
+from klog.replication import partition_state_machine
 from klog.replication.election import Decision
-from klog.replication.partition_machine import PartitionStage
+from klog.replication.partition_state_machine import PartitionStage
 from klog.server.controller.broker_channel import Stop
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
@@ -97,7 +97,7 @@ class PartitionWriter:
         stops: dict[int, dict[TopicPartition, Stop]] = defaultdict(dict)
         for name, found in decided.items():
             old = before[name]
-            partition_machine.check(_stage(old), _stage(found), name)
+            partition_state_machine.check(_stage(old), _stage(found), name)
             is_new_epoch = old is None or old.leader_epoch != found.leader_epoch
             new_epochs += is_new_epoch
             concerned = (

@@ -31,10 +31,10 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.names import TopicPartition, check_topic_name
-from klog.replication import replica_machine
+from klog.replication import replica_state_machine
 from klog.replication.isr import check_flush_rule
 from klog.replication.placement import check_factor, place, place_more
-from klog.replication.replica_machine import ReplicaStage
+from klog.replication.replica_state_machine import ReplicaStage
 from klog.server.controller.broker_channel import Stop
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
@@ -372,7 +372,7 @@ class TopicManager:
 
     def _step(self, name: str, partition: TopicPartition, broker_id: int, after: ReplicaStage) -> None:
         stages = self._deleting[name]
-        replica_machine.check(stages[partition, broker_id], after, f"replica {broker_id} of {partition}")
+        replica_state_machine.check(stages[partition, broker_id], after, f"replica {broker_id} of {partition}")
         stages[partition, broker_id] = after
 
     async def resume_deletions(self) -> None:
