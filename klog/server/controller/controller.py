@@ -11,7 +11,8 @@ Acts that clients ask for (topics, shutdown, elections) take the same lock as re
     context               what is known of the cluster, and what follows from it
     partition_writer      leaders and in-sync sets are written and sent
     broker_channels       what is sent to each broker
-    topic_manager, elections, reassigner, balance, group_slots, leadership_transfer, registry_watch: one task each
+    topic_manager, requested_elections, reassigner, balance, group_slots, leadership_transfer, registry_watch:
+                          one task each
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.context import Context
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.controller.controller_state import ControllerState
-from klog.server.controller.elections import Elections
 from klog.server.controller.group_slots import GroupSlots
 from klog.server.controller.leadership_transfer import LeadershipTransfer
 from klog.server.controller.partition_writer import PartitionWriter
 from klog.server.controller.peers import Peers
 from klog.server.controller.reassigner import Reassigner
 from klog.server.controller.registry_watch import RegistryWatch
+from klog.server.controller.requested_elections import RequestedElections
 from klog.server.controller.topic_manager import TopicManager
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
@@ -64,7 +65,7 @@ class Controller:
         channels = self._channels = BrokerChannels(runtime, peers, self)
         partitions = self._partitions = PartitionWriter(runtime, state, channels)
         self.topics = TopicManager(runtime, image, state, channels, partitions)
-        self.elections = Elections(state, channels, partitions)
+        self.elections = RequestedElections(state, channels, partitions)
         self.reassigner = Reassigner(runtime, state, channels, partitions, self.elections)
         self._slots = GroupSlots(runtime, state, channels)
         self._balance = Balance(runtime, state, partitions)

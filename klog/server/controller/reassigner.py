@@ -36,9 +36,9 @@ from klog.server.controller import reassignment
 from klog.server.controller.broker_channel import Stop
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
-from klog.server.controller.elections import Elections
 from klog.server.controller.partition_writer import PartitionWriter
 from klog.server.controller.reassignment import Entry, Removal, Stalled
+from klog.server.controller.requested_elections import RequestedElections
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Reassigner:
         state: ControllerState,
         channels: BrokerChannels,
         partitions: PartitionWriter,
-        elections: Elections,
+        elections: RequestedElections,
     ) -> None:
         self._runtime = runtime
         self._zookeeper = runtime.zookeeper

@@ -20,7 +20,7 @@ from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
 
 
-class Elections:
+class RequestedElections:
     """Event loop only."""
 
     def __init__(self, state: ControllerState, channels: BrokerChannels, partitions: PartitionWriter) -> None:
