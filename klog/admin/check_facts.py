@@ -192,10 +192,10 @@ async def _zookeeper_of(cluster: Cluster, facts: Facts) -> str | None:
 
 def _read_registries(facts: Facts, session: ZooKeeper) -> None:
     """In a thread."""
-    from klog.coordination import brokers, controller, partition_states, paths, topics
+    from klog.coordination import brokers, controller_election, partition_states, paths, topics
 
     facts.registered = {entry.broker.broker_id for entry in brokers.live(session)}
-    facts.has_controller = controller.current(session) is not None
+    facts.has_controller = controller_election.current(session) is not None
     facts.topics = {topic.name: topic for topic in topics.read_all(session, facts.damage)}
     topics.configs(session, list(facts.topics), facts.damage)
     facts.damage |= topics.config_changes(session, -1).damage

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from klog.coordination import brokers, consumers, controller, group_states, partition_states, paths, topics
+from klog.coordination import brokers, consumers, controller_election, group_states, partition_states, paths, topics
 from klog.errors import NoNode, UsageError
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def _isr(zookeeper: ZooKeeper) -> list[IsrEntry]:
 
 async def show_controller(zookeeper: ZooKeeper) -> list[ControllerEntry]:
     """The controller; no row while there is none."""
-    term = await asyncio.to_thread(controller.current, zookeeper)
+    term = await asyncio.to_thread(controller_election.current, zookeeper)
     if term is None:
         return []
     return [

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from klog.coordination import controller as registry
+from klog.coordination import controller_election as registry
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NotController, StaleBrokerEpoch, StaleControllerEpoch
 from klog.server.executors import Executors, Purpose

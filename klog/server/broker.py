@@ -30,7 +30,7 @@ from typing import Any
 
 from klog.config import BrokerConfig, LogConfig
 from klog.coordination import brokers, cluster, topics
-from klog.coordination import controller as election_registry
+from klog.coordination import controller_election as election_registry
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (

@@ -22,7 +22,7 @@ from typing import Final
 from uuid import UUID
 
 from klog.coordination import cluster, producer_ids, restoring
-from klog.coordination import controller as controllers
+from klog.coordination import controller_election as controllers
 from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.coordination.topics import Topic
 from klog.coordination.zookeeper import ZooKeeper

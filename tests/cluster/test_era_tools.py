@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 
 from klog.admin.check import check
 from klog.admin.settings import describe_settings
-from klog.coordination import controller, topics
+from klog.coordination import controller_election, topics
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, UnknownTopicOrPartition
 from tests import era_tools
@@ -44,7 +44,7 @@ def epoch_of(zookeeper: str) -> int:
     """The controller's."""
     with ZooKeeper(zookeeper) as session:
         session.start()
-        found = controller.current(session)
+        found = controller_election.current(session)
         assert found is not None
         return found.epoch
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from klog.coordination import brokers, cluster, controller, paths
+from klog.coordination import brokers, cluster, controller_election, paths
 from klog.coordination.brokers import Broker
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
@@ -77,20 +77,20 @@ def test_an_entry_without_log_dirs_is_never_taken_over(zk: ZooKeeper, connect: C
 def test_ones_own_dead_entry_is_replaced(zk: ZooKeeper, connect: Connect, dirs: tuple[str, ...]) -> None:
     """R7: the old session still stands, as it does for seconds after a kill; all its dirs are locked by us now."""
     old = brokers.register(zk, Broker(1, "h", 9092, ("dir-a", "dir-b")))
-    term = controller.elect(zk, 1)
+    term = controller_election.elect(zk, 1)
     session = connect()
     new = brokers.register(session, Broker(1, "h", 9092, dirs))
     assert new.incarnation > old.incarnation
     assert new.session == session.session_id
     assert zk.get("/brokers/ids/1").stat.owner_session == session.session_id  # replaced, not reused (Z1)
-    assert controller.current(session) is None  # its office went with it
+    assert controller_election.current(session) is None  # its office went with it
     assert not brokers.is_current(zk, old)
     assert brokers.is_current(zk, new)
     with pytest.raises(BadVersion):  # what the old process still writes is fenced
         zk.multi([old.fence])
     brokers.unregister(zk, old)  # as it goes, it removes nothing of ours
     assert brokers.find(zk, 1) == new
-    mine = controller.elect(session, 1)
+    mine = controller_election.elect(session, 1)
     assert (mine.session, mine.epoch) == (session.session_id, term.epoch + 1)
     with pytest.raises(BadVersion):
         zk.multi([term.fence])
@@ -104,9 +104,9 @@ def test_a_part_of_the_dirs_is_not_enough(zk: ZooKeeper, connect: Connect) -> No
 
 def test_anothers_controller_stays_when_an_entry_is_replaced(zk: ZooKeeper, connect: Connect) -> None:
     brokers.register(zk, Broker(1, "h", 9092, ("dir-a",)))
-    term = controller.elect(connect(), 2)
+    term = controller_election.elect(connect(), 2)
     brokers.register(connect(), Broker(1, "h", 9092, ("dir-a",)))
-    found = controller.current(zk)
+    found = controller_election.current(zk)
     assert found is not None
     assert (found.broker_id, found.epoch) == (2, term.epoch)
 

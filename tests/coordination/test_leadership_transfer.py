@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from klog.coordination import brokers, cluster, controller, leadership_transfer, paths
+from klog.coordination import brokers, cluster, controller_election, leadership_transfer, paths
 from klog.coordination.brokers import Registration
 from klog.coordination.leadership_transfer import Handover
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, ZooKeeper
@@ -41,14 +41,14 @@ def test_what_is_asked_is_read_told_of_and_taken_away(zk: ZooKeeper) -> None:
     assert stirred.wait(WITHIN_S)  # of one that is asked in place of another, too
     (found,) = leadership_transfer.asked(zk)
     assert found == Handover(1, one.incarnation, {B: 1})
-    term = controller.elect(zk, 2)
+    term = controller_election.elect(zk, 2)
     leadership_transfer.done(zk, found, [term.fence])
     leadership_transfer.done(zk, found, [term.fence])
     assert leadership_transfer.asked(zk) == []
 
 
 def test_z1_neither_an_earlier_incarnation_asks_nor_an_earlier_controller_grants(zk: ZooKeeper) -> None:
-    one, term = register(zk), controller.elect(zk, 2)
+    one, term = register(zk), controller_election.elect(zk, 2)
     leadership_transfer.ask(zk, one, {A: 0})
     (found,) = leadership_transfer.asked(zk)
     with pytest.raises(BadVersion):

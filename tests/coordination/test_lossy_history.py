@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from klog.coordination import brokers, cluster, controller, partition_states, producer_ids, topics
+from klog.coordination import brokers, cluster, controller_election, partition_states, producer_ids, topics
 from klog.coordination.brokers import Broker, Registration
 from klog.coordination.connect_string import ConnectString
-from klog.coordination.controller import ControllerTerm
+from klog.coordination.controller_election import ControllerTerm
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import BadVersion, BrokerIdInUse, NoNode
@@ -87,8 +87,8 @@ def test_a_lossy_history(seed: int, members: list[Member], zk: ZooKeeper) -> Non
 
 
 def stand(member: Member, truth: Truth, chance: random.Random) -> None:
-    term = controller.elect(member.session, member.number)
-    found = controller.current(truth.clear)
+    term = controller_election.elect(member.session, member.number)
+    found = controller_election.current(truth.clear)
     assert found == term
     if term.session == member.session.session_id:
         assert term.epoch in (truth.epoch, truth.epoch + 1)
@@ -128,12 +128,12 @@ def step_down(member: Member, truth: Truth, chance: random.Random) -> None:
         return
     in_office = truth.holder == member.number and member.term.epoch == truth.epoch
     try:
-        controller.resign(member.session, member.term)
+        controller_election.resign(member.session, member.term)
     except (BadVersion, NoNode):
         assert not in_office
     if in_office:
         truth.holder = None
-    found = controller.current(truth.clear)
+    found = controller_election.current(truth.clear)
     assert (found.broker_id if found else None) == truth.holder
 
 
@@ -154,9 +154,9 @@ def enter(member: Member, truth: Truth, chance: random.Random) -> None:
         assert brokers.find(truth.clear, 7) == member.entry
         # A take-over removes the office of the session that was replaced, and no other.
         if before is not None and before.session != member.session.session_id:
-            found = controller.current(truth.clear)
+            found = controller_election.current(truth.clear)
             assert found is None or found.session != before.session
-        found = controller.current(truth.clear)
+        found = controller_election.current(truth.clear)
         truth.holder = found.broker_id if found else None
     except BrokerIdInUse:
         assert not may

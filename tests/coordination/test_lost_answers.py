@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from klog.coordination import brokers, cluster, controller, partition_states, paths, producer_ids, topics
+from klog.coordination import brokers, cluster, controller_election, partition_states, paths, producer_ids, topics
 from klog.coordination.brokers import Broker
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZooKeeper
@@ -121,31 +121,31 @@ def test_registering(proxy: ZooKeeperProxy, zk_lossy: ZooKeeper) -> None:
 
 def test_election_and_resignation(proxy: ZooKeeperProxy, zk_lossy: ZooKeeper) -> None:
     proxy.lose_answer_of(frozenset({MULTI}))
-    term = controller.elect(zk_lossy, 1)
+    term = controller_election.elect(zk_lossy, 1)
     assert proxy.lost == 1
     assert (term.broker_id, term.epoch, term.session) == (1, 1, zk_lossy.session_id)
     zk_lossy.multi([term.fence])
     proxy.lose_answer_of(frozenset({MULTI}))
-    controller.resign(zk_lossy, term)
+    controller_election.resign(zk_lossy, term)
     assert proxy.lost == 2
-    assert controller.current(zk_lossy) is None
+    assert controller_election.current(zk_lossy) is None
 
 
 def test_a_resignation_does_not_remove_the_next_controller(
     proxy: ZooKeeperProxy, zk_lossy: ZooKeeper, zk: ZooKeeper
 ) -> None:
     """Rule Z1: the lost delete did happen, another was elected meanwhile, and the delete is sent again."""
-    term = controller.elect(zk_lossy, 1)
-    proxy.lose_answer_of(frozenset({MULTI}), then=lambda: controller.elect(zk, 2))
-    controller.resign(zk_lossy, term)
-    now = controller.current(zk)
+    term = controller_election.elect(zk_lossy, 1)
+    proxy.lose_answer_of(frozenset({MULTI}), then=lambda: controller_election.elect(zk, 2))
+    controller_election.resign(zk_lossy, term)
+    now = controller_election.current(zk)
     assert now is not None
     assert (now.broker_id, now.epoch) == (2, 2)
 
 
 def test_topics(proxy: ZooKeeperProxy, zk_lossy: ZooKeeper) -> None:
     cluster.ensure_cluster(zk_lossy)
-    fence = [controller.elect(zk_lossy, 1).fence]
+    fence = [controller_election.elect(zk_lossy, 1).fence]
     proxy.lose_answer_of(frozenset({MULTI}))
     topic = topics.create(zk_lossy, "t", {0: [1]}, {"retention.ms": "1"}, fence)
     assert topics.find(zk_lossy, "t") == topic

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from klog.coordination import cluster, controller, reassignments, topics
+from klog.coordination import cluster, controller_election, reassignments, topics
 from klog.coordination.zookeeper import Check, ZooKeeper
 from klog.errors import BadVersion, ZooKeeperError
 from klog.names import TopicPartition
@@ -26,7 +26,7 @@ def zk(connect: Callable[..., ZooKeeper]) -> ZooKeeper:
 
 @pytest.fixture
 def fence(zk: ZooKeeper) -> list[Check]:
-    return [controller.elect(zk, 1).fence]
+    return [controller_election.elect(zk, 1).fence]
 
 
 def test_a_reassignment_stands_in_the_topics_node_under_kafkas_keys(zk: ZooKeeper, fence: list[Check]) -> None:

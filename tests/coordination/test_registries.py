@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import pytest
 
 from klog.admin import registries
-from klog.coordination import brokers, cluster, controller, partition_states, topics
+from klog.coordination import brokers, cluster, controller_election, partition_states, topics
 from klog.coordination.brokers import Broker
-from klog.coordination.controller import ControllerTerm
+from klog.coordination.controller_election import ControllerTerm
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NoNode, UsageError
@@ -24,7 +24,7 @@ def term(zk: ZooKeeper) -> ControllerTerm:
     cluster.ensure_cluster(zk)
     brokers.register(zk, Broker(1, "h", 9092, ("dir-a",), "127.0.0.1:9093", "r1", timestamp_ms=1435833841290))
     zk.create("/brokers/ids/12", b'{"jmx_port":9999,"timestamp":"0","host":"old","version":1,"port":6667}')
-    return controller.elect(zk, 1)
+    return controller_election.elect(zk, 1)
 
 
 def test_brokers(zk: ZooKeeper, term: ControllerTerm) -> None:
@@ -63,7 +63,7 @@ def test_controller(zk: ZooKeeper, term: ControllerTerm) -> None:
     assert (row.path, row.version, row.session) == ("/controller", 0, f"{zk.session_id:#x}")
     assert (row.broker, row.epoch) == (1, 1)
     assert abs((row.timestamp - datetime.now(UTC)).total_seconds()) < 60
-    controller.resign(zk, term)
+    controller_election.resign(zk, term)
     assert asyncio.run(registries.show_controller(zk)) == []
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from klog.coordination import cluster, controller, partition_states, paths, topics
+from klog.coordination import cluster, controller_election, partition_states, paths, topics
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.topics import TopicConfig
 from klog.coordination.zookeeper import Check, Operation, ZooKeeper
@@ -29,7 +29,7 @@ def zk(connect: Connect) -> ZooKeeper:
 
 @pytest.fixture
 def fence(zk: ZooKeeper) -> list[Check]:
-    return [controller.elect(zk, 1).fence]
+    return [controller_election.elect(zk, 1).fence]
 
 
 def test_the_layout_is_0_8s(zk: ZooKeeper, fence: list[Check]) -> None:
@@ -95,10 +95,10 @@ def test_many_race_to_make_a_topic_and_one_does(zk: ZooKeeper, connect: Connect)
 
 
 def test_nothing_is_made_by_a_deposed_controller(zk: ZooKeeper, connect: Connect, fence: list[Check]) -> None:
-    term = controller.current(zk)
+    term = controller_election.current(zk)
     assert term is not None
-    controller.resign(zk, term)
-    controller.elect(connect(), 2)
+    controller_election.resign(zk, term)
+    controller_election.elect(connect(), 2)
     with pytest.raises(BadVersion):
         topics.create(zk, "t", {0: [1]}, {}, fence)
     assert topics.names(zk) == zk.children(paths.TOPIC_CONFIGS) == []

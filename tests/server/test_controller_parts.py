@@ -12,7 +12,7 @@ import pytest
 
 from klog.config import BrokerConfig
 from klog.coordination import brokers, cluster, group_slots, partition_states
-from klog.coordination import controller as registry
+from klog.coordination import controller_election as registry
 from klog.coordination.acts import Actor
 from klog.coordination.brokers import Broker, Registration
 from klog.coordination.group_slots import SlotHolder, slot_of

@@ -12,7 +12,7 @@ import pytest
 
 from klog.config import BrokerConfig
 from klog.coordination.brokers import Broker, Registration
-from klog.coordination.controller import ControllerTerm
+from klog.coordination.controller_election import ControllerTerm
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import CannotConnect, TimedOut
 from klog.net.channel import Channel

@@ -24,7 +24,7 @@ from typing import Any
 
 from klog.coordination import brokers, group_slots, partition_states, topics
 from klog.coordination.brokers import Registration
-from klog.coordination.controller import ControllerTerm
+from klog.coordination.controller_election import ControllerTerm
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol import codec

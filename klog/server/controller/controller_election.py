@@ -13,8 +13,8 @@ import logging
 from typing import Any, Protocol
 
 from klog.coordination import brokers
-from klog.coordination import controller as registry
-from klog.coordination.controller import ControllerTerm
+from klog.coordination import controller_election as registry
+from klog.coordination.controller_election import ControllerTerm
 from klog.errors import CannotConnect, KlogError, NotController
 from klog.net.channel import Channel
 from klog.server.authority import Authority

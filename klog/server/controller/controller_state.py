@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import ParamSpec, TypeVar
 
-from klog.coordination import controller as registry
-from klog.coordination.controller import ControllerTerm
+from klog.coordination import controller_election as registry
+from klog.coordination.controller_election import ControllerTerm
 from klog.coordination.zookeeper import Check
 from klog.errors import NotController, SessionLost, StaleBrokerEpoch
 from klog.names import TopicPartition
