@@ -35,7 +35,7 @@ class ReplicaPosition(NamedTuple):
     flushed: LogEnd
 
 
-class Membership(NamedTuple):
+class ReplicasAndIsr(NamedTuple):
     """A partition's replicas and its state as they are in ZooKeeper; ``incarnations`` are those of ``isr``, or ()."""
 
     replicas: tuple[int, ...]
@@ -119,7 +119,7 @@ class Sync(NamedTuple):
     leader: int
     incarnation: int
     """The leader's own."""
-    membership: Membership
+    replicas_and_isr: ReplicasAndIsr
     positions: Mapping[int, ReplicaPosition]
     alive: Mapping[int, int]
     high_watermark: int
@@ -139,7 +139,7 @@ def decide_isr(sync: Sync) -> IsrChange | None:
     isr: list[int] = []
     incarnations: list[int] = []
     reasons: list[str] = []
-    old = sync.membership
+    old = sync.replicas_and_isr
     for broker_id in old.isr:
         written = old.incarnation_of(broker_id)
         position = sync.positions.get(broker_id)

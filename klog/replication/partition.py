@@ -32,8 +32,8 @@ from klog.replication.divergence import Disagreement, disagreement
 from klog.replication.isr import (
     IsrChange,
     LagMarks,
-    Membership,
     ReplicaPosition,
+    ReplicasAndIsr,
     Sync,
     decide_high_watermark,
     decide_isr,
@@ -67,7 +67,7 @@ class _Waiting(NamedTuple):
     waiter: CommitWaiter
 
 
-ALONE = Membership((-1,), (-1,))
+ALONE = ReplicasAndIsr((-1,), (-1,))
 """Of a partition without followers: its leader, whichever broker that is."""
 
 
@@ -83,7 +83,7 @@ class Partition:
         want_flush: Callable[[Log], None],
         broker_id: int = -1,
         incarnation: int = -1,
-        membership: Membership = ALONE,
+        replicas_and_isr: ReplicasAndIsr = ALONE,
         high_watermark: LogEnd | None = None,
         want_isr: Callable[[Partition], None] | None = None,
     ) -> None:
@@ -117,7 +117,7 @@ class Partition:
         self._replica_readers: set[DataWaiter] = set()
         self._refusal: KlogError | None = None
         self._resigned = False
-        self._take(membership)
+        self._take(replicas_and_isr)
         self._advance(log.flushed_end)
 
     # --- writing ------------------------------------------------------------------------------------------------------
@@ -217,21 +217,21 @@ class Partition:
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        return self.membership.replicas
+        return self.replicas_and_isr.replicas
 
     @property
     def min_isr(self) -> int:
         """In-sync replicas that an append with acks=all needs."""
-        return effective_min_isr(self.log.config.min_insync_replicas, len(self.membership.replicas))
+        return effective_min_isr(self.log.config.min_insync_replicas, len(self.replicas_and_isr.replicas))
 
     @property
     def isr(self) -> tuple[int, ...]:
         """As it is written; a change that is under way is not in it."""
-        return self.membership.isr
+        return self.replicas_and_isr.isr
 
     @property
     def state_version(self) -> int:
-        return self.membership.state_version
+        return self.replicas_and_isr.state_version
 
     def position(self, broker_id: int) -> ReplicaPosition | None:
         """What a follower has said under this epoch; None if nothing."""
@@ -246,7 +246,7 @@ class Partition:
             raise NotLeader(f"{self.topic_partition} is led by another broker")
         if leader_epoch != self.leader_epoch:
             self.check_epoch(max(leader_epoch, 0))
-        if broker_id not in self.membership.replicas or broker_id == self.broker_id:
+        if broker_id not in self.replicas_and_isr.replicas or broker_id == self.broker_id:
             raise ReplicaNotAvailable(f"broker {broker_id} has no replica of {self.topic_partition}")
         known = self._positions.get(broker_id)
         if known is not None and incarnation < known.incarnation:
@@ -279,7 +279,7 @@ class Partition:
 
     def _might_join(self, broker_id: int) -> bool:
         position = self._positions[broker_id]
-        if broker_id in self.membership.isr:
+        if broker_id in self.replicas_and_isr.isr:
             return self._incarnations.get(broker_id, position.incarnation) not in (position.incarnation, -1)
         return has_caught_up(position, self.high_watermark.address, self.epoch_start_address)
 
@@ -287,7 +287,7 @@ class Partition:
         """Note where the log ends now, for what is measured by it later. A few times in ``lag_s``."""
         self._marks.note(now_s, self.log.end.address, 2 * lag_s + (due_after_s(self.log.config) or 0.0))
         if self._marked_s is None:
-            self._unheard_since = dict.fromkeys(self.membership.replicas, now_s)
+            self._unheard_since = dict.fromkeys(self.replicas_and_isr.replicas, now_s)
         self._marked_s = now_s
 
     def propose_isr(
@@ -309,7 +309,7 @@ class Partition:
             Sync(
                 self.broker_id,
                 self.incarnation,
-                self.membership,
+                self.replicas_and_isr,
                 self._positions,
                 alive,
                 self.high_watermark.address,
@@ -378,37 +378,39 @@ class Partition:
 
     def isr_written(self, change: IsrChange, state_version: int) -> None:
         """``change`` is in ZooKeeper now, at ``state_version``. A change that is over has no effect."""
-        if self.change is change and state_version > self.membership.state_version:
+        if self.change is change and state_version > self.replicas_and_isr.state_version:
             self._take(
-                self.membership._replace(isr=change.isr, incarnations=change.incarnations, state_version=state_version)
+                self.replicas_and_isr._replace(
+                    isr=change.isr, incarnations=change.incarnations, state_version=state_version
+                )
             )
             self._advance(self.log.flushed_end)
 
-    def adopt(self, membership: Membership) -> bool:
+    def adopt(self, replicas_and_isr: ReplicasAndIsr) -> bool:
         """Go by what another has written under our epoch, if it is newer than what we know. Whether it is.
 
         A write of ours that names an earlier version can succeed no more, so nothing is under way afterwards. Who has
         left the ISR by another's hand starts without a position: what it said before does not bring it back (KIP-841).
         """
-        old = self.membership
-        if membership.state_version <= old.state_version:
-            if membership.replicas != old.replicas:  # not in the state: what the controller says last is so
-                self._take(old._replace(replicas=membership.replicas), self.change)
+        old = self.replicas_and_isr
+        if replicas_and_isr.state_version <= old.state_version:
+            if replicas_and_isr.replicas != old.replicas:  # not in the state: what the controller says last is so
+                self._take(old._replace(replicas=replicas_and_isr.replicas), self.change)
                 return True
             return False
-        for broker_id in set(old.isr) - set(membership.isr):
+        for broker_id in set(old.isr) - set(replicas_and_isr.isr):
             self._positions.pop(broker_id, None)
-        self._take(membership)
+        self._take(replicas_and_isr)
         self._advance(self.log.flushed_end)
         return True
 
-    def _take(self, membership: Membership, change: IsrChange | None = None) -> None:
-        self.membership = membership
+    def _take(self, replicas_and_isr: ReplicasAndIsr, change: IsrChange | None = None) -> None:
+        self.replicas_and_isr = replicas_and_isr
         self.change = change
-        self.isr_size = len(membership.isr)
-        self._incarnations = dict(zip(membership.isr, membership.incarnations, strict=False))
-        self._others = tuple(one for one in membership.isr if one not in (self.broker_id, -1))
-        for broker_id in self._positions.keys() - set(membership.replicas):
+        self.isr_size = len(replicas_and_isr.isr)
+        self._incarnations = dict(zip(replicas_and_isr.isr, replicas_and_isr.incarnations, strict=False))
+        self._others = tuple(one for one in replicas_and_isr.isr if one not in (self.broker_id, -1))
+        for broker_id in self._positions.keys() - set(replicas_and_isr.replicas):
             del self._positions[broker_id]
         self._count()
 

@@ -9,7 +9,7 @@ from klog.config import LogConfig
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.record.records import Record, encode_batch
-from klog.replication.isr import IsrChange, Membership
+from klog.replication.isr import IsrChange, ReplicasAndIsr
 from klog.replication.partition import Partition
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.log import Log, LogEnd
@@ -53,7 +53,7 @@ class Led:
             self.log.append(records(), 2)
         self.log.flush()
         self.noticed = 0
-        membership = Membership((1, 2, 3), isr, tuple(ALIVE[one] for one in isr), 7, 1)
+        replicas_and_isr = ReplicasAndIsr((1, 2, 3), isr, tuple(ALIVE[one] for one in isr), 7, 1)
         self.log.begin_epoch(3)
         self.partition = Partition(
             NAME,
@@ -62,7 +62,7 @@ class Led:
             want_flush=lambda log: None,
             broker_id=1,
             incarnation=ALIVE[1],
-            membership=membership,
+            replicas_and_isr=replicas_and_isr,
             high_watermark=LogEnd(0, 0),
             want_isr=self._notice,
         )

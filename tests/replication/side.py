@@ -21,7 +21,7 @@ from klog.net.connection import Connection, Limits, Reply
 from klog.net.server import Server
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
-from klog.replication.isr import Membership
+from klog.replication.isr import ReplicasAndIsr
 from klog.replication.partition import Partition
 from klog.secret import Secret
 from klog.server import handlers
@@ -247,7 +247,7 @@ class Side:
             want_flush=self.flusher.want,
             broker_id=self.broker_id,
             incarnation=self.incarnation,
-            membership=Membership(replicas, isr or (self.broker_id,), (), 0),
+            replicas_and_isr=ReplicasAndIsr(replicas, isr or (self.broker_id,), (), 0),
             high_watermark=high_watermark,
             want_isr=want_isr,
         )

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from klog.config import LogConfig
 from klog.errors import StaleBrokerEpoch
-from klog.replication.isr import IsrChange, Membership
+from klog.replication.isr import IsrChange, ReplicasAndIsr
 from klog.replication.partition import Partition
 from klog.storage.log import Log, LogEnd
 from tests.faulty_filesystem import FaultyFileSystem
@@ -60,7 +60,7 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
         self.log.begin_epoch(3)
         self.followers = {one: Follower(one, committed if one in isr else min(behind, before)) for one in FOLLOWERS}
         self.committed = committed
-        self.state = Membership((1, 2, 3), isr, tuple(self.incarnation(one) for one in isr), 5)
+        self.state = ReplicasAndIsr((1, 2, 3), isr, tuple(self.incarnation(one) for one in isr), 5)
         self.in_flight: list[IsrChange] = []
         self.is_noticed = False
         self.alive = {one: self.incarnation(one) for one in (1, 2, 3)}
@@ -73,7 +73,7 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
             want_flush=lambda log: None,
             broker_id=ME,
             incarnation=self.incarnation(ME),
-            membership=self.state,
+            replicas_and_isr=self.state,
             high_watermark=self.end_of(min(known, committed)),
             want_isr=self.notice,
         )

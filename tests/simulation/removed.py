@@ -44,7 +44,7 @@ def _not_waiting(
 
 
 def _count_new_isr_only(self: Partition) -> None:
-    counted = self.membership.isr if self.change is None else self.change.isr
+    counted = self.replicas_and_isr.isr if self.change is None else self.change.isr
     self._counted = tuple(one for one in counted if one != self.broker_id)
 
 
@@ -66,10 +66,10 @@ def _propose_by_id(self: Partition, now_s: float, alive: Mapping[int, int], *arg
 _adopt = Partition.adopt
 
 
-def _adopt_and_remember(self: Partition, membership: Any) -> bool:
+def _adopt_and_remember(self: Partition, replicas_and_isr: Any) -> bool:
     """What was said before somebody left the ISR still counts."""
     said = dict(self._positions)
-    is_newer = _adopt(self, membership)
+    is_newer = _adopt(self, replicas_and_isr)
     self._positions |= said
     return is_newer
 

@@ -13,7 +13,7 @@ from klog.coordination.partition_states import PartitionState
 from klog.errors import CorruptLog, KlogError, NotLeader
 from klog.names import TopicPartition
 from klog.replication.divergence import StartsElsewhere, cut_address
-from klog.replication.isr import Membership
+from klog.replication.isr import ReplicasAndIsr
 from klog.replication.partition import Partition
 from klog.storage.log import Log, LogEnd
 from klog.storage.log_dir_context import StandaloneLogDir
@@ -214,7 +214,7 @@ class Replica:
             want_flush=self.want_flush,
             broker_id=self.broker_id,
             incarnation=self.process.incarnation,
-            membership=_membership(state),
+            replicas_and_isr=_replicas_and_isr(state),
             high_watermark=self.high_watermark,
             want_isr=self._want_isr,
         )
@@ -253,7 +253,7 @@ class Replica:
 
     def adopt(self, state: PartitionState) -> None:
         assert self.partition is not None
-        if self.partition.adopt(_membership(state)):
+        if self.partition.adopt(_replicas_and_isr(state)):
             self.world.say("broker %d takes over ISR %s", self.broker_id, state.isr)
 
     def _resign(self) -> None:
@@ -490,7 +490,7 @@ class Replica:
             self.disk.replace(HIGH_WATERMARK, b"%d %d" % self.high_watermark)
 
 
-def _membership(state: PartitionState) -> Membership:
-    return Membership(
+def _replicas_and_isr(state: PartitionState) -> ReplicasAndIsr:
+    return ReplicasAndIsr(
         REPLICAS, state.isr, state.incarnations, state.version, state.controller_epoch, state.unclean_epoch
     )

@@ -48,9 +48,9 @@ class StateWriter:
             leader=self._broker_id,
             leader_epoch=partition.leader_epoch,
             isr=change.isr,
-            controller_epoch=partition.membership.controller_epoch,
+            controller_epoch=partition.replicas_and_isr.controller_epoch,
             incarnations=change.incarnations,
-            unclean_epoch=partition.membership.unclean_epoch,
+            unclean_epoch=partition.replicas_and_isr.unclean_epoch,
         )
         after = replace(wanted, version=change.state_version + 1)
         self._world.say("broker %d wants ISR %s: %s", self._broker_id, change.isr, change.reason)

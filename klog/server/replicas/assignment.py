@@ -8,7 +8,7 @@ from uuid import UUID
 from klog.coordination.partition_states import PartitionState
 from klog.names import TopicPartition
 from klog.protocol.interbroker import LeaderAndIsrPartition
-from klog.replication.isr import Membership
+from klog.replication.isr import ReplicasAndIsr
 
 
 class Assignment(NamedTuple):
@@ -23,9 +23,9 @@ class Assignment(NamedTuple):
         return self.state.leader_epoch
 
     @property
-    def membership(self) -> Membership:
+    def replicas_and_isr(self) -> ReplicasAndIsr:
         state = self.state
-        return Membership(
+        return ReplicasAndIsr(
             state.replicas,
             state.isr,
             state.incarnations,
@@ -50,4 +50,4 @@ class Assignment(NamedTuple):
 
     def counts_earlier(self, broker_id: int, incarnation: int) -> bool:
         """Whether the ISR still counts an earlier incarnation of this broker."""
-        return broker_id in self.state.isr and self.membership.incarnation_of(broker_id) != incarnation
+        return broker_id in self.state.isr and self.replicas_and_isr.incarnation_of(broker_id) != incarnation

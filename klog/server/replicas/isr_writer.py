@@ -22,7 +22,7 @@ from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import Check, ZooKeeper
 from klog.errors import BadVersion, KlogError, NodeExists, NoNode
 from klog.names import TopicPartition
-from klog.replication.isr import IsrChange, Membership
+from klog.replication.isr import IsrChange, ReplicasAndIsr
 from klog.replication.partition import Partition
 from klog.server import image
 from klog.server.executors import Purpose
@@ -118,10 +118,10 @@ class IsrWriter:
             leader=partition.broker_id,
             leader_epoch=partition.leader_epoch,
             isr=change.isr,
-            controller_epoch=partition.membership.controller_epoch,
+            controller_epoch=partition.replicas_and_isr.controller_epoch,
             version=change.state_version,
             incarnations=change.incarnations,
-            unclean_epoch=partition.membership.unclean_epoch,
+            unclean_epoch=partition.replicas_and_isr.unclean_epoch,
         )
 
     def _settle(self, wanted: _Wanted, found: PartitionState | None) -> bool:
@@ -153,7 +153,7 @@ class IsrWriter:
         if found is None or found.version < partition.state_version:
             self._step_down(partition, "its state in ZooKeeper is fenced, deleted, or created again")
         elif (found.leader, found.leader_epoch) == ours:
-            membership = Membership(
+            replicas_and_isr = ReplicasAndIsr(
                 partition.replicas,
                 found.isr,
                 found.incarnations,
@@ -161,7 +161,7 @@ class IsrWriter:
                 found.controller_epoch,
                 found.unclean_epoch,
             )
-            if partition.adopt(membership):
+            if partition.adopt(replicas_and_isr):
                 log.info("%s: ISR %s, changed by another writer", partition.topic_partition, list(found.isr))
         else:
             # Clients that find no leader here ask for the new one, and where we are cut off, no controller tells us.

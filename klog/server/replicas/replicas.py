@@ -161,7 +161,7 @@ class Replicas:
         self._assignments[name] = assigned
         partition = self.partitions.get(name)
         if partition is not None and self._is_still_led(assigned, partition):
-            if partition.adopt(assigned.membership):
+            if partition.adopt(assigned.replicas_and_isr):
                 log.info("%s: ISR %s, from the controller", name, list(state.isr))
             return
         if partition is not None:
@@ -204,7 +204,7 @@ class Replicas:
                 version,
             )
             return False
-        elected = assigned.membership.incarnation_of(self._identity.broker_id)
+        elected = assigned.replicas_and_isr.incarnation_of(self._identity.broker_id)
         if elected == self._identity.incarnation != self._suspended:
             return True
         log.warning(
@@ -319,7 +319,7 @@ class Replicas:
             want_flush=self._flusher.want,
             broker_id=identity.broker_id,
             incarnation=identity.incarnation,
-            membership=assigned.membership,
+            replicas_and_isr=assigned.replicas_and_isr,
             high_watermark=high_watermark,
             want_isr=self._monitor.look_at,
         )
@@ -331,7 +331,7 @@ class Replicas:
 
     def _follow(self, assigned: Assignment, one: Log) -> None:
         state, identity = assigned.state, self._identity
-        if assigned.membership.incarnation_of(identity.broker_id) == identity.incarnation:
+        if assigned.replicas_and_isr.incarnation_of(identity.broker_id) == identity.incarnation:
             one.nothing_lost = True
         known = self._high_watermarks.get(one)
         self.fetchers.follow(
