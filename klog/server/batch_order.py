@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 from klog.errors import KlogError, NotLeader, StorageError
 from klog.net.connection import Connection
 from klog.record.batch import HEADER_BYTES
-from klog.replication.partition import REFUSED_S
+from klog.replication.led_partition import REFUSED_S
 from klog.storage.producers import NO_PRODUCER, SEQUENCE_END
 
 REFUSED_MAX: Final = 1_000

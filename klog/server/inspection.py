@@ -13,7 +13,7 @@ from typing import Final
 from klog.errors import KlogError, MessageTooLarge
 from klog.net.connection import Connection
 from klog.record.batch import BatchHeader
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.executors import Executors, Purpose
 from klog.storage.log import Log
 
@@ -36,7 +36,9 @@ def at_once(log: Log, records: memoryview) -> Found:
         return error.bare()
 
 
-async def look(executors: Executors, partition: Partition, records: memoryview, connection: Connection | None) -> Found:
+async def look(
+    executors: Executors, partition: LedPartition, records: memoryview, connection: Connection | None
+) -> Found:
     """The result for a record set, from a thread where that takes long; None where no inspection is needed.
 
     ``connection``: the one that sent it; None for the broker's own request.

@@ -21,7 +21,7 @@ from klog.server.groups.phases import Phase
 
 if TYPE_CHECKING:
     from klog.net.server import Server
-    from klog.replication.partition import Partition
+    from klog.replication.led_partition import LedPartition
     from klog.server.controller.controller import Controller
     from klog.server.events import Events
     from klog.server.groups.coordinator import Coordinator
@@ -67,7 +67,7 @@ Read = Callable[["Measured"], Iterable[Sample]]
 # --- What is read -----------------------------------------------------------------------------------------------------
 
 
-def _led(measured: Measured) -> list[Partition]:
+def _led(measured: Measured) -> list[LedPartition]:
     return list(measured.replicas.partitions.values())
 
 

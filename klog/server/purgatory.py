@@ -24,7 +24,7 @@ from klog.net.connection import Connection, Reply
 from klog.protocol import produce
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.batch_order import BatchId, BatchOrder
 
 SWEEP_EVERY_S = 0.1
@@ -61,7 +61,7 @@ class DelayedProduce:
         self._answers = answers
         self._left = 0
 
-    def wait_for(self, partition: Partition, address: int, index: int) -> None:
+    def wait_for(self, partition: LedPartition, address: int, index: int) -> None:
         """Answer ``index`` of the list succeeds once ``partition`` is committed up to ``address``."""
         if not partition.when_committed(address, _Place(self, index)):
             self._left += 1
@@ -131,9 +131,9 @@ class DelayedFetch:
     def __init__(
         self,
         purgatory: Purgatory,
-        partitions: list[Partition],
+        partitions: list[LedPartition],
         wait_s: float,
-        enough: Callable[[Partition], bool],
+        enough: Callable[[LedPartition], bool],
         answer: Callable[[], None],
         connection: Connection,
     ) -> None:
@@ -149,7 +149,7 @@ class DelayedFetch:
             partition.watch(self)
         purgatory.park(self)
 
-    def more(self, partition: Partition) -> None:
+    def more(self, partition: LedPartition) -> None:
         """A high watermark has moved, or this broker no longer leads a partition."""
         if self._enough(partition):
             self.finish()

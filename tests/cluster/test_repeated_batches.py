@@ -15,7 +15,7 @@ from klog.client.blocking import BlockingChannel
 from klog.protocol.apis import ApiKey
 from klog.record.batch import CRC_AT, CRC_FROM
 from klog.record.records import Record, encode_batch
-from klog.replication.partition import REFUSED_S
+from klog.replication.led_partition import REFUSED_S
 from tests.broker_fixture import RunningBroker
 from tests.cluster_fixture import RunningCluster
 from tests.server.asking import FIRST_MS, create, error, produce_request

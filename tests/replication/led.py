@@ -10,7 +10,7 @@ from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.record.records import Record, encode_batch
 from klog.replication.isr import IsrChange, ReplicasAndIsr
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.log import Log, LogEnd
 
@@ -55,7 +55,7 @@ class Led:
         self.noticed = 0
         replicas_and_isr = ReplicasAndIsr((1, 2, 3), isr, tuple(ALIVE[one] for one in isr), 7, 1)
         self.log.begin_epoch(3)
-        self.partition = Partition(
+        self.partition = LedPartition(
             NAME,
             self.log,
             leader_epoch=3,
@@ -67,7 +67,7 @@ class Led:
             want_isr=self._notice,
         )
 
-    def _notice(self, partition: Partition) -> None:
+    def _notice(self, partition: LedPartition) -> None:
         self.noticed += 1
 
     def append(self) -> tuple[LogEnd, Waiter]:

@@ -22,7 +22,7 @@ from klog.net.server import Server
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
 from klog.replication.isr import ReplicasAndIsr
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.secret import Secret
 from klog.server import handlers
 from klog.server.dispatch import ROUTES, BoundRoutes, Dispatcher, OpenRequests
@@ -231,16 +231,16 @@ class Side:
         isr: tuple[int, ...] | None = None,
         name: TopicPartition = NAME,
         high_watermark: LogEnd | None = None,
-    ) -> Partition:
+    ) -> LedPartition:
         self.fetchers.unfollow(name)
         self.resign(name)
         log = self.log(name)
         log.begin_epoch(epoch)
 
-        def want_isr(partition: Partition) -> None:
+        def want_isr(partition: LedPartition) -> None:
             self.asked_for_isr += 1
 
-        partition = self.partitions[name] = Partition(
+        partition = self.partitions[name] = LedPartition(
             name,
             log,
             leader_epoch=epoch,
@@ -280,7 +280,7 @@ def files(folder: Path, pattern: str) -> list[Path]:
     return sorted(folder.rglob(pattern))
 
 
-async def append(partition: Partition, records: memoryview) -> KlogError | None:
+async def append(partition: LedPartition, records: memoryview) -> KlogError | None:
     """Append and wait until that is committed."""
     waiter = Committed()
     if partition.when_committed(partition.append(records).end.address, waiter):

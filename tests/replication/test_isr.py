@@ -18,7 +18,7 @@ from klog.errors import (
     UnknownLeaderEpoch,
 )
 from klog.replication.isr import LagMarks, ReplicasAndIsr, check_flush_rule, due_after_s
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.storage.log import LogEnd
 from tests.replication.led import ALIVE, LAG_S, NEVER, Led, Reader, records
 
@@ -68,7 +68,7 @@ def test_r8_a_member_that_has_said_nothing_under_this_epoch_holds_the_high_water
 def test_r8_a_leader_begins_with_the_high_watermark_that_it_knew(tmp_path: Path) -> None:
     led = Led(tmp_path / "t-0", before=5)
     middle = led.log.floor(led.log.end.address // 2)
-    again = Partition(
+    again = LedPartition(
         led.partition.topic_partition,
         led.log,
         leader_epoch=4,

@@ -11,7 +11,7 @@ from klog.errors import InvalidRecord, NotEnoughReplicas, NotEnoughReplicasAfter
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer
 from klog.record.records import Record, encode_batch
-from klog.replication.partition import REFUSED_S, CommitWaiter, Partition
+from klog.replication.led_partition import REFUSED_S, CommitWaiter, LedPartition
 from klog.server.batch_order import FOLLOWING_MAX, REFUSED_MAX, BatchId, BatchOrder, batch_id
 from klog.server.purgatory import DelayedProduce
 from klog.storage.producers import SEQUENCE_END
@@ -135,7 +135,7 @@ def test_an_acknowledgement_that_waits_fails_with_the_one_before_it(how: str) ->
         batch = BatchId(7, 0, at) if at < 2 else BatchId(8, 0, 0)
         head = RequestHead(0, 8, at, None, 0)
         delayed = DelayedProduce(head, cast(Any, peers[-1]), answers, 0.0, [batch], world.connection, world.order)
-        delayed.wait_for(cast(Partition, partition), 100 * at + 50, 0)
+        delayed.wait_for(cast(LedPartition, partition), 100 * at + 50, 0)
         requests.append(delayed)
     if how == "expired":
         requests[0].expire()

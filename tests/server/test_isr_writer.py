@@ -13,7 +13,7 @@ import pytest
 from klog.coordination import brokers, leadership_transfer, partition_states, paths, topics
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NotEnoughReplicasAfterAppend, NotLeader, StorageError
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.replicas.isr_writer import IsrWriter
 from tests.coordination.conftest import proxy, through
 from tests.faulty_filesystem import FaultyFileSystem
@@ -34,7 +34,7 @@ def zk(connect: Callable[..., ZooKeeper]) -> ZooKeeper:
     return connect()
 
 
-async def led(owner: Owner, isr: tuple[int, ...] = (1, 2, 3)) -> tuple[Topic, Partition]:
+async def led(owner: Owner, isr: tuple[int, ...] = (1, 2, 3)) -> tuple[Topic, LedPartition]:
     """A topic of one partition that we lead, all of whose members have reported."""
     topic = await owner.make_topic("t", isr=isr)
     answer = await owner.say(topic)
@@ -48,7 +48,7 @@ async def told(waiter: Waiter) -> Any:
     return await asyncio.wait_for(asyncio.shield(waiter.told), WITHIN_S)
 
 
-async def settled(partition: Partition) -> None:
+async def settled(partition: LedPartition) -> None:
     """Until nothing is under way."""
     deadline = asyncio.get_running_loop().time() + WITHIN_S
     while partition.change is not None and not partition.resigned:

@@ -8,7 +8,7 @@ from klog.config import BrokerConfig
 from klog.config.topic import LogConfig
 from klog.coordination.zookeeper import ZooKeeper
 from klog.names import TopicPartition
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.executors import Executors
 from klog.server.image import ClusterImage
 from klog.server.replicas.deletions import Deletions
@@ -25,7 +25,7 @@ class Replicas:
     """Makes another log whenever it is asked for a high watermark."""
 
     def __init__(self, log_dirs: LogDirs, other: TopicPartition) -> None:
-        self.partitions: dict[TopicPartition, Partition] = {}
+        self.partitions: dict[TopicPartition, LedPartition] = {}
         self.followed: dict[TopicPartition, Follower] = {}
         self._log_dirs = log_dirs
         self._other = other

@@ -17,7 +17,7 @@ from klog.errors import KlogError
 from klog.replication import election
 from klog.replication.election import Decision, ElectionInput, NoLeader
 from klog.replication.isr import IsrChange
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.storage.log import LogEnd
 
 
@@ -43,19 +43,19 @@ def _not_waiting(
     return _first_back(state, replicas, without, first_epoch)
 
 
-def _count_new_isr_only(self: Partition) -> None:
+def _count_new_isr_only(self: LedPartition) -> None:
     counted = self.replicas_and_isr.isr if self.change is None else self.change.isr
     self._counted = tuple(one for one in counted if one != self.broker_id)
 
 
-def _check_no_epoch(self: Partition, leader_epoch: int, broker_id: int, incarnation: int) -> None:
+def _check_no_epoch(self: LedPartition, leader_epoch: int, broker_id: int, incarnation: int) -> None:
     pass
 
 
-_propose_isr = Partition.propose_isr
+_propose_isr = LedPartition.propose_isr
 
 
-def _propose_by_id(self: Partition, now_s: float, alive: Mapping[int, int], *arguments: Any) -> IsrChange | None:
+def _propose_by_id(self: LedPartition, now_s: float, alive: Mapping[int, int], *arguments: Any) -> IsrChange | None:
     """A position is a broker's, whichever incarnation it was that said it."""
     for one, position in self._positions.items():
         if one in alive:
@@ -63,10 +63,10 @@ def _propose_by_id(self: Partition, now_s: float, alive: Mapping[int, int], *arg
     return _propose_isr(self, now_s, alive, *arguments)
 
 
-_adopt = Partition.adopt
+_adopt = LedPartition.adopt
 
 
-def _adopt_and_remember(self: Partition, replicas_and_isr: Any) -> bool:
+def _adopt_and_remember(self: LedPartition, replicas_and_isr: Any) -> bool:
     """What was said before somebody left the ISR still counts."""
     said = dict(self._positions)
     is_newer = _adopt(self, replicas_and_isr)
@@ -74,23 +74,23 @@ def _adopt_and_remember(self: Partition, replicas_and_isr: Any) -> bool:
     return is_newer
 
 
-_advance = Partition._advance
+_advance = LedPartition._advance
 
 
-def _advance_unflushed(self: Partition, lowest: LogEnd) -> None:
+def _advance_unflushed(self: LedPartition, lowest: LogEnd) -> None:
     _advance(self, self.log.end)
 
 
-_append = Partition.append
+_append = LedPartition.append
 
 
-def _append_and_count(self: Partition, records: memoryview) -> Any:
+def _append_and_count(self: LedPartition, records: memoryview) -> Any:
     result = _append(self, records)
     _advance(self, self.log.end)
     return result
 
 
-def _acknowledge_all(self: Partition, error: KlogError) -> None:
+def _acknowledge_all(self: LedPartition, error: KlogError) -> None:
     """Whoever waits is told that all is well, though another leads by now."""
     while self._waiting:
         self._waiting.popleft().waiter.committed(None)
@@ -105,13 +105,13 @@ Patch = tuple[object, str, Callable[..., Any]]
 PATCHES: Mapping[str, tuple[Patch, ...]] = {
     "R1 uninterrupted": ((election, "uninterrupted", _anyone_alive),),
     "R1 wait for all": ((election, "_first_back", _not_waiting),),
-    "R2": ((Partition, "_count", _count_new_isr_only),),
-    "R3 epoch": ((Partition, "check_replica", _check_no_epoch),),
-    "R3 incarnation": ((Partition, "propose_isr", _propose_by_id), (Partition, "adopt", _adopt_and_remember)),
-    "R3 agreement": ((Partition, "divergence", lambda self, last_epoch, end_address: None),),
-    "D4 leader": ((Partition, "_advance", _advance_unflushed), (Partition, "append", _append_and_count)),
+    "R2": ((LedPartition, "_count", _count_new_isr_only),),
+    "R3 epoch": ((LedPartition, "check_replica", _check_no_epoch),),
+    "R3 incarnation": ((LedPartition, "propose_isr", _propose_by_id), (LedPartition, "adopt", _adopt_and_remember)),
+    "R3 agreement": ((LedPartition, "divergence", lambda self, last_epoch, end_address: None),),
+    "D4 leader": ((LedPartition, "_advance", _advance_unflushed), (LedPartition, "append", _append_and_count)),
     "R5": ((election, "without_dead", _dead_stay),),
-    "R9": ((Partition, "failed", _acknowledge_all),),
+    "R9": ((LedPartition, "failed", _acknowledge_all),),
 }
 """The others are asked for by name where the shell obeys them."""
 

@@ -1,4 +1,4 @@
-"""One broker's replica: led by the real `Partition`, or following by the real decisions; its log is the real one.
+"""One broker's replica: led by the real `LedPartition`, or following by the real decisions; its log is the real one.
 
 The shell around them is written again here, for one thread and virtual time: the same steps in the same order as
 `klog.server` takes, and every wait is an event.
@@ -14,7 +14,7 @@ from klog.errors import CorruptLog, KlogError, NotLeader
 from klog.names import TopicPartition
 from klog.replication.divergence import StartsElsewhere, cut_address
 from klog.replication.isr import ReplicasAndIsr
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.storage.log import Log, LogEnd
 from klog.storage.log_dir_context import StandaloneLogDir
 from tests.simulation.network import ENDED, REFUSED, Call
@@ -74,7 +74,7 @@ class Replica:
         self.laws = process.host.cluster.laws
         self.broker_id: int = process.host.broker_id
         self.disk = process.host.disk
-        self.partition: Partition | None = None
+        self.partition: LedPartition | None = None
         self.leader = -1
         self.leader_epoch = -1
         self.state_version = -1
@@ -207,7 +207,7 @@ class Replica:
         self._resign()
         self.leader, self.leader_epoch, self.state_version = state.leader, state.leader_epoch, state.version
         self.laws.leads(state.leader_epoch, self.broker_id, self.process.incarnation)
-        self.partition = Partition(
+        self.partition = LedPartition(
             NAME,
             self.log,
             leader_epoch=state.leader_epoch,
@@ -273,7 +273,7 @@ class Replica:
 
     # --- Leading ------------------------------------------------------------------------------------------------------
 
-    def led(self) -> Partition:
+    def led(self) -> LedPartition:
         if self.partition is None:
             raise NotLeader("not the leader")
         return self.partition
@@ -335,7 +335,7 @@ class Replica:
                 continue
             del self._parked[broker_id]
 
-    def _want_isr(self, partition: Partition) -> None:
+    def _want_isr(self, partition: LedPartition) -> None:
         self.process.after(0.0, self._propose)
 
     def _propose(self) -> None:
@@ -346,7 +346,7 @@ class Replica:
         if change is not None:
             self.registry.write(partition, change)
 
-    def step_down(self, partition: Partition) -> None:
+    def step_down(self, partition: LedPartition) -> None:
         if self.partition is partition:
             self.world.say("broker %d steps down from epoch %d", self.broker_id, partition.leader_epoch)
             self._resign()
@@ -467,7 +467,7 @@ class Replica:
         ):
             self._fetch()
 
-    def _read_again(self, partition: Partition) -> None:
+    def _read_again(self, partition: LedPartition) -> None:
         """Rule R6: a leader that nobody fetches from asks whether it leads."""
 
         def look(outcome: str, nodes: dict[str, Node | None]) -> None:

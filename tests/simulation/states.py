@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.coordination.partition_states import PartitionState
 from klog.replication.isr import IsrChange
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from tests.simulation.registry import LOST, OK, Check, Node, Put
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class StateWriter:
         self._rules = replica.rules
         self._broker_id = replica.broker_id
 
-    def write(self, partition: Partition, change: IsrChange) -> None:
+    def write(self, partition: LedPartition, change: IsrChange) -> None:
         """Rules R2, Z1, Z2: as `klog.server.replicas.isr_writer`."""
         if partition.change is not change or partition.resigned:
             return
@@ -87,7 +87,7 @@ class StateWriter:
 
         self.put(wanted, change.state_version, done)
 
-    def _isr_written(self, partition: Partition, change: IsrChange, state: PartitionState) -> None:
+    def _isr_written(self, partition: LedPartition, change: IsrChange, state: PartitionState) -> None:
         if partition.change is change and not partition.resigned:
             partition.isr_written(change, state.version)
             self._replica.state_version = max(self._replica.state_version, state.version)

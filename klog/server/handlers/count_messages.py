@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from klog.protocol.apis import ApiKey
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Request, handles
 from klog.server.look_ups import LookUps
 from klog.server.replicas.leader_queries import answered
@@ -31,7 +31,7 @@ async def handle(request: Request, *, partitions: LedPartitions, look_ups: LookU
     return {"topics": [{"name": name, "ranges": ranges} for (name, _), ranges in zip(topics, counted, strict=True)]}
 
 
-def _count(asked: Any, partition: Partition, high: LogEnd, _: LookupBudget) -> Mapping[str, Any]:
+def _count(asked: Any, partition: LedPartition, high: LogEnd, _: LookupBudget) -> Mapping[str, Any]:
     log = partition.log
     start = log.start_offset if asked.from_offset == -2 else asked.from_offset
     start = high.offset if start == -1 else start

@@ -17,7 +17,7 @@ from typing import Any
 
 from klog.errors import KlogError, NotLeader, OffsetOutOfRange, StorageError
 from klog.protocol.apis import ApiKey
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Request, handles
 from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.led_partitions import LedPartitions
@@ -31,7 +31,7 @@ async def handle(request: Request, *, partitions: LedPartitions, deletions: Dele
     asked = [
         (topic.name, one.partition_index, one.offset) for topic in request.entity.topics for one in topic.partitions
     ]
-    found: dict[tuple[str, int, int], tuple[Partition, int] | KlogError] = {}
+    found: dict[tuple[str, int, int], tuple[LedPartition, int] | KlogError] = {}
     share = request.share()
     for topic, index, offset in asked:
         await share.breathe()
@@ -39,7 +39,7 @@ async def handle(request: Request, *, partitions: LedPartitions, deletions: Dele
             found[topic, index, offset] = _check(partitions, topic, index, offset)
         except KlogError as error:
             found[topic, index, offset] = error.bare()
-    by_disk: dict[str, list[tuple[Partition, int]]] = {}
+    by_disk: dict[str, list[tuple[LedPartition, int]]] = {}
     for one in found.values():
         if not isinstance(one, KlogError):
             by_disk.setdefault(one[0].log.log_dir.path, []).append(one)
@@ -58,7 +58,7 @@ async def handle(request: Request, *, partitions: LedPartitions, deletions: Dele
     }
 
 
-def _check(partitions: LedPartitions, topic: str, index: int, asked: int) -> tuple[Partition, int]:
+def _check(partitions: LedPartitions, topic: str, index: int, asked: int) -> tuple[LedPartition, int]:
     """The partition, and the requested offset with -1 resolved."""
     partition = partitions.leader_of(topic, index)
     end = partition.high_watermark.offset
@@ -68,9 +68,9 @@ def _check(partitions: LedPartitions, topic: str, index: int, asked: int) -> tup
     return partition, offset
 
 
-def _plan(wanted: list[tuple[Partition, int]]) -> RetentionRun:
+def _plan(wanted: list[tuple[LedPartition, int]]) -> RetentionRun:
     """One deletion per partition, at the highest offset asked: the deletions of one run do not know of each other."""
-    highest: dict[Partition, int] = {}
+    highest: dict[LedPartition, int] = {}
     for partition, offset in wanted:
         highest[partition] = max(offset, highest.get(partition, 0))
     plans = []
@@ -82,7 +82,7 @@ def _plan(wanted: list[tuple[Partition, int]]) -> RetentionRun:
     return RetentionRun(plans)
 
 
-def _answer(index: int, found: tuple[Partition, int] | KlogError) -> dict[str, Any]:
+def _answer(index: int, found: tuple[LedPartition, int] | KlogError) -> dict[str, Any]:
     if isinstance(found, KlogError):
         return {"partition_index": index, "low_watermark": -1, "error_code": found.wire}
     partition, offset = found

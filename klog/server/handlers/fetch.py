@@ -31,7 +31,7 @@ from klog.protocol import fetch
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.fetch import AskedPartition, FetchedPartition, FetchRequest
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import guarded, handles_frame
 from klog.server.executors import Purpose
 from klog.server.purgatory import DelayedFetch, Purgatory
@@ -165,12 +165,12 @@ class _Read:
         self._head = head
         self._is_long = is_long
         self._reply = reply
-        self._watched: dict[Partition, AskedPartition] = {}
+        self._watched: dict[LedPartition, AskedPartition] = {}
         """The partitions that may get more data while the request waits."""
-        self._there: dict[Partition, int] = {}
+        self._there: dict[LedPartition, int] = {}
         """Bytes available to the request in each partition that has any."""
         self._bytes_there = 0
-        self._asked: list[tuple[AskedPartition, Partition | None, KlogError | None]] = []
+        self._asked: list[tuple[AskedPartition, LedPartition | None, KlogError | None]] = []
         self._failed = False
 
     def add(self, asked: AskedPartition) -> None:
@@ -199,20 +199,20 @@ class _Read:
                 return True
         return False
 
-    def watched(self) -> list[Partition]:
+    def watched(self) -> list[LedPartition]:
         """The partitions that may get more data for a request that now waits; by `enough` this broker leads all."""
         self._watched = {partition: asked for asked, partition, _ in self._asked if partition is not None}
         for partition in self._watched:
             self._look(partition)
         return list(self._watched)
 
-    def _look(self, partition: Partition) -> None:
+    def _look(self, partition: LedPartition) -> None:
         size = _bytes_below(partition, self._watched[partition])
         if size:
             self._bytes_there += size - self._there.get(partition, 0)
             self._there[partition] = size
 
-    def enough_with(self, partition: Partition) -> bool:
+    def enough_with(self, partition: LedPartition) -> bool:
         """As `enough`, for a waiting request, after a change in one partition: it does not look at the others, of which
         there may be many."""
         if partition.resigned or not self._reply.wanted:
@@ -239,7 +239,7 @@ class _Read:
         """``fetched``: None where a thread must read the partitions first."""
         self._handler.runtime.spawn(guarded(self._answer_by_threads(fetched), self._head, self.connection))
 
-    def _cold(self, fetched: Fetched) -> list[tuple[Partition, list[FileRange]]]:
+    def _cold(self, fetched: Fetched) -> list[tuple[LedPartition, list[FileRange]]]:
         """The file ranges that are not in the page cache, by partition."""
         return [
             (partition, list(one.ranges))
@@ -306,13 +306,13 @@ class _Read:
         return fetched
 
 
-def _bytes_below(partition: Partition, asked: AskedPartition) -> int:
+def _bytes_below(partition: LedPartition, asked: AskedPartition) -> int:
     """The bytes that a partition has for this request."""
     high = partition.high_watermark
     return min(high.address - asked.offset, asked.max_bytes) if asked.offset < high.offset else 0
 
 
-def _shown_end(partition: Partition, asked: int) -> int:
+def _shown_end(partition: LedPartition, asked: int) -> int:
     """The end that the answer shows to a consumer. All offsets below the asked one were committed when the consumer
     read them. A new leader may not know that yet; the consumer still never sees the end move back (rule R8)."""
     high = partition.high_watermark.offset

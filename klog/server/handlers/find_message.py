@@ -13,7 +13,7 @@ from typing import Any
 
 from klog.errors import OffsetNotAvailable
 from klog.protocol.apis import ApiKey
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Request, handles
 from klog.server.look_ups import LookUps
 from klog.server.replicas.leader_queries import answered
@@ -29,7 +29,7 @@ async def handle(request: Request, *, partitions: LedPartitions, look_ups: LookU
     return {"topics": [{"name": name, "partitions": rows} for (name, _), rows in zip(topics, found, strict=True)]}
 
 
-def _find(asked: Any, partition: Partition, high: LogEnd, _: LookupBudget) -> Mapping[str, Any]:
+def _find(asked: Any, partition: LedPartition, high: LogEnd, _: LookupBudget) -> Mapping[str, Any]:
     log, end, place, n = partition.log, high.offset, asked.from_offset, asked.n
     start = log.start_offset
     place = start if place == -2 else end if place == -1 else min(max(place, start), end)

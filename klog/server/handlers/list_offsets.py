@@ -19,7 +19,7 @@ from typing import Any
 
 from klog.errors import KlogError, LeaderNotAvailable, OffsetNotAvailable
 from klog.protocol.apis import ApiKey
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Request, handles
 from klog.server.look_ups import LookUp, LookUps
 from klog.server.replicas.led_partitions import LedPartitions
@@ -81,7 +81,7 @@ async def _of_replica(local_replicas: LocalReplicas, look_up: LookUp, topic: str
     return {**answer, "error_code": 0, "offset": offset, "timestamp": timestamp_ms}
 
 
-async def _found_by_leader(look_up: LookUp, partition: Partition, asked: int, version: int) -> tuple[int, int]:
+async def _found_by_leader(look_up: LookUp, partition: LedPartition, asked: int, version: int) -> tuple[int, int]:
     log = partition.log
     if asked == EARLIEST:
         return log.start_offset, -1

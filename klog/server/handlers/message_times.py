@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from klog.protocol.apis import ApiKey
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Request, handles
 from klog.server.look_ups import LookUps
 from klog.server.replicas.leader_queries import answered
@@ -28,6 +28,6 @@ async def handle(request: Request, *, partitions: LedPartitions, look_ups: LookU
     return {"topics": [{"name": name, "partitions": rows} for (name, _), rows in zip(topics, found, strict=True)]}
 
 
-def _times(asked: Any, partition: Partition, high: LogEnd, budget: LookupBudget) -> Mapping[str, Any]:
+def _times(asked: Any, partition: LedPartition, high: LogEnd, budget: LookupBudget) -> Mapping[str, Any]:
     times = [partition.log.reader.time_of(offset, budget) if offset < high.offset else None for offset in asked.offsets]
     return {"timestamps": [-1 if one is None else one for one in times]}

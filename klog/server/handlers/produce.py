@@ -40,7 +40,7 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceRequest
 from klog.record.batch import BatchHeader
-from klog.replication.partition import REFUSED_S, Partition
+from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.server.batch_order import BatchOrder, batch_id
 from klog.server.dispatch import handles_frame
 from klog.server.inspection import Found, at_once, look
@@ -124,7 +124,7 @@ class ProduceHandler:
     ) -> None:
         """Append to every partition, or answer with its error; the answer goes out at once or after the commit."""
         answers: list[PartitionAnswer] = []
-        appended: list[tuple[Partition, int, int]] = []
+        appended: list[tuple[LedPartition, int, int]] = []
         traffic, order = self._traffic, self._order
         batches = [batch_id(asked.records) for asked in request.partitions]  # before the buffer is used again
         for index, asked in enumerate(request.partitions):
@@ -173,7 +173,7 @@ class ProduceHandler:
 
     def _append(
         self, request: ProduceRequest, asked: ProducedPartition, checked: list[BatchHeader] | None
-    ) -> tuple[Partition, AppendResult]:
+    ) -> tuple[LedPartition, AppendResult]:
         if request.transactional_id is not None:
             raise TransactionsNotServed
         if request.acks not in (-1, 0, 1):

@@ -42,7 +42,7 @@ from klog.errors import (
 )
 from klog.names import EVENTS_TOPIC, TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.replication.partition import REFUSED_S, Partition
+from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.server.dispatch import Request, handles
 from klog.server.inspection import Found, look
 from klog.server.replicas.led_partitions import LedPartitions
@@ -103,7 +103,7 @@ class _Answer:
 
     def __init__(self, asked: Any) -> None:
         self.asked = asked
-        self.partition: Partition | None = None
+        self.partition: LedPartition | None = None
         self.error: KlogError | None = None
         self.base_offset = -1
         self.end_offset = -1
@@ -154,8 +154,8 @@ class ProduceAtHandler:
         self._loop = runtime.loop
         self._executors = runtime.executors
         self._traffic = runtime.measures.traffic
-        self._sources: WeakKeyDictionary[Partition, _Sources] = WeakKeyDictionary()
-        """A `Partition` is one leader in one epoch; the memory of its sources ends with it."""
+        self._sources: WeakKeyDictionary[LedPartition, _Sources] = WeakKeyDictionary()
+        """A `LedPartition` is one leader in one epoch; the memory of its sources ends with it."""
 
     async def __call__(self, request: Request) -> dict[str, Any]:
         timeout_s = max(request.entity.timeout_ms, 0) / 1000

@@ -20,7 +20,7 @@ from klog.coordination import leadership_transfer
 from klog.coordination.zookeeper import Check
 from klog.errors import KlogError
 from klog.names import TopicPartition
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
 from klog.server.replicas.isr_writer import IsrWriter
@@ -43,10 +43,10 @@ class Led(Protocol):
     """The part of `klog.server.replicas.replicas.Replicas` that the monitor uses."""
 
     @property
-    def partitions(self) -> Mapping[TopicPartition, Partition]: ...
+    def partitions(self) -> Mapping[TopicPartition, LedPartition]: ...
 
     def fence_of(self, name: TopicPartition) -> Sequence[Check]: ...
-    def step_down(self, partition: Partition, why: str, seen_version: int = -1) -> None: ...
+    def step_down(self, partition: LedPartition, why: str, seen_version: int = -1) -> None: ...
 
     def is_damaged(self, one: Log) -> bool:
         """Whether part of the log is known to be damaged."""
@@ -66,7 +66,7 @@ class IsrMonitor:
         messages = runtime.config["replica.lag.max.messages"]
         self._lag_messages = messages if isinstance(messages, int) else None
         self._clock_s = 0.0
-        self._noticed: set[Partition] = set()
+        self._noticed: set[LedPartition] = set()
         self._lost_dirs: set[str] = set()
         self._given_up: dict[TopicPartition, float] = {}
         self._handed_over: dict[TopicPartition, float] = {}
@@ -88,7 +88,7 @@ class IsrMonitor:
 
     # --- who is in sync -----------------------------------------------------------------------------------------------
 
-    def look_at(self, partition: Partition) -> None:
+    def look_at(self, partition: LedPartition) -> None:
         """A follower of it may have caught up."""
         if not self._noticed and not self._closed:
             self._runtime.loop.call_later(TOGETHER_S, self._look_at_noticed)
@@ -105,7 +105,7 @@ class IsrMonitor:
         if not self._closed:
             self._propose(noticed)
 
-    def _propose(self, partitions: set[Partition]) -> None:
+    def _propose(self, partitions: set[LedPartition]) -> None:
         alive = self._alive
         for partition in partitions:
             if self._is_handing_over(partition):
@@ -156,7 +156,7 @@ class IsrMonitor:
 
     # --- what no follower reaches -------------------------------------------------------------------------------------
 
-    def _look_at_cut_off(self, replicated: list[Partition]) -> None:
+    def _look_at_cut_off(self, replicated: list[LedPartition]) -> None:
         """Ask for other leaders: once per partition and lag time at most."""
         self._handed_over = {name: at for name, at in self._handed_over.items() if self._clock_s - at < self._lag_s}
         alive = self._alive
@@ -171,12 +171,12 @@ class IsrMonitor:
             self._handed_over |= {one.topic_partition: self._clock_s for one in new}
             self._runtime.spawn(self._hand_over([one for one in cut_off if self._is_handing_over(one)]))
 
-    def _is_handing_over(self, partition: Partition) -> bool:
+    def _is_handing_over(self, partition: LedPartition) -> bool:
         """Whether another broker may lead it in a moment. Its ISR does not shrink meanwhile."""
         at = self._handed_over.get(partition.topic_partition)
         return at is not None and self._clock_s - at < self._lag_s / 2
 
-    async def _hand_over(self, wanted: list[Partition]) -> None:
+    async def _hand_over(self, wanted: list[LedPartition]) -> None:
         registration = self._runtime.identity.registration
         if registration is None:
             return
@@ -194,7 +194,7 @@ class IsrMonitor:
 
     # --- what this broker can no longer lead --------------------------------------------------------------------------
 
-    def _look_at_full(self, replicated: list[Partition]) -> None:
+    def _look_at_full(self, replicated: list[LedPartition]) -> None:
         """A leader whose disk has been full for the lag time gives way to an in-sync replica (rule L5).
 
         By then a follower that hangs has left the ISR.
@@ -212,7 +212,7 @@ class IsrMonitor:
         if damaged:
             self._give_up(damaged, "the log is damaged")
 
-    def _give_up(self, late: list[Partition], why: str) -> None:
+    def _give_up(self, late: list[LedPartition], why: str) -> None:
         """This broker's disk holds all replicas up: ask for another leader (rules R4, L2, L5)."""
         self._given_up = {name: at for name, at in self._given_up.items() if self._clock_s - at < self._lag_s}
         names = [one.topic_partition for one in late if one.topic_partition not in self._given_up]

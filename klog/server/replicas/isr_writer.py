@@ -23,7 +23,7 @@ from klog.coordination.zookeeper import Check, ZooKeeper
 from klog.errors import BadVersion, KlogError, NodeExists, NoNode
 from klog.names import TopicPartition
 from klog.replication.isr import IsrChange, ReplicasAndIsr
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server import image
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
@@ -39,7 +39,7 @@ Fences = Mapping[TopicPartition, Sequence[Check]]
 
 
 class _Wanted(NamedTuple):
-    partition: Partition
+    partition: LedPartition
     change: IsrChange
 
     @property
@@ -68,7 +68,7 @@ class IsrWriter:
         self._is_writing = False
         self._writing: set[_Wanted] = set()
 
-    def write(self, partition: Partition, change: IsrChange) -> None:
+    def write(self, partition: LedPartition, change: IsrChange) -> None:
         """Write a change that the partition has proposed; the partition gets the outcome. May be repeated."""
         wanted = _Wanted(partition, change)
         if wanted not in self._writing:
@@ -147,7 +147,7 @@ class IsrWriter:
         self.judge(partition, found)
         return False
 
-    def judge(self, partition: Partition, found: PartitionState | None) -> None:
+    def judge(self, partition: LedPartition, found: PartitionState | None) -> None:
         """Follow the state in ZooKeeper; None where it can no longer be this leader's."""
         ours = partition.broker_id, partition.leader_epoch
         if found is None or found.version < partition.state_version:
@@ -168,7 +168,7 @@ class IsrWriter:
             image.learn(self._image, partition.topic_partition, found.leader, found.leader_epoch, found.isr)
             self._step_down(partition, f"broker {found.leader} leads in epoch {found.leader_epoch}", found.version)
 
-    async def read_again(self, partitions: Iterable[Partition]) -> None:
+    async def read_again(self, partitions: Iterable[LedPartition]) -> None:
         """Rule R6: read in ZooKeeper whether this broker still leads these.
 
         An answer that a write of ours has overtaken does not count: the state would look as if created again.

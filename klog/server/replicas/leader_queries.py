@@ -12,13 +12,13 @@ from typing import Any
 
 from klog.errors import KlogError
 from klog.net.connection import Connection
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.look_ups import LookUps
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.storage.log_end import LogEnd
 from klog.storage.lookup_budget import UNLIMITED, LookupBudget
 
-Work = Callable[[Any, Partition, LogEnd, LookupBudget], Mapping[str, Any]]
+Work = Callable[[Any, LedPartition, LogEnd, LookupBudget], Mapping[str, Any]]
 """(question, its partition, the partition's high watermark when the request came, budget) -> the answer's fields."""
 
 
@@ -34,7 +34,7 @@ async def answered(
 
     All questions of one request see the same high watermark of a partition.
     """
-    ends: dict[tuple[str, int], tuple[Partition, LogEnd] | KlogError] = {}
+    ends: dict[tuple[str, int], tuple[LedPartition, LogEnd] | KlogError] = {}
     for topic, asked in topics:
         for one in asked:
             place = (topic, one.partition_index)

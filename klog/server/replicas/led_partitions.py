@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from klog.errors import LeaderNotAvailable, NotLeader, UnknownTopicOrPartition
 from klog.names import TopicPartition
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.image import ClusterImage
 
 
-class LedPartitions(dict[TopicPartition, Partition]):
+class LedPartitions(dict[TopicPartition, LedPartition]):
     """Event loop only. Only `Replicas` adds and removes partitions."""
 
     def __init__(self, broker_id: int, image: ClusterImage) -> None:
@@ -16,7 +16,7 @@ class LedPartitions(dict[TopicPartition, Partition]):
         self._broker_id = broker_id
         self._image = image
 
-    def leader_of(self, topic: str, partition: int) -> Partition:
+    def leader_of(self, topic: str, partition: int) -> LedPartition:
         """The partition, if this broker leads it.
 
         Raises UnknownTopicOrPartition, LeaderNotAvailable where it has no leader, NotLeader where another broker leads.

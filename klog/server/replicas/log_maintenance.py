@@ -15,7 +15,7 @@ from typing import Protocol
 
 from klog.errors import KlogError
 from klog.names import TopicPartition
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
 from klog.server.replicas.deletions import Deletions
@@ -39,7 +39,7 @@ class ReplicaTable(Protocol):
     """The part of `klog.server.replicas.replicas.Replicas` that maintenance uses."""
 
     @property
-    def partitions(self) -> Mapping[TopicPartition, Partition]: ...
+    def partitions(self) -> Mapping[TopicPartition, LedPartition]: ...
     @property
     def followed(self) -> Mapping[TopicPartition, Follower]: ...
     def high_watermark(self, one: Log) -> int: ...

@@ -10,7 +10,7 @@ Rules
     * The leader counts the position of a follower only where its log agrees with the leader's
       (`replication.divergence`), and after each answer the follower must report the end that the answer gave it, or the
       logs are compared again.
-    * Everything about a follower ends with its connection, but for what `Partition` knows of its position.
+    * Everything about a follower ends with its connection, but for what `LedPartition` knows of its position.
     * A thread reads ahead what lies far below the end, since that may wait for the disk (rule L8); then the slot is
       news. In-sync replicas do not wait for a replica that catches up.
 Event loop only.
@@ -39,7 +39,7 @@ from klog.protocol import replica_fetch
 from klog.protocol.codec import RequestHead
 from klog.protocol.replica_fetch import Entry, Fetch, Flushed, Name, Range, Want
 from klog.replication.divergence import Disagreement, Diverged
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.server.executors import Purpose
 from klog.server.knocks import Knocks
 from klog.server.replicas.led_partitions import LedPartitions
@@ -82,7 +82,7 @@ class _Slot:
         self.session = session
         self.number = number
         self.name = name
-        self.partition: Partition | None = None
+        self.partition: LedPartition | None = None
         self.agreed = False
         self.greeted = False
         """Whether it was answered since the logs agreed: the first answer says that they do, and does not wait."""
@@ -98,7 +98,7 @@ class _Slot:
         """Where the follower must truncate or restart its log; then it asks again."""
         self.failure: KlogError | None = None
 
-    def more(self, partition: Partition) -> None:
+    def more(self, partition: LedPartition) -> None:
         self.session.happened(self)
 
     def fail(self, error: KlogError) -> None:
@@ -219,7 +219,7 @@ class ReplicaSession:
         slot.partition = partition
         partition.watch_appends(slot)
 
-    def _partition(self, name: TopicPartition, topic_id: UUID, leader_epoch: int) -> Partition:
+    def _partition(self, name: TopicPartition, topic_id: UUID, leader_epoch: int) -> LedPartition:
         """The partition, if this broker leads it and the follower is a replica of it. Raises KlogError otherwise."""
         partition = self._led.leader_of(*name)
         if self._log_dirs.topic_id(name) != topic_id:
@@ -247,7 +247,7 @@ class ReplicaSession:
         else:
             self._runtime.spawn(self._compare(slot, entry, partition))
 
-    async def _compare(self, slot: _Slot, entry: Want, partition: Partition) -> None:
+    async def _compare(self, slot: _Slot, entry: Want, partition: LedPartition) -> None:
         try:
             found = await self._runtime.executors.run_at(
                 partition.log.log_dir.path, Purpose.FOLLOWERS, partition.divergence, entry.last_epoch, entry.end_address
@@ -324,7 +324,7 @@ class ReplicaSession:
         if reply.wanted:
             reply.send(*parts)
 
-    def _range_head(self, partition: Partition, first: int, size: int, head: RequestHead) -> bytes:
+    def _range_head(self, partition: LedPartition, first: int, size: int, head: RequestHead) -> bytes:
         high, start = partition.high_watermark, partition.log.start_offset
         entry = replica_fetch.records_head(replica_fetch.NO_SLOT, high.address, high.offset, start, first, size)
         return replica_fetch.answer_head(len(entry) + size, head.correlation_id) + entry
@@ -357,7 +357,7 @@ class ReplicaSession:
             self._runtime.spawn(self._prepare(slot, partition, slot.end))
         return False
 
-    async def _prepare(self, slot: _Slot, partition: Partition, end: int) -> None:
+    async def _prepare(self, slot: _Slot, partition: LedPartition, end: int) -> None:
         chunk: _Chunk | None = None
         try:
             chunk = await self._runtime.executors.run_at(
@@ -432,7 +432,7 @@ class ReplicaSession:
         self._send(news, chunks)
 
     def _read_one(
-        self, slot: _Slot, partition: Partition, end: int, max_bytes: int, *, warm: bool = False
+        self, slot: _Slot, partition: LedPartition, end: int, max_bytes: int, *, warm: bool = False
     ) -> _Chunk | None:
         """Batches from ``end`` on, one at least; None where there is not one, or the read fails. Any thread."""
         try:
@@ -513,7 +513,7 @@ class ReplicaSession:
             if partition.log.end.address > slot.end:
                 self.happened(slot)
 
-    def _head_of(self, slot: _Slot, partition: Partition, first: int, size: int) -> bytes:
+    def _head_of(self, slot: _Slot, partition: LedPartition, first: int, size: int) -> bytes:
         high = partition.high_watermark
         start = partition.log.start_offset
         slot.told_high, slot.told_start = high.address, start

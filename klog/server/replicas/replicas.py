@@ -39,7 +39,7 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.protocol.interbroker import LeaderAndIsrRequest, StopReplicaRequest
-from klog.replication.partition import REFUSED_S, Partition
+from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.server.authority import Authority
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
@@ -183,7 +183,7 @@ class Replicas:
             == (follower.leader, follower.leader_epoch, follower.state_version)
         )
 
-    def _is_still_led(self, assigned: Assignment, partition: Partition) -> bool:
+    def _is_still_led(self, assigned: Assignment, partition: LedPartition) -> bool:
         return (
             assigned.state.leader == self._identity.broker_id
             and assigned.leader_epoch == partition.leader_epoch
@@ -312,7 +312,7 @@ class Replicas:
                 one.end.address,
                 lost,
             )
-        partition = Partition(
+        partition = LedPartition(
             assigned.name,
             one,
             leader_epoch=state.leader_epoch,
@@ -444,7 +444,7 @@ class Replicas:
             known_id, known = self._seen.get(name, (None, -1))
             self._seen[name] = topic_id, max(version, known) if known_id == topic_id else version
 
-    def step_down(self, partition: Partition, why: str, seen_version: int = -1) -> None:
+    def step_down(self, partition: LedPartition, why: str, seen_version: int = -1) -> None:
         """Stop leading because of what ZooKeeper has (rule R2); the controller assigns what comes next.
 
         ``seen_version`` is that of the state in ZooKeeper.

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from klog.config import LogConfig
 from klog.errors import StaleBrokerEpoch
 from klog.replication.isr import IsrChange, ReplicasAndIsr
-from klog.replication.partition import Partition
+from klog.replication.led_partition import LedPartition
 from klog.storage.log import Log, LogEnd
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.replication.led import NAME, Waiter, records
@@ -66,7 +66,7 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
         self.alive = {one: self.incarnation(one) for one in (1, 2, 3)}
         self.waiting: list[tuple[int, Waiter]] = []
         self.now_s = 0.0
-        self.partition = Partition(
+        self.partition = LedPartition(
             NAME,
             self.log,
             leader_epoch=3,
@@ -79,7 +79,7 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
         )
         self.seen = self.partition.high_watermark.address
 
-    def notice(self, partition: Partition) -> None:
+    def notice(self, partition: LedPartition) -> None:
         self.is_noticed = True
 
     def incarnation(self, broker_id: int) -> int:

@@ -2,8 +2,8 @@
 
 Committed means: in the log of every in-sync replica and flushed there under the flush rule. The high watermark is the
 log end below which everything is committed; consumers see nothing above it, and an acks=all acknowledgement is sent
-when it has passed the batch in the epoch in which the batch was appended, and in no other case (rule R9): a `Partition`
-is one leader in one epoch, and what waits in it fails when that epoch is over.
+when it has passed the batch in the epoch in which the batch was appended, and in no other case (rule R9): a
+`LedPartition` is one leader in one epoch, and what waits in it fails when that epoch is over.
 
 No input or output but the log's own; the time is passed in. `isr` decides what the ISR should be. `want_isr` asks for
 it to be written, and the outcome comes back by `isr_written` or `adopt`.
@@ -42,7 +42,7 @@ from klog.replication.isr import (
 )
 from klog.storage.log import AppendResult, Log, LogEnd
 
-__all__ = ["CommitWaiter", "DataWaiter", "Partition", "decide_high_watermark"]
+__all__ = ["CommitWaiter", "DataWaiter", "LedPartition", "decide_high_watermark"]
 
 
 REFUSED_S = 5.0
@@ -58,7 +58,7 @@ class CommitWaiter(Protocol):
 class DataWaiter(Protocol):
     """Waits until there is more to read."""
 
-    def more(self, partition: Partition) -> None: ...
+    def more(self, partition: LedPartition) -> None: ...
 
 
 class _Waiting(NamedTuple):
@@ -71,7 +71,7 @@ ALONE = ReplicasAndIsr((-1,), (-1,))
 """Of a partition without followers: its leader, whichever broker that is."""
 
 
-class Partition:
+class LedPartition:
     """The leader's side of one partition, in one epoch. Event loop only."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Partition:
         incarnation: int = -1,
         replicas_and_isr: ReplicasAndIsr = ALONE,
         high_watermark: LogEnd | None = None,
-        want_isr: Callable[[Partition], None] | None = None,
+        want_isr: Callable[[LedPartition], None] | None = None,
     ) -> None:
         """Lead from the log's end on. ``high_watermark`` is what is known of it: as a follower, or from a checkpoint.
 

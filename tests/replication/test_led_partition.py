@@ -10,7 +10,7 @@ from klog.config import LogConfig
 from klog.errors import FencedLeaderEpoch, NotLeader, StorageError, UnknownLeaderEpoch
 from klog.names import TopicPartition
 from klog.record.records import Record, encode_batch
-from klog.replication.partition import Partition, decide_high_watermark
+from klog.replication.led_partition import LedPartition, decide_high_watermark
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.log import Log, LogEnd
 from tests.replication.led import NEVER, Reader, Waiter, records
@@ -24,7 +24,7 @@ class Led:
         self.asked = 0
         self.log = Log.open(OsFileSystem(), str(folder), TopicPartition("t", 0), LogConfig(**config))
         self.log.begin_epoch(3)
-        self.partition = Partition(TopicPartition("t", 0), self.log, leader_epoch=3, want_flush=self.want)
+        self.partition = LedPartition(TopicPartition("t", 0), self.log, leader_epoch=3, want_flush=self.want)
 
     def want(self, log: Log) -> None:
         self.asked += 1
@@ -123,7 +123,7 @@ def test_epochs_of_clients_are_checked(led: Led) -> None:
 def test_the_end_is_not_known_until_the_high_watermark_reaches_the_epoch(tmp_path: Path) -> None:
     led = Led(tmp_path / "t-0")
     led.partition.append(records())
-    later = Partition(TopicPartition("t", 0), led.log, leader_epoch=4, want_flush=led.want)
+    later = LedPartition(TopicPartition("t", 0), led.log, leader_epoch=4, want_flush=led.want)
     assert not later.end_is_known  # what the older leader appended is not committed yet
     later.flushed(led.log.flush())
     assert later.end_is_known
