@@ -22,7 +22,7 @@ Limits
       `WAITING_BYTES_MAX` of answers for the peer; beyond that nothing more is read from it.
     * a peer that does not take its answers is dropped (see `unsent`).
     * requests that take long wait for one another, and let others pass: see `turns`.
-    * unfinished requests of all connections together are bounded, and each must get on: see `room` and `overdue`.
+    * unfinished requests of all connections together are bounded, each must get on: `memory_pool`, `overdue`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from klog.errors import MalformedRequest, PeerError
-from klog.net.room import HURRY, PACE, TINY_BYTES, Room
+from klog.net.memory_pool import HURRY, PACE, TINY_BYTES, MemoryPool
 from klog.net.turns import DEAR_S, TURN_S, Turns
 
 log = logging.getLogger(__name__)
 
 
-ROOM_S = 30.0
+MEMORY_WAIT_S = 30.0
 """How long a request waits for room: then its client has given up on it."""
 
 SCRATCH_BYTES = 1024 * 1024
@@ -109,7 +109,7 @@ class Shared:
     def __init__(self, unfinished_bytes_max: float = math.inf) -> None:
         """``unfinished_bytes_max``: queued.max.request.bytes."""
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self.room = Room(unfinished_bytes_max, lambda act: asyncio.get_running_loop().call_soon(act))
+        self.memory_pool = MemoryPool(unfinished_bytes_max, lambda act: asyncio.get_running_loop().call_soon(act))
         self.turns = Turns()
         self._spare: list[memoryview] = []
         self._together = False
@@ -205,7 +205,7 @@ class Connection:
         self._sock = sock
         self._fd = sock.fileno()
         self._shared = shared
-        self._room = shared.room
+        self._memory_pool = shared.memory_pool
         self.turns = shared.turns
         """For what is done later of what was asked here."""
         self._is_dear = False
@@ -280,7 +280,7 @@ class Connection:
             target = partial[self._partial_bytes :]
         else:
             target = self._shared.scratch
-            if self._room.is_short:
+            if self._memory_pool.is_low:
                 target = target[:TINY_BYTES]
         try:
             received = self._sock.recv_into(target)
@@ -330,7 +330,7 @@ class Connection:
                 self._wait_for_turn()
             if not self._reading:
                 self._backlog = memoryview(bytearray(data[at:]))
-                self._room.add(self, end - at)
+                self._memory_pool.charge(self, end - at)
                 return
             size = self._frame_size(data, at)
             frame_end = at + 4 + size
@@ -353,7 +353,7 @@ class Connection:
         buffer, self._buffer, self._partial, self._partial_bytes = self._buffer, None, None, 0
         self._hand_on(partial[4:])
         if not self._paused:  # else `pause_reading` has made a copy of it
-            self._room.leave(self)
+            self._memory_pool.release(self)
         assert buffer is not None
         self._shared.give_back(buffer)
 
@@ -367,8 +367,8 @@ class Connection:
             self._marks = [(self.last_active_s, 0)] * 2
         if frame_bytes > 4:
             size = min(frame_bytes, max(2 * have, SPARE_BYTES_MIN if have > TINY_BYTES else TINY_BYTES))
-            if not self._room.ask(self, size, frame_bytes):
-                self._wait_for_room(start)
+            if not self._memory_pool.try_allocate(self, size, frame_bytes):
+                self._wait_for_memory(start)
                 return
             buffer = self._shared.take(frame_bytes, size)
         else:
@@ -378,40 +378,40 @@ class Connection:
             self._shared.give_back(self._buffer)
         self._buffer, self._partial, self._partial_bytes = buffer, buffer[:frame_bytes], have
 
-    def _wait_for_room(self, start: memoryview) -> None:
+    def _wait_for_memory(self, start: memoryview) -> None:
         if self._partial is None:
             self._buffer = self._partial = memoryview(bytearray(start))
             self._partial_bytes = len(start)
-            self._room.add(self, len(start))
+            self._memory_pool.charge(self, len(start))
         self._waits_since_s = self._loop.time()
         self._stop_reading()
 
-    def room_found(self) -> None:
-        """From `Room`: ask again."""
+    def memory_freed(self) -> None:
+        """From `MemoryPool`: ask again."""
         since_s, partial = self._waits_since_s, self._partial
         if self.closed or since_s is None or partial is None:
             return
         self._waits_since_s = None
         self._guarded(self._continue, partial)
-        if self._waits_for_room():  # in vain
+        if self._waits_for_memory():  # in vain
             self._waits_since_s = since_s
         elif not self.closed:
             self._read_on()
 
-    def _waits_for_room(self) -> bool:
+    def _waits_for_memory(self) -> bool:
         return self._waits_since_s is not None
 
     def overdue(self, now_s: float) -> str | None:
         """Why the connection is to be closed, where an unfinished request comes too slowly. Asked every second."""
         if self._waits_since_s is not None:
             waited_s = now_s - self._waits_since_s
-            if waited_s > ROOM_S:
+            if waited_s > MEMORY_WAIT_S:
                 return f"for {waited_s:.0f} s there was no room for the rest of a request (queued.max.request.bytes)"
         if self._partial is None:
             return None
         for index, pace in enumerate((PACE, HURRY)):
             since_s, had = self._marks[index]
-            if not self._reading or (pace is HURRY and not self._room.is_waited_for):
+            if not self._reading or (pace is HURRY and not self._memory_pool.is_waited_for):
                 self._marks[index] = now_s, self._partial_bytes
             elif now_s - since_s >= pace.seconds:
                 came = self._partial_bytes - had
@@ -445,14 +445,14 @@ class Connection:
         A copy of it, of so many bytes, is kept until then.
         """
         self._paused = True
-        self._room.add(self, max(frame_bytes - self._room.held(self), 0))
+        self._memory_pool.charge(self, max(frame_bytes - self._memory_pool.held(self), 0))
         self._stop_reading()
 
     def resume_reading(self) -> None:
         """Go on; what had been received meanwhile is handed on at once."""
         self._paused = False
         if self._backlog is None:
-            self._room.leave(self)
+            self._memory_pool.release(self)
         if not self.closed:
             self._read_on()
 
@@ -525,7 +525,7 @@ class Connection:
             self._loop.add_reader(self._fd, self._on_readable)
             backlog, self._backlog = self._backlog, None
             if backlog is not None:
-                self._room.leave(self)
+                self._memory_pool.release(self)
                 self._guarded(self._take, backlog)
 
     def _send_bytes(self) -> int:
@@ -603,7 +603,7 @@ class Connection:
         self._out.clear()
         self._replies.clear()
         self._buffer = self._partial = self._backlog = None
-        self._room.leave(self)
+        self._memory_pool.release(self)
         if self.session is not None:
             self.session.ended()
         at_end, self.at_end = self.at_end, set()

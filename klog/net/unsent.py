@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final, Protocol, TypeVar
 
-from klog.net.room import HURRY, PACE, TINY_BYTES
+from klog.net.memory_pool import HURRY, PACE, TINY_BYTES
 
 
 class Taker(Protocol):

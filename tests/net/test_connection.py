@@ -16,7 +16,7 @@ import pytest
 
 from klog.errors import MalformedRequest, PortInUse
 from klog.net.connection import IOVECS_MAX, WAITING_BYTES_MAX, Connection, Limits, Reply
-from klog.net.room import Pace
+from klog.net.memory_pool import Pace
 from klog.net.server import Server
 from tests.chance import noise
 

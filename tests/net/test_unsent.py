@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from klog.net.room import HURRY, PACE, TINY_BYTES
+from klog.net.memory_pool import HURRY, PACE, TINY_BYTES
 from klog.net.unsent import Unsent
 
 MIB = 1 << 20

@@ -1,4 +1,4 @@
-"""Memory for requests that have come in part: bounded for all connections together (rule P2).
+"""Memory for requests that have come in part, as Kafka's MemoryPool: bounded for all connections together (rule P2).
 
 Strategy
     A request that fits into one receive is handed on where it lies and costs nothing here. Of a larger one the
@@ -40,28 +40,28 @@ HURRY = Pace(5.0, 1024 * 1024)
 """The same while others wait for the room that it takes."""
 
 
-class Tenant(Protocol):
+class MemoryHolder(Protocol):
     """A connection, as this module needs it."""
 
-    def room_found(self) -> None:
+    def memory_freed(self) -> None:
         """Ask again."""
         ...
 
 
-class Room:
+class MemoryPool:
     """See the module. Event loop only."""
 
     def __init__(self, bytes_max: float, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self.bytes = 0
         """Held just now."""
-        self.is_short = False
+        self.is_low = False
         """A connection waits, or little room is left: each read takes at most what always has room."""
         self._bytes_max = bytes_max
         self._large_bytes_max = bytes_max - bytes_max / 4
-        self._held: dict[Tenant, int] = {}
-        self._waiting: tuple[dict[Tenant, None], dict[Tenant, None]] = {}, {}
+        self._held: dict[MemoryHolder, int] = {}
+        self._waiting: tuple[dict[MemoryHolder, None], dict[MemoryHolder, None]] = {}, {}
         """Those with little requests and the others, in the order they came."""
-        self._beyond: Tenant | None = None
+        self._beyond: MemoryHolder | None = None
         """Who may grow beyond the bound, and takes nothing of what is within."""
         self._call_soon = call_soon
         self._is_looking = False
@@ -70,55 +70,55 @@ class Room:
     def is_waited_for(self) -> bool:
         return bool(self._waiting[0] or self._waiting[1])
 
-    def ask(self, tenant: Tenant, size: int, request_bytes: int) -> bool:
-        """Whether ``tenant`` may hold ``size`` bytes of a request of ``request_bytes``, in place of what it holds.
+    def try_allocate(self, holder: MemoryHolder, size: int, request_bytes: int) -> bool:
+        """Whether ``holder`` may hold ``size`` bytes of a request of ``request_bytes``, in place of what it holds.
 
-        If not, ``tenant`` is called when it may ask again.
+        If not, ``holder`` is called when it may ask again.
         """
-        before = self._held.get(tenant, 0)
+        before = self._held.get(holder, 0)
         is_little = request_bytes <= LITTLE_BYTES
         bound = self._bytes_max if is_little else self._large_bytes_max
         beyond = self._beyond
-        others = self.bytes - before - (0 if beyond is None or beyond is tenant else self._held.get(beyond, 0))
+        others = self.bytes - before - (0 if beyond is None or beyond is holder else self._held.get(beyond, 0))
         if size > max(before, TINY_BYTES) and others + size > bound:
-            if beyond not in (None, tenant):
-                self._waiting[not is_little][tenant] = None
-                self.is_short = True
+            if beyond not in (None, holder):
+                self._waiting[not is_little][holder] = None
+                self.is_low = True
                 return False
-            self._beyond = tenant
-        self._holds(tenant, size, before)
+            self._beyond = holder
+        self._holds(holder, size, before)
         return True
 
-    def held(self, tenant: Tenant) -> int:
-        return self._held.get(tenant, 0)
+    def held(self, holder: MemoryHolder) -> int:
+        return self._held.get(holder, 0)
 
-    def add(self, tenant: Tenant, size: int) -> None:
-        """``tenant`` holds so much more, since it has been received already."""
-        before = self._held.get(tenant, 0)
-        self._holds(tenant, before + size, before)
+    def charge(self, holder: MemoryHolder, size: int) -> None:
+        """``holder`` holds so much more, since it has been received already."""
+        before = self._held.get(holder, 0)
+        self._holds(holder, before + size, before)
 
-    def _holds(self, tenant: Tenant, size: int, before: int) -> None:
+    def _holds(self, holder: MemoryHolder, size: int, before: int) -> None:
         self.bytes += size - before
-        self._held[tenant] = size
+        self._held[holder] = size
         if self.bytes > self._large_bytes_max:
-            self.is_short = True
+            self.is_low = True
 
-    def leave(self, tenant: Tenant) -> None:
+    def release(self, holder: MemoryHolder) -> None:
         """The connection holds nothing and waits for nothing from now on."""
-        held = self._held.pop(tenant, None)
+        held = self._held.pop(holder, None)
         if held is not None:
             self.bytes -= held
-        if self._beyond is tenant:
+        if self._beyond is holder:
             self._beyond = None
-        if self.is_short:
+        if self.is_low:
             for waiting in self._waiting:
-                waiting.pop(tenant, None)
+                waiting.pop(holder, None)
             if self.is_waited_for:
                 if not self._is_looking:
                     self._is_looking = True
                     self._call_soon(self._look)
             elif self.bytes <= self._large_bytes_max:
-                self.is_short = False
+                self.is_low = False
 
     def _look(self) -> None:
         """Have those ask again who may find room: in their order, until one does not."""
@@ -126,10 +126,10 @@ class Room:
         for waiting in self._waiting:
             asking = list(waiting)
             waiting.clear()
-            for index, tenant in enumerate(asking):
-                tenant.room_found()
-                if tenant in waiting:
+            for index, holder in enumerate(asking):
+                holder.memory_freed()
+                if holder in waiting:
                     waiting.update(dict.fromkeys(asking[index + 1 :]))
                     break
         if not self.is_waited_for and self.bytes <= self._large_bytes_max:
-            self.is_short = False
+            self.is_low = False

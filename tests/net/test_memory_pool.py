@@ -17,7 +17,7 @@ import pytest
 from klog.net import connection as connection_module
 from klog.net import server as server_module
 from klog.net.connection import Connection, Limits, Reply
-from klog.net.room import LITTLE_BYTES, TINY_BYTES, Pace, Room
+from klog.net.memory_pool import LITTLE_BYTES, TINY_BYTES, MemoryPool, Pace
 from klog.net.server import Server
 from tests.chance import seed_of
 
@@ -26,11 +26,11 @@ BOUND = 8 << 20
 REQUEST = 4 << 20
 
 
-class Tenant:
+class Holder:
     """A connection whose peer sends a request piece by piece, whenever it is read from."""
 
-    def __init__(self, room: Room, request_bytes: int) -> None:
-        self.room = room
+    def __init__(self, pool: MemoryPool, request_bytes: int) -> None:
+        self.pool = pool
         self.request_bytes = request_bytes
         self.came = 0
         self.buffer = 0
@@ -44,59 +44,59 @@ class Tenant:
         """So much more of it has been received, at most what the buffer has room for."""
         self.came = min(self.came + size, max(self.buffer, TINY_BYTES), self.request_bytes)
         if self.is_done:
-            self.room.leave(self)
+            self.pool.release(self)
         elif self.came >= self.buffer:
-            self.room_found()
+            self.memory_freed()
 
-    def room_found(self) -> None:
+    def memory_freed(self) -> None:
         wanted = min(self.request_bytes, max(2 * self.came, TINY_BYTES))
-        self.waits = not self.room.ask(self, wanted, self.request_bytes)
+        self.waits = not self.pool.try_allocate(self, wanted, self.request_bytes)
         if not self.waits:
             self.buffer = wanted
 
 
-def test_a_room_full_of_halves_empties() -> None:
+def test_a_pool_full_of_halves_empties() -> None:
     draw = random.Random(seed_of("a room full of halves"))
     for bound in (0, 100_000, BOUND):
         soon: list[Callable[[], None]] = []
-        room = Room(bound, soon.append)
-        tenants = [Tenant(room, draw.choice((30_000, 900_000, 3_000_000))) for _ in range(60)]
-        largest = max(one.request_bytes for one in tenants)
+        pool = MemoryPool(bound, soon.append)
+        holders = [Holder(pool, draw.choice((30_000, 900_000, 3_000_000))) for _ in range(60)]
+        largest = max(one.request_bytes for one in holders)
         for _ in range(1_000_000):
-            reading = [one for one in tenants if not one.is_done and not one.waits]
+            reading = [one for one in holders if not one.is_done and not one.waits]
             if not reading:
                 break
             draw.choice(reading).comes(draw.randrange(1, 400_000))
             while soon:
                 soon.pop(0)()
-            assert room.bytes <= bound + largest + TINY_BYTES * len(tenants)
-        assert all(one.is_done for one in tenants), "nobody is read from, and some have not ended"
-        assert room.bytes == 0
-        assert not room.is_short
+            assert pool.bytes <= bound + largest + TINY_BYTES * len(holders)
+        assert all(one.is_done for one in holders), "nobody is read from, and some have not ended"
+        assert pool.bytes == 0
+        assert not pool.is_low
 
 
 def test_large_requests_leave_room_for_little_ones() -> None:
-    room = Room(BOUND, lambda act: None)
+    pool = MemoryPool(BOUND, lambda act: None)
     for _ in range(20):
-        large = Tenant(room, 100 << 20)
+        large = Holder(pool, 100 << 20)
         large.came = 1 << 20
-        large.room_found()
-    assert room.is_waited_for
-    little = Tenant(room, LITTLE_BYTES)
+        large.memory_freed()
+    assert pool.is_waited_for
+    little = Holder(pool, LITTLE_BYTES)
     little.came = LITTLE_BYTES // 2
-    little.room_found()
+    little.memory_freed()
     assert not little.waits
 
 
 def test_without_a_bound_nobody_waits() -> None:
-    room = Room(float("inf"), lambda act: None)
-    one = Tenant(room, 1 << 40)
+    pool = MemoryPool(float("inf"), lambda act: None)
+    one = Holder(pool, 1 << 40)
     one.came = 1 << 39
-    one.room_found()
+    one.memory_freed()
     assert not one.waits
-    assert not room.is_short
-    room.leave(one)
-    assert not room.is_short
+    assert not pool.is_low
+    pool.release(one)
+    assert not pool.is_low
 
 
 def echo_length(connection: Connection, view: memoryview, reply: Reply) -> None:
@@ -171,7 +171,7 @@ def test_twenty_half_requests_are_held_within_the_bound_and_all_come_through() -
     with serving() as (port, server, ask), contextlib.ExitStack() as closing:
         peers = [closing.enter_context(connect(port)) for _ in range(20)]
         sent = [stuffed(one, request[: REQUEST * 3 // 4]) for one in peers]
-        held = ask(lambda: server.shared.room.bytes)
+        held = ask(lambda: server.shared.memory_pool.bytes)
         assert isinstance(held, int)
         assert BOUND // 2 < held <= BOUND + REQUEST + TINY_BYTES * len(peers) + connection_module.SCRATCH_BYTES
         with connect(port) as other:  # meanwhile others are served, in two pieces too
@@ -187,7 +187,7 @@ def test_twenty_half_requests_are_held_within_the_bound_and_all_come_through() -
         for one, thread in zip(peers, sending, strict=True):
             assert answer(one) == REQUEST
             thread.join(WITHIN_S)
-        assert ask(lambda: (server.shared.room.bytes, server.shared.room.is_short)) == (0, False)
+        assert ask(lambda: (server.shared.memory_pool.bytes, server.shared.memory_pool.is_low)) == (0, False)
 
 
 def test_who_holds_room_and_goes_leaves_it() -> None:
@@ -234,7 +234,7 @@ def test_while_others_wait_for_room_a_frame_has_to_hurry_and_who_waits_waits_for
 ) -> None:
     monkeypatch.setattr(server_module, "SWEEP_EVERY_S", 0.02)
     monkeypatch.setattr(connection_module, "HURRY", Pace(0.2, 1 << 20))
-    monkeypatch.setattr(connection_module, "ROOM_S", 0.4)
+    monkeypatch.setattr(connection_module, "MEMORY_WAIT_S", 0.4)
     caplog.set_level(logging.INFO, logger="klog.net.connection")
     half = struct.pack(">i", REQUEST) + bytes(REQUEST // 2)
     with serving(REQUEST) as (port, _, _), contextlib.ExitStack() as closing:
@@ -255,7 +255,9 @@ def test_while_others_wait_for_room_a_frame_has_to_hurry_and_who_waits_waits_for
             assert time.monotonic() < deadline_s, caplog.text
             time.sleep(0.01)
         assert any("room" in text and "queued.max" not in text for text in caplog.messages)
-        monkeypatch.setattr(connection_module, "ROOM_S", WITHIN_S)  # a busy machine is no reason to refuse this one
+        monkeypatch.setattr(
+            connection_module, "MEMORY_WAIT_S", WITHIN_S
+        )  # a busy machine is no reason to refuse this one
         with connect(port) as other:
             other.sendall(struct.pack(">i", REQUEST) + bytes(REQUEST))
             assert answer(other) == REQUEST
