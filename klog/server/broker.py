@@ -174,7 +174,7 @@ class Broker:
                     Purpose.OTHER, belonging.found_cluster, self.zookeeper, self.log_dirs
                 )
             self.image.cluster_id = cluster_id
-            self.log_dirs.claim(cluster_id, self.identity.broker_id)
+            self.log_dirs.record_owner(cluster_id, self.identity.broker_id)
             self.secret = await self.executors.run(Purpose.OTHER, self._know_secret, secret)
             self.entry = Entry(self.runtime, self.secret, self.displaced)
             self.flusher = Flusher(self._post_outcomes, self._flushed, file_system)
@@ -224,7 +224,7 @@ class Broker:
             await self._enter()
         except BrokerIdInUse:
             # The error tells the operator to choose another id: the folders must not keep this one.
-            await self.executors.run(Purpose.OTHER, self.log_dirs.disclaim)
+            await self.executors.run(Purpose.OTHER, self.log_dirs.forget_owner)
             raise
 
     async def _serve_http(self) -> None:

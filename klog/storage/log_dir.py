@@ -61,7 +61,7 @@ class LogDir(Health):
         """Logs that some thread is making just now."""
         self.busy_since_s: float | None = None
         """Since when (monotonic seconds) logs have been being made or removed; None where none are."""
-        self._was_unclaimed = False
+        self._had_no_owner = False
         self.checkpoints = Checkpoints(self)
         file_system.make_folder(path)
         self._held = file_system.lock(f"{path}/{LOCK}")
@@ -78,7 +78,7 @@ class LogDir(Health):
     def uuid(self) -> UUID:
         return self.meta.directory_id
 
-    def claim(self, cluster_id: str, broker_id: int) -> None:
+    def record_owner(self, cluster_id: str, broker_id: int) -> None:
         """Record the cluster and broker that own the dir. Raises WrongCluster if others own it."""
         meta = self.meta
         if meta.cluster_id not in (None, cluster_id):
@@ -92,7 +92,7 @@ class LogDir(Health):
                 hint=f"start with broker.id={meta.broker_id}, or with another log dir",
             )
         if (meta.cluster_id, meta.broker_id) != (cluster_id, broker_id):
-            self._was_unclaimed = meta.cluster_id is None and meta.broker_id is None
+            self._had_no_owner = meta.cluster_id is None and meta.broker_id is None
             meta.write({CLUSTER_ID: cluster_id, BROKER_ID: str(broker_id)})
 
     def keep_secret(self, secret: Secret) -> None:
@@ -109,9 +109,9 @@ class LogDir(Health):
                 "first one that starts puts its own there",
             )
 
-    def disclaim(self) -> None:
-        """Undo `claim`, if the dir had no owner before it and holds no log."""
-        if self._was_unclaimed and not self.logs:
+    def forget_owner(self) -> None:
+        """Undo `record_owner`, if the dir had no owner before it and holds no log."""
+        if self._had_no_owner and not self.logs:
             self.meta.keep_only(DIRECTORY_ID)
 
     # --- Its logs ---
@@ -395,10 +395,10 @@ class LogDirs:
     def uuids(self) -> list[UUID]:
         return [one.uuid for one in self.dirs]
 
-    def claim(self, cluster_id: str, broker_id: int) -> None:
+    def record_owner(self, cluster_id: str, broker_id: int) -> None:
         """WrongCluster where a dir belongs to another cluster or broker."""
         for one in self.dirs:
-            one.claim(cluster_id, broker_id)
+            one.record_owner(cluster_id, broker_id)
 
     @property
     def secret(self) -> Secret | None:
@@ -410,11 +410,11 @@ class LogDirs:
         for one in self.dirs:
             one.keep_secret(secret)
 
-    def disclaim(self) -> None:
-        """After a start that was refused before anything was stored. What cannot be written stays claimed."""
+    def forget_owner(self) -> None:
+        """After a start that was refused before anything was stored. What cannot be written stays owned."""
         for one in self.dirs:
             try:
-                one.disclaim()
+                one.forget_owner()
             except StorageError as error:
                 _log.error("%s: %s", one.path, error)
 

@@ -135,7 +135,7 @@ class Side:
 
     def _open_logs(self) -> None:
         self.log_dirs = LogDirs(self._file_system, (str(self._folder),))
-        self.log_dirs.claim(self.image.cluster_id, self.broker_id)
+        self.log_dirs.record_owner(self.image.cluster_id, self.broker_id)
         self.log_dirs.load(lambda name: LogConfig.of(self.config, {}))
 
     def _new_server(self) -> Server:

@@ -39,16 +39,16 @@ def test_a_dir_keeps_its_uuid_and_its_owner(disk: FaultyFileSystem) -> None:
     log_dir = open_dir(disk)
     uuid = log_dir.uuid
     assert (log_dir.meta.cluster_id, log_dir.meta.broker_id) == (None, None)
-    log_dir.claim("right", 3)
+    log_dir.record_owner("right", 3)
     log_dir.close()
     disk = disk.crash()
     log_dir = open_dir(disk)
     assert (log_dir.uuid, log_dir.meta.cluster_id, log_dir.meta.broker_id) == (uuid, "right", 3)
-    log_dir.claim("right", 3)
+    log_dir.record_owner("right", 3)
     with pytest.raises(WrongCluster, match="cluster right"):
-        log_dir.claim("wrong", 3)
+        log_dir.record_owner("wrong", 3)
     with pytest.raises(WrongCluster, match="broker 3"):
-        log_dir.claim("right", 4)
+        log_dir.record_owner("right", 4)
 
 
 def test_r10_a_dir_keeps_the_clusters_secret_and_takes_no_other(disk: FaultyFileSystem) -> None:
