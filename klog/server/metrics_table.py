@@ -156,7 +156,7 @@ def _max_lag(measured: Measured) -> int:
 
 
 def _groups(*phases: Phase) -> Read:
-    return lambda measured: (((), sum(not phases or group.phase in phases for group in measured.groups.here)),)
+    return lambda measured: (((), sum(not phases or group.phase in phases for group in measured.groups.cached_groups)),)
 
 
 def _session(measured: Measured) -> Iterable[Sample]:
@@ -404,7 +404,7 @@ def _table() -> tuple[Metric[Measured], ...]:
             "klog_group_members",
             (),
             "Members of the groups that this broker coordinates.",
-            one(lambda measured: sum(len(group.members) for group in measured.groups.here)),
+            one(lambda measured: sum(len(group.members) for group in measured.groups.cached_groups)),
         ),
         _gauge(
             "klog_group_slots",

@@ -232,7 +232,7 @@ def test_a_coordinator_serves_the_groups_of_its_slots_and_lets_them_go_with_the_
                 groups.slots_changed()
                 let_go = await asyncio.wait_for(waiting, WITHIN_S)
                 assert isinstance(let_go, Refused) and isinstance(let_go.error, NotCoordinator)
-                assert groups.here == [] and groups.slots == set()
+                assert groups.cached_groups == [] and groups.slots == set()
             finally:
                 groups.close()
 

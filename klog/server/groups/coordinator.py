@@ -78,7 +78,7 @@ class Coordinator:
         return self._cache.slots
 
     @property
-    def here(self) -> list[Group]:
+    def cached_groups(self) -> list[Group]:
         """The groups in memory. Any thread."""
         return self._cache.groups
 
