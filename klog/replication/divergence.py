@@ -1,11 +1,11 @@
-"""Where two logs of a partition part, and where a follower must cut (rule R3; KIP-101, KIP-279). Pure.
+"""Where two logs of a partition part, and where a follower must truncate (rule R3; KIP-101, KIP-279). Pure.
 
 Theory. A batch carries the epoch of the leader that wrote it, each epoch has one leader, and a leader only appends. So
 two logs that both hold a batch of epoch E agree on everything before the point where the shorter of their parts of E
 ends. A follower names the epoch of its last batch and its end; the leader answers whether that end lies in its own part
 of that very epoch. If not, it names the largest epoch it has at or below the asked one and where that ended, and the
-follower cuts to the lower of that end and its own end of that epoch, and asks again: epochs that one of the two never
-saw are left out one by one (KIP-279). Every round cuts something, so the rounds end.
+follower truncates to the lower of that end and its own end of that epoch, and asks again: epochs that one of the two
+never saw are left out one by one (KIP-279). Every round removes something, so the rounds end.
 
 Of a hole in its log a leader does not know which epochs were in it, and takes them for the one before: a follower keeps
 what it has there. It may be unacknowledged, or the last copy of acknowledged messages.
@@ -88,8 +88,8 @@ def disagreement(log: LeadersLog, last_epoch: int, end_address: int) -> Disagree
     return Diverged(epoch, floor)
 
 
-def cut_address(epochs: Sequence[EpochStart], start_address: int, end_address: int, diverged: Diverged) -> int:
-    """Where a follower cuts that was answered ``diverged``: below its end, and at least at its start.
+def truncation_address(epochs: Sequence[EpochStart], start_address: int, end_address: int, diverged: Diverged) -> int:
+    """Where a follower truncates that was answered ``diverged``: below its end, and at least at its start.
 
     ``epochs`` are its own, oldest first. What is returned may lie inside one of its batches, which goes then as well.
     """

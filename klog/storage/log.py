@@ -477,13 +477,13 @@ class Log:
 
     # --- Cutting and repairing (owner thread); each blocks ---
 
-    def truncate(self, address: int, *, keep_cut: bool = False) -> list[str]:
+    def truncate(self, address: int, *, keep_truncated: bool = False) -> list[str]:
         """See `truncation.truncate`."""
-        return truncation.truncate(self._state, address, keep_cut=keep_cut)
+        return truncation.truncate(self._state, address, keep_truncated=keep_truncated)
 
-    def restart(self, address: int, start_offset: int, *, keep_cut: bool = False) -> list[str]:
+    def restart(self, address: int, start_offset: int, *, keep_truncated: bool = False) -> list[str]:
         """See `truncation.restart`."""
-        return truncation.restart(self._state, address, start_offset, keep_cut=keep_cut)
+        return truncation.restart(self._state, address, start_offset, keep_truncated=keep_truncated)
 
     def skip_to(self, address: int, reason: str) -> None:
         """See `truncation.skip_to`."""

@@ -15,11 +15,12 @@ from klog.storage.producers import Producers
 from klog.storage.segment import Segment
 
 
-def truncate(log: LogState, address: int, *, keep_cut: bool = False) -> list[str]:
+def truncate(log: LogState, address: int, *, keep_truncated: bool = False) -> list[str]:
     """Remove everything from the batch start ``address`` on (rule L3).
 
-    ``keep_cut``: the removed batches stay beside the log in ``.lost`` files (see `klog.storage.lost_files`); returns
-    their names. Raises OffsetOutOfRange below the first segment, CorruptLog where no batch starts at ``address``.
+    ``keep_truncated``: the removed batches stay beside the log in ``.lost`` files (see `klog.storage.lost_files`);
+    returns their names. Raises OffsetOutOfRange below the first segment, CorruptLog where no batch starts at
+    ``address``.
     """
     log.check_open()
     if address >= log.end.address:
@@ -60,7 +61,7 @@ def truncate(log: LogState, address: int, *, keep_cut: bool = False) -> list[str
         log.generation += 1  # a summary noted since then has epochs and producers of what is cut
     kept_files: list[str] = []
     try:
-        if keep_cut:
+        if keep_truncated:
             kept_files = lost_files.keep(
                 log.file_system, log.folder, [(cut, address), *((one, None) for one in removed)]
             )
@@ -77,11 +78,12 @@ def truncate(log: LogState, address: int, *, keep_cut: bool = False) -> list[str
     return kept_files
 
 
-def restart(log: LogState, address: int, start_offset: int, *, keep_cut: bool = False) -> list[str]:
+def restart(log: LogState, address: int, start_offset: int, *, keep_truncated: bool = False) -> list[str]:
     """Remove everything and go on, empty, at ``address``. The visible start is the lower of ``start_offset`` and
     ``address``.
 
-    ``keep_cut`` and the result: see `truncate`. After a crash in the middle the log is a part of what it was, or empty.
+    ``keep_truncated`` and the result: see `truncate`. After a crash in the middle the log is a part of what it was, or
+    empty.
     """
     log.check_open()
     start_offset = min(start_offset, address)
@@ -104,7 +106,7 @@ def restart(log: LogState, address: int, start_offset: int, *, keep_cut: bool = 
     log.start_offset = start_offset
     kept_files: list[str] = []
     try:
-        if keep_cut:
+        if keep_truncated:
             kept_files = lost_files.keep(log.file_system, log.folder, [(one, None) for one in removed])
         for segment in reversed(removed):
             log.file_system.remove(segment.path)

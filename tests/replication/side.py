@@ -265,10 +265,12 @@ class Side:
         name: TopicPartition = NAME,
         high_watermark: int = 0,
         *,
-        keep_cut: bool = False,
+        keep_truncated: bool = False,
     ) -> Follower:
         self.resign(name)
-        return self.fetchers.follow(name, TOPIC_ID, self.log(name), leader, epoch, 0, high_watermark, keep_cut=keep_cut)
+        return self.fetchers.follow(
+            name, TOPIC_ID, self.log(name), leader, epoch, 0, high_watermark, keep_truncated=keep_truncated
+        )
 
 
 def fill(side: Side, *epochs: int, mark: int = 0) -> list[int]:

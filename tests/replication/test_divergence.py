@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klog.replication.divergence import Diverged, StartsElsewhere, cut_address, disagreement
+from klog.replication.divergence import Diverged, StartsElsewhere, disagreement, truncation_address
 from klog.storage.epochs import NO_EPOCH, Epochs, EpochStart
 from klog.storage.log_end import LogEnd
 
@@ -77,7 +77,7 @@ def settle(leader: ListLog, follower: ListLog) -> list[int]:
             cuts.append(found.address)
         else:
             own = [one for one in follower.epoch_starts if one.address < follower.end.address]
-            at = cut_address(own, follower.first, follower.end.address, found)
+            at = truncation_address(own, follower.first, follower.end.address, found)
             assert at < follower.end.address, "each round cuts something"
             del follower.batches[at - follower.first :]
             cuts.append(at)

@@ -26,7 +26,7 @@ async def round_of(sides: list[Side], epoch: int, choose: random.Random) -> None
             if side is not leader and choose.random() < 0.8:
                 if choose.random() < 0.3:
                     await side.fetchers.let_go([name])
-                side.follow(leader.broker_id, epoch, name, keep_cut=choose.random() < 0.2)
+                side.follow(leader.broker_id, epoch, name, keep_truncated=choose.random() < 0.2)
         if choose.random() < 0.3:  # the followers hear of it first
             await asyncio.sleep(choose.random() / 50)
         await leader.fetchers.let_go([name])

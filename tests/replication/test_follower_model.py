@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from klog.config.topic import LogConfig
-from klog.replication.divergence import StartsElsewhere, cut_address, disagreement
+from klog.replication.divergence import StartsElsewhere, disagreement, truncation_address
 from klog.storage.log import Log
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.storage.log_cases import append, batch, bytes_of, dense_batch, log_in, open_dir
@@ -132,7 +132,7 @@ def settle(leader: Log, follower: Log) -> None:
             follower.restart(found.address, found.offset)
             assert (follower.end.address, follower.start_address) != before or follower.last_epoch == -1
         else:
-            cut = cut_address(follower.epoch_starts, follower.start_address, follower.end.address, found)
+            cut = truncation_address(follower.epoch_starts, follower.start_address, follower.end.address, found)
             follower.truncate(follower.floor(cut).address)
             assert follower.end.address < before[0], "each round cuts something"
     raise AssertionError("they never agree")

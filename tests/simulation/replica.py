@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from klog.coordination.partition_states import PartitionState
 from klog.errors import CorruptLog, KlogError, NotLeader
 from klog.names import TopicPartition
-from klog.replication.divergence import StartsElsewhere, cut_address
+from klog.replication.divergence import StartsElsewhere, truncation_address
 from klog.replication.isr import ReplicasAndIsr
 from klog.replication.led_partition import LedPartition
 from klog.storage.log import Log, LogEnd
@@ -395,7 +395,7 @@ class Replica:
                 log.restart(found.address, found.offset)
                 self.high_watermark = min(self.high_watermark, log.end)
             else:
-                self._cut(cut_address(log.epoch_starts, log.start_address, log.end.address, found))
+                self._cut(truncation_address(log.epoch_starts, log.start_address, log.end.address, found))
             self._fetch()
             return
         _, start, data, leaders = answer

@@ -284,7 +284,7 @@ def test_what_is_cut_is_kept_where_that_is_asked() -> None:
     log = open_log(disk, SMALL)
     stored = filled(log)
     at = stored[2].address
-    names = log.truncate(at, keep_cut=True)
+    names = log.truncate(at, keep_truncated=True)
     assert read_all(log) == stored[:2]
     kept = lost_files(disk.crash())
     assert sorted(kept) == sorted(f"{FOLDER}/{name}" for name in names)
@@ -298,7 +298,7 @@ def test_nothing_is_kept_otherwise() -> None:
     log = open_log(disk, SMALL)
     stored = filled(log)
     assert log.truncate(stored[2].address) == []
-    assert log.truncate(log.end.address, keep_cut=True) == []
+    assert log.truncate(log.end.address, keep_truncated=True) == []
     assert lost_files(disk) == {}
 
 
@@ -307,7 +307,7 @@ def test_the_same_address_may_be_lost_twice() -> None:
     log = open_log(disk)
     for mark in (1, 2, 3):
         append(log, batch(mark=mark))
-        log.truncate(0, keep_cut=True)
+        log.truncate(0, keep_truncated=True)
     assert sorted(path.rpartition("/")[2] for path in lost_files(disk)) == sorted(
         ["00000000000000000000.lost", "00000000000000000000-2.lost", "00000000000000000000-3.lost"]
     )
@@ -318,7 +318,7 @@ def test_a_new_beginning_keeps_everything_where_that_is_asked() -> None:
     disk = new_disk()
     log = open_log(disk, SMALL)
     stored = filled(log)
-    log.restart(0, 0, keep_cut=True)
+    log.restart(0, 0, keep_truncated=True)
     kept = lost_files(disk)
     assert [one for path in sorted(kept) for one in split(kept[path])] == stored
     again = open_log(disk.crash(), SMALL)
@@ -329,7 +329,7 @@ def test_a_lost_file_is_a_segment_under_another_name(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
     log = open_log(OsFileSystem(), folder=str(tmp_path / "t-0"))
     stored = filled(log)
-    (name,) = log.truncate(stored[4].address, keep_cut=True)
+    (name,) = log.truncate(stored[4].address, keep_truncated=True)
     (tmp_path / "again").mkdir()
     (tmp_path / "t-0" / name).rename(tmp_path / "again" / name.replace(".lost", ".log"))
     assert read_all(Log.open(OsFileSystem(), str(tmp_path / "again"), NAME, LogConfig())) == stored[4:]

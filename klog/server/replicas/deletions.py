@@ -26,7 +26,7 @@ class Deletions:
         """Wait for the log dir (its path) to be free, then delete what ``plan`` returns; durable on return."""
         at = self._at(disk)
         async with at.running:
-            await at.no_cuts.wait()
+            await at.no_truncations.wait()
             deletion = plan()
             if not deletion.plans:
                 return
@@ -39,14 +39,14 @@ class Deletions:
         """Hold deletions of a log dir off, while threads truncate its logs at their other ends. Many may do so."""
         at = self._at(disk)
         async with at.running:
-            at.cuts += 1
-            at.no_cuts.clear()
+            at.truncations += 1
+            at.no_truncations.clear()
         try:
             yield
         finally:
-            at.cuts -= 1
-            if not at.cuts:
-                at.no_cuts.set()
+            at.truncations -= 1
+            if not at.truncations:
+                at.no_truncations.set()
 
     def _at(self, disk: str) -> _Disk:
         return self._disks.setdefault(disk, _Disk())
@@ -57,6 +57,6 @@ class _Disk:
 
     def __init__(self) -> None:
         self.running = asyncio.Lock()
-        self.cuts = 0
-        self.no_cuts = asyncio.Event()
-        self.no_cuts.set()
+        self.truncations = 0
+        self.no_truncations = asyncio.Event()
+        self.no_truncations.set()

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from klog.errors import CorruptLog, KlogError, StorageError
 from klog.names import TopicPartition
-from klog.replication.divergence import Diverged, cut_address
+from klog.replication.divergence import Diverged, truncation_address
 from klog.secret import Secret
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
@@ -75,13 +75,13 @@ class Fetchers:
         state_version: int,
         high_watermark: int = 0,
         *,
-        keep_cut: bool = False,
+        keep_truncated: bool = False,
     ) -> Follower:
         """Follow ``leader`` in its epoch from now on. May be called again at any time, with what has changed.
 
         ``high_watermark`` is an address: the last one known (from the checkpoint, or from leading), at most the end of
         the log.
-        ``keep_cut``: truncated bytes stay as ``.lost`` in any case, after an unclean election.
+        ``keep_truncated``: truncated bytes stay as ``.lost`` in any case, after an unclean election.
         Where the log has a later epoch than the leader's, the follower is FENCED (rule R3).
         """
         follower = self.followed.get(name)
@@ -96,11 +96,11 @@ class Fetchers:
                 leader_epoch=leader_epoch,
                 state_version=state_version,
                 high_watermark=_log_end_at(partition_log, high_watermark),
-                keep_cut=keep_cut,
+                keep_truncated=keep_truncated,
             )
         elif (follower.leader, follower.leader_epoch) == (leader, leader_epoch):
             follower.state_version = state_version
-            follower.keep_cut = follower.keep_cut or keep_cut
+            follower.keep_truncated = follower.keep_truncated or keep_truncated
             if follower.link is not None:
                 follower.link.connect()
                 # The leader forgets the position of a broker that leaves the ISR until its next report (KIP-841).
@@ -110,10 +110,10 @@ class Fetchers:
             return follower
         self._drop(follower)
         follower.leader, follower.leader_epoch, follower.state_version = leader, leader_epoch, state_version
-        follower.keep_cut = keep_cut
+        follower.keep_truncated = keep_truncated
         follower.is_in_sync = False
         follower.leader_high = LogEnd(-1, -1)
-        if follower.state is not FollowerState.CUTTING:
+        if follower.state is not FollowerState.TRUNCATING:
             partition_log.forget_empty_epochs()
             if leader_epoch < partition_log.last_batch_epoch:
                 log.error(
@@ -243,9 +243,9 @@ class Fetchers:
 
     # --- changes to a log other than appends --------------------------------------------------------------------------
 
-    def cut(self, follower: Follower, epoch: int, end: LogEnd) -> None:
+    def truncate(self, follower: Follower, epoch: int, end: LogEnd) -> None:
         """The leader's ``epoch`` ends at ``end``: truncate there, or at this log's end of the epoch, and ask again."""
-        self._in_thread(follower, lambda: self._cut(follower, Diverged(epoch, end)))
+        self._in_thread(follower, lambda: self._truncate(follower, Diverged(epoch, end)))
 
     def begin_at(self, follower: Follower, address: int, start_offset: int) -> None:
         """The leader has none of this log: restart it where the leader's begins."""
@@ -256,7 +256,7 @@ class Fetchers:
         self._in_thread(follower, lambda: self._skip(follower, address))
 
     def _in_thread(self, follower: Follower, work: Callable[[], None]) -> None:
-        follower.become(FollowerState.CUTTING)
+        follower.become(FollowerState.TRUNCATING)
         self._jobs[follower] = self._runtime.spawn(self._job(follower, work))
 
     async def _job(self, follower: Follower, work: Callable[[], None]) -> None:
@@ -268,7 +268,7 @@ class Fetchers:
             error = problem.bare()
         finally:
             del self._jobs[follower]
-        follower.was_cut()
+        follower.was_truncated()
         self._repairer.look_for_holes(follower)
         link = follower.link
         if link is None:
@@ -282,27 +282,29 @@ class Fetchers:
             log.error("%s: %s", follower.topic_partition, error.message)
             link.rest(follower, error)
 
-    def _cut(self, follower: Follower, diverged: Diverged) -> None:
+    def _truncate(self, follower: Follower, diverged: Diverged) -> None:
         """In a thread."""
         one, name = follower.log, follower.topic_partition
         end = one.end.address
-        address = one.floor(cut_address(one.epoch_starts, one.start_address, end, diverged)).address
+        address = one.floor(truncation_address(one.epoch_starts, one.start_address, end, diverged)).address
         if address >= end:
             raise CorruptLog(
                 f"{name}: on broker {follower.leader} epoch {diverged.epoch} ends at {diverged.end.address};"
                 f" this log ends at {end}, and there is nothing to truncate"
             )
         keep = self._is_worth_keeping(follower, address)
-        files = one.truncate(address, keep_cut=keep)
-        self._tell_cut(follower, address, end, f"epoch {diverged.epoch} ends at {diverged.end.address} there", files)
+        files = one.truncate(address, keep_truncated=keep)
+        self._tell_truncation(
+            follower, address, end, f"epoch {diverged.epoch} ends at {diverged.end.address} there", files
+        )
 
     def _begin_at(self, follower: Follower, address: int, start_offset: int) -> None:
         """In a thread."""
         one = follower.log
         end = one.end.address
         keep = self._is_worth_keeping(follower, address)
-        files = one.restart(address, start_offset, keep_cut=keep)
-        self._tell_cut(follower, address, end, f"its log begins at {address}, above the end of this log", files)
+        files = one.restart(address, start_offset, keep_truncated=keep)
+        self._tell_truncation(follower, address, end, f"its log begins at {address}, above the end of this log", files)
 
     def _is_worth_keeping(self, follower: Follower, address: int) -> bool:
         """Whether what is truncated from ``address`` on may have been acknowledged.
@@ -310,10 +312,10 @@ class Fetchers:
         After a kill the high watermark is that of the last checkpoint. Where unclean elections are allowed, everything
         is kept.
         """
-        may_be_unclean = follower.keep_cut or follower.log.config.unclean_leader_election
+        may_be_unclean = follower.keep_truncated or follower.log.config.unclean_leader_election
         return may_be_unclean or address < follower.high_watermark.address
 
-    def _tell_cut(self, follower: Follower, address: int, end: int, reason: str, files: list[str]) -> None:
+    def _tell_truncation(self, follower: Follower, address: int, end: int, reason: str, files: list[str]) -> None:
         name, leader, epoch = follower.topic_partition, follower.leader, follower.leader_epoch
         if not files:
             log.info(

@@ -2,12 +2,12 @@
 
 ::
 
-    WAITING    no connection to the leader, or a back-off after an error
-    NAMED      the leader has been asked, and has not answered whether the logs agree
-    FETCHING   the logs agree up to the follower's end
-    CUTTING    they do not: a thread truncates the follower's log, or restarts it elsewhere
-    FENCED     the log has a later epoch than this leader: only the controller can change that
-    FAILED     the follower's disk does not serve
+    WAITING     no connection to the leader, or a back-off after an error
+    NAMED       the leader has been asked, and has not answered whether the logs agree
+    FETCHING    the logs agree up to the follower's end
+    TRUNCATING  they do not: a thread truncates the follower's log, or restarts it elsewhere
+    FENCED      the log has a later epoch than this leader: only the controller can change that
+    FAILED      the follower's disk does not serve
 
 `NEXT` has the transitions; any other is a bug.
 """
@@ -29,7 +29,7 @@ class FollowerState(Enum):
     WAITING = "waiting"
     NAMED = "named"
     FETCHING = "fetching"
-    CUTTING = "cutting"
+    TRUNCATING = "truncating"
     FENCED = "fenced"
     FAILED = "failed"
 
@@ -38,9 +38,9 @@ _ANY_WAIT: Final = frozenset({FollowerState.WAITING, FollowerState.FENCED, Follo
 
 NEXT: Final[Mapping[FollowerState, frozenset[FollowerState]]] = {
     FollowerState.WAITING: _ANY_WAIT | {FollowerState.NAMED},
-    FollowerState.NAMED: _ANY_WAIT | {FollowerState.NAMED, FollowerState.FETCHING, FollowerState.CUTTING},
-    FollowerState.FETCHING: _ANY_WAIT | {FollowerState.CUTTING},
-    FollowerState.CUTTING: _ANY_WAIT,
+    FollowerState.NAMED: _ANY_WAIT | {FollowerState.NAMED, FollowerState.FETCHING, FollowerState.TRUNCATING},
+    FollowerState.FETCHING: _ANY_WAIT | {FollowerState.TRUNCATING},
+    FollowerState.TRUNCATING: _ANY_WAIT,
     FollowerState.FENCED: _ANY_WAIT,
     FollowerState.FAILED: frozenset({FollowerState.FAILED}),
 }
@@ -73,7 +73,7 @@ class Follower:
         "alone",
         "high_watermark",
         "is_in_sync",
-        "keep_cut",
+        "keep_truncated",
         "leader",
         "leader_epoch",
         "leader_high",
@@ -100,7 +100,7 @@ class Follower:
         leader_epoch: int,
         state_version: int,
         high_watermark: LogEnd,
-        keep_cut: bool = False,
+        keep_truncated: bool = False,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -110,7 +110,7 @@ class Follower:
         self.state_version = state_version
         self.high_watermark = high_watermark
         """Committed and flushed here: the lower of the leader's high watermark and this replica's flushed end."""
-        self.keep_cut = keep_cut
+        self.keep_truncated = keep_truncated
         """Whether truncated bytes stay beside the log in any case: after an unclean election."""
         self.alone = asyncio.Lock()
         """Held by a thread that changes the log other than by appending: one at a time."""
@@ -156,7 +156,7 @@ class Follower:
         if known.address > self.high_watermark.address:
             self.high_watermark = known
 
-    def was_cut(self) -> None:
+    def was_truncated(self) -> None:
         """The log ends lower, or elsewhere: the high watermark is its end at most."""
         if self.high_watermark.address > self.log.end.address:
             self.high_watermark = self.log.end

@@ -8,7 +8,7 @@ Strategy
 Rules
     * Malformed bytes end the connection; a batch with a wrong checksum stops its partition only.
     * An error of a partition backs off that one alone, twice as long each time, `replica.fetch.backoff.ms` at most.
-    * A thread that truncates a log has it to itself: nothing is appended meanwhile (`Fetchers.cut`).
+    * A thread that truncates a log has it to itself: nothing is appended meanwhile (`Fetchers.truncate`).
 Event loop only.
 """
 
@@ -94,7 +94,7 @@ class Fetching(Protocol):
     def agreed(self, follower: Follower) -> None: ...
     def received(self, follower: Follower, size: int) -> None: ...
     def appended(self, follower: Follower) -> None: ...
-    def cut(self, follower: Follower, epoch: int, end: LogEnd) -> None: ...
+    def truncate(self, follower: Follower, epoch: int, end: LogEnd) -> None: ...
     def begin_at(self, follower: Follower, address: int, start_offset: int) -> None: ...
     def skip(self, follower: Follower, address: int) -> None: ...
     def raise_start(self, follower: Follower, start_offset: int) -> None: ...
@@ -424,14 +424,14 @@ class LeaderLink:
         self._connect_later()
 
     def _answered_one(self, follower: Follower, entry: replica_fetch.Answer) -> None:
-        if follower.state is FollowerState.CUTTING:
+        if follower.state is FollowerState.TRUNCATING:
             return
         if isinstance(entry, Records):
             self._records(follower, entry)
         elif isinstance(entry, Failed):
             self._failed(follower, entry)
         elif isinstance(entry, Diverged):
-            self._fetchers.cut(follower, entry.epoch, LogEnd(entry.end_address, entry.end_offset))
+            self._fetchers.truncate(follower, entry.epoch, LogEnd(entry.end_address, entry.end_offset))
         else:
             self._fetchers.begin_at(follower, entry.address, entry.start_offset)
 

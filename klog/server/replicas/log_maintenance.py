@@ -112,8 +112,8 @@ class LogMaintenance:
         now_ms = time.time_ns() // 1_000_000
         replicas = self._replicas
         led = [partition.log for partition in replicas.partitions.values()]
-        # A thread that cuts a log has it to itself.
-        followed = [one.log for one in replicas.followed.values() if one.state is not FollowerState.CUTTING]
+        # A thread that truncates a log has it to itself.
+        followed = [one.log for one in replicas.followed.values() if one.state is not FollowerState.TRUNCATING]
         for one in led + followed:
             try:
                 one.roll_if_due(now_ms)

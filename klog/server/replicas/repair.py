@@ -139,7 +139,7 @@ class Repairer:
         first, end = missing.place.address, missing.end
         try:
             repair = await executors.run_at(one.log_dir.path, Purpose.REPLICAS, one.begin_repair, first, end)
-        except OffsetOutOfRange:  # deleted, or cut, meanwhile
+        except OffsetOutOfRange:  # deleted, or truncated, meanwhile
             self._done(follower, missing)
             return True
         try:

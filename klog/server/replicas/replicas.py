@@ -343,7 +343,7 @@ class Replicas:
             state.state_version,
             one.committed_at_open if known is None else known.address,
             # After a kill the high watermark is that of the last checkpoint: what was acknowledged may lie above it.
-            keep_cut=one.last_batch_epoch < state.unclean_epoch,
+            keep_truncated=one.last_batch_epoch < state.unclean_epoch,
         )
         for first, end in self._damaged.pop(one, ()):
             self.fetchers.damaged(one, first, end)

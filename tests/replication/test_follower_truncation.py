@@ -81,7 +81,7 @@ def test_after_an_unclean_election_everything_cut_is_kept(tmp_path: Path) -> Non
         fill(one, 1)
         fill(two, 1, 1)
         led = one.lead(5, isr=(1, 2))
-        two.follow(1, 5, keep_cut=True)
+        two.follow(1, 5, keep_truncated=True)
         await append(led, batch(mark=7))
         assert len(files(tmp_path, "*.lost")) == 1
 
