@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from klog.export.writing import WriteJob, Writer, Written
+from klog.export.batch_writer import BatchWriter, WriteJob, WriteResult
 
 EVERY_S: Final = 0.5
 
@@ -15,7 +15,7 @@ EVERY_S: Final = 0.5
 class WatchedWriter:
     """A writer that reports its progress every half second."""
 
-    def __init__(self, writer: Writer, fraction: Callable[[], float | None], show: Callable[[str], None]) -> None:
+    def __init__(self, writer: BatchWriter, fraction: Callable[[], float | None], show: Callable[[str], None]) -> None:
         """``fraction``: of the job, from 0 to 1; None while that is not known. It is asked from a thread of its own.
 
         ``show``: takes a line that replaces the one before; empty at the end.
@@ -31,7 +31,7 @@ class WatchedWriter:
     def ready(self, decode: dict[str, Any] | None) -> None:
         self._writer.ready(decode)
 
-    def write(self, job: WriteJob) -> Written:
+    def write(self, job: WriteJob) -> WriteResult:
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(job, done), name="export-progress", daemon=True)
         watcher.start()

@@ -35,11 +35,11 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from klog.errors import NoSuchThing, Refused, StorageError
+from klog.export.batch_writer import UNDECODABLE
 from klog.export.manifest import COMMIT_BY_MANIFEST, COMMIT_BY_RENAME, ExportIdentity, Manifest, sha256
 from klog.export.stores.opening import open_store
 from klog.export.stores.store import Store, scheme_of
 from klog.export.swap import sharing
-from klog.export.writing import UNDECODABLE
 
 STAGING_TTL_S = 24 * 3600
 """Staging older than this belongs to no run that still lives."""

@@ -1,7 +1,7 @@
 """One run of `klog export run`: plan, write, count, flush, commit.
 
-What reads and writes records is not here: `run` takes a Writer (`klog.export.writing`), and `klog.spark.export`
-brings Spark's. Everything blocks; call it from a thread that may.
+What reads and writes records is not here: `run` takes a BatchWriter (`klog.export.batch_writer`), and
+`klog.spark.export` brings Spark's. Everything blocks; call it from a thread that may.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from klog import __version__
 from klog.client.raw_fetch import Range, RawCluster, TopicFacts
 from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
+from klog.export.batch_writer import BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
 from klog.export.files import check_format, check_known
 from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest
 from klog.export.positions import Limits, listed, resolve
@@ -22,7 +23,6 @@ from klog.export.rows import ExportedRange
 from klog.export.stores.store import Store
 from klog.export.survey import Survey, survey
 from klog.export.topics import check_same, describe, exported_to, partitions_of
-from klog.export.writing import Shape, WriteJob, Writer, Written, checksum_text
 from klog.names import TopicPartition
 
 STEPS = ("planned", "staged", "written", "counted", "flushed", "committed", "checkpointed")
@@ -37,7 +37,7 @@ def run(
     bootstrap: str,
     topics: Sequence[str],
     root: str | Store,
-    writer: Writer,
+    writer: BatchWriter,
     *,
     from_range: str | None = None,
     format: str | None = None,
@@ -66,7 +66,7 @@ def run(
     offsets to export are gone; CorruptLog where what was written is not what the brokers have (nothing is committed
     then).
     """
-    wanted = Shape(check_format(format or FIRST_FORMAT), partition_by, max_file_bytes)
+    wanted = FileLayout(check_format(format or FIRST_FORMAT), partition_by, max_file_bytes)
     place = ExportRoot(root)
     known = place.identity()
     with RawCluster(bootstrap) as cluster:
@@ -113,7 +113,7 @@ def _check_form(
 ) -> None:
     """Refused where this klog cannot go on with the export as it is, or what was asked for is something else."""
     check_known(known.format)
-    Shape(known.format, known.partition_by)
+    FileLayout(known.format, known.partition_by)
     for what, here, asked in (
         ("format", known.format, format),
         ("partitioning", known.partition_by, partition_by),
@@ -224,7 +224,7 @@ def _export(
     place: ExportRoot,
     bootstrap: str,
     plan: _Plan,
-    writer: Writer,
+    writer: BatchWriter,
     max_file_bytes: int | None,
     checksum: bool,
     on_step: Callable[[str], None],
@@ -269,9 +269,9 @@ def _job(
     known = plan.identity
     counts = [plan.counts[one] for one in plan.moves]
     messages = None if None in counts else sum(count or 0 for count in counts)
-    shape = Shape(known.format, known.partition_by, max_file_bytes)
+    layout = FileLayout(known.format, known.partition_by, max_file_bytes)
     attempts = f"{folder}-attempts" if place.by_rename else None
-    return WriteJob(bootstrap, plan.moves, place.store, folder, shape, known.decode, attempts, checksum, messages)
+    return WriteJob(bootstrap, plan.moves, place.store, folder, layout, known.decode, attempts, checksum, messages)
 
 
 def _check_counts(plan: _Plan, found: Survey) -> None:
@@ -295,7 +295,7 @@ def _check_counts(plan: _Plan, found: Survey) -> None:
 def _manifest(
     plan: _Plan,
     found: Survey,
-    written: Written,
+    written: WriteResult,
     checksums: dict[TopicPartition, int],
     run_id: str,
     engine: str,

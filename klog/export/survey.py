@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from klog.errors import CorruptLog
+from klog.export.batch_writer import UNDECODABLE
 from klog.export.files import FileFormat, format_of
 from klog.export.manifest import WINDOW_MS, ExportedFile
 from klog.export.stores.store import Store
-from klog.export.writing import UNDECODABLE
 from klog.names import TopicPartition
 
 _COUNTED = ("topic", "partition", "offset", "timestamp")

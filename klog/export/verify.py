@@ -11,13 +11,13 @@ from klog.client.raw_fetch import Range, RawCluster
 from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import CorruptLog, Refused
 from klog.export import history
+from klog.export.batch_writer import checksum_text
 from klog.export.manifest import Manifest
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportCheck
 from klog.export.stores.store import Store
 from klog.export.survey import Survey, survey
 from klog.export.topics import check_same, describe
-from klog.export.writing import checksum_text
 from klog.names import TopicPartition
 
 

@@ -13,10 +13,10 @@ from klog import errors
 from klog.client.raw_fetch import RawCluster
 from klog.errors import KlogError, StorageError, UsageError
 from klog.export import run as export_run
+from klog.export.batch_writer import BatchWriter, WriteJob, WriteResult
 from klog.export.root import STAGING_TTL_S
 from klog.export.rows import ExportedRange
 from klog.export.stores.opening import open_store
-from klog.export.writing import WriteJob, Writer, Written
 from klog.spark.running import hadoop, jvm
 from klog.spark.running.session import SparkTarget
 
@@ -100,7 +100,7 @@ def run_export(
     )
 
 
-def _watched(writer: Writer, show: Callable[[str], None]) -> Writer:
+def _watched(writer: BatchWriter, show: Callable[[str], None]) -> BatchWriter:
     from klog.export.progress import WatchedWriter
     from klog.spark.running.tracking import fraction_done
 
@@ -126,7 +126,7 @@ class DirectWriter:
         with _translating():
             self._session = self._session or self._where.session()
 
-    def write(self, job: WriteJob) -> Written:
+    def write(self, job: WriteJob) -> WriteResult:
         """Raises what a task raised, in klog's words, or StorageError with Spark's."""
         from klog.spark.files import KlogFiles, combine_results, options_of
 
@@ -172,7 +172,7 @@ class SparkWriter:
         with _translating():
             self._session = self._session or self._where.session()
 
-    def write(self, job: WriteJob) -> Written:
+    def write(self, job: WriteJob) -> WriteResult:
         """As `DirectWriter.write`."""
         from klog.spark.files import source_options
         from klog.spark.frames import write_frame
@@ -184,10 +184,10 @@ class SparkWriter:
         for stored in job.store.walk(job.folder):
             if stored.path.rpartition("/")[2].startswith(("_", ".")):
                 job.store.remove(stored.path)  # Spark's marks and sums
-        return Written()
+        return WriteResult()
 
 
-WRITERS: dict[str, Callable[[SparkTarget | None], Writer]] = {"direct": DirectWriter, "spark": SparkWriter}
+WRITERS: dict[str, Callable[[SparkTarget | None], BatchWriter]] = {"direct": DirectWriter, "spark": SparkWriter}
 """By the names of ``--writer``."""
 
 

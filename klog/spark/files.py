@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
+from klog.export.batch_writer import UNDECODABLE, FileLayout, WriteJob, WriteResult
 from klog.export.stores.store import Store
-from klog.export.writing import UNDECODABLE, Shape, WriteJob, Written
 from klog.names import TopicPartition
 from klog.spark.options import SourceOptions
 from klog.spark.source import KlogReader, TaskPartition
@@ -51,7 +51,7 @@ def source_options(job: WriteJob) -> dict[str, str]:
 
 def options_of(job: WriteJob) -> dict[str, str]:
     """What a job is for Spark, whose options are texts."""
-    packed = pickle.dumps((job.store, job.folder, job.shape, job.decode, job.checksum))
+    packed = pickle.dumps((job.store, job.folder, job.layout, job.decode, job.checksum))
     return {**source_options(job), "job": base64.b64encode(packed).decode()}
 
 
@@ -67,10 +67,10 @@ class FileTasks(KlogReader):
 
         if not isinstance(partition, TaskPartition):
             return
-        store, folder, shape, decode, checksum = pickle.loads(base64.b64decode(self.job))
+        store, folder, layout, decode, checksum = pickle.loads(base64.b64decode(self.job))
         name = f"part-{partition.number:05d}-{uuid.uuid4()}"
         batches = TaskReader(self.options).read(partition)  # as they lie in the log: without headers an empty list
-        done = write(batches, store, folder, shape, name, self._decoder(decode), checksum=checksum)
+        done = write(batches, store, folder, layout, name, self._decoder(decode), checksum=checksum)
         yield pa.RecordBatch.from_pydict({"done": [json.dumps(done)]})
 
     def _decoder(self, decode: dict[str, Any] | None) -> Any:
@@ -86,7 +86,7 @@ def write(
     batches: Iterator[pa.RecordBatch],
     store: Store,
     folder: str,
-    shape: Shape,
+    layout: FileLayout,
     name: str,
     decoder: Any = None,
     *,
@@ -96,7 +96,7 @@ def write(
     from klog.export.checksum import add, checksums
     from klog.export.files.folder import FolderWriter
 
-    writer = FolderWriter(store, folder, shape, name)
+    writer = FolderWriter(store, folder, layout, name)
     sums: dict[TopicPartition, int] = {}
     schema_ids: set[int] = set()
     try:
@@ -124,7 +124,7 @@ def write(
     }
 
 
-def combine_results(done: list[dict[str, Any]]) -> tuple[set[str], Written]:
+def combine_results(done: list[dict[str, Any]]) -> tuple[set[str], WriteResult]:
     """(the files that count, relative to the folder; what is known of their messages)."""
     from klog.export.checksum import add
 
@@ -134,4 +134,4 @@ def combine_results(done: list[dict[str, Any]]) -> tuple[set[str], Written]:
             add(sums, {TopicPartition(topic, partition): value for topic, partition, value in one["checksums"]})
     files = {path for one in done for path, _ in one["files"]}
     left_out = {id_: tuple(paths) for one in done for id_, paths in one["left_out"] if paths}
-    return files, Written(sums or None, frozenset(id_ for one in done for id_ in one["schema_ids"]), left_out)
+    return files, WriteResult(sums or None, frozenset(id_ for one in done for id_ in one["schema_ids"]), left_out)

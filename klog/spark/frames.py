@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from klog.export.batch_writer import FileLayout, WriteJob
 from klog.export.files.json_values import DAY_MAX, DAY_MIN
 from klog.export.files.orc import TIMESTAMP_US_MAX
-from klog.export.writing import Shape, WriteJob
 
 AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
 """The name needs a package that Spark's wheel does not have; the class is in Spark all the same."""
@@ -25,22 +25,22 @@ HOUR_US = 3_600_000_000
 
 def write_frame(frame: Any, job: WriteJob) -> None:
     """A frame of messages with headers, as the files of the job."""
-    shape = job.shape
+    layout = job.layout
     frame = _with_empty_headers(frame)
-    frame, folders = _with_folders(frame, shape)
-    if shape.format == "orc":
+    frame, folders = _with_folders(frame, layout)
+    if layout.format == "orc":
         frame = _within_orcs_years(frame)
-    if shape.format == "json":
+    if layout.format == "json":
         frame = _as_json(frame, folders)
-    writer = frame.write.mode("append").option("compression", COMPRESSION[shape.format]).partitionBy(*folders)
-    if shape.format == "json":
+    writer = frame.write.mode("append").option("compression", COMPRESSION[layout.format]).partitionBy(*folders)
+    if layout.format == "json":
         writer = writer.option("ignoreNullFields", "false")
     records = _records_a_file(job)
     if records is not None:
         writer = writer.option("maxRecordsPerFile", str(records))
     location = job.store.location(job.folder)
     with _settings(frame.sparkSession):
-        _save(writer, shape, location)
+        _save(writer, layout, location)
 
 
 def _with_empty_headers(frame: Any) -> Any:
@@ -51,11 +51,11 @@ def _with_empty_headers(frame: Any) -> Any:
     return frame.withColumn("headers", sql.coalesce(sql.col("headers"), none))
 
 
-def _save(writer: Any, shape: Shape, location: str) -> None:
+def _save(writer: Any, layout: FileLayout, location: str) -> None:
     from pyspark.errors import AnalysisException
 
-    if shape.format != "avro":
-        writer.format(shape.format).save(location)
+    if layout.format != "avro":
+        writer.format(layout.format).save(location)
         return
     try:
         writer.format(AVRO[0]).save(location)
@@ -77,17 +77,17 @@ def _settings(session: Any) -> Iterator[None]:
 
 def _records_a_file(job: WriteJob) -> int | None:
     """So many that their bytes in the log are what a file may have; files are compressed, so that they are smaller."""
-    if job.shape.max_file_bytes is None or not job.messages:
+    if job.layout.max_file_bytes is None or not job.messages:
         return None
     log_bytes = sum(one.to_offset - one.from_offset for one in job.ranges)
-    return max(1, job.shape.max_file_bytes * job.messages // log_bytes)
+    return max(1, job.layout.max_file_bytes * job.messages // log_bytes)
 
 
-def _with_folders(frame: Any, shape: Shape) -> tuple[Any, list[str]]:
+def _with_folders(frame: Any, layout: FileLayout) -> tuple[Any, list[str]]:
     """With the columns that become folders. By arithmetic: a session's time zone must not matter."""
     from pyspark.sql import functions as sql
 
-    if shape.partition_by is None:
+    if layout.partition_by is None:
         return frame, []
     micros = sql.unix_micros("timestamp")
 
@@ -96,7 +96,7 @@ def _with_folders(frame: Any, shape: Shape) -> tuple[Any, list[str]]:
 
     days = whole(DAY_US)
     frame = frame.withColumn("dt", sql.when(_has_date(days), sql.date_from_unix_date(days.cast("int"))))
-    if shape.partition_by == "day":
+    if layout.partition_by == "day":
         return frame, ["dt"]
     hours = sql.pmod(whole(HOUR_US), sql.lit(24)).cast("string")
     return frame.withColumn("hour", sql.lpad(hours, 2, "0")), ["dt", "hour"]

@@ -23,8 +23,8 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as StockTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from klog.export.batch_writer import WriteJob, WriteResult
 from klog.export.run import run
-from klog.export.writing import WriteJob, Written
 from klog.spark.files import FileTasks, combine_results, options_of, source_options
 from klog.spark.options import SourceOptions
 from tests.broker_fixture import ROOT, RunningBroker
@@ -112,7 +112,7 @@ class DirectWriter:
     def ready(self, decode: dict[str, Any] | None) -> None:
         """It needs nothing."""
 
-    def write(self, job: WriteJob) -> Written:
+    def write(self, job: WriteJob) -> WriteResult:
         tasks = FileTasks(SourceOptions.parse(source_options(job)), options_of(job)["job"])
         rows = [row for one in tasks.partitions() for batch in tasks.read(one) for row in batch.to_pylist()]
         return combine_results([json.loads(row["done"]) for row in rows])[1]

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from klog.client.cluster import Cluster
 from klog.errors import Refused, StorageError, UsageError
+from klog.export.batch_writer import UNDECODABLE, FileLayout
 from klog.export.files import FORMATS, format_of
 from klog.export.group import commit
 from klog.export.manifest import ExportIdentity, Manifest
@@ -30,7 +31,6 @@ from klog.export.run import run
 from klog.export.stores.local import LocalStore
 from klog.export.survey import survey
 from klog.export.verify import verify
-from klog.export.writing import UNDECODABLE, Shape
 from klog.names import TopicPartition
 from klog.schemas.decoding.decoder import Decoder, Decoding
 from klog.spark import files as spark_files
@@ -245,7 +245,7 @@ def test_many_hours_at_once_and_times_of_no_date(tmp_path: Path) -> None:
     odd = batch.set_column(5, batch.schema.field(5), far)
     store = LocalStore(tmp_path)
     done = spark_files.write(
-        iter([batch, odd.slice(0, 1)]), store, "batch", Shape("avro", "hour"), "part-0", checksum=True
+        iter([batch, odd.slice(0, 1)]), store, "batch", FileLayout("avro", "hour"), "part-0", checksum=True
     )
     folders = {path.rpartition("/")[0] for path, _ in done["files"]}
     assert "dt=1969-12-31/hour=23" in folders
@@ -290,7 +290,7 @@ def test_undecodable_messages_lie_beside_and_are_counted(tmp_path: Path) -> None
             row["value"] = b"no framing"
     store = LocalStore(tmp_path)
     decoder = Decoder(Decoding("value", schema), lambda schema_id: schema)
-    done = spark_files.write(iter([batch_of(rows)]), store, "batch", Shape(), "part-0", decoder)
+    done = spark_files.write(iter([batch_of(rows)]), store, "batch", FileLayout(), "part-0", decoder)
     assert done["schema_ids"] == [7]
     found = survey(store, "batch")
     part = found.partitions[TopicPartition("t", 0)]

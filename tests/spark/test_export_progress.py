@@ -9,9 +9,9 @@ import pytest
 
 from klog.client.raw_fetch import Range
 from klog.export import progress
+from klog.export.batch_writer import WriteJob, WriteResult
 from klog.export.progress import WatchedWriter, line
 from klog.export.stores.local import LocalStore
-from klog.export.writing import WriteJob, Written
 
 
 def test_a_line_says_how_far_how_fast_and_how_long() -> None:
@@ -45,11 +45,11 @@ def test_it_is_shown_while_it_is_written_and_then_taken_away(
 
         def ready(self, decode: object) -> None: ...
 
-        def write(self, job: WriteJob) -> Written:
+        def write(self, job: WriteJob) -> WriteResult:
             assert enough.wait(30)
             if fails:
                 raise OSError("no")
-            return Written()
+            return WriteResult()
 
     watched = WatchedWriter(Slow(), fraction, show)
     job = WriteJob("", [Range("t", 0, 0, 2_000_000)], LocalStore(tmp_path), "x", messages=10)
@@ -58,7 +58,7 @@ def test_it_is_shown_while_it_is_written_and_then_taken_away(
         with pytest.raises(OSError, match="no"):
             watched.write(job)
     else:
-        assert watched.write(job) == Written()
+        assert watched.write(job) == WriteResult()
     assert seen[0].startswith("5 of 10 messages, 1 of 2 MB")
     assert seen[1] == "10 messages, 2 MB: starting"
     assert seen[-1] == ""

@@ -25,13 +25,13 @@ from klog.errors import (
     UnknownTopicOrPartition,
     UsageError,
 )
+from klog.export.batch_writer import WriteJob, WriteResult
 from klog.export.page import gather, render
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportedRange
 from klog.export.run import STEPS, run
 from klog.export.status import losses, status
 from klog.export.verify import verify
-from klog.export.writing import WriteJob, Written
 from tests.broker_fixture import RunningBroker
 from tests.chance import noise
 from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, exported_rows, make_messages
@@ -317,7 +317,7 @@ class Forgetful(DirectWriter):
     def __init__(self, spoil: Callable[[Path], None]) -> None:
         self.spoil = spoil
 
-    def write(self, job: WriteJob) -> Written:
+    def write(self, job: WriteJob) -> WriteResult:
         written = super().write(job)
         self.spoil(Path(job.store.location(job.folder)))
         return written

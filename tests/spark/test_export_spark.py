@@ -14,10 +14,10 @@ import pytest
 
 from klog.client.raw_fetch import Range
 from klog.errors import OffsetOutOfRange
+from klog.export.batch_writer import WriteJob
 from klog.export.stores.local import LocalStore
 from klog.export.survey import survey
 from klog.export.verify import verify
-from klog.export.writing import WriteJob
 from klog.names import TopicPartition
 from klog.spark.export import DirectWriter, run_export
 from tests.broker_fixture import ROOT

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from klog.errors import StorageError
+from klog.export.batch_writer import FileLayout
 from klog.export.files import FileFormat, format_named
 from klog.export.files.format import GROUP_BYTES, FileWriter
 from klog.export.stores.store import Store
-from klog.export.writing import Shape
 
 OPEN_FILES_MAX: Final = 16
 """A message of yet another hour ends the file that was written to least recently; its hour may get one more later."""
@@ -59,14 +59,14 @@ class _OpenFile:
 class FolderWriter:
     """What one attempt of a task writes; no file's name is that of another attempt. One thread."""
 
-    def __init__(self, store: Store, folder: str, shape: Shape, name: str) -> None:
+    def __init__(self, store: Store, folder: str, layout: FileLayout, name: str) -> None:
         """``name``: unique, what the files' names begin with."""
         self._store = store
         self._folder = folder
-        self._shape = shape
+        self._layout = layout
         self._name = name
-        self._format: FileFormat = format_named(shape.format)
-        self._group_bytes = min(GROUP_BYTES, shape.max_file_bytes or GROUP_BYTES)
+        self._format: FileFormat = format_named(layout.format)
+        self._group_bytes = min(GROUP_BYTES, layout.max_file_bytes or GROUP_BYTES)
         self._open: dict[str, _OpenFile] = {}
         self._written: list[WrittenFile] = []
         self._ratio = 1.0
@@ -102,7 +102,7 @@ class FolderWriter:
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """So small that a file can be ended near where it should be."""
-        limit = self._shape.max_file_bytes
+        limit = self._layout.max_file_bytes
         pieces = 1 if limit is None else min(batch.num_rows, -(-batch.nbytes * PIECES_A_FILE // limit))
         rows = -(-batch.num_rows // pieces)
         for at in range(0, batch.num_rows, rows):
@@ -111,10 +111,10 @@ class FolderWriter:
     # --- Where a row goes ---
 
     def _by_time(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        if self._shape.partition_by is None:
+        if self._layout.partition_by is None:
             yield "", batch
             return
-        unit = _HOUR_US if self._shape.partition_by == "hour" else _DAY_US
+        unit = _HOUR_US if self._layout.partition_by == "hour" else _DAY_US
         units = np.asarray(batch.column("timestamp").cast(pa.int64())) // unit
         first = int(units[0])
         if (units == first).all():
@@ -125,7 +125,7 @@ class FolderWriter:
             yield self._place(value), batch.take(pa.array(np.flatnonzero(rows == number)))
 
     def _place(self, units: int) -> str:
-        by_hour = self._shape.partition_by == "hour"
+        by_hour = self._layout.partition_by == "hour"
         days, hour = divmod(units, 24) if by_hour else (units, 0)
         date = f"dt={np.datetime64(days, 'D')}" if _DAYS_MIN <= days <= _DAYS_MAX else NO_DATE
         return f"{date}/hour={hour:02d}/" if by_hour else f"{date}/"
@@ -134,7 +134,7 @@ class FolderWriter:
 
     def _append(self, place: str, batch: pa.RecordBatch) -> None:
         one = self._open.pop(place, None)
-        limit = self._shape.max_file_bytes
+        limit = self._layout.max_file_bytes
         if one is not None and limit is not None and one.messages:
             size = (one.arrow_bytes + batch.nbytes) * self._ratio
             if max(size, one.sink.tell() + batch.nbytes * self._ratio) > limit:

@@ -19,7 +19,7 @@ UNDECODABLE = "_undecodable"
 
 
 @dataclass(frozen=True)
-class Shape:
+class FileLayout:
     """How a batch's files are to look."""
 
     format: str = "parquet"
@@ -42,7 +42,7 @@ class WriteJob:
     ranges: Sequence[Range]
     store: Store
     folder: str
-    shape: Shape = field(default_factory=Shape)
+    layout: FileLayout = field(default_factory=FileLayout)
     decode: dict[str, Any] | None = None
     """How values become typed columns; None: they stay bytes."""
     attempts: str | None = None
@@ -56,7 +56,7 @@ class WriteJob:
 
 
 @dataclass(frozen=True)
-class Written:
+class WriteResult:
     """What a writer knows beyond what lies in the files."""
 
     checksums: dict[TopicPartition, int] | None = None
@@ -72,7 +72,7 @@ def checksum_text(value: int) -> str:
     return f"{value:016x}"
 
 
-class Writer(Protocol):
+class BatchWriter(Protocol):
     @property
     def engine(self) -> str:
         """Its name and version, for the manifest."""
@@ -82,6 +82,6 @@ class Writer(Protocol):
         """Raise what would keep it from writing at all, before a root is made; ``decode`` as in the job."""
         ...
 
-    def write(self, job: WriteJob) -> Written:
+    def write(self, job: WriteJob) -> WriteResult:
         """Do the job, or raise. Files whose names begin with ``_`` or ``.`` may lie beside those of messages."""
         ...
