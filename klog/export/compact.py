@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from klog import __version__
 from klog.errors import CorruptLog, NoSuchThing, Refused, UsageError
+from klog.export.file_statistics import FileStatistics, collect_statistics
 from klog.export.files import format_named
 from klog.export.history import HISTORY, HISTORY_ASIDE, combine, pack, texts_of
 from klog.export.manifest import ExportedFile, Manifest, Merged
 from klog.export.root import MANIFEST, MARK, MERGES, ExportRoot, merge_path, written_folder
 from klog.export.stores.local import LocalStore
 from klog.export.stores.store import Store
-from klog.export.survey import Survey, survey
 from klog.export.swap import swap_data
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def _merge(
     for below, paths in sources.items():
         _write_files(store, kind, paths, folder if below == "." else f"{folder}/{below}", run, file_bytes)
     on_step("merged")
-    found = survey(store, folder)
+    found = collect_statistics(store, folder)
     manifest = _manifest(group, found, run)
     _check(place, manifest, found)
     on_step("counted")
@@ -269,7 +269,7 @@ def _rows(store: Store, kind: FileFormat, paths: Sequence[str]) -> Iterator[pa.R
             raise CorruptLog(f"{store.location(path)} cannot be read: {error.message}") from None
 
 
-def _check(place: ExportRoot, manifest: Manifest, found: Survey) -> None:
+def _check(place: ExportRoot, manifest: Manifest, found: FileStatistics) -> None:
     """CorruptLog unless the new files hold what was committed, each message once, and nothing else."""
     where = f"batches {manifest.first_batch} to {manifest.batch} of {place}"
     for one in found.partitions.keys() - manifest.partitions.keys():
@@ -286,7 +286,7 @@ def _check(place: ExportRoot, manifest: Manifest, found: Survey) -> None:
         raise CorruptLog(f"{where}: the times of the messages that were written are others")
 
 
-def _manifest(group: _Group, found: Survey, run: str) -> Manifest:
+def _manifest(group: _Group, found: FileStatistics, run: str) -> Manifest:
     said = combine(group.parts)
     first, last = group.parts[0], group.parts[-1]
     return Manifest(

@@ -15,13 +15,13 @@ from klog.client.raw_fetch import Range, RawCluster, TopicFacts
 from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
 from klog.export.batch_writer import BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
+from klog.export.file_statistics import FileStatistics, collect_statistics
 from klog.export.files import check_format, check_known
 from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest
 from klog.export.positions import Limits, listed, resolve
 from klog.export.root import STAGING_TTL_S, ExportRoot
 from klog.export.rows import ExportedRange
 from klog.export.stores.store import Store
-from klog.export.survey import Survey, survey
 from klog.export.topics import check_same, describe, exported_to, partitions_of
 from klog.names import TopicPartition
 
@@ -238,7 +238,7 @@ def _export(
         written = writer.write(_job(place, bootstrap, plan, staged.folder, max_file_bytes, checksum))
         on_step("written")
         summed = checksum and written.checksums is None and plan.identity.decode is None
-        found = survey(place.store, staged.folder, checksum=summed)
+        found = collect_statistics(place.store, staged.folder, checksum=summed)
         _check_counts(plan, found)
         on_step("counted")
         checksums = {one: part.checksum for one, part in found.partitions.items()} if summed else written.checksums
@@ -274,7 +274,7 @@ def _job(
     return WriteJob(bootstrap, plan.moves, place.store, folder, layout, known.decode, attempts, checksum, messages)
 
 
-def _check_counts(plan: _Plan, found: Survey) -> None:
+def _check_counts(plan: _Plan, found: FileStatistics) -> None:
     """CorruptLog unless the files hold what the brokers count in each range, once, and nothing else."""
     for one in found.partitions.keys() - {TopicPartition(r.topic, r.partition) for r in plan.moves}:
         raise CorruptLog(f"messages of {one} were written, which is not exported")
@@ -294,7 +294,7 @@ def _check_counts(plan: _Plan, found: Survey) -> None:
 
 def _manifest(
     plan: _Plan,
-    found: Survey,
+    found: FileStatistics,
     written: WriteResult,
     checksums: dict[TopicPartition, int],
     run_id: str,
@@ -338,7 +338,7 @@ def _manifest(
     )
 
 
-def _rows(plan: _Plan, found: Survey | None) -> list[ExportedRange]:
+def _rows(plan: _Plan, found: FileStatistics | None) -> list[ExportedRange]:
     total_messages = sum(part.messages for part in found.partitions.values()) if found else 0
     total_bytes = sum(file.bytes for file in found.files) if found else 0
     rows = []

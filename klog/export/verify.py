@@ -12,11 +12,11 @@ from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import CorruptLog, Refused
 from klog.export import history
 from klog.export.batch_writer import checksum_text
+from klog.export.file_statistics import FileStatistics, collect_statistics
 from klog.export.manifest import Manifest
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportCheck
 from klog.export.stores.store import Store
-from klog.export.survey import Survey, survey
 from klog.export.topics import check_same, describe
 from klog.names import TopicPartition
 
@@ -114,14 +114,16 @@ def _row(one: TopicPartition, about: _Seen, counted: int | None) -> ExportCheck:
     )
 
 
-def _check_files(place: ExportRoot, manifest: Manifest, findings: list[tuple[str, str]]) -> Survey:
+def _check_files(place: ExportRoot, manifest: Manifest, findings: list[tuple[str, str]]) -> FileStatistics:
     """The files of a batch against its manifest's list of them; what they hold."""
     location = place.store.location(place.batch_folder(manifest.batch))
     try:
-        found = survey(place.store, *place.folders(manifest), thorough=True, checksum=_has_checksums(manifest))
+        found = collect_statistics(
+            place.store, *place.folders(manifest), thorough=True, checksum=_has_checksums(manifest)
+        )
     except CorruptLog as error:
         findings.append(("changed-file", error.message))
-        return Survey(unreadable=True)
+        return FileStatistics(unreadable=True)
     claimed = {file.path: file for file in manifest.files}
     there = {file.path: file for file in found.files}
     for path in sorted(claimed.keys() - there.keys()):
@@ -140,7 +142,7 @@ def _check_files(place: ExportRoot, manifest: Manifest, findings: list[tuple[str
     return found
 
 
-def _check_offsets(manifest: Manifest, found: Survey, seen: dict[TopicPartition, _Seen]) -> None:
+def _check_offsets(manifest: Manifest, found: FileStatistics, seen: dict[TopicPartition, _Seen]) -> None:
     """A batch's ranges against those before it, and its files' messages against its ranges."""
     skipped = {(gap.topic, gap.partition, gap.from_offset): gap.to_offset for gap in manifest.gaps}
     for one, part in sorted(manifest.partitions.items()):

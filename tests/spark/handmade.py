@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from klog.export.file_statistics import collect_statistics
 from klog.export.manifest import ExportedPartition, ExportIdentity, Gap, Manifest
 from klog.export.root import ExportRoot
 from klog.export.stores.local import LocalStore
-from klog.export.survey import survey
 from klog.names import TopicPartition
 
 _SCHEMA = pa.schema(
@@ -81,7 +81,7 @@ class HandmadeExport:
                 )
                 with self.place.store.open_output(f"{staged.folder}/part-{number:05d}-x.parquet") as sink:
                     pq.write_table(table, sink, write_page_checksum=True)
-        found = survey(self.place.store, staged.folder)
+        found = collect_statistics(self.place.store, staged.folder)
         partitions = {}
         for one, start in starts.items():
             self._at[one] = end = start + 10 * messages

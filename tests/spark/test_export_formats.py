@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from klog.client.cluster import Cluster
 from klog.errors import Refused, StorageError, UsageError
 from klog.export.batch_writer import UNDECODABLE, FileLayout
+from klog.export.file_statistics import collect_statistics
 from klog.export.files import FORMATS, format_of
 from klog.export.group import commit
 from klog.export.manifest import ExportIdentity, Manifest
@@ -29,7 +30,6 @@ from klog.export.root import ExportRoot
 from klog.export.rows import spark_options
 from klog.export.run import run
 from klog.export.stores.local import LocalStore
-from klog.export.survey import survey
 from klog.export.verify import verify
 from klog.names import TopicPartition
 from klog.schemas.decoding.decoder import Decoder, Decoding
@@ -256,7 +256,7 @@ def test_many_hours_at_once_and_times_of_no_date(tmp_path: Path) -> None:
     assert sorted(path for path, _ in done["files"]) == sorted(
         one.path.removeprefix("batch/") for one in store.walk("batch")
     )
-    found = survey(store, "batch", checksum=True).partitions[TopicPartition("t", 0)]
+    found = collect_statistics(store, "batch", checksum=True).partitions[TopicPartition("t", 0)]
     assert (found.messages, found.distinct) == (401, False)  # offset 0 is there twice
     assert found.checksum == done["checksums"][0][2]
 
@@ -292,7 +292,7 @@ def test_undecodable_messages_lie_beside_and_are_counted(tmp_path: Path) -> None
     decoder = Decoder(Decoding("value", schema), lambda schema_id: schema)
     done = spark_files.write(iter([batch_of(rows)]), store, "batch", FileLayout(), "part-0", decoder)
     assert done["schema_ids"] == [7]
-    found = survey(store, "batch")
+    found = collect_statistics(store, "batch")
     part = found.partitions[TopicPartition("t", 0)]
     assert (part.messages, part.undecodable, part.distinct) == (60, 20, True)
     assert sorted((one.path.startswith(f"{UNDECODABLE}/"), one.messages) for one in found.files) == [

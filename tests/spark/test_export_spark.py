@@ -15,8 +15,8 @@ import pytest
 from klog.client.raw_fetch import Range
 from klog.errors import OffsetOutOfRange
 from klog.export.batch_writer import WriteJob
+from klog.export.file_statistics import collect_statistics
 from klog.export.stores.local import LocalStore
-from klog.export.survey import survey
 from klog.export.verify import verify
 from klog.names import TopicPartition
 from klog.spark.export import DirectWriter, run_export
@@ -105,7 +105,7 @@ def test_the_writer_leaves_data_and_nothing_else(spark: Any, new_topic: NewTopic
     store = LocalStore(tmp_path)
     ranges = [Range(topic.name, 0, 0, produced[-1] + 1)]
     DirectWriter().write(WriteJob(topic.bootstrap, ranges, store, "batch", attempts="attempts"))
-    found = survey(store, "batch", thorough=True)
+    found = collect_statistics(store, "batch", thorough=True)
     assert found.partitions[TopicPartition(topic.name, 0)].messages == 10
     assert [path.name for path in tmp_path.iterdir()] == ["batch"]
     assert {path.suffix for path in (tmp_path / "batch").iterdir()} == {".parquet"}

@@ -1,6 +1,6 @@
 """What really lies in a folder of exported files: counted from the files themselves, not from what a writer says.
 
-Only four columns are read unless more is asked for, some megabytes at once, so a survey costs little beside the writing
+Only four columns are read unless more is asked for, some megabytes at once, so counting costs little beside the writing
 and little memory. Where files of a partition cover overlapping offsets (put apart by time, or by what was decoded),
 its offsets are read a second time and compared one with another: eight bytes of memory for each of its messages.
 """
@@ -24,7 +24,7 @@ _SUMMED = ("key", "value")
 
 
 @dataclass
-class SurveyedPartition:
+class PartitionStatistics:
     """Of one partition: offsets inclusive, times in ms; ``files`` that hold its messages, of which one that several
     partitions share counts with the first of these alone."""
 
@@ -43,10 +43,10 @@ class SurveyedPartition:
 
 
 @dataclass
-class Survey:
+class FileStatistics:
     """Of one folder."""
 
-    partitions: dict[TopicPartition, SurveyedPartition] = field(default_factory=dict)
+    partitions: dict[TopicPartition, PartitionStatistics] = field(default_factory=dict)
     windows: dict[tuple[str, int], int] = field(default_factory=dict)
     files: list[ExportedFile] = field(default_factory=list)
     unreadable: bool = False
@@ -67,14 +67,14 @@ class _Pieces:
         return self.ascending and all(before[1] < after[0] for before, after in itertools.pairwise(self.spans))
 
 
-def survey(store: Store, *folders: str, thorough: bool = False, checksum: bool = False) -> Survey:
+def collect_statistics(store: Store, *folders: str, thorough: bool = False, checksum: bool = False) -> FileStatistics:
     """Count what the files of messages in one folder, or in several together, hold; CorruptLog, naming the file, where
     one cannot be read.
 
     ``thorough``: every byte is read, against the checksums that the format has. ``checksum``: keys and values are read
     too, and summed up.
     """
-    found = Survey()
+    found = FileStatistics()
     pieces: dict[TopicPartition, _Pieces] = {}
     for folder, stored in [(one, stored) for one in folders for stored in store.walk(one)]:
         kind = format_of(stored.path)
@@ -131,7 +131,7 @@ def _rows_of(batch: Any, one: TopicPartition) -> Any:
     return pc.and_(pc.equal(batch["topic"], one.topic), pc.equal(batch["partition"], one.partition))
 
 
-def _sum_up(batch: Any, found: Survey) -> None:
+def _sum_up(batch: Any, found: FileStatistics) -> None:
     from klog.export.checksum import MODULUS, checksums
 
     for one, value in checksums(batch).items():
@@ -139,8 +139,10 @@ def _sum_up(batch: Any, found: Survey) -> None:
         part.checksum = (part.checksum + value) % MODULUS
 
 
-def _count(table: Any, found: Survey, pieces: dict[TopicPartition, _Pieces], undecodable: bool) -> set[TopicPartition]:
-    """Add some rows to the survey; the partitions that are in them."""
+def _count(
+    table: Any, found: FileStatistics, pieces: dict[TopicPartition, _Pieces], undecodable: bool
+) -> set[TopicPartition]:
+    """Add some rows to the statistics; the partitions that are in them."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -165,7 +167,7 @@ def _count(table: Any, found: Survey, pieces: dict[TopicPartition, _Pieces], und
     spans: dict[TopicPartition, tuple[int, int]] = {}
     for row in grouped.to_pylist():
         one = TopicPartition(row["topic"], row["partition"])
-        part = found.partitions.setdefault(one, SurveyedPartition())
+        part = found.partitions.setdefault(one, PartitionStatistics())
         part.messages += row["offset_count"]
         part.undecodable += row["offset_count"] if undecodable else 0
         part.first_offset = min(part.first_offset, row["offset_min"])
