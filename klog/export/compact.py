@@ -4,9 +4,9 @@ Offsets and chain are kept: the merged files lie in one folder with the number o
 manifest says which batches they are, and the manifests with which those were committed are kept beside it.
 
 Strategy: a compaction rewrites the files into a separate folder, counts what it wrote and compares that with the
-manifests. The commit is one step, as for an export: it exchanges a local ``data`` as a whole (`swap`), and if manifests
-commit batches, it creates ``ROOT/_klog/merges/<n>.json`` with the next number n: of two compactions at the same time
-one wins. Runs and compactions do not disturb each other.
+manifests. The commit is one step, as for an export: it replaces a local ``data`` as a whole (`data_replacement`), and
+if manifests commit batches, it creates ``ROOT/_klog/merges/<n>.json`` with the next number n: of two compactions at the
+same time one wins. Runs and compactions do not disturb each other.
 
 docs/export-format.md describes what a reader sees meanwhile. `klog export gc` removes the replaced files.
 """
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from klog import __version__
 from klog.errors import CorruptLog, NoSuchThing, Refused, UsageError
+from klog.export.data_replacement import replace_data
 from klog.export.file_statistics import FileStatistics, collect_statistics
 from klog.export.files import format_named
 from klog.export.history import HISTORY, HISTORY_ASIDE, combine, pack, texts_of
@@ -29,14 +30,13 @@ from klog.export.manifest import ExportedFile, Manifest, Merged
 from klog.export.root import MANIFEST, MARK, MERGES, ExportRoot, merge_path, written_folder
 from klog.export.stores.local import LocalStore
 from klog.export.stores.store import Store
-from klog.export.swap import swap_data
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from klog.export.files.format import FileFormat
 
-STEPS = ("planned", "merged", "counted", "flushed", "linked", "swapped", "done")
+STEPS = ("planned", "merged", "counted", "flushed", "linked", "replaced", "done")
 """What `compact` goes through, in order. Killed at any of them, an export is what it was, or compacted."""
 
 BELOW_BYTES = 128 * 1024 * 1024
@@ -327,11 +327,11 @@ def _commit(place: ExportRoot, written: Sequence[_Written], staged: str, on_step
                     return False
                 without.append(folder.removeprefix("data/"))
                 expected[path] = data
-        return swap_data(place.store, f"{staged}/data", without, expected, on_step)
+        return replace_data(place.store, f"{staged}/data", without, expected, on_step)
     for one in written:
         if not _record(place, one):
             return False
-    on_step("swapped")
+    on_step("replaced")
     return True
 
 

@@ -36,10 +36,10 @@ from typing import NamedTuple, TypeVar
 
 from klog.errors import NoSuchThing, Refused, StorageError
 from klog.export.batch_writer import UNDECODABLE
+from klog.export.data_replacement import shared_data_lock
 from klog.export.manifest import COMMIT_BY_MANIFEST, COMMIT_BY_RENAME, ExportIdentity, Manifest, sha256
 from klog.export.stores.opening import open_store
 from klog.export.stores.store import Store, scheme_of
-from klog.export.swap import sharing
 
 STAGING_TTL_S = 24 * 3600
 """Staging older than this belongs to no run that still lives."""
@@ -447,7 +447,7 @@ class ExportRoot:
                     f"{self} commits by renaming folders, which {scheme_of(self.store.url)}: cannot do",
                     hint="go on where it came from, or export to another place",
                 )
-            with sharing(self.store):
+            with shared_data_lock(self.store):
                 return self.store.rename(staged.folder, f"data/batch={staged.batch:010d}")
         # Read again, so that what was removed as stale meanwhile is not committed.
         data = self.store.read(f"{staged.folder}/{MANIFEST}")

@@ -213,8 +213,8 @@ def test_killed_at_any_step_an_export_is_what_it_was_or_compacted(tmp_path: Path
         shutil.copytree(tmp_path / "root", root)
     assert kill_at_each(roots, "compact") == dict.fromkeys(STEPS, True)
     for step, root in roots.items():
-        swapped = STEPS.index(step) >= STEPS.index("swapped")
-        assert folders(root) == ([2] if swapped else [0, 1, 2])
+        replaced = STEPS.index(step) >= STEPS.index("replaced")
+        assert folders(root) == ([2] if replaced else [0, 1, 2])
         assert exported_rows(root) == rows
         assert states(root) == {"ok"}
         ExportRoot(str(root)).discard_stale(0)

@@ -1,4 +1,4 @@
-"""The data of an export on a local file system changed as a whole, in one step: `swap_data`.
+"""The data of an export on a local file system replaced as a whole, in one step: `replace_data`.
 
 Strategy: merging batches takes several folders away and puts one in, and no file system does that at once. But Linux
 exchanges two folders in one step (renameat2 with RENAME_EXCHANGE), so a second ``data`` is made beside the first, with
@@ -35,8 +35,8 @@ _UNABLE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.
 
 
 @contextmanager
-def sharing(store: Store) -> Iterator[None]:
-    """While inside, the data is not swapped. Blocks while it is."""
+def shared_data_lock(store: Store) -> Iterator[None]:
+    """While inside, the data is not replaced. Blocks while it is."""
     if not isinstance(store, LocalStore):
         yield
         return
@@ -58,7 +58,7 @@ def _locked(store: LocalStore, how: int) -> Iterator[None]:
         raise translated(error, "lock", str(path)) from error
 
 
-def swap_data(
+def replace_data(
     store: LocalStore,
     beside: str,
     without: Collection[str],
@@ -81,7 +81,7 @@ def swap_data(
         _exchange(old, new)
         for parent in (old.parent, new.parent):
             files.sync_folder(str(parent))
-    on_step("swapped")
+    on_step("replaced")
     for name in linked:
         files.remove_folder(str(new / name))
     return True
