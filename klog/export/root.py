@@ -181,7 +181,7 @@ class ExportRoot:
         spans = [(one.first_batch, one.batch) for one in self._spoken]
         return [n for n in numbers if not any(first <= n < last for first, last in spans)]
 
-    def strays(self) -> list[str]:
+    def unknown_files(self) -> list[str]:
         """Files beside the batches that a reader of the folder would take for data, relative to the root. With commits
         by manifest there are none, since readers go by the manifests."""
         if not self.by_rename:

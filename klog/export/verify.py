@@ -81,7 +81,7 @@ def verify(bootstrap: str | None, root: str | Store) -> list[ExportCheck]:
         return verify(bootstrap, root)  # batches were merged meanwhile
     if remembered is not None and remembered >= expected:
         findings.append(("missing-batch", f"batch {remembered} was committed: {place.where(remembered)} is not there"))
-    for one in place.strays():
+    for one in place.unknown_files():
         findings.append(
             ("unknown-file", f"{place.store.location(one)} belongs to no batch, and readers take it for data")
         )
