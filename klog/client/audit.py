@@ -23,12 +23,12 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from klog.client.producer_settings import AuditSettings
+from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError, MalformedRequest
 from klog.names import AUDIT_TOPIC
 
@@ -127,14 +127,15 @@ class _Window:
 class Auditor:
     """Counts the messages of one producer. Any thread."""
 
-    def __init__(self, settings: AuditSettings) -> None:
+    def __init__(self, settings: AuditSettings, clock: Clock = SYSTEM_CLOCK) -> None:
         self.settings = settings
+        self._now_ms = clock.now_ms
         self.producer = secrets.token_hex(6)
         self._lock = threading.Lock()
         self._numbers: dict[str, int] = {}
         self._windows: dict[tuple[str, int], _Window] = {}
         self._sequence = 0
-        self._published_ms = _now_ms()
+        self._published_ms = self._now_ms()
         self._tail = f" {self.producer} {settings.host}"
 
     @property
@@ -150,7 +151,7 @@ class Auditor:
 
     def stamp(self, topic: str, time_ms: int | None) -> tuple[int, bytes, _Window]:
         """The message's time, the header's value, and the window in which it counts; `settle` must follow."""
-        when = _now_ms() if time_ms is None else time_ms
+        when = self._now_ms() if time_ms is None else time_ms
         start_ms = when - when % self.settings.window_ms
         with self._lock:
             number = self._numbers.get(topic, 0)
@@ -175,7 +176,7 @@ class Auditor:
 
     def due(self, *, closing: bool = False) -> list[Publication]:
         """The publications that are due now; `published` must follow for each. Cheap if there are none."""
-        now_ms = _now_ms()
+        now_ms = self._now_ms()
         settings = self.settings
         is_time = closing or now_ms - self._published_ms >= settings.publish_ms or now_ms < self._published_ms
         with self._lock:
@@ -223,10 +224,6 @@ class Auditor:
             window = self._windows[key]
             if window.under_way == 0 and window.state == window.known:
                 del self._windows[key]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def with_stamp(headers: Iterable[tuple[str, bytes | None]], stamp: bytes) -> list[tuple[str, bytes | None]]:

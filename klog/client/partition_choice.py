@@ -33,8 +33,8 @@ class PartitionChoice:
         answer_s: float,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._clock = clock
         """``age_s``: how long the number of partitions is used; ``answer_s``: how long an answer may take."""
+        self._clock = clock
         self._rdkafka = rdkafka
         self._partitioner = partitioner
         self._age_s = age_s

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -36,6 +35,7 @@ from klog.client.partition_choice import PartitionChoice, Partitioner
 from klog.client.producer_settings import AuditSettings, read_settings
 from klog.client.send_errors import error_from, may_be_in_the_log, refused_settings
 from klog.client.sending import Callback, Sending, SendingOne, SendingSet
+from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import (
     BrokerNotAvailable,
     BufferFull,
@@ -75,6 +75,7 @@ class Producer:
         producer_type: Literal["sync", "async"] = "sync",
         partitioner: Partitioner | str | None = None,
         audit: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
         **settings: Any,
     ) -> None:
         """Finds the cluster by its brokers (``h:9092,...``) or by its ZooKeeper (``h:2181,.../chroot``).
@@ -86,6 +87,7 @@ class Producer:
         """
         if producer_type not in ("sync", "async"):
             raise InvalidConfig(f"producer_type={producer_type!r}: sync or async is wanted")
+        self._clock = clock
         given = dict(settings)
         if bootstrap_servers is not None:
             given["bootstrap_servers"] = bootstrap_servers
@@ -98,7 +100,7 @@ class Producer:
             rdkafka["bootstrap.servers"] = registered_brokers(zookeeper)
         if "bootstrap.servers" not in rdkafka:
             raise InvalidConfig("a producer needs bootstrap_servers='host:port,...' or zookeeper='host:port/chroot'")
-        self._auditor = None if self._settings.audit is None else Auditor(self._settings.audit)
+        self._auditor = None if self._settings.audit is None else Auditor(self._settings.audit, clock)
         self._hand_over = self._buffer if self._auditor is None else self._stamp_and_buffer
         self._rdkafka = _open({**rdkafka, "logger": _quiet()})
         self._choice = PartitionChoice(
@@ -106,8 +108,9 @@ class Producer:
             None if isinstance(partitioner, str) else partitioner,
             age_s=self._settings.metadata_age_s,
             answer_s=self._settings.answer_s,
+            clock=clock,
         )
-        publisher = None if self._auditor is None else AuditPublisher(self._rdkafka, self._auditor, rdkafka)
+        publisher = None if self._auditor is None else AuditPublisher(self._rdkafka, self._auditor, rdkafka, clock)
         # librdkafka asks for its producer id when it starts, then every 500 ms; a message that is handed over in the
         # first milliseconds disturbs the first attempt. So it gets a moment for itself.
         self._rdkafka.poll(HEAD_START_S)
@@ -122,7 +125,7 @@ class Producer:
         self._thread.start()
         # Also runs at the end of the program, and when the producer is garbage: `_shut` holds no reference to it.
         self._finalizer = weakref.finalize(
-            self, _shut, self._rdkafka, self._closed, self._end, self._thread, publisher, None
+            self, _shut, self._rdkafka, self._closed, self._end, self._thread, publisher, clock, None
         )
         self._publisher = publisher
 
@@ -216,14 +219,14 @@ class Producer:
                     )
                 return
             except BufferError:
-                full_since = time.monotonic() if full_since is None else full_since
+                full_since = self._clock.monotonic_s() if full_since is None else full_since
                 self._wait_for_room(topic, full_since)
             except KafkaException as error:
                 raise error_from(error.args[0], topic) from None
 
     def _wait_for_room(self, topic: str, full_since: float) -> None:
         wait_s = self._settings.enqueue_timeout_s
-        left_s = POLL_S if wait_s is None else full_since + wait_s - time.monotonic()
+        left_s = POLL_S if wait_s is None else full_since + wait_s - self._clock.monotonic_s()
         if left_s <= 0:
             raise BufferFull(
                 f"{topic}: the producer's buffer is full",
@@ -236,7 +239,7 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all that was sent before is acknowledged or has failed; TimedOut after ``timeout`` seconds."""
-        left = _flush(self._rdkafka, timeout)
+        left = _flush(self._rdkafka, self._clock, timeout)
         if left:
             raise TimedOut(f"after {timeout:g} s not all messages are acknowledged")
 
@@ -248,7 +251,7 @@ class Producer:
         """
         if self._finalizer.detach() is None:
             return
-        left = _shut(self._rdkafka, self._closed, self._end, self._thread, self._publisher, timeout)
+        left = _shut(self._rdkafka, self._closed, self._end, self._thread, self._publisher, self._clock, timeout)
         if left:
             raise TimedOut(f"what was not acknowledged within {timeout:g} s was given up")
 
@@ -312,12 +315,13 @@ def _serve(rdkafka: Any, end: threading.Event, room: threading.Condition, publis
             publisher.tick()
 
 
-def _flush(rdkafka: Any, timeout_s: float | None) -> int:
+def _flush(rdkafka: Any, clock: Clock, timeout_s: float | None) -> int:
     """Flush for that time; None waits for all. Returns the number of messages left."""
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    deadline = None if timeout_s is None else clock.monotonic_s() + timeout_s
     while True:
-        left: int = rdkafka.flush(POLL_S if deadline is None else min(POLL_S, max(deadline - time.monotonic(), 0.0)))
-        if left == 0 or (deadline is not None and time.monotonic() >= deadline):
+        wait_s = POLL_S if deadline is None else min(POLL_S, max(deadline - clock.monotonic_s(), 0.0))
+        left: int = rdkafka.flush(wait_s)
+        if left == 0 or (deadline is not None and clock.monotonic_s() >= deadline):
             return left
 
 
@@ -327,11 +331,12 @@ def _shut(
     end: threading.Event,
     thread: threading.Thread,
     publisher: AuditPublisher | None,
+    clock: Clock,
     timeout_s: float | None,
 ) -> int:
     """Flush, publish the last counts, and end the thread. Returns the number of dropped messages."""
     closed.set()
-    left = _flush(rdkafka, timeout_s)
+    left = _flush(rdkafka, clock, timeout_s)
     end.set()
     if thread is not threading.current_thread():
         thread.join()
@@ -340,7 +345,7 @@ def _shut(
         rdkafka.poll(0)
     if publisher is not None:
         publisher.close()
-        _flush(rdkafka, timeout_s)
+        _flush(rdkafka, clock, timeout_s)
     return left
 
 

@@ -20,10 +20,10 @@ import io
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import HostError, PortInUse
 
 if TYPE_CHECKING:
@@ -60,12 +60,21 @@ class HttpServer:
         threading.Thread(target=server.serve_forever, name=f"http {address}", daemon=True).start()
 
     @classmethod
-    def open(cls, application: Application, host: str, port: int, *, what: str, flag: str) -> HttpServer:
+    def open(
+        cls,
+        application: Application,
+        host: str,
+        port: int,
+        *,
+        what: str,
+        flag: str,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> HttpServer:
         """Listen; port 0 is a free one, an empty host every interface. Blocks for the imports; any thread.
 
         ``what`` is served, and ``flag`` chooses its port, in the words of PortInUse and HostError.
         """
-        server = _server(application, host, port, what, flag)
+        server = _server(application, host, port, what, flag, clock)
         shown = host or "0.0.0.0"
         return cls(server, f"[{shown}]:{server.server_port}" if ":" in shown else f"{shown}:{server.server_port}")
 
@@ -78,9 +87,9 @@ class HttpServer:
 class _Visit:
     """One connection, as far as it may be ended for another's sake. Under the lock of `_Visits`, but for `has_come`."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, since_s: float) -> None:
         self.socket = sock
-        self.since_s = time.monotonic()
+        self.since_s = since_s
         self.has_come = False
         """Its request is whole: it is being answered."""
 
@@ -88,16 +97,17 @@ class _Visit:
 class _Visits:
     """Those that are connected. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._there: dict[socket.socket, _Visit] = {}
 
     def begin(self, sock: socket.socket) -> bool:
         """Count one more; False where there is no room, and then the oldest whose request does not come is ended."""
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         with self._lock:
             if len(self._there) < CONNECTIONS_MAX:
-                self._there[sock] = _Visit(sock)
+                self._there[sock] = _Visit(sock, now_s)
                 return True
             oldest = next((one for one in self._there.values() if not one.has_come), None)
             if oldest is not None and now_s - oldest.since_s > GRACE_S:
@@ -118,8 +128,9 @@ class _Visits:
 class _Incoming(io.RawIOBase):
     """What a peer sends, until its time or its bytes are used up: TimeoutError, or the end."""
 
-    def __init__(self, sock: socket.socket, until_s: float) -> None:
+    def __init__(self, sock: socket.socket, until_s: float, clock: Clock) -> None:
         self._socket = sock
+        self._clock = clock
         self._until_s = until_s
         self._bytes_left = REQUEST_BYTES_MAX
 
@@ -127,7 +138,7 @@ class _Incoming(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        left_s = self._until_s - time.monotonic()
+        left_s = self._until_s - self._clock.monotonic_s()
         if left_s <= 0:
             raise TimeoutError("the request took too long to come")
         self._socket.settimeout(left_s)
@@ -139,15 +150,16 @@ class _Incoming(io.RawIOBase):
 class _Outgoing(io.BufferedIOBase):
     """What a peer is sent; TimeoutError where it has not taken it in time."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, clock: Clock) -> None:
         self._socket = sock
+        self._clock = clock
         self._until_s: float | None = None
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         self._until_s = self._until_s or now_s + ANSWER_S
         if now_s >= self._until_s:
             raise TimeoutError("the answer took too long to be taken")
@@ -182,7 +194,7 @@ def _with_body(application: Application) -> Application:
     return answer
 
 
-def _server(application: Application, host: str, port: int, what: str, flag: str) -> WSGIServer:
+def _server(application: Application, host: str, port: int, what: str, flag: str, clock: Clock) -> WSGIServer:
     from socketserver import TCPServer, ThreadingMixIn
     from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -193,7 +205,7 @@ def _server(application: Application, host: str, port: int, what: str, flag: str
         request_queue_size = QUEUE_MAX
 
         def __init__(self, *arguments: Any) -> None:
-            self.visits = _Visits()
+            self.visits = _Visits(clock)
             self.is_closed = False
             super().__init__(*arguments)
 
@@ -203,7 +215,7 @@ def _server(application: Application, host: str, port: int, what: str, flag: str
                 if self.is_closed:
                     self.shutdown_request(request)
                     return
-                time.sleep(LOOK_EVERY_S)
+                clock.sleep(LOOK_EVERY_S)
             try:
                 super().process_request(request, client_address)
             except BaseException:  # no thread is to be had
@@ -234,8 +246,8 @@ def _server(application: Application, host: str, port: int, what: str, flag: str
 
         def setup(self) -> None:
             super().setup()
-            self.rfile = io.BufferedReader(_Incoming(self.connection, time.monotonic() + REQUEST_S))
-            self.wfile = _Outgoing(self.connection)
+            self.rfile = io.BufferedReader(_Incoming(self.connection, clock.monotonic_s() + REQUEST_S, clock))
+            self.wfile = _Outgoing(self.connection, clock)
 
         def get_environ(self) -> dict[str, Any]:
             return {**super().get_environ(), RAW_TARGET: self.path, _VISIT: self.server.visits.of(self.connection)}

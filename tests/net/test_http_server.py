@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from klog.clock import SYSTEM_CLOCK, Clock
 from klog.net import http_server
 from klog.net.http_server import HttpServer
+from tests.hand_clock import HandClock
 
 WITHIN_S = 30.0
 MOST = 4
@@ -31,8 +33,8 @@ def large(_: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[byt
 
 
 @contextlib.contextmanager
-def serving(application: http_server.Application) -> Iterator[int]:
-    server = HttpServer.open(application, "127.0.0.1", 0, what="an echo", flag="--port")
+def serving(application: http_server.Application, clock: Clock = SYSTEM_CLOCK) -> Iterator[int]:
+    server = HttpServer.open(application, "127.0.0.1", 0, what="an echo", flag="--port", clock=clock)
     try:
         yield int(server.address.rpartition(":")[2])
     finally:
@@ -84,7 +86,7 @@ def test_those_that_say_nothing_keep_nobody_out_and_take_few_threads(port: int) 
 
 def test_who_is_being_answered_does_not_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 2)
-    monkeypatch.setattr(http_server, "GRACE_S", WITHIN_S)
+    clock = HandClock()
     begun, go_on = threading.Semaphore(0), threading.Event()
 
     def slow(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -94,16 +96,18 @@ def test_who_is_being_answered_does_not_give_way(monkeypatch: pytest.MonkeyPatch
         return echo(environ, start_response)
 
     answers: list[bytes] = []
-    with serving(slow) as port:
+    with serving(slow, clock) as port:
         asking = [threading.Thread(target=lambda: answers.append(ask(port, b"x"))) for _ in range(6)]
         for one in asking:
             one.start()
         for _ in range(2):
             assert begun.acquire(timeout=WITHIN_S)
-        monkeypatch.setattr(http_server, "GRACE_S", 0.0)
-        time.sleep(3 * http_server.LOOK_EVERY_S)  # those that wait have looked for one to give way
+        clock.move(2 * http_server.GRACE_S)
+        while clock.slept.acquire(blocking=False):
+            pass
+        for _ in range(3):  # the one that waits looks for one to give way
+            assert clock.slept.acquire(timeout=WITHIN_S)
         assert not begun.acquire(blocking=False)
-        monkeypatch.setattr(http_server, "GRACE_S", WITHIN_S)
         go_on.set()
         for one in asking:
             one.join(WITHIN_S)
@@ -111,13 +115,16 @@ def test_who_is_being_answered_does_not_give_way(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("start", [b"GET / HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nContent-Length: 100000\r\n\r\n"])
-def test_a_byte_now_and_then_is_no_request(monkeypatch: pytest.MonkeyPatch, start: bytes) -> None:
-    monkeypatch.setattr(http_server, "REQUEST_S", 0.3)
-    with serving(echo) as port, connect(port) as drip:
+def test_a_byte_now_and_then_is_no_request(start: bytes) -> None:
+    clock = HandClock()
+    with serving(echo, clock) as port, connect(port) as drip:
         drip.sendall(start)
         drip.settimeout(0.02)
-        begun_s = time.monotonic()
+        sent, begun_s = 0, time.monotonic()
         while time.monotonic() - begun_s < WITHIN_S:
+            if sent > 3:
+                clock.move(0.6 * http_server.REQUEST_S)
+            sent += 1
             try:
                 drip.sendall(b"x")
                 if not drip.recv(1):
@@ -128,7 +135,7 @@ def test_a_byte_now_and_then_is_no_request(monkeypatch: pytest.MonkeyPatch, star
                 break
         else:
             pytest.fail("a byte now and then kept it open")
-        assert time.monotonic() - begun_s >= 0.2
+        assert sent > 5, "until its time was over it was kept open"
 
 
 def test_an_answer_is_to_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from klog.admin.topics import delete_topics, preview_deletion, set_topic_setting
 from klog.client.audit import HEADER, read_stamp
 from klog.client.cluster import Cluster
 from klog.client.positions import parse_range
+from klog.clock import SystemClock
 from klog.errors import NoSuchThing, Refused, UnknownTopicOrPartition, UsageError
 from klog.export.manifest import ExportedPartition, ExportIdentity, Manifest
 from klog.export.root import ExportRoot
@@ -455,15 +456,17 @@ def test_an_export_is_judged_by_its_manifests(stage: Stage, tmp_path: Path) -> N
 # --- Clocks ---
 
 
-def test_a_producer_whose_clock_is_ahead_of_the_brokers_is_named(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+class HourAhead(SystemClock):
+    def now_ms(self) -> int:
+        return super().now_ms() + 3_600_000
+
+
+def test_a_producer_whose_clock_is_ahead_of_the_brokers_is_named(stage: Stage) -> None:
     make_topic(stage.bootstrap, stage.topic)
-    hour_ms = 3_600_000
     with stage.producer("right") as producer:
         producer.send(stage.topic, stage.messages(10, 1))
-    monkeypatch.setattr("klog.client.audit._now_ms", lambda: time.time_ns() // 1_000_000 + hour_ms)
-    with stage.producer("fast") as producer:
+    with stage.producer("fast", clock=HourAhead()) as producer:
         producer.send(stage.topic, klog.Message(b"x"))
-    monkeypatch.undo()
     report = stage.report()
     (said,) = report.clocks
     assert re.search(r"\bfast\b.* 3\d* s\b.*\bbroker", said)

@@ -18,6 +18,7 @@ from klog.tools.audit.compare import State, by_number, by_stamps, sent
 from klog.tools.audit.ledger import Ledger, Produced, build_ledger, clocks_apart
 from klog.tools.audit.numbers import RANGES_MAX, NumberSet
 from klog.tools.audit.tally import NOBODY, Found, Origin, Tally, Window
+from tests.hand_clock import HandClock
 
 MINUTE = 60_000
 A, B = Origin("web-1", "aaaaaaaaaaaa"), Origin("web-2", "bbbbbbbbbbbb")
@@ -148,10 +149,12 @@ def test_windows_that_were_forgotten_add_up() -> None:
 
 
 def test_an_open_window_is_published_from_time_to_time_and_at_the_end() -> None:
-    auditor = Auditor(AuditSettings("web-1", window_ms=3_600_000 * 20, publish_ms=1))
+    clock = HandClock()
+    auditor = Auditor(AuditSettings("web-1", window_ms=3_600_000 * 20, publish_ms=1), clock)
     settled(auditor, "t", auditor.stamp("x", None)[0])
-    while not (published := auditor.due()):
-        pass
+    assert auditor.due() == []
+    clock.move(0.001)
+    published = auditor.due()
     assert {(one.topic, one.final) for one in published[0].counts} == {("t", False)}
     (last,) = auditor.due(closing=True)
     assert {(one.topic, one.final) for one in last.counts} == {("t", True)}

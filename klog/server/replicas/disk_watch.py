@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import Final
 
+from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import StorageError
 from klog.server.replicas.disk_wait import LOOK_EVERY_S
 from klog.server.replicas.replicas import Replicas
@@ -36,7 +36,15 @@ for every append would, and costs twenty times the write.
 class DiskWatch:
     """Event loop only."""
 
-    def __init__(self, runtime: Runtime, log_dirs: LogDirs, flusher: Flusher, replicas: Replicas) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        log_dirs: LogDirs,
+        flusher: Flusher,
+        replicas: Replicas,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._clock = clock
         self._runtime = runtime
         self._log_dirs = log_dirs
         self._flusher = flusher
@@ -60,8 +68,10 @@ class DiskWatch:
 
     def _look(self, one: LogDir) -> None:
         since = [self._flusher.busy_since_s(one.path), one.checkpoints.busy_since_s]
-        busy_s = max((time.monotonic() - at_s for at_s in since if at_s is not None), default=0.0)
-        makes_s = 0.0 if one.busy_since_s is None else time.monotonic() - one.busy_since_s  # many may take a while
+        makes_since_s = one.busy_since_s  # read once: threads set it, and set it to None
+        now_s = self._clock.monotonic_s()
+        busy_s = max((now_s - at_s for at_s in since if at_s is not None), default=0.0)
+        makes_s = 0.0 if makes_since_s is None else now_s - makes_since_s  # many may take a while
         if max(busy_s, makes_s) >= self._hung_s:
             self._give_up(one, max(busy_s, makes_s))
         elif busy_s >= min(STALLED_S, self._hung_s / 2) and not one.is_stalled:

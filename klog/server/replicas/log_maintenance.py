@@ -9,10 +9,10 @@ import asyncio
 import functools
 import logging
 import threading
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
+from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.replication.led_partition import LedPartition
@@ -50,8 +50,15 @@ class LogMaintenance:
     """Started with the broker, stopped before its logs are closed."""
 
     def __init__(
-        self, runtime: Runtime, image: ClusterImage, log_dirs: LogDirs, deletions: Deletions, replicas: ReplicaTable
+        self,
+        runtime: Runtime,
+        image: ClusterImage,
+        log_dirs: LogDirs,
+        deletions: Deletions,
+        replicas: ReplicaTable,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self._runtime = runtime
         self._image = image
         self._log_dirs = log_dirs
@@ -109,7 +116,7 @@ class LogMaintenance:
                 log.error("%s", error.message)
 
     async def _roll(self) -> None:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._clock.now_ms()
         replicas = self._replicas
         led = [partition.log for partition in replicas.partitions.values()]
         # A thread that truncates a log has it to itself.
