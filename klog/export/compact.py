@@ -1,14 +1,14 @@
-"""`klog export compact`: batches that follow one another as fewer, larger files. Blocks.
+"""`klog export compact`: merges consecutive batches into fewer, larger files. Blocks.
 
-Offsets and chain are kept: the merged files lie in one folder with the number of the last of their batches, its
-manifest says which batches they are, and the manifests with which those were committed are kept beside it.
+Offsets and the chain of manifests stay as they are. The merged files lie in one folder, with the number of the last of
+these batches. Its manifest says which batches were merged, and the original manifests are kept beside it.
 
-Strategy: a compaction rewrites the files into a separate folder, counts what it wrote and compares that with the
-manifests. The commit is one step, as for an export: it replaces a local ``data`` as a whole (`data_replacement`), and
-if manifests commit batches, it creates ``ROOT/_klog/merges/<n>.json`` with the next number n: of two compactions at the
-same time one wins. Runs and compactions do not disturb each other.
+Strategy: a compaction rewrites the files into a separate folder, counts the messages in what it wrote, and compares the
+counts with the manifests. Then it commits in one step: on a local file system it exchanges ``data`` as a whole
+(`data_replacement`); where manifests commit, it creates ``ROOT/_klog/merges/<n>.json`` with the next number n. Of two compactions
+at the same time one wins. Export runs and compactions do not disturb each other.
 
-docs/export-format.md describes what a reader sees meanwhile. `klog export gc` removes the replaced files.
+docs/export-format.md describes what a reader sees during a compaction. `klog export gc` removes the replaced files.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
     from klog.export.files.format import FileFormat
 
 STEPS = ("planned", "merged", "counted", "flushed", "linked", "replaced", "done")
-"""What `compact` goes through, in order. Killed at any of them, an export is what it was, or compacted."""
+"""The steps of `compact`, in order. A process killed at any of them leaves the export as it was, or compacted."""
 
 BELOW_BYTES = 128 * 1024 * 1024
-"""Batches smaller than this are merged until none is left."""
+"""Neighbouring batches smaller than this are merged."""
 
 FILE_BYTES = 256 * 1024 * 1024
-"""A merged file that has grown to this is closed, and another begun."""
+"""A merged file that reaches this size is closed, and the next one begun."""
 
 REPLACED = "_klog/replaced"
 
 
 @dataclass(frozen=True)
 class CompactedBatches:
-    """Batches ``[from_, to]`` that lie in one folder now. ``files`` and ``bytes`` are None in a dry run."""
+    """Batches ``[from_, to]``, merged into one folder. ``files`` and ``bytes`` are None in a dry run."""
 
     from_: int
     to: int
@@ -62,7 +62,7 @@ class CompactedBatches:
 
 
 class _Group(NamedTuple):
-    """Batches to be merged: their manifests as they are now, in order, and what the batch behind them names."""
+    """Batches to merge: their current manifests, in order, and the hash that the next batch's manifest refers to."""
 
     parts: tuple[Manifest, ...]
     last_sha256: str
@@ -97,11 +97,11 @@ def compact(
     dry_run: bool = False,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> list[CompactedBatches]:
-    """Merge ``batches`` (first and last), or else neighbours whose files are smaller than ``below_bytes``.
+    """Merge ``batches`` (first and last), or by default neighbouring batches smaller than ``below_bytes``.
 
-    A row for each merged folder, none where there is nothing to merge. NoSuchThing where there is no export or no such
-    batch; Refused where its chain is broken, the store cannot do it, or another compaction was quicker; CorruptLog
-    where a file cannot be read or what was written differs: nothing is changed then.
+    Returns one row per merged folder. NoSuchThing if the export or a batch does not exist. Refused if the chain is
+    broken, the store cannot do it, or another compaction merged some of the batches first. CorruptLog if a file cannot
+    be read, or if what was written differs from the manifests; the export is then unchanged.
     """
     place = ExportRoot(root)
     place.existing_identity()
@@ -140,7 +140,7 @@ def compact(
 
 
 def parse_batches(text: str) -> tuple[int, int]:
-    """``12-40``, or ``12`` for one that has many files; UsageError otherwise."""
+    """The first and the last batch of ``12-40``, or of ``12`` (one batch with many files); UsageError otherwise."""
     first, dash, last = text.partition("-")
     if first.isdecimal() and (last.isdecimal() if dash else not last):
         found = int(first), int(last or first)
@@ -183,7 +183,7 @@ def _named(chain: Sequence[tuple[Manifest, str]], batches: tuple[int, int], plac
     for one in (chosen[0], chosen[-1]):
         if one.first_batch < first or one.batch > last:
             raise UsageError(
-                f"--batches {first}-{last} parts batches {one.first_batch} to {one.batch}, which are merged already",
+                f"--batches {first}-{last} would split the merged batches {one.first_batch} to {one.batch}",
                 hint=f"--batches {min(first, chosen[0].first_batch)}-{max(last, chosen[-1].batch)}",
             )
     if not all(_alike(chosen[0], one) for one in chosen):
@@ -211,7 +211,7 @@ def _merge(
     file_bytes: int,
     on_step: Callable[[str], None],
 ) -> _Written:
-    """The group's messages in a folder of their own, counted, with manifest and history, on the disk."""
+    """Write the group's messages into ``folder``, count them, add manifest and history, and sync it all to disk."""
     store = place.store
     kind = format_named(group.parts[0].format)
     sources: dict[str, list[str]] = {}
@@ -240,7 +240,7 @@ def _merge(
 
 
 def _write_files(store: Store, kind: FileFormat, paths: Sequence[str], folder: str, run: str, file_bytes: int) -> None:
-    """The rows of these files, in this order, as files of about ``file_bytes``."""
+    """Write the rows of these files, in this order, into files of about ``file_bytes``."""
     number = 0
     batches = _rows(store, kind, paths)
     batch = next(batches, None)
@@ -270,7 +270,7 @@ def _rows(store: Store, kind: FileFormat, paths: Sequence[str]) -> Iterator[pa.R
 
 
 def _check(place: ExportRoot, manifest: Manifest, found: FileStatistics) -> None:
-    """CorruptLog unless the new files hold what was committed, each message once, and nothing else."""
+    """CorruptLog unless the new files hold exactly the committed messages, each once."""
     where = f"batches {manifest.first_batch} to {manifest.batch} of {place}"
     for one in found.partitions.keys() - manifest.partitions.keys():
         raise CorruptLog(f"{where}: messages of {one} were written, which is not exported")
@@ -283,7 +283,7 @@ def _check(place: ExportRoot, manifest: Manifest, found: FileStatistics) -> None
         if there is not None and not there.distinct:
             raise CorruptLog(f"{where}: an offset of {one} was written twice")
     if found.windows != manifest.windows:
-        raise CorruptLog(f"{where}: the times of the messages that were written are others")
+        raise CorruptLog(f"{where}: the written messages have other timestamps than the committed ones")
 
 
 def _manifest(group: _Group, found: FileStatistics, run: str) -> Manifest:
@@ -336,7 +336,10 @@ def _commit(place: ExportRoot, written: Sequence[_Written], staged: str, on_step
 
 
 def _record(place: ExportRoot, one: _Written) -> bool:
-    """Create the next file in ``_klog/merges``; again where another merge, of other batches, has come first."""
+    """Create the next file in ``_klog/merges``. If a merge of other batches took the number, try the next.
+
+    False if another compaction has merged one of these batches.
+    """
     while True:
         now = ExportRoot(place.store)
         there = {batch for batch in now.batch_numbers() if one.group.first <= batch <= one.group.last}
@@ -350,7 +353,10 @@ def _record(place: ExportRoot, one: _Written) -> bool:
 
 
 def _discard(place: ExportRoot, groups: Sequence[_Group], run: str) -> None:
-    """Remove what was written and not committed. Beside a local ``data`` that was exchanged lies only what is old."""
+    """Remove what was written and not committed.
+
+    The exchange may have happened before the error: then the staging folder holds the old ``data``, which may go too.
+    """
     merged = [] if place.by_rename else [(one.batch, one.run) for one in ExportRoot(place.store).merges()]
     for group in groups:
         if not place.by_rename and (group.last, run) not in merged:

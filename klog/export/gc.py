@@ -1,9 +1,8 @@
-"""`klog export gc`: what lies in an export and belongs to it no more. Blocks.
+"""`klog export gc`: finds files of an export that it no longer uses, and removes them. Blocks.
 
-It is found first and shown, then removed: what runs left that were killed, what they wrote and never committed, and
-what compaction has replaced, each once nothing has touched it for a while. None of it is read by anybody who reads
-`data`, or who goes by the manifests; a reader that listed the files of an object store before a compaction may still
-read those that it replaced, which is what the while is for.
+These are what killed runs left, what they wrote and never committed, and what compaction replaced. A file counts only
+when it has not changed for a while. Readers of `data`, and readers that use the manifests, read none of these files.
+The wait is for one case: a reader that listed an object store before a compaction may still read the replaced files.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from klog.export.root import STAGING_TTL_S, ExportRoot, written_folder
 from klog.export.stores.store import Store
 
 STEPS = ("found", "removing", "removed", "done")
-"""What `collect` goes through; ``removing`` and ``removed`` for each thing. Killed at any, an export is what it was."""
+"""The steps of `collect`; ``removing`` and ``removed`` per row. A process killed at any of them harms no batch."""
 
 _REPLACED_AT = re.compile(r"(\d{8}T\d{6}Z)-.+")
 _TEMPORARY = re.compile(r"\.[0-9a-f-]{36}")
@@ -28,8 +27,8 @@ _TEMPORARY = re.compile(r"\.[0-9a-f-]{36}")
 
 @dataclass(frozen=True)
 class Garbage:
-    """Something that may go. ``what``: ``staging`` (of a run that is dead), ``orphan`` (written and never committed),
-    ``replaced`` (by compaction) or ``temporary``. ``age_s``: since it was last touched, or replaced."""
+    """A folder or file to remove. ``what``: ``staging`` (of a dead run), ``orphan`` (written and never committed),
+    ``replaced`` (by compaction) or ``temporary``. ``age_s``: time since it was last modified, or replaced."""
 
     what: str
     path: str
@@ -39,7 +38,7 @@ class Garbage:
 
 
 def find_garbage(root: str | Store, *, older_than_s: float = STAGING_TTL_S) -> list[Garbage]:
-    """Files that no batch has used for longer than that. NoSuchThing if the folder holds no export."""
+    """Files that no batch uses, unchanged for ``older_than_s``. NoSuchThing if the folder holds no export."""
     place = ExportRoot(root)
     place.existing_identity()
     store, now = place.store, time.time()
@@ -63,7 +62,7 @@ def find_garbage(root: str | Store, *, older_than_s: float = STAGING_TTL_S) -> l
 def collect(
     root: str | Store, rows: Sequence[Garbage], on_step: Callable[[str], None] = lambda step: None
 ) -> list[Garbage]:
-    """Remove these, but for what has come back to life or been committed since; what was removed."""
+    """Remove these rows, except what was changed or committed since. Returns the removed rows."""
     place = ExportRoot(root)
     place.existing_identity()
     on_step("found")
@@ -81,7 +80,7 @@ def collect(
 
 
 def _replaced(place: ExportRoot) -> list[tuple[str, float]]:
-    """(folder, since when) of what compaction has put aside."""
+    """(folder, time of replacement) per folder that compaction replaced."""
     if place.by_rename:
         matches = map(_REPLACED_AT.fullmatch, place.store.names(REPLACED))
         return [

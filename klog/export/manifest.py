@@ -1,4 +1,4 @@
-"""What an export writes beside its data, as JSON: who it is (`ExportIdentity`) and what a batch holds (`Manifest`).
+"""The JSON files of an export: its identity (`ExportIdentity`), and one manifest per batch (`Manifest`).
 
 `ROOT/_klog/export.json`, written once:
 
@@ -6,9 +6,9 @@
      "cluster_id": "...", "created_at": "...", "klog": "0.1.0",
      "topics": {"orders": {"id": "<uuid or null>", "partitions": {"0": {"from": 0}}}}}
 
-A batch's manifest, where `klog.export.root` has it:
+The manifest of a batch; `klog.export.root` says where it lies:
 
-    {"layout": 1, "batch": 42, "run": "<uuid>", "previous": {"batch": 41, "sha256": "<of that manifest's bytes>"},
+    {"layout": 1, "batch": 42, "run": "<uuid>", "previous": {"batch": 41, "sha256": "<of the bytes of that manifest>"},
      "format": "parquet", "partition_by": null, "decode": null, "cluster_id": "...",
      "topics": {"orders": {"id": "...", "partitions": {"0": {
          "from": 100, "to": 900, "messages": 7, "broker_messages": 7, "first_offset": 100, "last_offset": 871,
@@ -19,15 +19,17 @@ A batch's manifest, where `klog.export.root` has it:
      "schema_ids": [], "files": [{"path": "part-....parquet", "bytes": 5120, "messages": 7}],
      "klog": "0.1.0", "engine": "spark 4.3.0", "started_at": "...", "committed_at": "..."}
 
-Where several batches were merged into fewer files, one manifest speaks for all of them; it has ``"merged":
-{"first_batch": 30, "last_sha256": "<of the manifest that batch 42 was committed with>", "at": "..."}`` besides, and
-``previous`` is what stood before the first of them.
+When several batches are merged into fewer files, one manifest replaces theirs. It also has ``"merged": {"first_batch":
+30, "last_sha256": "<of the manifest with which batch 42 was committed>", "at": "..."}``, and its ``previous`` refers to
+the batch before the first of them.
 
-A manifest names every partition of its topics, moved or not, so the last one alone says where to go on. Keys that a
-reader does not know are left alone by it, and those that an older klog did not write mean what they did then; a higher
-`layout` is refused. What the first layout can say is written as such; only an export that a klog of that time would
-go on with in the wrong form (another format, folders by time, decoded, another commit), and what was merged, is of the
-second; and an export whose ``data`` is plain of the third, which its ``export.json`` alone says.
+A manifest names every partition of its topics, also those without new messages, so the last manifest alone says where
+the next batch begins. A reader ignores keys that it does not know. A key that an older klog did not write has the
+meaning of that klog's behaviour. A reader refuses a higher `layout` than it knows.
+
+klog writes the lowest `layout` that is safe. Layout 2 is for merged batches, and for an export that a klog of layout 1
+would continue in the wrong form: another format, folders by time, decoded values, another commit. Layout 3 is for an
+export whose ``data`` is plain; only its ``export.json`` has that number.
 """
 
 from __future__ import annotations
@@ -48,27 +50,27 @@ FIRST_FORMAT = "parquet"
 COMMIT_BY_RENAME = "rename"
 COMMIT_BY_MANIFEST = "manifest"
 WINDOW_MS = 600_000
-"""Messages are counted by topic and ten minutes of their timestamps: the audit's windows (paper section 5)."""
+"""Messages are counted per topic and ten minutes of their timestamps, as the audit does (paper section 5)."""
 
 
 @dataclass(frozen=True)
 class ExportIdentity:
-    """What a root exports, and from where; fixed at its first run."""
+    """What a root exports, and from where. The first run fixes it."""
 
     cluster_id: str | None
     format: str
     topic_ids: dict[str, str | None]
     initial: dict[TopicPartition, int]
-    """Where each partition's export began."""
+    """The offset at which the export of each partition began."""
     created_at: str
     klog: str
     partition_by: str | None = None
-    """``day`` or ``hour``: folders by the messages' times inside each batch."""
+    """``day`` or ``hour``: each batch has folders by the messages' timestamps."""
     decode: dict[str, Any] | None = None
-    """How values are decoded into typed columns; None: they are kept as bytes."""
+    """How values are decoded into typed columns; None: they stay bytes."""
     commit: str = COMMIT_BY_RENAME
     plain: bool = False
-    """Whether ``data`` has nothing but data, so that every reader of folders reads it (`klog.export.root`)."""
+    """Whether ``data`` contains only data, so that any reader of folders can read it (`klog.export.root`)."""
 
     def to_json(self) -> bytes:
         layout = _layout(self.format, self.partition_by, self.decode, self.commit)
@@ -89,7 +91,7 @@ class ExportIdentity:
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> ExportIdentity:
-        """Refused, naming the file, where it is not of this kind or of a later layout."""
+        """Refused, with the file's path, if it is not of this kind or has a later layout."""
         try:
             value = _load(data)
             return cls(
@@ -110,7 +112,7 @@ class ExportIdentity:
 
 @dataclass(frozen=True)
 class ExportedPartition:
-    """What a batch took of one partition. Offsets and times are None where it took no message."""
+    """What a batch has of one partition. Offsets and timestamps are None if it has no message of it."""
 
     from_offset: int
     to_offset: int
@@ -122,14 +124,14 @@ class ExportedPartition:
     timestamp_ms_max: int | None = None
     leader_epoch: int = -1
     undecodable: int = 0
-    """Of ``messages``: those that lie beside the typed rows, as bytes."""
+    """The number of ``messages`` that could not be decoded and are kept as bytes, beside the typed rows."""
     checksum: str | None = None
-    """Of the messages as the log has them (`klog.export.checksum`), in hexadecimal."""
+    """The checksum of the messages as they are in the log (`klog.export.checksum`), in hexadecimal."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Offsets that were gone before they could be exported, and were left out on purpose."""
+    """Offsets that were removed from the log before they were exported; the run was allowed to leave them out."""
 
     topic: str
     partition: int
@@ -148,17 +150,17 @@ class ExportedFile:
 
 @dataclass(frozen=True)
 class Merged:
-    """What makes a manifest that of several committed batches, whose messages lie in fewer files since."""
+    """What only the manifest of merged batches has."""
 
     first_batch: int
     last_sha256: str
-    """Of the manifest that the last of them was committed with: what the batch after it names."""
+    """The hash of the manifest with which the last of them was committed. The next batch refers to it."""
     at: str
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One committed batch, or several that were merged: then ``batch`` is the last of them."""
+    """The manifest of one committed batch, or of several merged ones; then ``batch`` is the last of them."""
 
     batch: int
     run: str
@@ -178,7 +180,7 @@ class Manifest:
     partition_by: str | None = None
     decode: dict[str, Any] | None = None
     schema_ids: tuple[int, ...] = ()
-    """Those that the decoded values name, ascending."""
+    """The ids of the schemas of the decoded values, ascending."""
     commit: str = COMMIT_BY_RENAME
     merged: Merged | None = None
 
@@ -239,7 +241,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> Manifest:
-        """Refused, naming the file, where it is not of this kind or of a later layout."""
+        """Refused, with the file's path, if it is not of this kind or has a later layout."""
         try:
             value = _load(data)
             previous = value["previous"]
@@ -296,7 +298,7 @@ _PARTITION_KEYS = _FIRST_KEYS + _LATER_KEYS
 
 
 def moment(text: str) -> datetime:
-    """A time as manifests have it: RFC 3339, in UTC."""
+    """A timestamp of a manifest: RFC 3339, in UTC."""
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 

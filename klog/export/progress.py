@@ -1,4 +1,4 @@
-"""How far a batch is while it is written: messages, bytes, rate and time left, from the brokers' counts."""
+"""Progress of a batch while it is written: messages, bytes, rate and time left, from the brokers' counts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class WatchedWriter:
     """A writer that reports its progress every half second."""
 
     def __init__(self, writer: BatchWriter, fraction: Callable[[], float | None], show: Callable[[str], None]) -> None:
-        """``fraction``: of the job, from 0 to 1; None while that is not known. It is asked from a thread of its own.
+        """``fraction``: how much of the job is done, from 0 to 1, or None if unknown. A separate thread calls it.
 
-        ``show``: takes a line that replaces the one before; empty at the end.
+        ``show``: shows a line in place of the previous one; called with an empty line at the end.
         """
         self._writer = writer
         self._fraction = fraction
@@ -48,7 +48,7 @@ class WatchedWriter:
         while not done.wait(EVERY_S):
             try:
                 fraction = self._fraction()
-            except Exception:  # what is shown must never end what is done
+            except Exception:  # an error of the display must not end the export
                 fraction = None
             if fraction is not None and began is None:
                 began = time.monotonic()
@@ -57,7 +57,8 @@ class WatchedWriter:
 
 
 def line(messages: int | None, size: int, fraction: float | None, elapsed_s: float) -> str:
-    """``1,200,000 of 4,000,000 messages, 240 of 800 MB, 600,000/s, 5 s left``; ``elapsed_s`` since it began."""
+    """``1,200,000 of 4,000,000 messages, 240 of 800 MB, 600,000/s, 5 s left``; ``elapsed_s``: since the first
+    known fraction."""
     if fraction is None:
         what = f"{size / 1e6:,.0f} MB" if messages is None else f"{messages:,} messages, {size / 1e6:,.0f} MB"
         return f"{what}: starting"

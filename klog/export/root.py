@@ -1,27 +1,27 @@
-"""The root of an export: what lies where in it, and the one step that makes a batch part of it.
+"""The root folder of an export: its layout, and the single step that commits a batch.
 
-    ROOT/data/batch=0000000042/part-*.parquet          only ever committed data
-    ROOT/data/batch=0000000042/_klog-<run>             an empty file: which run has committed this
-    ROOT/batches/0000000042-<run>/_manifest.json        the offsets of these very files, chained to the batch before
+    ROOT/data/batch=0000000042/part-*.parquet          committed data, and nothing else
+    ROOT/data/batch=0000000042/_klog-<run>             an empty file; its name tells which run committed the batch
+    ROOT/batches/0000000042-<run>/_manifest.json        the files and their offsets; names the previous manifest by hash
     ROOT/batches/0000000042-<run>/_undecodable/        messages that could not be decoded
-    ROOT/_staging/<run>/                               what a run is writing; worth nothing to anyone else
-    ROOT/_klog/export.json                             who this export is; made once, never changed
-    ROOT/_klog/checkpoint.json                         the last batch up to which a run has checked the chain; a hint
+    ROOT/_staging/<run>/                               what a run is writing; no other run uses it
+    ROOT/_klog/export.json                             the identity of the export; created once, never changed
+    ROOT/_klog/checkpoint.json                         the batch up to which a run has checked the chain; a hint
 
-Strategy: a run writes into its own staging folder, flushes every file and folder in it, puts its manifest to
-``batches``, where no reader looks for it yet, and renames the folder to ``data/batch=N``. That is the commit: the data
-says which run has made it, and so which manifest counts. Renaming a folder onto one that is there fails, so of two runs
-that made batch N one wins and the other learns of it; a crash at any point leaves the batch whole or not there.
+Strategy: a run writes into its own staging folder and flushes every file and folder in it. It puts its manifest into
+``batches``, where readers ignore it until the data names the run. Then it renames the staging folder to
+``data/batch=N``: that is the commit. A rename onto an existing folder fails. So when two runs make batch N, one commits
+and the other gets an error. A crash at any point leaves either the whole batch or nothing of it.
 
-Where a store has no such rename (object stores), the commit is the creation of a file that is not there yet:
+A store without such a rename (an object store) commits by creating a file that does not exist yet:
 
-    ROOT/data/batch=0000000042-<run>/part-*.parquet    written where it stays; committed if, and only if,
-    ROOT/_klog/commits/0000000042.json                 the batch's manifest, names this run
+    ROOT/data/batch=0000000042-<run>/part-*.parquet    written to its final place; committed if, and only if,
+    ROOT/_klog/commits/0000000042.json                 the manifest of the batch, names this run
 
-Which of the two it is the root's first run fixes, since readers must know. So it does with what lies in ``data``: there
-are readers (Polars) that take every file below a folder for data, if it is not empty. Roots that are older than this
-have ``_klog_manifest.json`` in place of ``_klog-<run>``, and ``_undecodable`` beside it, and go on so. How batches are
-merged into fewer files is in `klog.export.compact`.
+The first run of a root chooses between the two, and ``export.json`` records the choice for readers. It also records
+whether the root is plain, that is whether ``data`` has no files but data: some readers (Polars) read every non-empty
+file below a folder. A root of an older klog is not plain: it has ``_klog_manifest.json`` in place of ``_klog-<run>``
+with ``_undecodable`` beside it, and keeps that layout. `klog.export.compact` merges batches into fewer files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from klog.export.stores.opening import open_store
 from klog.export.stores.store import Store, scheme_of
 
 STAGING_TTL_S = 24 * 3600
-"""Staging older than this belongs to no run that still lives."""
+"""A staging folder that has not changed for this long belongs to a dead run."""
 
 _BATCH = re.compile(r"batch=(\d{10,})")
 _WRITTEN = re.compile(r"(batch=(\d{10,}))-([0-9a-f-]{36})")
@@ -52,7 +52,7 @@ _IDENTITY = "_klog/export.json"
 _CHECKPOINT = "_klog/checkpoint.json"
 MANIFEST = "_klog_manifest.json"
 MARK = "_klog-"
-"""Of the empty file that names the run."""
+"""Prefix of the empty file that names the run."""
 BATCHES = "batches"
 COMMITS, MERGES = "_klog/commits", "_klog/merges"
 
@@ -60,16 +60,16 @@ T = TypeVar("T")
 
 
 class Staged(NamedTuple):
-    """What a run is about to commit."""
+    """What a run writes and then commits."""
 
     run: str
     batch: int
     folder: str
-    """Relative to the root; where the run writes."""
+    """Where the run writes; relative to the root."""
 
 
 class ExportRoot:
-    """One export's root. Thread-safe: it holds the store and what never changes."""
+    """The root of one export. Thread-safe: it holds the store, and caches of facts that never change."""
 
     def __init__(self, root: str | Store) -> None:
         """``root``: a path, a URL, or a store; errors of `open_store`."""
@@ -78,10 +78,10 @@ class ExportRoot:
         self._plain = False
         self._folders: dict[int, str] = {}
         self._unsure: set[str] = set()
-        """Runs whose commit has failed in a way that may have been a success."""
+        """Runs whose commit got an error although it may have succeeded."""
         self._merges: dict[int, Manifest] = {}
         self._spoken: list[Manifest] | None = None
-        """The merges as of the last `batch_numbers`: what a list of numbers means must not change while it is used."""
+        """The merges as of the last `batch_numbers`. They fix what a batch number means while that list is in use."""
 
     def __str__(self) -> str:
         return self.store.url
@@ -89,9 +89,9 @@ class ExportRoot:
     # --- Who it is ---
 
     def identity(self) -> ExportIdentity | None:
-        """Who this export is; None where nothing was exported to here yet.
+        """The identity of the export; None if this root has none yet.
 
-        Refused where the folder holds something else.
+        Refused if the folder holds something else.
         """
         data = self.store.read(_IDENTITY)
         if data is not None:
@@ -109,7 +109,7 @@ class ExportRoot:
         return None
 
     def _foreign(self) -> str | None:
-        """Something in the root that no first run, cut off at any point, can have left there."""
+        """The path of something that an interrupted first run cannot have left in the root; None without one."""
         for name in self.store.names(""):
             if name != "_klog":
                 return name
@@ -123,7 +123,7 @@ class ExportRoot:
         return None
 
     def existing_identity(self) -> ExportIdentity:
-        """As `identity`; NoSuchThing where there is no export."""
+        """As `identity`; NoSuchThing if there is no export."""
         try:
             identity = self.identity()
         except Refused as error:
@@ -134,8 +134,8 @@ class ExportRoot:
         return identity
 
     def create(self, identity: ExportIdentity) -> ExportIdentity:
-        """Make this root that export, durably, with the commit that its store has. Who comes second gets the identity
-        that the first one wrote."""
+        """Write the identity durably, with the kind of commit that the store supports. Returns the one that counts:
+        if another run was first, that run's."""
         commit = COMMIT_BY_RENAME if self.store.commits_by_rename else COMMIT_BY_MANIFEST
         made = replace(identity, commit=commit, plain=commit == COMMIT_BY_RENAME)
         self.store.create(_IDENTITY, made.to_json())
@@ -143,14 +143,14 @@ class ExportRoot:
 
     @property
     def by_rename(self) -> bool:
-        """How batches are committed here. Before the first run, the store decides."""
+        """Whether batches are committed by rename. Before the first run, as the store supports it."""
         if self._commit is None:
             self.identity()
         return self.store.commits_by_rename if self._commit is None else self._commit == COMMIT_BY_RENAME
 
     @property
     def is_plain(self) -> bool:
-        """Whether ``data`` has nothing but data, and manifests lie in ``batches``."""
+        """Whether ``data`` contains only data, and ``batches`` the manifests."""
         if self._commit is None:
             self.identity()
         return self._plain
@@ -158,7 +158,7 @@ class ExportRoot:
     # --- What was committed ---
 
     def batches(self) -> list[int]:
-        """The committed batches, ascending. Refused where one between the first and the last is missing."""
+        """The numbers of the committed batches, ascending. Refused if one between the first and the last is missing."""
         numbers = self.batch_numbers()
         expected = 0
         for found in numbers:
@@ -171,7 +171,7 @@ class ExportRoot:
         return numbers
 
     def batch_numbers(self) -> list[int]:
-        """The batches that there are, ascending, whatever is missing between them; of merged ones, the last."""
+        """The numbers of the committed batches, ascending, possibly with holes. Of merged batches, the last number."""
         folder, pattern = ("data", _BATCH) if self.by_rename else (COMMITS, _NUMBERED)
         matches = map(pattern.fullmatch, self.store.names(folder))
         numbers = sorted(int(match[1]) for match in matches if match)
@@ -182,22 +182,24 @@ class ExportRoot:
         return [n for n in numbers if not any(first <= n < last for first, last in spans)]
 
     def unknown_files(self) -> list[str]:
-        """Files beside the batches that a reader of the folder would take for data, relative to the root. With commits
-        by manifest there are none, since readers go by the manifests."""
+        """Files beside the batches that a reader of the folder would take for data, relative to the root.
+
+        Always empty where manifests commit, since readers of such a root use the manifests."""
         if not self.by_rename:
             return []
         return [f"data/{one}" for one in self.store.names("data") if one[0] not in "_." and not _BATCH.fullmatch(one)]
 
     def merges(self) -> list[Manifest]:
-        """Where batches are committed by manifests: those that speak for merged batches, in the order of the merges.
-        One whose batches were merged again speaks no more."""
+        """The manifests of merged batches, in the order of the merges, where manifests commit.
+
+        Without those whose batches were merged again."""
         found: list[Manifest] = []
         for one in self.all_merges():
             found = [other for other in found if not one.first_batch <= other.batch <= one.batch] + [one]
         return found
 
     def all_merges(self) -> list[Manifest]:
-        """The same with those that speak no more."""
+        """As `merges`, with those whose batches were merged again."""
         numbers = sorted(int(match[1]) for match in map(_NUMBERED.fullmatch, self.store.names(MERGES)) if match)
         for number in numbers:
             if number not in self._merges:
@@ -209,7 +211,7 @@ class ExportRoot:
         return [self._merges[number] for number in numbers]
 
     def batch_folder(self, batch: int) -> str:
-        """Where a committed batch's files are, relative to the root. Refused where its manifest cannot say so."""
+        """The folder of a committed batch's files, relative to the root. Refused if its manifest cannot be read."""
         if self.by_rename:
             return f"data/batch={batch:010d}"
         if batch not in self._folders:
@@ -217,8 +219,11 @@ class ExportRoot:
         return self._folders[batch]
 
     def manifest(self, batch: int) -> tuple[Manifest, str]:
-        """A batch's manifest and the SHA-256 by which the one after it names it: of its bytes, but where batches were
-        merged, of the last one's, as it was committed. Refused where it is missing or is none."""
+        """The manifest of a batch, and the SHA-256 by which the next manifest refers to it.
+
+        That is the hash of its bytes. For merged batches it is the hash of the manifest with which the last of them
+        was committed. Refused if the manifest is missing or invalid.
+        """
         if self._spoken is None:
             self._spoken = [] if self.by_rename else self.merges()
         for one in self._spoken:
@@ -230,7 +235,7 @@ class ExportRoot:
         return manifest, digest if manifest.merged is None else manifest.merged.last_sha256
 
     def committed(self, batch: int) -> tuple[Manifest, str]:
-        """As `manifest`, but the file as it lies there, and the hash of its bytes; merges beside it do not count."""
+        """As `manifest`, but the file itself and the hash of its bytes, whatever ``_klog/merges`` says."""
         path = self.manifest_path(batch)
         location = self.store.location(path)
         data = self.store.read(path)
@@ -242,7 +247,7 @@ class ExportRoot:
         return manifest, sha256(data)
 
     def manifest_path(self, batch: int) -> str:
-        """Where a committed batch's manifest is, relative to the root. Refused where its data does not say."""
+        """The path of a committed batch's manifest, relative to the root. Refused if its data does not name one run."""
         if not self.by_rename:
             return _commit_path(batch)
         folder = self.batch_folder(batch)
@@ -257,24 +262,24 @@ class ExportRoot:
         return f"{aside(batch, runs[0])}/_manifest.json"
 
     def file_path(self, manifest: Manifest, path: str) -> str:
-        """Where a file that a manifest lists is, relative to the root."""
+        """The path, relative to the root, of a file that a manifest lists."""
         if self.is_plain and path.startswith(f"{UNDECODABLE}/"):
             return f"{aside(manifest.batch, manifest.run)}/{path}"
         return f"{self.batch_folder(manifest.batch)}/{path}"
 
     def folders(self, manifest: Manifest) -> list[str]:
-        """The folders in which a committed batch's files lie, by their paths in the manifest."""
+        """The folders to which the paths in a manifest are relative."""
         folder = self.batch_folder(manifest.batch)
         return [folder, aside(manifest.batch, manifest.run)] if self.is_plain else [folder]
 
     def where(self, batch: int) -> str:
-        """The batch as messages name it; there or not."""
+        """The location of a batch for messages, whether it exists or not."""
         return self.store.location(f"data/batch={batch:010d}" if self.by_rename else _commit_path(batch))
 
     def chain(self, known: tuple[Manifest, str] | None = None) -> Iterator[tuple[Manifest, str]]:
-        """The manifests after ``known`` with their hashes, each held against the one before: hash and offsets.
+        """The manifests after ``known`` with their hashes. Checks hash and offsets of each against the previous one.
 
-        Refused at the first that does not follow.
+        Refused at the first manifest that does not follow.
         """
         for batch in self.batches():
             if known is not None and batch <= known[0].batch:
@@ -299,7 +304,7 @@ class ExportRoot:
                 raise Refused(f"{path} begins {one} at {part.from_offset}, before the end of the batch before it")
 
     def last(self) -> tuple[Manifest, str] | None:
-        """The last batch's manifest and hash, its chain checked from the last checkpoint on; None: no batch yet."""
+        """The manifest of the last batch and its hash; None without a batch. Checks the chain after the checkpoint."""
 
         def read() -> tuple[Manifest, str] | None:
             last = self._checkpointed()
@@ -310,7 +315,7 @@ class ExportRoot:
         return self.settled(read)
 
     def settled(self, read: Callable[[], T]) -> T:
-        """What ``read`` finds in the manifests; read again where batches were merged meanwhile, and it was refused."""
+        """The result of ``read``, which reads manifests; called again if it was refused while batches were merged."""
         while True:
             before = self.batch_numbers()
             try:
@@ -320,14 +325,14 @@ class ExportRoot:
                     raise
 
     def checkpointed_batch(self) -> int | None:
-        """A batch that was committed once, and so is there or was taken away; None where the checkpoint says none."""
+        """The batch that the checkpoint names: once committed, it exists or was removed. None without a checkpoint."""
         try:
             return int(json.loads(self.store.read(_CHECKPOINT) or b"")["batch"])
         except (ValueError, KeyError, TypeError):
             return None
 
     def _checkpointed(self) -> tuple[Manifest, str] | None:
-        """The manifest that the checkpoint names, if it still is what it was then."""
+        """The manifest that the checkpoint names, with its hash; None if it has changed since."""
         data = self.store.read(_CHECKPOINT)
         try:
             value = json.loads(data or b"")
@@ -337,7 +342,7 @@ class ExportRoot:
         return known if known[1] == value["sha256"] else None
 
     def checkpoint(self, batch: int, digest: str) -> None:
-        """Remember that the chain holds up to this batch, so that the next run need not read what lies before."""
+        """Record that the chain is valid up to this batch, so that the next run need not read what precedes it."""
         data = json.dumps({"batch": batch, "sha256": digest}).encode()
         try:
             self.store.replace(_CHECKPOINT, data)
@@ -347,7 +352,7 @@ class ExportRoot:
     # --- A run's own folder, and the commit ---
 
     def stage(self, batch: int) -> Staged:
-        """A new empty folder for a run that is to make this batch."""
+        """Create an empty folder for a run that will write this batch."""
         run = str(uuid.uuid4())
         folder = f"_staging/{run}" if self.by_rename else written_folder(batch, run)
         self.store.make_folder("data")
@@ -355,7 +360,8 @@ class ExportRoot:
         return Staged(run, batch, folder)
 
     def discard(self, staged: Staged) -> None:
-        """Remove what a run wrote and did not commit. What may be committed stays; `discard_stale` knows, one day."""
+        """Remove what a run wrote and did not commit. If the commit may have succeeded, keep it: `discard_stale`
+        removes it later if the commit failed."""
         if staged.run in self._unsure:
             return
         self.store.remove(staged.folder)
@@ -364,15 +370,18 @@ class ExportRoot:
             self.remove_aside(staged.batch, staged.run)
 
     def remove_aside(self, batch: int, run: str) -> None:
-        """Remove what a run has in ``batches``, unless it has committed, whatever was answered to that."""
+        """Remove the folder of a run in ``batches``, unless its data is committed (maybe with an error as the answer)."""
         if self.store.read(f"data/batch={batch:010d}/{MARK}{run}") is None:
             self.store.remove(aside(batch, run))
 
     def orphans(self) -> list[str]:
-        """What lies in ``batches`` and no batch names, relative to the root: of runs that did not commit, or merged."""
+        """Folders in ``batches`` that no batch uses, relative to the root: of runs that did not commit, and of batches
+        that were merged."""
         if not self.is_plain:
             return []
-        entries = self.store.names(BATCHES)  # before the batches: what is committed in between is then in the second
+        entries = self.store.names(
+            BATCHES
+        )  # listed before the batches: a batch committed in between is in the second list
         named: set[str] = set()
         spoken: set[int] = set()
         numbers = self.batch_numbers()
@@ -384,16 +393,16 @@ class ExportRoot:
         found = []
         for name in entries:
             match = _ASIDE.fullmatch(name)
-            # Of a batch that is missing the manifest may be what is left of it.
+            # Keep the manifest of a missing batch: it may be all that is left of it.
             if match and f"{BATCHES}/{name}" not in named and (int(match[1]) in spoken or int(match[1]) > last):
                 found.append(f"{BATCHES}/{name}")
         return found
 
     def uncommitted(self) -> list[str]:
-        """The folders of runs that have not committed, living or dead, relative to the root."""
+        """The folders of runs, live or dead, that have not committed; relative to the root."""
         if self.by_rename:
             return [f"_staging/{name}" for name in self.store.names("_staging")]
-        # The folders first: one that is committed between the two lists is then in the second.
+        # The folders first: one that is committed between the two listings is in the second.
         found = [match for match in map(_WRITTEN.fullmatch, self.store.names("data")) if match]
         there = {int(match[1]) for match in map(_NUMBERED.fullmatch, self.store.names(COMMITS)) if match}
         merged = {written_folder(one.batch, one.run) for one in self.all_merges()}
@@ -406,7 +415,7 @@ class ExportRoot:
         return folders
 
     def discard_stale(self, ttl_s: float = STAGING_TTL_S) -> list[str]:
-        """Remove what runs left in which nothing was touched for ``ttl_s``; returns their folders."""
+        """Remove uncommitted folders in which nothing has changed for ``ttl_s``; returns their paths."""
         oldest = time.time() - ttl_s
         removed = [folder for folder in self.uncommitted() if self.store.touched_s(folder) < oldest]
         for folder in removed:
@@ -414,7 +423,7 @@ class ExportRoot:
         return removed
 
     def flush(self, staged: Staged, manifest: Manifest) -> str:
-        """Put the manifest to the data, and all of it on the disk. Returns the manifest's hash."""
+        """Write the manifest, and sync data and manifest to disk. Returns the manifest's hash."""
         commit = COMMIT_BY_RENAME if self.by_rename else COMMIT_BY_MANIFEST
         data = replace(manifest, commit=commit).to_json()
         if self.is_plain:
@@ -426,7 +435,10 @@ class ExportRoot:
         return sha256(data)
 
     def put_aside(self, batch: int, run: str, folder: str, files: dict[str, bytes]) -> None:
-        """What a batch has beside its data, durably in ``batches``; in ``folder``, which becomes the data, the mark."""
+        """Write ``files``, durably, into the batch's folder in ``batches``, and move undecodable messages there.
+
+        ``folder``, which becomes the data, gets the empty file that names the run.
+        """
         beside = _beside(run)
         self.store.make_folder(beside)
         if UNDECODABLE in self.store.names(folder):
@@ -440,7 +452,7 @@ class ExportRoot:
         self.store.rename(beside, aside(batch, run))
 
     def commit(self, staged: Staged) -> bool:
-        """Make what was flushed its batch. False where another run was first; what was staged stays."""
+        """Commit the flushed batch. False if another run committed this batch first; the staged files then stay."""
         if self.by_rename:
             if not self.store.commits_by_rename:
                 raise Refused(
@@ -449,7 +461,7 @@ class ExportRoot:
                 )
             with shared_data_lock(self.store):
                 return self.store.rename(staged.folder, f"data/batch={staged.batch:010d}")
-        # Read again, so that what was removed as stale meanwhile is not committed.
+        # Read it again, so that a folder which was removed as stale meanwhile is not committed.
         data = self.store.read(f"{staged.folder}/{MANIFEST}")
         if data is None:
             raise StorageError(f"{self.store.location(staged.folder)} was removed before it was committed")
@@ -464,7 +476,7 @@ def _commit_path(batch: int) -> str:
 
 
 def aside(batch: int, run: str) -> str:
-    """The folder of a batch's manifest, and of all else that is not data, in a root whose data is plain."""
+    """The folder, in a plain root, of a batch's manifest and of everything else that is not data."""
     return f"{BATCHES}/{batch:010d}-{run}"
 
 
@@ -477,5 +489,5 @@ def merge_path(number: int) -> str:
 
 
 def written_folder(batch: int, run: str) -> str:
-    """Where a run writes a batch that is committed by its manifest."""
+    """Where a run writes a batch that a manifest commits."""
     return f"data/batch={batch:010d}-{run}"

@@ -1,7 +1,7 @@
 """One run of `klog export run`: plan, write, count, flush, commit.
 
-What reads and writes records is not here: `run` takes a BatchWriter (`klog.export.batch_writer`), and
-`klog.spark.export` brings Spark's. Everything blocks; call it from a thread that may.
+`run` does not read or write records itself: it takes a BatchWriter (`klog.export.batch_writer`). `klog.spark.export` has the
+BatchWriters that use Spark. Everything here blocks; call it from a thread that may block.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from klog.export.topics import check_same, describe, exported_to, partitions_of
 from klog.names import TopicPartition
 
 STEPS = ("planned", "staged", "written", "counted", "flushed", "committed", "checkpointed")
-"""What `run` goes through, in order. Killed at any of them, a batch is whole or not there."""
+"""The steps of `run`, in order. A process killed at any of them leaves the whole batch or nothing of it."""
 
 
 DecodePlan = Callable[[RawCluster, Sequence[str], dict[str, Any] | None], dict[str, Any]]
-"""(cluster, topics, what the export decodes already) -> what is to be decoded, for the identity."""
+"""(cluster, topics, the export's decoding so far) -> the decoding to record in the identity."""
 
 
 def run(
@@ -52,19 +52,20 @@ def run(
     on_step: Callable[[str], None] = lambda step: None,
     on_note: Callable[[str], None] = lambda text: None,
 ) -> list[ExportedRange]:
-    """Export what is new of ``topics`` (of all the export's, if none are named) and commit it as one batch.
+    """Export the new messages of ``topics`` (by default: of all topics of the export) and commit them as one batch.
 
-    Returns the rows of what was exported; none where nothing is new. ``on_step`` hears of each of STEPS as it is
-    reached. ``from_range`` (a position or range) holds for a root's first run alone; ``max_messages`` bounds each
-    partition. ``format``, ``partition_by`` and ``decode`` are fixed by the first run too (Parquet, no folders by time,
-    bytes, if None); a later one need not repeat them. ``fail_on_data_loss=False`` records offsets that retention took
-    before they were exported as gaps, instead of failing. ``checksum``: the manifest has checksums of the messages.
-    ``on_note`` hears, in sentences, what is not quite as it was asked for.
+    Returns one row per exported range, and no rows if nothing is new.
 
-    Raises UsageError where the first run is to begin beyond the end; Refused where the root is another export's or
-    none, or the topic or cluster is not the one exported before; UnknownTopicOrPartition; OffsetOutOfRange where
-    offsets to export are gone; CorruptLog where what was written is not what the brokers have (nothing is committed
-    then).
+    ``from_range`` (a position or a range) applies to the first run of a root only. The first run also fixes ``format``,
+    ``partition_by`` and ``decode`` (None: Parquet, no folders by time, bytes); later runs need not repeat them.
+    ``max_messages`` limits each partition. ``fail_on_data_loss=False``: offsets that retention removed before they were
+    exported become gaps in the manifest, and the run does not fail. ``checksum``: the manifest gets checksums of the
+    messages. ``on_step`` is called with each of STEPS. ``on_note`` is called with a sentence for each deviation
+    from the request.
+
+    Raises UsageError if the first run is to begin beyond the end of a partition; Refused if the root is not an export,
+    or is one of another topic or cluster; UnknownTopicOrPartition; OffsetOutOfRange if offsets to export are gone;
+    CorruptLog if the written files differ from what the brokers have (then nothing is committed).
     """
     wanted = FileLayout(check_format(format or FIRST_FORMAT), partition_by, max_file_bytes)
     place = ExportRoot(root)
@@ -86,7 +87,9 @@ def run(
             )
             if not dry_run:
                 if _plan(place, cluster, known, facts, limits.ends, max_messages, fail_on_data_loss).moves:
-                    writer.ready(decoding)  # without Java, say, nothing is to be left that a next run is held to
+                    writer.ready(
+                        decoding
+                    )  # fails without Java, say: before the root exists, whose settings bind the next run
                 known = place.create(known)
         check_same(place, known, facts, cluster.cluster_id)
         _check_form(place, known, format, partition_by, decoding)
@@ -111,7 +114,7 @@ def _check_form(
     partition_by: str | None,
     decode: dict[str, Any] | None,
 ) -> None:
-    """Refused where this klog cannot go on with the export as it is, or what was asked for is something else."""
+    """Refused if this klog cannot continue the export, or if the request differs from what the first run fixed."""
     check_known(known.format)
     FileLayout(known.format, known.partition_by)
     for what, here, asked in (
@@ -128,7 +131,7 @@ def _check_form(
 
 
 class _Plan(NamedTuple):
-    """One batch to be. ``ranges`` has every partition, also those that do not move."""
+    """The next batch. ``ranges`` has every partition, also those without new messages."""
 
     batch: int
     previous_sha256: str | None
@@ -138,7 +141,7 @@ class _Plan(NamedTuple):
     leader_epochs: dict[TopicPartition, int]
     gaps: tuple[Gap, ...]
     known_schema_ids: frozenset[int]
-    """Of the batch before."""
+    """The schema ids of the previous batch."""
 
     @property
     def moves(self) -> list[Range]:
@@ -153,7 +156,7 @@ def _limits(
     from_range: str | None,
     on_note: Callable[[str], None],
 ) -> Limits:
-    """What ``--from`` says, as offsets; UsageError where the export has begun elsewhere, or that is not there yet."""
+    """``--from`` as offsets. UsageError if the export has begun elsewhere, or if the position does not exist yet."""
     if known is not None and from_range is None:
         return Limits({}, {})
     if known is not None and place.batches():
@@ -179,7 +182,7 @@ def _plan(
     max_messages: int | None,
     fail_on_data_loss: bool,
 ) -> _Plan:
-    """The ranges of the next batch; every end is resolved here, once."""
+    """The ranges of the next batch. Every end is resolved here, once."""
     last = place.last()
     partitions = partitions_of(facts)
     starts = exported_to(known, last[0] if last else None, partitions)
@@ -230,7 +233,7 @@ def _export(
     on_step: Callable[[str], None],
     on_note: Callable[[str], None],
 ) -> list[ExportedRange] | None:
-    """Write, count, flush, commit. None where another run has committed this batch first."""
+    """Write, count, flush, commit. None if another run committed this batch first."""
     started_at = _now()
     staged = place.stage(plan.batch)
     try:
@@ -275,7 +278,7 @@ def _job(
 
 
 def _check_counts(plan: _Plan, found: FileStatistics) -> None:
-    """CorruptLog unless the files hold what the brokers count in each range, once, and nothing else."""
+    """CorruptLog unless the files hold as many messages of each range as the broker counts, each once, no others."""
     for one in found.partitions.keys() - {TopicPartition(r.topic, r.partition) for r in plan.moves}:
         raise CorruptLog(f"messages of {one} were written, which is not exported")
     for wanted in plan.moves:

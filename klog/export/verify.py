@@ -1,6 +1,6 @@
-"""`klog export verify`: every file of an export read again, and held against the manifests and the brokers. Blocks.
+"""`klog export verify`: reads every file of an export again and compares it with the manifests and brokers. Blocks.
 
-It goes on after what it finds: one row a partition, and one for each thing that is wrong with the export as such.
+It does not stop at the first problem: it returns one row per partition, and one per problem of the export as a whole.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from klog.names import TopicPartition
 
 @dataclass
 class _Seen:
-    """One partition over the batches so far."""
+    """One partition, over all batches so far."""
 
     from_offset: int
     to_offset: int
     batches: int = 0
     messages: int = 0
     claims: list[tuple[Range, int]] = field(default_factory=list)
-    """(range, messages in the files) of each batch, for the comparison with the broker."""
+    """Per batch (range, messages in the files), for the comparison with the broker."""
     findings: list[tuple[str, str]] = field(default_factory=list)
-    """(state, message) of each problem, in the order found."""
+    """(state, message) per problem, in the order found."""
 
 
 def verify(bootstrap: str | None, root: str | Store) -> list[ExportCheck]:
-    """A row for each partition, then one for each other finding; every one that is not ``ok`` has failed.
+    """One row per partition, then one per problem of the export as a whole. Every row that is not ``ok`` has failed.
 
-    ``bootstrap`` None: without the brokers. NoSuchThing where there is no export, Refused where the brokers are not
-    those that were exported from.
+    ``bootstrap`` None: do not ask the brokers. NoSuchThing if there is no export. Refused if the export is of another
+    cluster or topic than the brokers have.
     """
     place = ExportRoot(root)
     known = place.existing_identity()
@@ -49,7 +49,9 @@ def verify(bootstrap: str | None, root: str | Store) -> list[ExportCheck]:
     digest: str | None
     previous: str | None = None
     expected = 0
-    remembered = place.checkpointed_batch()  # before the list: what is committed in between is in it
+    remembered = (
+        place.checkpointed_batch()
+    )  # read before the list, so that the list has every batch committed until then
     numbers = place.batch_numbers()
     for batch in numbers:
         try:
@@ -70,7 +72,7 @@ def verify(bootstrap: str | None, root: str | Store) -> list[ExportCheck]:
             findings.append(
                 (
                     "broken-chain",
-                    f"{place.where(batch)} names a manifest before it that is not there or was changed",
+                    f"{place.where(batch)} refers to a previous manifest that is missing or was changed",
                 )
             )
         previous = digest
@@ -115,7 +117,7 @@ def _row(one: TopicPartition, about: _Seen, counted: int | None) -> ExportCheck:
 
 
 def _check_files(place: ExportRoot, manifest: Manifest, findings: list[tuple[str, str]]) -> FileStatistics:
-    """The files of a batch against its manifest's list of them; what they hold."""
+    """Compare the files of a batch with the list in its manifest. Returns a survey of the files."""
     location = place.store.location(place.batch_folder(manifest.batch))
     try:
         found = collect_statistics(
@@ -143,7 +145,7 @@ def _check_files(place: ExportRoot, manifest: Manifest, findings: list[tuple[str
 
 
 def _check_offsets(manifest: Manifest, found: FileStatistics, seen: dict[TopicPartition, _Seen]) -> None:
-    """A batch's ranges against those before it, and its files' messages against its ranges."""
+    """Compare a batch's ranges with the previous batches, and the messages in its files with its ranges."""
     skipped = {(gap.topic, gap.partition, gap.from_offset): gap.to_offset for gap in manifest.gaps}
     for one, part in sorted(manifest.partitions.items()):
         about = seen.setdefault(one, _Seen(0, 0))
@@ -196,14 +198,14 @@ def _check_offsets(manifest: Manifest, found: FileStatistics, seen: dict[TopicPa
 
 
 def _has_checksums(manifest: Manifest) -> bool:
-    """Whether the files have the bytes that the checksums are of, and there are any."""
+    """Whether the manifest has checksums, and the files the bytes to compute them from."""
     return manifest.decode is None and any(part.checksum for part in manifest.partitions.values())
 
 
 def _ask_brokers(cluster: RawCluster, seen: dict[TopicPartition, _Seen]) -> dict[TopicPartition, int | None]:
-    """What the brokers count in the batches that they still have whole; a difference is a finding.
+    """The brokers' counts of messages in the batches that they still have completely. A difference is a finding.
 
-    None if they no longer have any of them, or cannot count.
+    None for a partition of which they have no complete batch, or if they cannot count.
     """
     earliest = cluster.offsets(dict.fromkeys(seen, EARLIEST))
     latest = cluster.offsets(dict.fromkeys(seen, LATEST))

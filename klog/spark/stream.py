@@ -1,14 +1,14 @@
-"""``readStream.format("klog")``: what has come in since the last batch, in batches that Spark's checkpoint bounds.
+"""``readStream.format("klog")``: reads new messages in batches, whose ends Spark writes to its checkpoint.
 
 Rules.
 * The end of a batch never changes: it is resolved once, here, and Spark writes it down before it reads. A batch starts
-  at the end of the one before it; for new partitions, its own end has the start.
-* Spark asks several times for the start of the query, which may be another place each time ("latest"). So the end of
-  the first batch has it too, and with ``stateLocation`` it is kept even before (`klog.spark.initial_offsets`).
-* Offsets that are gone, topics that are gone and topics that were re-created fail the query, unless failOnDataLoss is
-  false: then it continues with what there is.
+  where the previous one ended. For new partitions, the batch's own end also holds their start.
+* Spark asks several times for the start of the query, and the answer may differ each time ("latest"). So the end of the
+  first batch also holds the start; with ``stateLocation`` it is stored even earlier (`klog.spark.initial_offsets`).
+* The query fails if offsets or topics are gone, or if a topic was re-created. With failOnDataLoss=false it continues
+  with the messages that exist.
 
-Spark calls all but `read` in one process beside the driver, from one thread; `read` runs in the tasks.
+Spark calls everything except `read` in one process beside the driver, from one thread. `read` runs in the tasks.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PATIENCE_S = 60.0
-"""For which brokers may be away in the middle of a query: a restart, with room for a slow machine."""
+"""How long brokers may be unreachable during a query: a restart, with room for a slow machine."""
 
 Answer = TypeVar("Answer")
 
-_LENIENT = "set failOnDataLoss to false to go on with what there is"
+_LENIENT = "set failOnDataLoss to false to continue with the messages that exist"
 
 
 class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -69,17 +69,17 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._cluster: RawCluster | None = None
         self._was_connected = False
         self._target: Ends | None = None
-        """Of Trigger.AvailableNow: what was there when the query started."""
+        """With Trigger.AvailableNow: the ends of the logs when the query started."""
         self._reported: StreamOffsets | None = None
         self._triggered_at: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cluster": None, "_kept": None}  # connections and files stay where they are
+        return {**self.__dict__, "_cluster": None, "_kept": None}  # connections and files stay in this process
 
     # --- Where batches end ---
 
     def initialOffset(self) -> dict[str, Any]:
-        """The same whenever it is asked for in this process; `latestOffset` makes it last."""
+        """The start of the query: the same at each call in this process. `latestOffset` makes it permanent."""
         if self._initial is None:
             cluster = self._connected()
 
@@ -109,7 +109,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return None if self._reported is None else self._reported.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the batch that begins at ``start`` ends; ``start`` itself where nothing is to be read yet."""
+        """The end of the batch that begins at ``start``; ``start`` itself if there is nothing to read yet."""
         return self._patiently(lambda cluster, is_gone: self._latest(cluster, start, limit, is_gone))
 
     def _latest(self, cluster: RawCluster, start: dict[str, Any], limit: ReadLimit, is_gone: bool) -> dict[str, Any]:
@@ -132,10 +132,10 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return StreamOffsets(offsets, ids, added).to_json()
 
     def _check_topics(self, began: StreamOffsets, ends: Ends, is_gone: bool) -> None:
-        """What was read before is there still, and the same.
+        """Check that the topics and partitions read so far still exist and are the same.
 
-        UnknownTopicOrPartition where a part is missing, unless ``is_gone`` says that this is allowed;
-        Refused if a topic was re-created, with failOnDataLoss.
+        UnknownTopicOrPartition if one is missing, unless ``is_gone`` allows it. Refused if a topic was re-created, with
+        failOnDataLoss.
         """
         missing = [str(one) for one in began.offsets if one not in ends.latest]
         if missing and not is_gone:
@@ -147,11 +147,11 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
                 raise Refused(
                     f"topic {topic} was deleted and re-created: it was {known} and is {ends.topic_ids[topic]}; "
                     "its offsets begin again",
-                    hint=_LENIENT + ", which is the new topic from its start",
+                    hint=_LENIENT + ": the new topic from its start",
                 )
 
     def _until(self, began: StreamOffsets, ends: Ends) -> dict[TopicPartition, int]:
-        """How far there is something to read; under Trigger.AvailableNow as of the query's start."""
+        """The offsets up to which messages can be read; with Trigger.AvailableNow as of the start of the query."""
         target = self._target
         if target is None:
             return dict(ends.latest)
@@ -161,23 +161,24 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             if one in target.latest and not is_other:
                 found[one] = min(end, target.latest[one])
             elif not began.is_new(one, ends.topic_ids):
-                found[one] = began.offsets[one]  # it was not seen then: left where it is, and not forgotten
+                found[one] = began.offsets[one]  # it was not visible at the start of the query: keep its offset
         return found
 
     def _from(self, one: TopicPartition, began: StreamOffsets, added: dict[TopicPartition, int], ends: Ends) -> int:
-        """Where reading continues. Messages lost to retention or truncation are skipped, or are an error."""
+        """The offset at which reading continues. Messages lost to retention or truncation are skipped or an error."""
         if one in added:
             return added[one]
         start = began.offsets[one]
         if self.options.fail_on_data_loss and not ends.earliest[one] <= start <= ends.latest[one]:
             raise OffsetOutOfRange(
-                f"{one}: offset {start} is to be read next, [{ends.earliest[one]}, {ends.latest[one]}) is there",
+                f"{one}: the next offset to read is {start}, the log has [{ends.earliest[one]}, {ends.latest[one]})",
                 hint=_LENIENT,
             )
         return min(max(start, ends.earliest[one]), ends.latest[one])
 
     def _limited(self, cluster: RawCluster, pending: Sequence[Range], limit: ReadLimit) -> dict[Range, int]:
-        """Where each range is to be left; at its beginning where too little is there (minOffsetsPerTrigger)."""
+        """The end of each range under the read limit; its beginning if there is too little to read
+        (minOffsetsPerTrigger)."""
         whole = {one: max(one.from_offset, one.to_offset) for one in pending}
         if isinstance(limit, ReadAllAvailable):
             return whole
@@ -196,7 +197,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return stops | {asked[key][0]: min(stop, whole[asked[key][0]]) for key, stop in found.items()}
 
     def _has_waited(self, now: float) -> bool:
-        """Whether maxTriggerDelay is over. A query's first batch waits for nothing, as in the connector."""
+        """Whether maxTriggerDelay has passed. The first batch of a query does not wait, as in Spark's connector."""
         last = self._triggered_at
         return last is None or (now - last) * 1000 >= self.options.max_trigger_delay_ms
 
@@ -215,7 +216,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         ranges = []
         for one, stop in ended.offsets.items():
             if one not in ends.latest or is_recreated(ended.topic_ids.get(one.topic), ends.topic_ids.get(one.topic)):
-                continue  # gone since, and that is allowed: the check above would have failed
+                continue  # it is gone, and that is allowed: else the check above would have failed
             first = ended.added.get(one)
             if first is None and began.initial and self._kept is None and not self.options.starting.is_fixed:
                 raise Refused(
@@ -234,7 +235,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return until_left(as_rows(TaskReader(self.options).read(partition)))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: Spark's checkpoint is what counts, and this comes with the next batch only."""
+        """Does nothing: Spark's checkpoint has the progress, and Spark calls this only with the next batch."""
 
     def stop(self) -> None:
         if self._cluster is not None:
@@ -242,11 +243,11 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             self._cluster = None
 
     def _patiently(self, ask: Callable[[RawCluster, bool], Answer]) -> Answer:
-        """What ``ask`` says of the cluster; asked again while brokers restart. Its second argument: `is_gone`.
+        """Call ``ask`` with the cluster and `is_gone`, again and again while brokers restart.
 
-        A broker that has just started answers before it knows the topics, so what is missing is believed to be gone
-        only when it has been missing for a while. If no broker answers the first call, that is an error at once.
-        Retention that moved in between is one only with failOnDataLoss.
+        A broker that has just started answers before it knows the topics. So a missing topic counts as gone only after
+        it has been missing for a while. The first call fails immediately if no broker answers. Offsets that retention
+        removes in between are an error only with failOnDataLoss.
         """
         began_at = time.monotonic()
         is_gone = False
@@ -276,7 +277,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
 
 def _messages(cluster: RawCluster, ranges: Sequence[Range]) -> dict[Range, int]:
-    """How many messages lie in each; where a broker cannot count, offsets are taken to be consecutive."""
+    """The number of messages in each range. If a broker cannot count, offsets are assumed to be consecutive."""
     return {
         one: one.to_offset - one.from_offset if count is None else count
         for one, count in cluster.counts(ranges).items()

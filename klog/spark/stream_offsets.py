@@ -1,12 +1,12 @@
-"""Where a streaming query stands, as Spark's checkpoint keeps it.
+"""The position of a streaming query, as Spark's checkpoint stores it.
 
     {"offsets": {"clicks": {"0": 4711, "1": 17}}, "topicIds": {"clicks": "…"}, "added": {"clicks": {"1": 0}}}
 
-``offsets`` reads as the connector's. The ids distinguish the topic that was read from one that was deleted and
-re-created, in which its offsets mean nothing. ``added`` are partitions that appeared in the batch which ends here, with
-their starts at that moment: a batch that runs again after a crash starts there again, whatever retention has taken
-since. All partitions of a query's first batch are added. Its start has ``"initial": true``, and is not kept: Spark asks
-for it several times, and writes down only the ends of batches.
+``offsets`` has the form of Spark's Kafka connector. The ids distinguish the topic that was read from a re-created
+topic of that name, in which these offsets mean nothing. ``added`` has the partitions that are new in the batch which ends here, with
+their starts at that moment. A batch that runs again after a crash starts there again, whatever retention has removed
+since. All partitions of a query's first batch are added. The start of a query has ``"initial": true``. It is not
+stored: Spark asks for it several times, and writes down only the ends of batches.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from klog.names import TopicPartition
 
 @dataclass(frozen=True)
 class StreamOffsets:
-    """``offsets``: the next one to read of each partition."""
+    """``offsets``: the next offset to read, per partition."""
 
     offsets: dict[TopicPartition, int]
     topic_ids: dict[str, str]
     added: dict[TopicPartition, int] = field(default_factory=dict)
     initial: bool = False
-    """Whether a query begins here, and does not go on."""
+    """Whether this is the start of a query."""
 
     def to_json(self) -> dict[str, Any]:
-        """In one order always: Spark takes two offsets for the same when their texts are."""
+        """Always in the same order: Spark compares offsets as text."""
         found: dict[str, Any] = {"offsets": _nested(self.offsets), "topicIds": dict(sorted(self.topic_ids.items()))}
         if self.added:
             found["added"] = _nested(self.added)
@@ -40,7 +40,7 @@ class StreamOffsets:
 
     @classmethod
     def from_json(cls, value: Any, where: str = "Spark's checkpoint") -> StreamOffsets:
-        """Refused for what `to_json` has not made."""
+        """Refused for a value that `to_json` did not make."""
         try:
             ids = {str(topic): str(topic_id) for topic, topic_id in value["topicIds"].items()}
             return cls(_flat(value["offsets"]), ids, _flat(value.get("added", {})), value.get("initial") is True)
@@ -51,7 +51,7 @@ class StreamOffsets:
             ) from None
 
     def is_new(self, one: TopicPartition, ids: Mapping[str, str]) -> bool:
-        """Whether a partition of the topics with these ids has never been read: it, or its whole topic, is new."""
+        """Whether this partition has never been read: it is new, or its topic was re-created (``ids``: by topic)."""
         return one not in self.offsets or is_recreated(self.topic_ids.get(one.topic), ids.get(one.topic))
 
 

@@ -271,7 +271,7 @@ def test_who_joins_while_the_answer_is_lost_ends_the_rewind(
     assert proxy.lost == 1
     (done,) = written
     assert 0 < done < len(MANY)
-    assert f"{done} of {len(MANY)} " in refused.value.message
+    assert f"{done} of {len(MANY)}" in refused.value.message
     assert sorted(offsets(zk).values()) == [1] * done + [5] * (len(MANY) - done)
     # Stopped and begun again, it ends where it was to.
     rewound(lossy, wanted, force=True)
