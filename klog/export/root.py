@@ -370,7 +370,7 @@ class ExportRoot:
             self.remove_aside(staged.batch, staged.run)
 
     def remove_aside(self, batch: int, run: str) -> None:
-        """Remove the folder of a run in ``batches``, unless its data is committed (maybe with an error as the answer)."""
+        """Remove a run's folder in ``batches`` unless its data is committed, even if the store answered with an error."""
         if self.store.read(f"data/batch={batch:010d}/{MARK}{run}") is None:
             self.store.remove(aside(batch, run))
 

@@ -3,10 +3,10 @@
     {"offsets": {"clicks": {"0": 4711, "1": 17}}, "topicIds": {"clicks": "…"}, "added": {"clicks": {"1": 0}}}
 
 ``offsets`` has the form of Spark's Kafka connector. The ids distinguish the topic that was read from a re-created
-topic of that name, in which these offsets mean nothing. ``added`` has the partitions that are new in the batch which ends here, with
-their starts at that moment. A batch that runs again after a crash starts there again, whatever retention has removed
-since. All partitions of a query's first batch are added. The start of a query has ``"initial": true``. It is not
-stored: Spark asks for it several times, and writes down only the ends of batches.
+topic of that name, in which these offsets mean nothing. ``added`` has the partitions that are new in the batch
+which ends here, with their starts at that moment. A batch that runs again after a crash starts there again, whatever
+retention has removed since. All partitions of a query's first batch are added. The start of a query has ``"initial":
+true``. It is not stored: Spark asks for it several times, and writes down only the ends of batches.
 """
 
 from __future__ import annotations
