@@ -5,8 +5,8 @@ these batches. Its manifest says which batches were merged, and the original man
 
 Strategy: a compaction rewrites the files into a separate folder, counts the messages in what it wrote, and compares the
 counts with the manifests. Then it commits in one step: on a local file system it exchanges ``data`` as a whole
-(`data_replacement`); where manifests commit, it creates ``ROOT/_klog/merges/<n>.json`` with the next number n. Of two compactions
-at the same time one wins. Export runs and compactions do not disturb each other.
+(`data_replacement`); where manifests commit, it creates ``ROOT/_klog/merges/<n>.json`` with the next number n. Of two
+compactions at the same time one wins. Export runs and compactions do not disturb each other.
 
 docs/export-format.md describes what a reader sees during a compaction. `klog export gc` removes the replaced files.
 """

@@ -370,7 +370,7 @@ class ExportRoot:
             self.remove_aside(staged.batch, staged.run)
 
     def remove_aside(self, batch: int, run: str) -> None:
-        """Remove a run's folder in ``batches`` unless its data is committed, even if the store answered with an error."""
+        """Remove a run's folder in ``batches``, unless its data is committed (even if the store gave an error)."""
         if self.store.read(f"data/batch={batch:010d}/{MARK}{run}") is None:
             self.store.remove(aside(batch, run))
 

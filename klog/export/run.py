@@ -1,7 +1,7 @@
 """One run of `klog export run`: plan, write, count, flush, commit.
 
-`run` does not read or write records itself: it takes a BatchWriter (`klog.export.batch_writer`). `klog.spark.export` has the
-BatchWriters that use Spark. Everything here blocks; call it from a thread that may block.
+`run` does not read or write records itself: it takes a BatchWriter (`klog.export.batch_writer`).
+`klog.spark.export` has the BatchWriters that use Spark. Everything here blocks; call it from a thread that may block.
 """
 
 from __future__ import annotations
