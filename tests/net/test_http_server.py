@@ -140,11 +140,16 @@ def test_a_byte_now_and_then_is_no_request(start: bytes) -> None:
 
 def test_an_answer_is_to_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "ANSWER_S", 0.3)
-    with serving(large) as port, connect(port) as deaf:
+    begun = threading.Event()
+
+    def noted(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        begun.set()
+        return large(environ, start_response)
+
+    with serving(noted) as port, connect(port) as deaf:
         deaf.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert begun.wait(WITHIN_S)
         begun_s = time.monotonic()
-        while http_threads() == 0 and time.monotonic() - begun_s < WITHIN_S:
-            time.sleep(0.005)
         while http_threads() and time.monotonic() - begun_s < WITHIN_S:
             time.sleep(0.01)
             deaf.settimeout(0.01)

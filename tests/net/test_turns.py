@@ -7,6 +7,7 @@ import itertools
 import socket
 import statistics
 import struct
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -49,10 +50,12 @@ def connect(port: int) -> socket.socket:
 
 def test_who_asks_for_little_waits_for_few_who_ask_for_much() -> None:
     order: list[bytes] = []
+    begun = threading.Event()
 
     def handle(connection: Connection, view: memoryview, reply: Reply) -> None:
         order.append(bytes(view))
         if order[-1] == b"much":
+            begun.set()
             time.sleep(LONG_S)
         reply.send(frame(b"done"))
 
@@ -62,8 +65,7 @@ def test_who_asks_for_little_waits_for_few_who_ask_for_much() -> None:
             modest = stack.enter_context(connect(port))
             for one in greedy:
                 one.sendall(frame(b"much") * 3)
-            while b"much" not in order:
-                time.sleep(0.001)
+            assert begun.wait(WITHIN_S)
             for _ in range(5):
                 modest.sendall(frame(b"little"))
                 assert modest.recv(100)
