@@ -168,7 +168,7 @@ def test_offsets_that_are_gone(new_topic: NewTopic) -> None:
     end = stream.latestOffset(start, ReadAllAvailable())
     tasks = stream.partitions(start, end)
     topic.delete_before(offsets[4])
-    with pytest.raises(OffsetOutOfRange, match="offset 0 "):
+    with pytest.raises(OffsetOutOfRange, match=r"\b0,"):
         stream.latestOffset(start, ReadAllAvailable())
     with pytest.raises(OffsetOutOfRange):
         stream.partitions(start, end)
@@ -186,7 +186,7 @@ def test_a_log_that_ends_before_what_was_read(new_topic: NewTopic) -> None:
     end = reader(topic).latestOffset(start, ReadAllAvailable())
     beyond = through_json(end)
     beyond["offsets"][topic.name]["0"] += 10_000
-    with pytest.raises(OffsetOutOfRange, match=r"offset \d+"):
+    with pytest.raises(OffsetOutOfRange, match=r"offset\b.*\b\d+,"):
         reader(topic).latestOffset(beyond, ReadAllAvailable())
     lenient = reader(topic, failOnDataLoss="false")
     back = lenient.latestOffset(beyond, ReadAllAvailable())
