@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from klog.coordination import acts, paths
 from klog.coordination.acts import STATE_BYTES_MAX, UNDO_CLIENT, Actor, forget_oldest, is_act_id, new_act, new_id
 from klog.coordination.zookeeper import Create, ZooKeeper
 from klog.errors import NodeExists, ZooKeeperError
+from klog.server.events import BATCH_EVENTS_MAX
 
 
 @pytest.fixture
@@ -61,6 +64,16 @@ def test_what_does_not_fit_is_left_out() -> None:
     act = new_act("topic-create", Actor("c" * 5000, "h"), topic="t", after={"a": "x" * STATE_BYTES_MAX})
     assert act.after is None and act.before is None
     assert len(act.write.data) < 1000
+
+
+def test_an_event_of_an_act_is_short() -> None:
+    """200 events make one batch, which must not be larger than `message.max.bytes`."""
+    short = new_act("topic-settings", Actor("c", "h"), topic="t", before={"a": "1"}, after={})
+    assert (short.event()["act"], short.event()["what"]) == (short.act_id, "topic-settings")
+    assert short.event()["before"] == {"a": "1"}
+    long = new_act("topic-create", Actor("\u00fc" * 500, "h"), topic="t" * 249, after={"a": "x" * 3000})
+    assert long.after is not None and "after" not in long.event()
+    assert BATCH_EVENTS_MAX * len(json.dumps(long.event())) < 1024 * 1024
 
 
 def test_an_undo_names_its_act() -> None:

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from klog.config import LogConfig
 from klog.coordination import topics
-from klog.coordination.acts import Act, Actor, forget_oldest, new_act
+from klog.coordination.acts import FORGOTTEN_AT_ONCE, Act, Actor, forget_oldest, new_act
 from klog.coordination.partition_states import NO_LEADER
 from klog.coordination.zookeeper import Operation
 from klog.errors import (
@@ -74,6 +74,8 @@ class TopicManager:
         self._deleting: dict[str, dict[tuple[TopicPartition, int], ReplicaStage]] = {}
         """Topic -> (partition, broker) -> how far the deletion of that replica is."""
         self._deleted: dict[str, asyncio.Event] = {}
+        self._acts = 0
+        """Written by this broker."""
 
     # --- create -----------------------------------------------------------------------------------------------------
 
@@ -156,15 +158,16 @@ class TopicManager:
 
     def _tell(self, act: Act) -> None:
         """The act has been written."""
-        facts = act.facts()
-        self._runtime.tell("act", act=act.act_id, what=facts.pop("kind"), **facts)
+        self._runtime.tell("act", **act.event())
+        if self._acts % FORGOTTEN_AT_ONCE == 0:  # to list them for each act would double the cost of a topic
+            self._runtime.spawn(self._state.run(forget_oldest, self._zookeeper))
+        self._acts += 1
 
     def _make(
         self, name: str, assignment: Mapping[int, Sequence[int]], overrides: Mapping[str, str], act: Act
     ) -> tuple[topics.Topic, int]:
         """In a thread."""
         made = topics.create(self._zookeeper, name, assignment, overrides, self._state.fence, [act.write])
-        forget_oldest(self._zookeeper)
         return made, topics.first_leader_epochs(self._zookeeper, [name])[name]
 
     async def add_partitions(
@@ -281,7 +284,6 @@ class TopicManager:
         topics.set_config(self._zookeeper, topic, replace(there, settings=overrides), fence)
         try:
             topics.forget_config_changes(self._zookeeper)
-            forget_oldest(self._zookeeper)
         except KlogError as error:  # the change is made; the next one deletes the old notices
             log.warning("old notices of changed settings are not deleted yet: %s", error.message)
 
