@@ -1,4 +1,4 @@
-"""What a run asks of the writer of its files, and what the writer returns. `klog.spark.export` has Spark's writers."""
+"""The interface to the writers of export files. `klog.spark.export` implements it with Spark."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from klog.export.stores.store import Store
 from klog.names import TopicPartition
 
 PARTITIONINGS = ("day", "hour")
-"""Folders that readers know as columns, inside each batch: ``dt=2026-02-01``, and ``hour=09`` below; by UTC."""
+"""Folders inside each batch that readers see as columns: ``dt=2026-02-01``, with ``hour=09`` below it; in UTC."""
 
 UNDECODABLE = "_undecodable"
-"""The folder, inside a batch's, of messages that could not be decoded; readers leave it out, as its name begins so."""
+"""The folder inside a batch for messages that could not be decoded. Readers skip names that begin with ``_``."""
 
 
 @dataclass(frozen=True)
 class FileLayout:
-    """How a batch's files are to look."""
+    """Format, folders and size of a batch's files."""
 
     format: str = "parquet"
     partition_by: str | None = None
     max_file_bytes: int | None = None
-    """A file is ended before it is larger, but not before it has a message."""
+    """The largest size of a file; a file has at least one message, whatever its size."""
 
     def __post_init__(self) -> None:
         if self.partition_by is not None and self.partition_by not in PARTITIONINGS:
-            raise UsageError(f"partitioning by {self.partition_by!r}: there are {', '.join(PARTITIONINGS)}")
+            raise UsageError(f"partitioning by {self.partition_by!r}: must be one of {', '.join(PARTITIONINGS)}")
         if self.max_file_bytes is not None and self.max_file_bytes < 1:
-            raise UsageError("--max-file-bytes 0: a file holds a message at least", hint="for example 512MiB")
+            raise UsageError(
+                f"--max-file-bytes must be at least 1, got {self.max_file_bytes}", hint="for example 512MiB"
+            )
 
 
 @dataclass(frozen=True)
 class WriteJob:
-    """The messages of ``ranges``, exactly, as files in ``folder`` of ``store``."""
+    """Write exactly the messages of ``ranges`` as files in ``folder`` of ``store``."""
 
     bootstrap: str
     ranges: Sequence[Range]
@@ -44,31 +46,31 @@ class WriteJob:
     folder: str
     layout: FileLayout = field(default_factory=FileLayout)
     decode: dict[str, Any] | None = None
-    """How values become typed columns; None: they stay bytes."""
+    """How to decode values into typed columns; None: keep bytes."""
     attempts: str | None = None
-    """A folder for what is not yet known to count: `Store.rename` makes it ``folder``, so an abandoned attempt of a
-    task cannot write there. None: the store has no rename, and what counts a manifest lists.
+    """A folder for the files of task attempts. `Store.rename` turns it into ``folder``, so that an abandoned attempt
+    cannot write there. None: the store has no rename, and the manifest lists the valid files.
     """
     checksum: bool = False
-    """Whether checksums are wanted of the messages as they come from the log."""
+    """Whether to compute checksums of the messages as read from the log."""
     messages: int | None = None
-    """In all the ranges, as the brokers count; None where they cannot."""
+    """Messages in all ranges, counted by the brokers; None if they cannot count."""
 
 
 @dataclass(frozen=True)
 class WriteResult:
-    """What a writer knows beyond what lies in the files."""
+    """What a writer reports in addition to its files."""
 
     checksums: dict[TopicPartition, int] | None = None
-    """Of the messages as they came from the log; None: the writer computed none."""
+    """Of the messages as read from the log; None: not computed."""
     schema_ids: frozenset[int] = frozenset()
-    """Of the decoded values."""
+    """Writers' schemas of the decoded values."""
     left_out: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """By those of them whose values have fields that the export has no columns for: the paths of these."""
+    """Schema id -> paths of fields in its values that have no column in the export."""
 
 
 def checksum_text(value: int) -> str:
-    """A checksum as manifests have it."""
+    """A checksum in the form of manifests: 16 hexadecimal digits."""
     return f"{value:016x}"
 
 
@@ -79,9 +81,9 @@ class BatchWriter(Protocol):
         ...
 
     def ready(self, decode: dict[str, Any] | None) -> None:
-        """Raise what would keep it from writing at all, before a root is made; ``decode`` as in the job."""
+        """Raise an error now if this writer cannot work here, before a root is made; ``decode`` as in the job."""
         ...
 
     def write(self, job: WriteJob) -> WriteResult:
-        """Do the job, or raise. Files whose names begin with ``_`` or ``.`` may lie beside those of messages."""
+        """Do the job, or raise. May leave files whose names begin with ``_`` or ``.`` beside those of messages."""
         ...

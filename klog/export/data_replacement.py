@@ -1,12 +1,12 @@
-"""The data of an export on a local file system replaced as a whole, in one step: `replace_data`.
+"""Replace the data of an export on a local file system in one step: `replace_data`.
 
-Strategy: merging batches takes several folders away and puts one in, and no file system does that at once. But Linux
-exchanges two folders in one step (renameat2 with RENAME_EXCHANGE), so a second ``data`` is made beside the first, with
-the merged batches, and with hard links to all other files, and the two change places. A reader that lists ``data``
-sees one or the other, and a crash leaves one or the other.
+Merging batches removes several folders and adds one, and no file system does that in one step. But Linux exchanges two
+folders in one step (renameat2 with RENAME_EXCHANGE). So a second ``data`` is made beside the first, with the merged
+batches and with hard links to all other files, and the two folders are exchanged. A reader that lists ``data`` sees the
+old or the new folder, and a crash leaves the old or the new folder.
 
-What is committed meanwhile must not be lost: a commit holds a lock that many may hold, linking and exchange hold it
-alone. The kernel lets go of it when a process ends, however it ends.
+A batch that is committed at the same time must not be lost: commits share a lock, which linking and exchanging hold
+exclusively. The kernel releases it when the process ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _UNABLE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.
 
 @contextmanager
 def shared_data_lock(store: Store) -> Iterator[None]:
-    """While inside, the data is not replaced. Blocks while it is."""
+    """Hold off replacements of the data while inside; wait for one that is under way."""
     if not isinstance(store, LocalStore):
         yield
         return
@@ -65,10 +65,11 @@ def replace_data(
     expected: Mapping[str, bytes],
     on_step: Callable[[str], None] = lambda step: None,
 ) -> bool:
-    """``data`` without these folders and with those that are in ``beside``, which is on the disk; all or nothing.
+    """Remove the folders ``without`` from ``data`` and add those in ``beside``, in one step.
 
-    ``expected``: path -> what the file must hold, otherwise another compaction was faster: False, and nothing changed.
-    Afterwards ``beside`` holds what ``data`` no longer has. Refused if the file system cannot exchange folders.
+    ``expected`` maps paths to contents. If a file differs, another compaction was faster: return False, change nothing.
+    Afterwards ``beside`` holds the folders that ``data`` no longer has. Raises Refused if the file system cannot
+    exchange folders.
     """
     old, new = store.path / "data", store.path / beside
     with _locked(store, fcntl.LOCK_EX):
@@ -88,7 +89,7 @@ def replace_data(
 
 
 def _link(old: Path, new: Path, without: Collection[str]) -> list[str]:
-    """All that lies in ``old`` in ``new`` too, as hard links; the names of what was linked."""
+    """Link every folder of ``old`` into ``new``, by hard links; return the names of the folders."""
     linked = []
     try:
         for folder in sorted(old.iterdir()):
@@ -106,7 +107,7 @@ def _link(old: Path, new: Path, without: Collection[str]) -> list[str]:
 
 
 def _exchange(one: Path, other: Path) -> None:
-    exchange = getattr(_LIBC, "renameat2", None)  # Linux alone has it
+    exchange = getattr(_LIBC, "renameat2", None)  # only Linux has it
     done = -1 if exchange is None else exchange(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE)
     if done != 0:
         number = errno.ENOSYS if exchange is None else ctypes.get_errno()
@@ -117,6 +118,6 @@ def _unable(error: OSError, act: str, path: Path) -> StorageError | Refused:
     if error.errno in _UNABLE:
         return Refused(
             f"this file system cannot {act} {path}: {error.strerror}",
-            hint="compaction wants hard links and RENAME_EXCHANGE, which ext4, xfs, btrfs and tmpfs have",
+            hint="compaction needs hard links and RENAME_EXCHANGE, which ext4, xfs, btrfs and tmpfs have",
         )
     return translated(error, act, str(path))

@@ -1,8 +1,8 @@
-"""What really lies in a folder of exported files: counted from the files themselves, not from what a writer says.
+"""Statistics of exported files, counted from the files themselves, not taken from their writer.
 
-Only four columns are read unless more is asked for, some megabytes at once, so counting costs little beside the writing
-and little memory. Where files of a partition cover overlapping offsets (put apart by time, or by what was decoded),
-its offsets are read a second time and compared one with another: eight bytes of memory for each of its messages.
+By default only four columns are read, some megabytes at a time, so counting needs little time and memory. If files of a
+partition cover overlapping offsets (partitioned by time, or undecodable messages apart), its offsets are read a second
+time and compared with each other, which needs eight bytes of memory for each message.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _SUMMED = ("key", "value")
 
 @dataclass
 class PartitionStatistics:
-    """Of one partition: offsets inclusive, times in ms; ``files`` that hold its messages, of which one that several
-    partitions share counts with the first of these alone."""
+    """Statistics of one partition. Offsets are inclusive, timestamps in ms. A file that several partitions share counts
+    in ``files`` of the first of them only."""
 
     messages: int = 0
     first_offset: int = 2**63 - 1
@@ -35,27 +35,27 @@ class PartitionStatistics:
     timestamp_ms_max: int = -(2**63)
     files: int = 0
     distinct: bool = True
-    """No offset is there twice."""
+    """Each offset occurs once."""
     undecodable: int = 0
-    """Of the messages."""
+    """Messages that could not be decoded."""
     checksum: int = 0
-    """Where it was asked for."""
+    """Of keys and values; 0 unless requested."""
 
 
 @dataclass
 class FileStatistics:
-    """Of one folder."""
+    """Statistics of one folder, or of several together."""
 
     partitions: dict[TopicPartition, PartitionStatistics] = field(default_factory=dict)
     windows: dict[tuple[str, int], int] = field(default_factory=dict)
     files: list[ExportedFile] = field(default_factory=list)
     unreadable: bool = False
-    """A file could not be read, so nothing here can be relied on."""
+    """A file could not be read, so these statistics are incomplete."""
 
 
 @dataclass
 class _Pieces:
-    """The offsets of one partition, as they were met."""
+    """The offsets of one partition, in the order of reading."""
 
     spans: list[tuple[int, int]] = field(default_factory=list)
     ascending: bool = True
@@ -68,11 +68,10 @@ class _Pieces:
 
 
 def collect_statistics(store: Store, *folders: str, thorough: bool = False, checksum: bool = False) -> FileStatistics:
-    """Count what the files of messages in one folder, or in several together, hold; CorruptLog, naming the file, where
-    one cannot be read.
+    """Count the messages in the files of ``folders``. Raises CorruptLog with the path of a file that cannot be read.
 
-    ``thorough``: every byte is read, against the checksums that the format has. ``checksum``: keys and values are read
-    too, and summed up.
+    ``thorough`` reads every byte and checks the format's own checksums. ``checksum`` also reads keys and values, and
+    adds up their checksums.
     """
     found = FileStatistics()
     pieces: dict[TopicPartition, _Pieces] = {}
@@ -113,7 +112,7 @@ def _read(store: Store, path: str, kind: FileFormat, columns: tuple[str, ...], t
 
 
 def _all_differ(store: Store, one: TopicPartition, about: _Pieces) -> bool:
-    """No offset of the partition is in its files twice."""
+    """Whether each offset of the partition occurs once in its files."""
     import numpy as np
 
     offsets = [
@@ -142,7 +141,7 @@ def _sum_up(batch: Any, found: FileStatistics) -> None:
 def _count(
     table: Any, found: FileStatistics, pieces: dict[TopicPartition, _Pieces], undecodable: bool
 ) -> set[TopicPartition]:
-    """Add some rows to the statistics; the partitions that are in them."""
+    """Add rows to the statistics; return the partitions in them."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -231,7 +231,7 @@ def test_files_are_cut(new_topic: NewTopic, tmp_path: Path, name: str) -> None:
 
 
 def test_files_of_no_size_are_refused_before_anything_is_made(new_topic: NewTopic, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--max-file-bytes 0"):
+    with pytest.raises(UsageError, match="--max-file-bytes"):
         export(new_topic(), tmp_path / "root", max_file_bytes=0)
     assert not (tmp_path / "root").exists()
 
