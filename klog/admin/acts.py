@@ -73,7 +73,7 @@ def list_acts(
 ) -> list[ActRow]:
     """The acts that the registry has, the oldest first. ``by``: a part of the principal or the client id. Blocks."""
     found = _read_all(zookeeper)
-    undone = {act.undoes: act.act_id for act in found if act.undoes is not None}
+    undone = _undone(found)
     return [
         row(act, undone.get(act.act_id))
         for act in found
@@ -103,7 +103,25 @@ def _the_act(zookeeper: ZooKeeper, act_id: str) -> Act:
 
 
 def _undone_by(zookeeper: ZooKeeper, act_id: str) -> str | None:
-    return next((act.act_id for act in _read_all(zookeeper) if act.undoes == act_id), None)
+    return _undone(_read_all(zookeeper)).get(act_id)
+
+
+def _undone(found: Sequence[Act]) -> dict[str, str]:
+    """Act -> the one that took it back. Any client can claim that: it must have brought back what was before."""
+    by_id = {act.act_id: act for act in found}
+    return {
+        act.undoes: act.act_id
+        for act in found
+        if act.undoes is not None and (first := by_id.get(act.undoes)) is not None and _takes_back(act, first)
+    }
+
+
+def _takes_back(act: Act, first: Act) -> bool:
+    if act.kind != SETTINGS or (first.kind, first.topic) != (SETTINGS, act.topic):
+        return False
+    if not all(isinstance(state, dict) for state in (first.before, first.after, act.after)):
+        return False
+    return all(act.after.get(name) == first.before.get(name) for name in _changed(first.before, first.after))
 
 
 def principal(act: Act) -> str:

@@ -42,6 +42,9 @@ default, must not let a whole cluster lose acknowledged messages."""
 
 TOPIC_SOURCE = "topic"
 
+VALUE_CHARS_MAX = 1_000
+"""Of a topic's own setting. Every broker remembers it, and old versions of DescribeConfigs hold 32 KB."""
+
 KEEP_EVERYTHING = {"retention.ms": "-1", "retention.bytes": "-1"}
 """What holds for a topic whose settings cannot be read."""
 
@@ -125,7 +128,16 @@ def effective_min_isr(min_insync_replicas: int, replicas: int) -> int:
 
 def check_topic_settings(overrides: Mapping[str, str]) -> dict[str, Value]:
     """The typed values of a topic's own settings; InvalidConfig names the setting, the value and what was expected."""
-    return {name: _setting_of(name).parse(text, name=name, source=TOPIC_SOURCE) for name, text in overrides.items()}
+    return {name: _parsed(name, text) for name, text in overrides.items()}
+
+
+def _parsed(name: str, text: str) -> Value:
+    setting = _setting_of(name)
+    if len(text) > VALUE_CHARS_MAX:
+        raise InvalidConfig(
+            f"{name} (from {TOPIC_SOURCE}): expected at most {VALUE_CHARS_MAX} characters, got {len(text)}"
+        )
+    return setting.parse(text, name=name, source=TOPIC_SOURCE)
 
 
 def usable_settings(overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

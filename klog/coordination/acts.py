@@ -8,7 +8,8 @@ never changed. The id is the time and a random part, in base 36: ids sort by tim
 and ``after`` are as much of the state as the change replaces, enough to take it back; both are null where they would
 not fit (`STATE_BYTES_MAX`). ``undoes`` is the id of the act that this one takes back.
 
-The controller forgets the oldest acts beyond `KEPT_MAX`.
+The controller forgets old acts beyond `KEPT_MAX`, or `KEPT_BYTES_MAX`: the oldest of the host that has the most. A
+client that changes something all the time pushes out its own acts, and not those of others.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -29,8 +31,12 @@ log = logging.getLogger(__name__)
 
 KEPT_MAX: Final = 5_000
 """Some two megabytes."""
-FORGOTTEN_AT_ONCE: Final = 100
+KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""ZooKeeper has them in memory."""
+LOOKED_AT_EVERY: Final = 100
 """Every so many acts the controller looks whether old ones are to go."""
+FORGOTTEN_AT_ONCE: Final = 2 * LOOKED_AT_EVERY
+READ_AT_ONCE: Final = 500
 STATE_BYTES_MAX: Final = 64 * 1024
 """Of ``before`` and ``after`` together."""
 EVENT_STATE_BYTES_MAX: Final = 2 * 1024
@@ -169,12 +175,11 @@ def _decoded(act_id: str, path: str, data: bytes) -> Act:
     )
 
 
-def forget_oldest(zookeeper: ZooKeeper, kept_max: int = KEPT_MAX) -> int:
-    """Remove the oldest acts beyond so many, `FORGOTTEN_AT_ONCE` at most; returns how many went."""
+def forget_oldest(zookeeper: ZooKeeper, kept_max: int = KEPT_MAX, kept_bytes_max: int = KEPT_BYTES_MAX) -> int:
+    """Remove old acts beyond these limits, `FORGOTTEN_AT_ONCE` at most; returns how many went."""
     gone = 0
     try:
-        known = list_ids(zookeeper)
-        for act_id in known[: max(len(known) - kept_max, 0)][:FORGOTTEN_AT_ONCE]:
+        for act_id in _to_forget(_sizes(zookeeper), kept_max, kept_bytes_max):
             path = paths.act(act_id)
             try:
                 zookeeper.commit([Delete(path)], lambda path=path: zookeeper.exists(path) is None)  # type: ignore[misc]
@@ -184,3 +189,40 @@ def forget_oldest(zookeeper: ZooKeeper, kept_max: int = KEPT_MAX) -> int:
     except KlogError as error:  # the next acts forget more
         log.debug("old acts are kept for now: %s", error.message)
     return gone
+
+
+def _sizes(zookeeper: ZooKeeper) -> dict[str, tuple[str, int]]:
+    """Act -> its host, "" where that cannot be read, and its bytes; the oldest first."""
+    sizes: dict[str, tuple[str, int]] = {}
+    ids = list_ids(zookeeper)
+    for at in range(0, len(ids), READ_AT_ONCE):
+        part = ids[at : at + READ_AT_ONCE]
+        for act_id, node in zip(part, zookeeper.get_many([paths.act(one) for one in part]), strict=True):
+            if node is not None:
+                try:
+                    host = _decoded(act_id, paths.act(act_id), node.data).actor.host
+                except ZooKeeperError:
+                    host = ""
+                sizes[act_id] = host, len(node.data)
+    return sizes
+
+
+def _to_forget(sizes: Mapping[str, tuple[str, int]], kept_max: int, kept_bytes_max: int) -> Iterator[str]:
+    of_host: defaultdict[str, deque[str]] = defaultdict(deque)
+    bytes_of_host: Counter[str] = Counter()
+    for act_id, (host, size) in sizes.items():
+        of_host[host].append(act_id)
+        bytes_of_host[host] += size
+    count, total = len(sizes), sum(bytes_of_host.values())
+    for _ in range(FORGOTTEN_AT_ONCE):
+        if count > kept_max:
+            host = max(of_host, key=lambda host: len(of_host[host]))
+        elif total > kept_bytes_max:
+            host = max(of_host, key=lambda host: bytes_of_host[host])
+        else:
+            return
+        act_id = of_host[host].popleft()
+        size = sizes[act_id][1]
+        count, total = count - 1, total - size
+        bytes_of_host[host] -= size
+        yield act_id

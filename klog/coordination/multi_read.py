@@ -12,7 +12,7 @@ partition. A server that does not know the request ends the session, so the clie
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kazoo.exceptions import EXCEPTIONS, NoNodeError
@@ -29,11 +29,26 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import ZnodeStat
 
 NODES_MAX = 1000
-"""Per request: with paths of 250 characters a quarter of what a server accepts, and answers of a few hundred KB."""
+"""Per request: its answer has a few hundred KB."""
+PATHS_CHARS_MAX = 128 * 1024
+"""Of the paths of one request: with four bytes for each character half of what a server accepts. A server ends the
+connection of a client whose request is larger."""
 SINCE = (3, 6)
 DATA: int = GetData.type
 CHILDREN: int = GetChildren.type
 _ERROR = -1
+
+
+def parts_of(paths: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The paths in order, in requests that a server accepts; a longer path is alone in its own."""
+    begin = chars = 0
+    for at, path in enumerate(paths):
+        if at > begin and (at - begin >= NODES_MAX or chars + len(path) > PATHS_CHARS_MAX):
+            yield paths[begin:at]
+            begin, chars = at, 0
+        chars += len(path)
+    if begin < len(paths):
+        yield paths[begin:]
 
 
 class MultiRead:

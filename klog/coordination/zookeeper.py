@@ -31,7 +31,7 @@ from kazoo.retry import KazooRetry
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination import multi_read
 from klog.coordination.connect_string import ConnectString, four_letter_word, last_change_in, mode_in
-from klog.coordination.multi_read import CHILDREN, DATA, NODES_MAX, MultiRead
+from klog.coordination.multi_read import CHILDREN, DATA, NODES_MAX, MultiRead, parts_of
 from klog.coordination.paths import ancestors
 from klog.coordination.session import FOLLOWS, SessionState
 from klog.coordination.znodes import (
@@ -326,8 +326,7 @@ class ZooKeeper:
             return result
 
         found: list[Any] = []
-        for at in range(0, len(paths), NODES_MAX):
-            part = paths[at : at + NODES_MAX]
+        for part in parts_of(paths):
             found += self._read(operation, " ".join(part), send, part)
         return found
 

@@ -38,6 +38,10 @@ _LENGTH_AND_CORRELATION = struct.Struct(">ii")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+ERROR_CHARS_MAX = 4_000
+"""Of an error's message. It quotes what the peer sent, and in versions that are not flexible 32,767 bytes fit."""
+
+
 class RequestHead(NamedTuple):
     """The head of a request; the body begins at ``body_at`` in the frame."""
 
@@ -189,8 +193,19 @@ def build(schema: Any, values: dict[str, Any]) -> Any:
 def _plan(schema: Any) -> tuple[tuple[str, Any, bool], ...]:
     hints = get_type_hints(schema)
     return tuple(
-        (f.name, _converter(hints[f.name], f.metadata.get("kafka_type")), f.default is MISSING) for f in fields(schema)
+        (
+            f.name,
+            _shortened if f.name == "error_message" else _converter(hints[f.name], f.metadata.get("kafka_type")),
+            f.default is MISSING,
+        )
+        for f in fields(schema)
     )
+
+
+def _shortened(message: str | None) -> str | None:
+    if message is None or len(message) <= ERROR_CHARS_MAX:
+        return message
+    return f"{message[:ERROR_CHARS_MAX]}... ({len(message)} characters)"
 
 
 def _converter(hint: Any, kafka_type: str | None) -> Any:

@@ -29,7 +29,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from klog.coordination.acts import Actor
+from klog.coordination.acts import CLIENT_CHARS_MAX, Actor
 from klog.errors import ClusterAuthorizationFailed, PeerError, RequestTimedOut, UnsupportedVersion
 from klog.metrics import RequestMeter
 from klog.net.connection import Connection, Part, Reply
@@ -45,6 +45,9 @@ log = logging.getLogger(__name__)
 
 LOOP_ELEMENTS_MAX = 2_000
 """An answer of more elements is encoded in a thread: some 8 us per element."""
+FORWARDED_ELEMENTS_MAX = 20_000
+"""A longer request is not forwarded: this broker would encode it, and the controller decode it, on their loops. The
+answer is NOT_CONTROLLER, after which clients ask the controller."""
 
 
 class Request(NamedTuple):
@@ -79,8 +82,11 @@ FORWARDED = " for "
 
 
 def forwarding_client(own: str, actor: Actor) -> str:
-    """The client id under which a broker forwards a request: ``klog-broker-1 for CLIENT@HOST``."""
-    return f"{own}{FORWARDED}{actor.client}@{actor.host}"
+    """The client id under which a broker forwards a request: ``klog-broker-1 for CLIENT@HOST``.
+
+    A client id on the wire has at most 32 KB, which the client's own may fill: of that it has the beginning.
+    """
+    return f"{own}{FORWARDED}{actor.client[:CLIENT_CHARS_MAX]}@{actor.host}"
 
 
 Answer = dict[str, Any]
@@ -332,19 +338,19 @@ class Dispatcher:
             guarded(self._finish(head, values_or_awaitable, reply, connection), head, connection)
         )
 
-    def _values(self, route: Route, request: Request) -> Any:
+    def _values(self, route: Route, request: Request, *, may_forward: bool = True) -> Any:
         """The values of the answer, or what they can be awaited from."""
         assert route.handle is not None
-        if route.of_controller and self._forwarding.is_needed(request.head.client_id):
+        if may_forward and route.of_controller and self._forwarding.is_needed(request.head.client_id):
             return self._forward(request, route)
         return route.handle(request)
 
     async def _decode_aside(self, route: Route, head: RequestHead, frame: bytes, connection: Connection) -> Any:
         """The values of the answer to a long request. The connection's next request waits until this one is decoded."""
-        entity = await self._executors.run_in_turn(
-            connection.address, "", Purpose.ANSWERS, codec.decode_body, memoryview(frame), head, ELEMENTS_MAX
+        entity, may_forward = await self._executors.run_in_turn(
+            connection.address, "", Purpose.ANSWERS, _decode_long, memoryview(frame), head
         )
-        values = self._values(route, Request(head, entity, connection))
+        values = self._values(route, Request(head, entity, connection), may_forward=may_forward)
         connection.resume_reading()  # not after an error, which closes the connection: its next request is not read
         return values if isinstance(values, dict) else await values
 
@@ -392,19 +398,34 @@ async def guarded(rest: Awaitable[None], head: RequestHead, connection: Connecti
         connection.close(None)
 
 
+def _decode_long(frame: memoryview, head: RequestHead) -> tuple[Any, bool]:
+    """The entity, and whether it is short enough to be forwarded."""
+    try:
+        return codec.decode_body(frame, head, FORWARDED_ELEMENTS_MAX), True
+    except TooManyElements:
+        return codec.decode_body(frame, head, ELEMENTS_MAX), False
+
+
 def _is_long(values: Any) -> bool:
-    """Whether an answer has so many elements that encoding it would hold the event loop (rule P1)."""
+    """Whether an answer has so many elements, at any depth, that encoding it would hold the event loop (rule P1).
+
+    So may another broker's answer, which is an entity.
+    """
+    if not isinstance(values, dict):
+        return True
     count = 0
-    for outer in values.values() if isinstance(values, dict) else ():
-        if not isinstance(outer, list):
+    inside: list[Any] = [values]
+    while inside:
+        one = inside.pop()
+        if isinstance(one, dict):
+            inside.extend(value for value in one.values() if isinstance(value, list | tuple | dict))
             continue
-        count += len(outer)
-        for one in outer:
-            if count > LOOP_ELEMENTS_MAX:
-                return True
-            if isinstance(one, dict):
-                count += sum(len(inner) for inner in one.values() if isinstance(inner, list))
-    return count > LOOP_ELEMENTS_MAX
+        count += len(one)
+        if count > LOOP_ELEMENTS_MAX:
+            return True
+        if one and isinstance(one[0], dict | list | tuple):
+            inside.extend(one)
+    return False
 
 
 async def _ready(values: dict[str, Any]) -> dict[str, Any]:

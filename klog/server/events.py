@@ -25,6 +25,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from klog.errors import KlogError
@@ -50,6 +51,11 @@ KEPT_MAX: Final = 10_000
 """Some three megabytes: the elections of one failover of a large cluster, and a margin."""
 BATCH_EVENTS_MAX: Final = 200
 """Encoded in about a millisecond, which holds the loop."""
+BATCH_BYTES_MAX: Final = 256 * 1024
+"""Of their values; a longer event is alone in its batch."""
+TEXT_CHARS_MAX: Final = 300
+ITEMS_MAX: Final = 100
+"""Of a list or dict among an event's facts. Clients choose settings and the ids of members, as many as they want."""
 SETTLE_S: Final = 2.0
 """Long enough that brokers that start together are counted together."""
 LOOK_AGAIN_S: Final = 1.0
@@ -105,7 +111,7 @@ class Events:
             self._keep(event)
 
     def _event(self, kind: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-        return {"ts": _now_text(), "broker": self._broker_id, "kind": kind, **facts}
+        return {"ts": _now_text(), "broker": self._broker_id, "kind": kind, **_bounded(facts)}
 
     def _keep(self, event: dict[str, Any]) -> None:
         if len(self._kept) >= KEPT_MAX:
@@ -167,10 +173,22 @@ class Events:
                 self._dropped_now = 0
             while self._kept and len(self._underway) < BATCH_EVENTS_MAX:
                 self._underway.append(self._kept.popleft())
-        if not await topic.produce([_record(event) for event in self._underway]):
-            self.dropped += len(self._underway)
-            log.warning("%d events are too large for the topic %s", len(self._underway), TOPIC)
+        records = [_record(event) for event in self._underway]
+        fit = _how_many_fit(records)
+        if fit < len(records):
+            self._put_back(fit)
+        if not await topic.produce(records[:fit]):
+            if fit > 1:  # the topic's max.message.bytes is less than the default
+                self._put_back(fit // 2)
+                return
+            self.dropped += 1
+            log.warning("an event of %d bytes is too large for the topic %s", len(records[0].value or b""), TOPIC)
         self._underway.clear()
+
+    def _put_back(self, first: int) -> None:
+        """Of the events under way all but the first so many wait again."""
+        self._kept.extendleft(reversed(self._underway[first:]))
+        del self._underway[first:]
 
 
 class EventsTopic:
@@ -276,6 +294,27 @@ class EventsTopic:
         if self._channel is not None:
             channel, self._channel = self._channel, None
             await channel.close()
+
+
+def _bounded(value: Any) -> Any:
+    """The value with long texts, lists and dicts cut short."""
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_CHARS_MAX else value[:TEXT_CHARS_MAX] + "..."
+    if isinstance(value, Mapping):
+        return {_bounded(name): _bounded(one) for name, one in islice(value.items(), ITEMS_MAX)}
+    if isinstance(value, list | tuple):
+        return [_bounded(one) for one in islice(value, ITEMS_MAX)]
+    return value
+
+
+def _how_many_fit(records: list[Record]) -> int:
+    """How many of the first ones make a batch; at least one."""
+    size = 0
+    for number, record in enumerate(records):
+        size += len(record.value or b"")
+        if number and size > BATCH_BYTES_MAX:
+            return number
+    return len(records)
 
 
 def _record(event: dict[str, Any]) -> Record:

@@ -12,12 +12,14 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
 from klog.coordination import acts, paths, topics
-from klog.coordination.acts import Act
+from klog.coordination.acts import Act, Actor
 from klog.coordination.zookeeper import ZooKeeper
+from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.cluster_fixture import RunningCluster
+from tests.server.asking import create, with_channel
 
 WITHIN_S = 20.0
 
@@ -106,6 +108,31 @@ def test_a_change_of_settings_is_undone(broker: RunningBroker, topic: str) -> No
     assert retention(broker, topic) == "1000000"
 
 
+def test_a_change_of_nothing_is_not_an_act(broker: RunningBroker, topic: str) -> None:
+    """Else any client could fill the registry with them."""
+    create(broker.bootstrap, topic)
+    client = admin(broker.bootstrap)
+    for value in ("7000000", "7000000", "8000000", "8000000"):
+        set_retention(client, topic, value)
+    found = [act for act in remembered(broker.zookeeper, topic) if act.kind == "topic-settings"]
+    assert [act.after["retention.ms"] for act in found] == ["7000000", "8000000"]
+    with session_of(broker.zookeeper) as session:
+        node: Any = session.exists(paths.topic_config(topic))
+    assert node.version == len(found)
+
+
+def test_who_only_claims_to_undo_an_act_has_not_undone_it(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    set_retention(admin(broker.bootstrap), topic, "7000000")
+    act = remembered(broker.zookeeper, topic)[-1]
+    liar = admin(broker.bootstrap, acts.UNDO_CLIENT + act.act_id)
+    set_retention(liar, topic, "1000")
+    create(broker.bootstrap, f"{topic}-x")
+    liar.delete_topics([f"{topic}-x"])[f"{topic}-x"].result(WITHIN_S)
+    rows = klog("acts", "list", "--topic", topic, "-o", "json", "-B", broker.bootstrap).rows
+    assert [row["undone_by"] for row in rows if row["act"] == act.act_id] == [None]
+
+
 def test_what_cannot_be_undone_says_why(broker: RunningBroker, topic: str) -> None:
     at = ["-B", broker.bootstrap]
     assert klog("topic", "create", topic, *at).code == 0
@@ -132,6 +159,16 @@ def test_a_forwarded_act_is_its_clients(make_cluster: Callable[..., RunningClust
     assert answer.responses[0].error_code.value == 0
     found = [act for act in remembered(cluster.zookeeper, "t") if act.kind == "topic-settings"][-1]
     assert not found.actor.client.startswith("klog-broker") and found.actor.host == "127.0.0.1"
+
+    client = "\u00fc" * 16_383  # with the broker's own in front it would not fit into a request
+    entry = {**entry, "value": "4000000"}
+    asked = codec.request(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[{**resource, "configs": [entry]}], validate_only=False
+    )
+    bootstrap = cluster.brokers[other].bootstrap
+    answer = with_channel(bootstrap, lambda channel: channel.request(asked, client_id=client))
+    assert answer.responses[0].error_code.value == 0
+    assert remembered(cluster.zookeeper, "t")[-1].actor == Actor(client[: acts.CLIENT_CHARS_MAX], "127.0.0.1")
 
 
 def test_no_act_is_missing_after_brokers_were_killed(make_cluster: Callable[..., RunningCluster]) -> None:

@@ -50,6 +50,29 @@ def test_the_oldest_acts_are_forgotten(registry: ZooKeeper) -> None:
     assert forget_oldest(registry, kept_max=4) == 0
 
 
+def test_the_acts_of_a_busy_host_do_not_push_out_those_of_others(registry: ZooKeeper) -> None:
+    acted = [("10.0.0.7", 3), ("10.0.0.8", 6), ("10.0.0.7", 1)]
+    made = [new_act("topic-create", Actor("c", host), topic="t") for host, times in acted for _ in range(times)]
+    for act in made:
+        registry.commit([act.write], never)
+    assert forget_oldest(registry, kept_max=6) == 4
+    left = acts.read(registry, acts.list_ids(registry))
+    assert sorted(act.actor.host for act in left) == ["10.0.0.7"] * 3 + ["10.0.0.8"] * 3
+
+
+def test_acts_are_bounded_in_bytes(registry: ZooKeeper) -> None:
+    long = {"after": {"a": "x" * 10_000}}
+    made = [
+        new_act("topic-create", Actor("c", host), topic="t", **given)  # type: ignore[arg-type]
+        for host, given in [("few", {}), ("many", long), ("many", long), ("many", long)]
+    ]
+    for act in made:
+        registry.commit([act.write], never)
+    assert forget_oldest(registry, kept_bytes_max=25_000) == 1
+    left = acts.read(registry, acts.list_ids(registry))
+    assert sorted(act.actor.host for act in left) == ["few", "many", "many"]
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"[]", b'{"version":1}', b'{"time":1,"kind":"k","client":"c","host":"h","topic":5}']
 )

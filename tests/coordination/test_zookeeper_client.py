@@ -361,3 +361,14 @@ class listener:
             connection.recv(4)
             connection.sendall(self._answer)
             connection.close()
+
+
+def test_many_nodes_with_long_names_are_read(connect: Connect, states: States) -> None:
+    """More than a server accepts in one request: it would close the connection, each time that one asks."""
+    session = connect(on_state=states)
+    names = [f"/{number:03000}" for number in range(1500)]
+    session.create(names[1200], b"here")
+    found = session.get_many(names)
+    assert [node.data for node in found if node is not None] == [b"here"] and found[1200] is not None
+    assert session.children_many(names) == [[]] * len(names)
+    assert states.seen == [SessionState.CONNECTED]

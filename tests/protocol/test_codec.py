@@ -135,3 +135,13 @@ def test_librdkafkas_request_for_all_topics_is_understood() -> None:
     )
     frame = memoryview(whole + b"\0\0\0")
     assert codec.decode_body(frame, codec.read_head(frame)).topics is None
+
+
+def test_an_errors_message_is_shortened() -> None:
+    """It quotes what a peer has sent, and in versions that are not flexible it would not fit."""
+    for message, expected in ((None, None), ("no", "no"), ("\u00fc" * 40_000, "\u00fc" * codec.ERROR_CHARS_MAX)):
+        values = {"error_code": 40, "error_message": message, "resource_type": 2, "resource_name": "t"}
+        sent = codec.response(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, responses=[values])
+        frame = codec.encode_response(codec.RequestHead(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, None, 0), sent)
+        read = codec.decode_response(frame[4:], ApiKey.INCREMENTAL_ALTER_CONFIGS, 0)[1].responses[0].error_message
+        assert read == expected or (expected and read.startswith(f"{expected}... (40000 "))

@@ -7,14 +7,16 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from klog.event_kinds import EVENT_KINDS
 from klog.protocol.apis import ApiKey
+from klog.record.records import Record
 from klog.server import events
-from klog.server.events import KEPT_MAX, TOPIC, Events
+from klog.server.events import ITEMS_MAX, KEPT_MAX, TOPIC, Events
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import ask, create, produce, values
 
@@ -67,6 +69,61 @@ def test_what_nobody_asked_for_is_not_kept() -> None:
     one.tell("of-no-public-interest")
     assert one.dropped == 0
     assert len(lines.entries) == KEPT_MAX + 6
+
+
+def test_what_a_client_has_chosen_is_cut_short() -> None:
+    lines = Lines()
+    members = ["m" * 1_000] * 1_000
+    make(lines).tell("rebalance", group="g" * 1_000, generation=1, members=members, settings={"a": {"b": "c" * 1_000}})
+    (entry,) = lines.entries
+    assert len(entry["members"]) == ITEMS_MAX
+    assert {len(text) for text in (*entry["members"], entry["group"], entry["settings"]["a"]["b"])} == {303}
+
+
+class Topic:
+    """The topic in memory, with a limit for the bytes of a batch."""
+
+    is_connected = False
+
+    def __init__(self, bytes_max: int, wanted: int) -> None:
+        self.batches: list[list[Record]] = []
+        self.all_there = asyncio.Event()
+        self._bytes_max = bytes_max
+        self._wanted = wanted
+
+    async def is_there(self) -> bool:
+        return True
+
+    async def produce(self, records: list[Record]) -> bool:
+        if sum(len(record.value or b"") for record in records) > self._bytes_max:
+            return False
+        self.batches.append(records)
+        if sum(map(len, self.batches)) == self._wanted:
+            self.all_there.set()
+        return True
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("bytes_max", [events.BATCH_BYTES_MAX, 50_000])
+def test_long_events_are_not_lost_with_their_batch(bytes_max: int) -> None:
+    async def run() -> None:
+        one = Events(7, None, to_topic=True)
+        for number in range(100):
+            one.tell("settings-changed", topic=f"t{number}", settings={f"s{n}": "x" * 300 for n in range(50)})
+            one.tell("act", act=str(number))
+        topic = Topic(bytes_max, 200)
+        runtime: Any = SimpleNamespace(spawn=asyncio.ensure_future)
+        one.start(runtime, cast(Any, topic))
+        async with asyncio.timeout(20):
+            await topic.all_there.wait()
+        await one.close()
+        values = [json.loads(record.value or b"") for batch in topic.batches for record in batch]
+        assert [value["act"] for value in values if "act" in value] == [str(number) for number in range(100)]
+        assert one.dropped == 0
+
+    asyncio.run(run())
 
 
 def test_a_kind_is_no_fact() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -14,7 +14,7 @@ from klog.net.turns import Turns
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server import dispatch
-from klog.server.dispatch import LOOP_ELEMENTS_MAX, Dispatcher, OpenRequests, Route
+from klog.server.dispatch import FORWARDED_ELEMENTS_MAX, LOOP_ELEMENTS_MAX, Dispatcher, OpenRequests, Route
 from klog.server.executors import Executors
 
 WITHIN_S = 30.0
@@ -40,7 +40,8 @@ def answer(topics: int, partitions: int) -> dict[str, Any]:
 class Stage:
     """A dispatcher with one route, a connection of a peer, and a codec whose work in threads waits for a signal."""
 
-    def __init__(self, handle: Callable[[Any], Any], *, is_broker: bool = False) -> None:
+    def __init__(self, handle: Callable[[Any], Any], *, is_broker: bool = False, forwarding: Any = None) -> None:
+        """With ``forwarding`` only the controller, which is another broker, can carry the request out."""
         self.loop = asyncio.get_running_loop()
         self.begun = asyncio.Event()
         """Set when a thread works."""
@@ -60,13 +61,13 @@ class Stage:
             resume_reading=lambda: self.steps.append("resumed"),
             close=self._close,
         )
-        route = Route(*(ApiKey.METADATA, 7, 7, handle, None, 7, 7), of_controller=False, refusal=None)
+        route = Route(*(ApiKey.METADATA, 7, 7, handle, None, 7, 7), of_controller=forwarding is not None, refusal=None)
         self._dispatcher = Dispatcher(
             {ApiKey.METADATA: route},
             executors=self.executors,
             meters={},
             open_requests=OpenRequests(),
-            forwarding=cast(Any, None),
+            forwarding=forwarding,
         )
 
     def _close(self, reason: str | None) -> None:
@@ -100,14 +101,16 @@ def long_request(topics: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("topics", "partitions", "aside"),
-    [(LOOP_ELEMENTS_MAX + 1, 0, True), (1, LOOP_ELEMENTS_MAX, True), (10, 10, False)],
-    ids=["topics", "partitions", "few"],
+    [(LOOP_ELEMENTS_MAX + 1, 0, True), (1, LOOP_ELEMENTS_MAX, True), (1, 1, True), (10, 10, False)],
+    ids=["topics", "partitions", "replicas", "few"],
 )
 @pytest.mark.parametrize("is_awaited", [False, True], ids=["at once", "later"])
 def test_the_loop_goes_on_while_a_long_answer_is_encoded(
     monkeypatch: pytest.MonkeyPatch, topics: int, partitions: int, aside: bool, is_awaited: bool
 ) -> None:
     values = answer(topics, partitions)
+    if (topics, partitions) == (1, 1):
+        values["topics"][0]["partitions"][0]["replica_nodes"] = tuple(range(LOOP_ELEMENTS_MAX + 1))
 
     async def later() -> dict[str, Any]:
         return values
@@ -167,6 +170,43 @@ def test_after_a_long_request_that_is_malformed_no_other_is_read() -> None:
         async with asyncio.timeout(WITHIN_S):
             await stage.closed.wait()
         assert stage.steps == ["paused", "closed"] and not stage.sent.done()
+        stage.executors.close()
+
+    asyncio.run(run())
+
+
+class Forwarding:
+    """To a controller that has a long answer to everything."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def is_needed(self, client_id: str | None) -> bool:
+        return True
+
+    async def ask(self, entity: Any, actor: Any) -> Any:
+        self.asked += 1
+        return codec.response(ApiKey.METADATA, 7, **answer(3_000, 1))
+
+
+@pytest.mark.parametrize(("topics", "is_forwarded"), [(3, True), (5_000, True), (FORWARDED_ELEMENTS_MAX + 1, False)])
+def test_the_loop_goes_on_while_a_request_is_forwarded(
+    monkeypatch: pytest.MonkeyPatch, topics: int, is_forwarded: bool
+) -> None:
+    """A very long one is not: it would be encoded and decoded once more, on the loops of two brokers."""
+
+    async def run() -> None:
+        forwarding = Forwarding()
+        stage = Stage(lambda request: answer(2, 1), forwarding=forwarding)
+        monkeypatch.setattr(dispatch.codec, "encode_response", stage.slowed(codec.encode_response))
+        stage.ask(long_request(topics))
+        async with asyncio.timeout(WITHIN_S):
+            if is_forwarded:
+                await stage.begun.wait()
+                stage.may_end.set()
+            frame = await stage.sent
+        read = codec.decode_response(frame[4:], ApiKey.METADATA, 7)[1]
+        assert (forwarding.asked, len(read.topics)) == ((1, 3_000) if is_forwarded else (0, 2))
         stage.executors.close()
 
     asyncio.run(run())

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from klog.config import LogConfig
 from klog.coordination import topics
-from klog.coordination.acts import FORGOTTEN_AT_ONCE, Act, Actor, forget_oldest, new_act
+from klog.coordination.acts import LOOKED_AT_EVERY, Act, Actor, forget_oldest, new_act
 from klog.coordination.partition_states import NO_LEADER
 from klog.coordination.zookeeper import Operation
 from klog.errors import (
@@ -159,7 +159,7 @@ class TopicManager:
     def _tell(self, act: Act) -> None:
         """The act has been written."""
         self._runtime.tell("act", **act.event())
-        if self._acts % FORGOTTEN_AT_ONCE == 0:  # to list them for each act would double the cost of a topic
+        if self._acts % LOOKED_AT_EVERY == 0:  # to list them for each act would double the cost of a topic
             self._runtime.spawn(self._state.run(forget_oldest, self._zookeeper))
         self._acts += 1
 
@@ -259,10 +259,12 @@ class TopicManager:
             if validate_only:
                 return
             act = new_act("topic-settings", actor, topic=name, before=before, after=dict(overrides))
-            await state.write(self._write_overrides, name, overrides, act)
-            self._tell(act)
+            if await state.write(self._write_overrides, name, overrides, act):
+                self._tell(act)
+                self._runtime.tell("settings-changed", topic=name, settings=overrides)
+            elif overrides == before:
+                return
             state.context.overrides[name] = overrides
-            self._runtime.tell("settings-changed", topic=name, settings=overrides)
             self._channels.send_metadata(topics_whole=[name])
             state.mark_dirty(topic.topic_partitions)  # unclean elections may be allowed now
         await self._channels.acknowledged(state.context.live)
@@ -276,16 +278,20 @@ class TopicManager:
         if factor > 1:
             check_flush_rule(config, self._config.integer("replica.lag.time.max.ms"))
 
-    def _write_overrides(self, name: str, overrides: dict[str, str], act: Act) -> None:
-        """In a thread."""
+    def _write_overrides(self, name: str, overrides: dict[str, str], act: Act) -> bool:
+        """In a thread. False where the topic has these settings already: a change of nothing is not an act."""
         topic = self._registered(name)
-        there = topics.configs(self._zookeeper, [name], damage={})[name]  # writing repairs what is damaged
+        damage: dict[str, str] = {}
+        there = topics.configs(self._zookeeper, [name], damage=damage)[name]  # writing repairs what is damaged
+        if there.settings == overrides and not damage:
+            return False
         fence: list[Operation] = [*self._state.fence, act.write]
         topics.set_config(self._zookeeper, topic, replace(there, settings=overrides), fence)
         try:
             topics.forget_config_changes(self._zookeeper)
         except KlogError as error:  # the change is made; the next one deletes the old notices
             log.warning("old notices of changed settings are not deleted yet: %s", error.message)
+        return True
 
     # --- delete -----------------------------------------------------------------------------------------------------
 
