@@ -154,7 +154,7 @@ class SchemaRegistry:
                 names = [paths.subject_name(one) for one in self._zookeeper.children(paths.SUBJECTS)]
             except NoNode:
                 return []
-        else:  # ZooKeeper ends the connection of whoever asks for a path of a megabyte
+        else:  # ZooKeeper ends the connection of a client that asks for a path of a megabyte
             names = [name for name in names if len(name) <= SUBJECT_CHARS_MAX]
         nodes = self._zookeeper.get_many([paths.subject(name) for name in names])
         found = [_subject(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
