@@ -19,7 +19,7 @@ WALKS = ("quickstart", "tour-cluster", "tour-consumers", "tour-pipeline")
 SOURCES = [
     *sorted((ROOT / "klog").rglob("*.py")),
     *sorted(ROOT.glob("*.md")),
-    ROOT / "docs" / "operations.md",
+    *sorted((ROOT / "docs").glob("*.md")),
     *(ROOT / "scripts" / name for name in WALKS),
 ]
 
