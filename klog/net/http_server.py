@@ -39,6 +39,9 @@ GRACE_S: Final = 1.0
 ANSWER_S: Final = 30.0
 REQUEST_BYTES_MAX: Final = 5 * 1024 * 1024
 """The largest body that is served, and its head."""
+LENGTH_DIGITS_MAX: Final = 20
+"""Of a Content-Length."""
+ERROR_CHARS_MAX: Final = 300
 LOOK_EVERY_S: Final = 0.05
 """Whether a connection has ended or can give way, where one waits for that."""
 RAW_TARGET: Final = "klog.raw_target"
@@ -187,11 +190,33 @@ class _Body:
 def _with_body(application: Application) -> Application:
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         length = environ.get("CONTENT_LENGTH") or "0"
-        size = int(length) if length.isdecimal() else 0
+        size = int(length) if length.isdecimal() and len(length) <= LENGTH_DIGITS_MAX else 0
         environ["wsgi.input"] = _Body(environ["wsgi.input"], environ[_VISIT], size)
-        return application(environ, start_response)
+        try:
+            return application(environ, start_response)
+        except TimeoutError:
+            return _failed(start_response, "408 Request Timeout", "the request took too long to come")
+        except Exception as error:
+            peer = f"{environ.get('REMOTE_ADDR')}:0"
+            log.warning("a request of %s failed: %s", peer, repr(error)[:ERROR_CHARS_MAX], extra={"peer": peer})
+            log.debug("%s", environ.get(RAW_TARGET), exc_info=True)
+            return _failed(start_response, "500 Internal Server Error", "the request failed; the broker's log has more")
 
     return answer
+
+
+def _failed(start_response: Callable[..., Any], status: str, why: str) -> list[bytes]:
+    data = f"{why}\n".encode()
+    start_response(status, [("Content-Type", "text/plain"), ("Content-Length", str(len(data)))])
+    return [data]
+
+
+class _Debug(io.TextIOBase):
+    """What the standard library writes to stderr: a traceback for each request that fails, as any peer can make it."""
+
+    def write(self, text: str) -> int:
+        log.debug("%s", text)
+        return len(text)
 
 
 def _server(application: Application, host: str, port: int, what: str, flag: str, clock: Clock) -> WSGIServer:
@@ -251,6 +276,9 @@ def _server(application: Application, host: str, port: int, what: str, flag: str
 
         def get_environ(self) -> dict[str, Any]:
             return {**super().get_environ(), RAW_TARGET: self.path, _VISIT: self.server.visits.of(self.connection)}
+
+        def get_stderr(self) -> Any:
+            return _Debug()
 
         def log_message(self, format: str, *arguments: Any) -> None:
             log.debug("%s: %s", self.client_address[0], format % arguments)

@@ -33,13 +33,13 @@ from klog.protocol.schema_errors import (
     code_of,
     words_of,
 )
-from klog.schemas.registry import ALL, LATEST, Registry, describe
+from klog.schemas.registry import ALL, LATEST, ONE_PARSES, Registry, describe
 
 log = logging.getLogger(__name__)
 
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
-BODY_BYTES_MAX: Final = 4 * 1024 * 1024
-"""The largest schema that ZooKeeper takes, with every character escaped, is far below."""
+BODY_BYTES_MAX: Final = 1024 * 1024
+"""Four times the bytes of the largest schema that ZooKeeper takes. Parsing holds the interpreter."""
 MODE: Final = "READWRITE"
 DIGITS_MAX: Final = 20
 """Of a number in a path, with zeros in front."""
@@ -59,7 +59,8 @@ class _Call:
 
     def json(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.body)
+            with ONE_PARSES:
+                found = json.loads(self.body)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):

@@ -9,6 +9,7 @@ under its id for ever, also when every version that named it is deleted for good
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -32,8 +33,15 @@ from klog.schemas.parsing import Parsed, parse
 LATEST = -1
 ALL = 0
 """In place of a version's number: for `delete` the whole subject, for `check` those that the level asks for."""
+TEXT_CHARS_MAX = 1024 * 1024
+"""Of a schema as it is sent, with its spaces: four times what ZooKeeper takes of a canonical text."""
 SHOWN_MAX = 5
 """Incompatibilities in one error message."""
+
+
+ONE_PARSES = threading.Lock()
+"""Held while JSON of a peer's is parsed. A megabyte of it holds the interpreter for tens of milliseconds; threads that
+parse together would leave the event loop none."""
 
 
 class Registry(Protocol):
@@ -162,7 +170,10 @@ def parse_once(text: str) -> Parsed:
 def _parsed(kind: str, text: str) -> Parsed:
     if kind.upper() != AVRO:
         raise InvalidSchema(f"a schema of type {kind}: {AVRO} alone is served")
-    return parse(text)
+    if len(text) > TEXT_CHARS_MAX:
+        raise InvalidSchema(f"the schema has {len(text)} characters; at most {TEXT_CHARS_MAX}")
+    with ONE_PARSES:
+        return parse(text)
 
 
 def _to_delete(subject: Subject, version: int, *, permanent: bool) -> list[Version]:

@@ -167,3 +167,60 @@ def test_a_head_without_end_is_cut_off(port: int) -> None:
             one.sendall(b"Y: z" * 100_000)
         assert is_ended(one)
     assert ask(port) == b"nothing"
+
+
+def failing(_: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    raise ValueError("\x1b]0;x\x07\n" * 1_000)
+
+
+def failing_late(_: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    start_response("200 OK", [])
+    yield b"some"
+    raise ValueError("late")
+
+
+def answer_to(port: int, request: bytes) -> bytes:
+    with connect(port) as one:
+        one.sendall(request)
+        answer = b""
+        while data := one.recv(65536):
+            answer += data
+        return answer
+
+
+def test_a_request_that_fails_is_one_line_and_no_traceback(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Any peer can make a request fail, as often as it likes."""
+    with serving(failing) as port:
+        assert answer_to(port, b"GET / HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.0 500 ")
+    with serving(failing_late) as port:
+        assert answer_to(port, b"GET / HTTP/1.0\r\n\r\n").endswith(b"some")
+    assert capfd.readouterr().err == ""
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert vars(record)["peer"].startswith("127.0.0.1:")
+    assert "\x1b" not in record.getMessage() and "\n" not in record.getMessage() and len(record.getMessage()) < 500
+
+
+def test_a_length_of_very_many_digits(capfd: pytest.CaptureFixture[str]) -> None:
+    """Python converts 4,300 digits at most."""
+    with serving(large) as port:
+        request = b"POST / HTTP/1.0\r\nContent-Length: %s\r\n\r\n" % (b"9" * 5_000)
+        assert answer_to(port, request).startswith(b"HTTP/1.0 200 ")
+    assert capfd.readouterr().err == ""
+
+
+def test_a_body_that_does_not_come_is_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    clock, begun = HandClock(), threading.Event()
+
+    def noted(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        begun.set()
+        return echo(environ, start_response)
+
+    with serving(noted, clock) as port, connect(port) as one:
+        one.sendall(b"POST / HTTP/1.0\r\nContent-Length: 100\r\n\r\nhalf")
+        assert begun.wait(WITHIN_S)
+        clock.move(http_server.REQUEST_S)
+        one.sendall(b"more")
+        assert one.recv(100).startswith(b"HTTP/1.0 408 ")
+    assert capfd.readouterr().err == ""

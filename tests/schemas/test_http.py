@@ -7,6 +7,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
@@ -16,8 +17,9 @@ from klog.coordination.schemas import SchemaRegistry
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import PortInUse, SessionLost
 from klog.net.http_server import HttpServer
+from klog.protocol.schema_errors import InvalidSchema
 from klog.schemas.http import BODY_BYTES_MAX, CONTENT_TYPE, HttpRegistry
-from klog.schemas.registry import ZooKeeperRegistry
+from klog.schemas.registry import ONE_PARSES, TEXT_CHARS_MAX, ZooKeeperRegistry
 
 A = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
 B = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"b","type":"int","default":0}]}'
@@ -222,3 +224,18 @@ def test_without_zookeeper_it_says_that_it_cannot(connect: Callable[..., ZooKeep
     assert face.respond("GET", "/schemas/ids/1") == (200, {"schema": A}), "what it has seen it knows"
     status, answer = face.respond("GET", "/subjects")
     assert (status, answer["error_code"], SessionLost.retriable) == (500, 50002, True)
+
+
+def test_one_body_is_parsed_at_a_time(ask: Ask) -> None:
+    """A parser holds the interpreter: many at once leave nothing of it for the broker's event loop."""
+    with ThreadPoolExecutor(1) as threads:
+        with ONE_PARSES:
+            asked = threads.submit(post, ask, "s", A)
+            with pytest.raises(TimeoutError):
+                asked.result(0.2)
+        assert asked.result(10) == (200, {"id": 1})
+
+
+def test_a_schema_is_bounded_before_it_is_parsed(registry: SchemaRegistry) -> None:
+    with pytest.raises(InvalidSchema, match=str(TEXT_CHARS_MAX)):
+        ZooKeeperRegistry(registry).register("s", "AVRO", '"int"' + " " * TEXT_CHARS_MAX)
