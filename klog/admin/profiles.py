@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from klog.admin.toml_lines import wrong
 from klog.errors import NoSuchThing, Refused, UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ KEYS: Final[Mapping[str, type]] = {
 }
 COLOURS: Final = ("red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_SECTION_LINE: Final = re.compile(r"""\s*\[\s*["']?([^\]"']*)["']?\s*\]""")
 _TYPE_WORDS: Final = {str: "a string", bool: "true or false"}
 _TRUTHS: Final = {"true": True, "false": False}
 
@@ -211,12 +211,12 @@ def read_file(path: Path) -> ProfileFile:
     profiles: dict[str, Profile] = {}
     current = document.pop(CURRENT, None)
     if current is not None and not isinstance(current, str):
-        raise _wrong(path, text, None, CURRENT, f"must be a string, got {current!r}")
+        raise wrong(path, text, None, CURRENT, f"must be a string, got {current!r}")
     for name, values in document.items():
         if not isinstance(values, dict):
-            raise _wrong(path, text, None, name, f"is not a known key; known: {CURRENT}, and sections [NAME]")
+            raise wrong(path, text, None, name, f"is not a known key; known: {CURRENT}, and sections [NAME]")
         if _NAME.fullmatch(name) is None:
-            raise _wrong(path, text, name, None, "a profile's name has letters, digits, '.', '_' and '-' only")
+            raise wrong(path, text, name, None, "a profile's name has letters, digits, '.', '_' and '-' only")
         profiles[name] = _profile(path, text, name, values)
     return ProfileFile(path, profiles, current)
 
@@ -225,36 +225,15 @@ def _profile(path: Path, text: str, name: str, values: dict[str, Any]) -> Profil
     for key, value in values.items():
         wanted = KEYS.get(key)
         if wanted is None:
-            raise _wrong(path, text, name, key, f"is not a known key; known: {', '.join(KEYS)}")
+            raise wrong(path, text, name, key, f"is not a known key; known: {', '.join(KEYS)}")
         if not isinstance(value, wanted):
-            raise _wrong(path, text, name, key, f"must be {_TYPE_WORDS[wanted]}, got {value!r}")
+            raise wrong(path, text, name, key, f"must be {_TYPE_WORDS[wanted]}, got {value!r}")
     if "colour" in values and values["colour"] not in COLOURS:
-        raise _wrong(path, text, name, "colour", f"must be one of {', '.join(COLOURS)}, got {values['colour']!r}")
+        raise wrong(path, text, name, "colour", f"must be one of {', '.join(COLOURS)}, got {values['colour']!r}")
     profile = Profile(name, path, **values)
     if not profile.addresses:
-        raise _wrong(path, text, name, None, "has neither bootstrap_server nor zookeeper")
+        raise wrong(path, text, name, None, "has neither bootstrap_server nor zookeeper")
     return profile
-
-
-def _wrong(path: Path, text: str, section: str | None, key: str | None, what: str) -> UsageError:
-    line = _line_of(text, section, key)
-    where = f"{path}, line {line}" if line else str(path)
-    subject = " ".join(part for part in (f"[{section}]" if section else "", key or "") if part)
-    return UsageError(f"{where}: {subject} {what}")
-
-
-def _line_of(text: str, section: str | None, key: str | None) -> int | None:
-    """The line of a section's head, or of a key in it; None where TOML writes it in a way that is not looked for."""
-    inside: str | None = None
-    for number, line in enumerate(text.splitlines(), 1):
-        head = _SECTION_LINE.match(line)
-        if head is not None:
-            inside = head[1].strip()
-            if key is None and inside == section:
-                return number
-        elif key is not None and inside == section and re.match(rf"""\s*["']?{re.escape(key)}["']?\s*=""", line):
-            return number
-    return None
 
 
 def rows(profiles: Profiles, in_use: str | None) -> list[ProfileRow]:

@@ -166,7 +166,7 @@ def _rows_as_they_come(invocation: Invocation) -> Callable[[list[AuditRow]], Non
         invocation.shared = replace(invocation.shared, output=Format.JSONL)
 
     def show(rows: list[AuditRow]) -> None:
-        invocation.show(invocation.report(rows))
+        invocation.show(invocation.report(rows), out=sys.stdout)
         invocation.shared = replace(invocation.shared, no_header=True)
 
     return show

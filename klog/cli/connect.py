@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from klog.cli.session import Address
 from klog.cli.target import Target
 from klog.client.cluster import Cluster
 from klog.errors import BrokerNotAvailable, NoSuchThing, UsageError, WrongCluster
@@ -47,16 +48,20 @@ class Connecting(Protocol):
 async def open_cluster(invocation: Connecting, *, client_id: str | None = None) -> Cluster:
     """A connection to the invocation's cluster, known to be the one that is meant."""
     bootstrap = await bootstrap_servers(invocation)
-    target = invocation.target
-    cluster = await Cluster.connect(
-        bootstrap,
-        source=target.source,
-        timeout_s=invocation.timeout_s,
-        trace=trace_to_stderr if invocation.shared.trace else None,
-        expected_cluster_id=target.cluster_id,
-        **({} if client_id is None else {"client_id": client_id}),
-    )
-    invocation.closing.push_async_callback(cluster.close)
+    target, kept = invocation.target, invocation.shared.session
+    if kept is not None and not invocation.shared.trace:
+        address = Address(bootstrap, target.source, invocation.timeout_s, client_id, target.cluster_id)
+        cluster = await kept.cluster(address)
+    else:
+        cluster = await Cluster.connect(
+            bootstrap,
+            source=target.source,
+            timeout_s=invocation.timeout_s,
+            trace=trace_to_stderr if invocation.shared.trace else None,
+            expected_cluster_id=target.cluster_id,
+            **({} if client_id is None else {"client_id": client_id}),
+        )
+        invocation.closing.push_async_callback(cluster.close)
     if target.cluster_id is None and target.zookeeper is not None:
         session = await _session(invocation, target.zookeeper)
         _compare(target, await cluster.cluster_id(), await asyncio.to_thread(_cluster_id, session))
@@ -138,6 +143,10 @@ async def _session(invocation: Connecting, address: str, *, create_chroot: bool 
     if known is not None:
         return known
 
+    kept = invocation.shared.session
+    if kept is not None and not invocation.shared.trace and not create_chroot:
+        invocation.session = await kept.zookeeper(address, invocation.timeout_s, CONNECT_TIMEOUT_S)
+        return invocation.session
     session = ZooKeeper(
         address,
         operation_timeout_s=invocation.timeout_s,

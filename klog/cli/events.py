@@ -96,7 +96,7 @@ def _shower(invocation: Invocation, found: list[Any], *, follow: bool) -> Any:
         sys.stdout.flush()
 
     def show(event: Event) -> None:
-        invocation.show(invocation.report([row(event)]))
+        invocation.show(invocation.report([row(event)]), out=sys.stdout)
         invocation.shared = replace(invocation.shared, no_header=True)
 
     def keep(event: Event) -> None:

@@ -270,5 +270,5 @@ async def _watch(invocation: Invocation, look: Callable[[], Any], every_s: float
             notes = (*((f"{hidden} more",) if hidden > 0 else ()), *notes)
             sys.stdout.write("\x1b[H\x1b[J")
             rows = rows[:room]
-        invocation.show(invocation.report(rows, footer=footer, notes=notes))
+        invocation.show(invocation.report(rows, footer=footer, notes=notes), out=sys.stdout)
         await asyncio.sleep(max(0.0, due - loop.time()))

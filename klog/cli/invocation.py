@@ -82,8 +82,11 @@ class Invocation:
     def show(self, report: Report, *, out: TextIO | None = None) -> int:
         """Write a report to stdout in the chosen format, and its notes to stderr; the exit code that it asks for."""
         stream = sys.stdout if out is None else out
-        header = not self.shared.no_header
-        failed = render(report, self.output, stream, header=header, terminal=is_terminal(stream))
+        header, screen = not self.shared.no_header, self.shared.screen
+        if screen is not None and screen.takes(self.output) and out is None and is_terminal(stream):
+            failed = screen.show(report, self.output, header=header)
+        else:
+            failed = render(report, self.output, stream, header=header, terminal=is_terminal(stream))
         stream.flush()
         if not self.output.is_structured and self.output is not Format.TSV:
             for note in (*report.notes, report.footer):
@@ -249,7 +252,8 @@ def _run(invocation: Invocation, function: Callable[..., Any], values: dict[str,
                 raise
             return result, interrupted()
 
-    result, interrupted = asyncio.run(run())
+    session = invocation.shared.session
+    result, interrupted = asyncio.run(run()) if session is None else session.run(run())
     if interrupted:
         # It was asked to stop and has told what it did until then.
         _finish(invocation, result)

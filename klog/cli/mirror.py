@@ -144,7 +144,7 @@ class _Screen:
         self._rows = rows
         if self.is_live:
             sys.stdout.write("\x1b[H\x1b[J")
-            self._invocation.show(self._invocation.report(rows))
+            self._invocation.show(self._invocation.report(rows), out=sys.stdout)
         elif self._streams:
             self._lines([row for row in rows if self._shown.get((row.source, row.topic, row.partition)) != row])
 

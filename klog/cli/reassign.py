@@ -167,7 +167,7 @@ async def status(
             return report
         if is_terminal(sys.stdout):
             sys.stdout.write("\x1b[H\x1b[J")
-        invocation.show(report)
+        invocation.show(report, out=sys.stdout)
         before = now
 
 

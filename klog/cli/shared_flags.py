@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from klog.render import Format
+
+if TYPE_CHECKING:
+    from klog.admin.shell.screen import Screen
+    from klog.cli.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,10 @@ class SharedFlags:
     yes: bool = False
     confirm: str | None = None
     dry_run: bool = False
+    session: Session | None = None
+    """Connections of the shell that the command runs in."""
+    screen: Screen | None = None
+    """The shell's screen: pages, and tables that do not fit."""
 
     def over(self, outer: SharedFlags) -> SharedFlags:
         """These flags, and the outer ones where these say nothing."""

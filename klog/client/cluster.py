@@ -40,6 +40,9 @@ long compared with a round trip."""
 
 ANSWER_GRACE_S = 1.0
 
+TURNS_TO_NOTICE = 5
+"""Of the event loop, until the end of a connection that is in the socket has reached who reads from it."""
+
 A = TypeVar("A")
 Q = TypeVar("Q")
 
@@ -116,6 +119,21 @@ class Cluster:
         opened = await asyncio.gather(*tasks, return_exceptions=True)
         for channel in (self._any, *(one for one in opened if isinstance(one, Channel))):
             await channel.close()
+
+    async def resume(self) -> bool:
+        """Before a next command, while the event loop stood still; whether the first connection is still open.
+
+        What was read is forgotten, and connections that the brokers have closed meanwhile are noticed.
+        """
+        self._metadata = None
+        for _ in range(TURNS_TO_NOTICE):
+            await asyncio.sleep(0)
+        return not self._any.is_closed
+
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        """The tasks of its connections, which end with them."""
+        opened = [task.result() for task in self._channels.values() if _has_opened(task)]
+        return {channel.receiving for channel in (self._any, *opened)} | set(self._channels.values())
 
     def __str__(self) -> str:
         return f"{self.bootstrap} (from {self.source})"
@@ -376,6 +394,10 @@ class Cluster:
     ) -> Any:
         version = channel.version_for(key, highest, lowest)
         return await channel.request(codec.request(key, version, **fields), timeout_s=wait_s)
+
+
+def _has_opened(task: asyncio.Task[Channel]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
 
 
 def _final(error: KlogError) -> KlogError:

@@ -128,6 +128,11 @@ class Channel:
         """Whether the connection has ended; requests then raise CannotConnect."""
         return self._receiving.done()
 
+    @property
+    def receiving(self) -> asyncio.Task[None]:
+        """The task that takes the answers; it ends with the connection."""
+        return self._receiving
+
     async def wait_closed(self) -> None:
         """Return when the connection has ended, by either side."""
         await asyncio.wait([self._receiving])

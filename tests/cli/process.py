@@ -11,9 +11,11 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.cli.emulator import Emulator
 
 ROOT = Path(__file__).resolve().parents[2]
 KLOG = [sys.executable, "-m", "klog"]
@@ -44,17 +46,20 @@ def started(*words: str, **keywords: object) -> Iterator[subprocess.Popen[bytes]
                     pass
 
 
-WHERE_IS_THE_CURSOR = b"\x1b[6n"
-IN_THE_FIRST_LINE = b"\x1b[1;1R"
-"""What a terminal answers; without it prompt_toolkit shows no toolbar."""
+ROWS, COLUMNS = 40, 200
 
 
 class Terminal:
-    """The person's end of a terminal that a process runs on."""
+    """The person's end of a terminal that a process runs on.
 
-    def __init__(self, descriptor: int) -> None:
+    It answers where the cursor is; without that prompt_toolkit shows no toolbar.
+    """
+
+    def __init__(self, descriptor: int, rows: int = ROWS, columns: int = COLUMNS) -> None:
         self._descriptor = descriptor
         self.text = ""
+        """Everything that was written to it."""
+        self.screen = Emulator(rows, columns)
 
     def type(self, text: str) -> None:
         os.write(self._descriptor, text.encode())
@@ -63,6 +68,15 @@ class Terminal:
         """Everything shown so far, once ``text`` is in it."""
         self._read_until(lambda: text in self.text, timeout_s, text)
         return self.text
+
+    def wait_until(self, shows: Callable[[Emulator], bool], what: str, timeout_s: float = 20.0) -> Emulator:
+        """The screen, once it is so."""
+        self._read_until(lambda: shows(self.screen), timeout_s, what)
+        return self.screen
+
+    def wait_to_show(self, text: str, timeout_s: float = 20.0) -> Emulator:
+        """The screen, once ``text`` is on it."""
+        return self.wait_until(lambda screen: text in screen.text, text, timeout_s)
 
     def read_to_end(self, timeout_s: float = 20.0) -> str:
         """Everything shown until the process has let go of the terminal."""
@@ -74,18 +88,21 @@ class Terminal:
         while not done():  # type: ignore[operator]
             left_s = deadline - time.monotonic()
             if left_s <= 0 or not select.select([self._descriptor], [], [], left_s)[0]:
-                raise AssertionError(f"{wanted!r} did not appear; the terminal shows:\n{self.text}")
+                raise AssertionError(f"{wanted!r} did not appear; the terminal shows:\n{self.screen.text}")
             try:
                 data = os.read(self._descriptor, 65536)
             except OSError:  # EIO: the other end is closed
                 data = b""
             if not data:
                 if wanted is not None:
-                    raise AssertionError(f"{wanted!r} did not appear; the terminal showed:\n{self.text}")
+                    raise AssertionError(f"{wanted!r} did not appear; the terminal showed:\n{self.screen.text}")
                 return
-            if WHERE_IS_THE_CURSOR in data:
-                os.write(self._descriptor, IN_THE_FIRST_LINE)
-            self.text += data.decode("utf-8", "replace")
+            text = data.decode("utf-8", "replace")
+            self.text += text
+            self.screen.feed(text)
+            if self.screen.cursor_asked:
+                self.screen.cursor_asked = 0
+                os.write(self._descriptor, f"\x1b[{self.screen.row + 1};{self.screen.column + 1}R".encode())
 
 
 def _take_terminal() -> None:
@@ -94,10 +111,12 @@ def _take_terminal() -> None:
 
 
 @contextmanager
-def on_terminal(*words: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], Terminal]]:
+def on_terminal(
+    *words: str, rows: int = ROWS, columns: int = COLUMNS, **environment: str
+) -> Iterator[tuple[subprocess.Popen[bytes], Terminal]]:
     """``klog WORDS`` with a terminal for all three streams, as its controlling one, so that Ctrl-C works."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     with started(
         *words,
         stdin=theirs,
@@ -109,6 +128,6 @@ def on_terminal(*words: str, **environment: str) -> Iterator[tuple[subprocess.Po
     ) as process:
         os.close(theirs)
         try:
-            yield process, Terminal(ours)
+            yield process, Terminal(ours, rows, columns)
         finally:
             os.close(ours)

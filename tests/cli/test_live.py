@@ -93,7 +93,7 @@ def test_ctrl_c_at_a_question_is_a_no(at: list[str], filled: str) -> None:
         terminal.type("\x03")
         assert process.wait(20) == 130
     with on_terminal("shell", *at) as (process, terminal):
-        terminal.wait_for("klog>")
+        terminal.wait_for(f"cluster {at[1]}")
         terminal.type(f"topic delete {filled}\r")
         terminal.wait_for("[y/N] ")
         terminal.type("\x03")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from pathlib import Path
 
@@ -13,30 +14,34 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from klog.admin.shell import bar
+from klog.admin.shell.catalog import LiveCatalog
 from klog.admin.shell.completer import KlogCompleter, split_unfinished
 from klog.admin.shell.live_names import REFRESH_AFTER_S, LiveNames
-from klog.admin.shell.pipe import split_at_pipe
-from klog.admin.shell.prompt import Shell
+from klog.admin.shell.prompt import Prompt
+from klog.admin.shell.shell import Shell
+from klog.admin.shell.syntax import read
+from klog.admin.shell.tree import Kind
 from klog.cli.root import walk
 from klog.cli.shared_flags import SharedFlags
-from klog.cli.shell import Tree
+from klog.cli.shell_tree import Tree
 from klog.names import TopicPartition
 from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
 from tests.cli.runner import klog
 
+PATIENCE_S = 10.0
+"""For the first answer of a cluster."""
 
-def fetched(*names: str) -> LiveNames:
-    """Names that are there already."""
-    live = LiveNames(lambda: list(names))
-    live.now()
-    live.wait(10)
-    return live
+
+def at(broker: RunningBroker) -> SharedFlags:
+    return SharedFlags(bootstrap_server=broker.bootstrap)
 
 
 def completions(line: str, *topics: str) -> list[str]:
-    completer = KlogCompleter(Tree(SharedFlags()), fetched(*topics))
+    names = LiveCatalog(lambda kind, about: list(topics) if kind is Kind.TOPIC else [], patience_s=PATIENCE_S)
+    completer = KlogCompleter(Tree(SharedFlags()), names)
     return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
 
 
@@ -62,18 +67,14 @@ def test_topics_are_offered_where_topics_are_named() -> None:
 def test_groups_are_offered_where_groups_are_named(broker: RunningBroker, topic: str) -> None:
     with registry_of(broker.zookeeper) as registry:
         commit(registry, f"{topic}-readers", {TopicPartition(topic, 0): 0})
-    tree = Tree(SharedFlags(bootstrap_server=broker.bootstrap))
-    live = LiveNames(tree.group_names)
-    live.now()
-    live.wait(10)
-    completer = KlogCompleter(tree, fetched("a-topic"), live)
+    completer = KlogCompleter(tree := Tree(at(broker)), LiveCatalog(tree.names, patience_s=PATIENCE_S))
 
     def offered(line: str) -> list[str]:
         return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
 
     assert offered(f"group lag {topic}") == [f"{topic}-readers"]
     assert f"{topic}-readers" in offered("offset export ")
-    assert offered("topic describe a-") == ["a-topic"]
+    tree.close()
 
 
 def test_files_are_offered_where_files_are_named(tmp_path: Path) -> None:
@@ -145,7 +146,8 @@ def test_a_failing_refresh_says_nothing_and_leaves_what_was_known(capfd: pytest.
 
 @pytest.mark.filterwarnings("error")
 def test_names_of_a_dead_cluster_are_none_and_silent(dead_address: str, capfd: pytest.CaptureFixture[str]) -> None:
-    live = LiveNames(Tree(SharedFlags(bootstrap_server=dead_address)).topic_names)
+    tree = Tree(SharedFlags(bootstrap_server=dead_address))
+    live = LiveNames(lambda: tree.names(Kind.TOPIC, ""))
     live.now()
     live.wait(20)
     assert live.now() == ()
@@ -196,8 +198,13 @@ def typed(text: str, history: Path, shared: SharedFlags | None = None) -> Shell:
     shell = Shell(Tree(shared or SharedFlags()))
     with create_pipe_input() as keys:
         keys.send_text(text)
-        shell.interact(history, terminal_input=keys, terminal_output=DummyOutput())
+        Prompt(shell, history, terminal_input=keys, terminal_output=DummyOutput()).run()
+    shell.tree.close()
     return shell
+
+
+def toolbar(shell: Shell) -> str:
+    return bar.toolbar(shell.place, None, shell.last, shell.trouble)
 
 
 def test_lines_are_remembered_but_for_those_that_begin_with_a_space(
@@ -217,19 +224,17 @@ def test_ctrl_c_drops_the_line(home: Path, capfd: pytest.CaptureFixture[str]) ->
 
 def test_the_toolbar_names_the_cluster_and_a_failure(home: Path, dead_address: str) -> None:
     shell = Shell(Tree(SharedFlags(bootstrap_server=dead_address)))
-    assert dead_address in shell.toolbar() and "flag -B" in shell.toolbar() and "exit" not in shell.toolbar()
+    assert dead_address in toolbar(shell) and "flag -B" in toolbar(shell) and "exit" not in toolbar(shell)
     shell.run_line("topic nonsense")
-    assert "exit 2" in shell.toolbar()
-    assert "no cluster" in Shell(Tree(SharedFlags())).toolbar()
+    assert "exit 2" in toolbar(shell)
+    assert "no cluster" in toolbar(Shell(Tree(SharedFlags())))
 
 
 def test_at_a_terminal(broker: RunningBroker, topic: str, home: Path) -> None:
     with on_terminal("shell", "-B", broker.bootstrap) as (process, terminal):
-        terminal.wait_for("klog>")
-        terminal.wait_for(f"cluster {broker.bootstrap}")  # the toolbar
-        terminal.type("topic cre\t")
-        terminal.wait_for("ate")  # only what is new is drawn
-        terminal.type(f" {topic}\r")
+        terminal.wait_to_show(f"{broker.bootstrap} 1/1 urp:0>")
+        terminal.wait_to_show(f"cluster {broker.bootstrap}")  # the toolbar
+        terminal.type(f"topic cre\t {topic}\r")  # Tab, too, may be typed ahead
         terminal.wait_for("CREATED")
         terminal.type(f"tail {topic}\r")
         klog("produce", topic, "-B", broker.bootstrap, input="seen in the shell\n")
@@ -264,7 +269,8 @@ def test_a_script_on_a_pipe_runs_each_line_as_it_comes() -> None:
     ],
 )
 def test_a_line_is_split_at_its_first_pipe(line: str, command: str, rest: str | None) -> None:
-    assert split_at_pipe(line) == (command, rest)
+    found = read(line)
+    assert (found.texts, found.pipe) == (shlex.split(command), rest)
 
 
 def test_output_goes_through_what_follows_the_pipe() -> None:

@@ -1,96 +1,233 @@
-"""What Tab offers: commands, then their flags, the values of flags, topics, groups."""
+"""What is offered while typing: commands, flags and their values, and the names that a cluster has."""
 
 from __future__ import annotations
 
+import posixpath
+import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
-from klog.admin.shell.live_names import LiveNames
-from klog.admin.shell.tree import CommandShape, CommandTree, Flag, Suggestion
+from klog.admin.shell.catalog import LiveCatalog
+from klog.admin.shell.own_commands import OWN
+from klog.admin.shell.settings import ShellSettings
+from klog.admin.shell.syntax import Statement, statements
+from klog.admin.shell.tree import CommandShape, CommandTree, Flag, Kind, Suggestion, command_path
+from klog.admin.shell.using import positional
 from klog.render.visible import visible
 
-BUILT_IN = (Suggestion("help", "Show the commands, or the help of one."), Suggestion("exit", "Exit the shell."))
+POSITIONS = ("start", "end", "@-10m", "@-1h", "@-1d", "-10")
+RANGES = ("start:", "@-10m:", "@-1h:", "@-1d:", ":end", "-10:")
+DURATIONS = ("1s", "5s", "10s", "1m", "10m", "1h")
+STATIC = {Kind.POSITION: POSITIONS, Kind.RANGE: RANGES, Kind.DURATION: DURATIONS}
+
+_EXPORT_ROOT = re.compile(r"\bexport\s+\S.*?--to[ =](\S+)|\bexport\s+(?:status|verify|list|compact|gc|report)\s+(\S+)")
 
 
 class KlogCompleter(Completer):
-    """Completes from the command tree and the live topics and groups. Never asks a broker itself."""
+    """Completes from the command tree and the live names. ``history`` is where roots of exports are found.
 
-    def __init__(self, tree: CommandTree, topics: LiveNames, groups: LiveNames | None = None) -> None:
+    It ``waits`` a moment for names that were never asked for, in a thread; otherwise it offers what is known.
+    """
+
+    def __init__(
+        self,
+        tree: CommandTree,
+        names: LiveCatalog,
+        settings: ShellSettings | None = None,
+        *,
+        history: Callable[[], Sequence[str]] = list,
+        folder: Callable[[], str] = lambda: "/",
+        waits: bool = True,
+    ) -> None:
         self._tree = tree
-        self._topics = topics
-        self._groups = groups
+        self._settings = settings if settings is not None else ShellSettings()
+        self._history = history
+        self._folder = folder
+        self._look_up = names.soon if waits else names.now
         self._files = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Completions of the word before the cursor."""
-        words, unfinished = split_unfinished(document.text_before_cursor)
+        text = document.text_before_cursor
+        statement = _last(text)
+        if statement is None or statement.pipe is not None or statement.system is not None:
+            return
+        words, unfinished, start = _split(statement, text)
+        if statement.redirects:
+            yield from self._files.get_completions(Document(statement.file or ""), complete_event)
+            return
         for candidate in self.candidates(words, unfinished):
             yield Completion(
-                candidate.text,
-                start_position=-len(unfinished),
+                _quoted(candidate.text),
+                start_position=start - len(text),
                 display=visible(candidate.text),
                 display_meta=visible(candidate.help),
             )
-        shape = self._tree.shape(self._path(words))
-        if shape is not None and shape.names_files and not unfinished.startswith("-"):
+        if self._takes_file(words, unfinished):
             yield from self._files.get_completions(Document(unfinished), complete_event)
 
     def candidates(self, words: list[str], unfinished: str) -> list[Suggestion]:
         """What may stand behind ``words`` and begins with ``unfinished``."""
-        return [word for word in self._next(words, unfinished) if word.text.startswith(unfinished)]
+        found = [word for word in self._next(words, unfinished) if word.text.startswith(unfinished)]
+        return list({word.text: word for word in found}.values())
 
     def _next(self, words: list[str], unfinished: str) -> Iterator[Suggestion]:
-        if words[:1] in (["klog"], ["help"]):
-            words = words[1:]
-        path = self._path(words)
+        words = self._plain(words)
+        own = OWN.get(words[0]) if words else None
+        if own is not None:
+            yield from self._of_own(words, unfinished)
+            return
+        path = command_path(self._tree, words)
         shape = self._tree.shape(path)
         if shape is None:
             if len(path) == len(words):
                 yield from self._tree.words_after(path)
                 if not path:
-                    yield from BUILT_IN
+                    yield from self._top()
             return
-        awaited = _flag_awaiting_value(shape, words)
+        rest = words[len(path) :]
+        awaited = flag_awaiting_value(shape, rest)
         if awaited is not None:
-            yield from (Suggestion(choice, "") for choice in awaited.choices)
+            yield from self._values(awaited.kind, awaited.choices, rest, shape, unfinished, "")
+        elif unfinished.startswith("--") and "=" in unfinished:
+            flag = shape.flag(unfinished)
+            if flag is not None and flag.takes_value:
+                name, _, value = unfinished.partition("=")
+                yield from self._values(flag.kind, flag.choices, rest, shape, value, f"{name}=")
         elif unfinished.startswith("-"):
             for flag in shape.flags:
                 yield from (Suggestion(text, flag.help) for text in flag.words)
-        elif shape.names_topics:
-            yield from (Suggestion(name, "topic") for name in self._topics.now())
-        elif shape.names_groups and self._groups is not None:
-            yield from (Suggestion(name, "group") for name in self._groups.now())
+        else:
+            argument = shape.argument(len(positional(rest, shape)))
+            if argument is not None:
+                yield from self._values(argument.kind, argument.choices, rest, shape, unfinished, "")
 
-    def _path(self, words: list[str]) -> tuple[str, ...]:
-        """The leading words that name a noun or a command."""
-        path: tuple[str, ...] = ()
-        for word in words:
-            if self._tree.shape(path) is not None or word not in {known.text for known in self._tree.words_after(path)}:
-                break
-            path = (*path, word)
-        return path
+    def _plain(self, words: list[str]) -> list[str]:
+        """The words without ``klog`` and ``help``, and with an alias replaced."""
+        if words and words[0] in ("klog", "help", "\\h"):
+            return words[1:]
+        alias = self._settings.aliases.get(words[0]) if words else None
+        return words if alias is None else [*statements(alias)[0].texts, *words[1:]]
+
+    def _top(self) -> Iterator[Suggestion]:
+        for name, own in OWN.items():
+            yield Suggestion(name, own.help)
+        for name, text in self._settings.aliases.items():
+            yield Suggestion(name, text)
+
+    def _of_own(self, words: list[str], unfinished: str) -> Iterator[Suggestion]:
+        name, own = words[0], OWN[words[0]]
+        if name in ("\\n", "\\nd"):
+            yield from (Suggestion(known, text) for known, text in self._settings.named.items())
+        elif name == "unalias":
+            yield from (Suggestion(known, text) for known, text in self._settings.aliases.items())
+        elif name == "use":
+            yield from self._live(Kind.TOPIC)
+            yield from self._live(Kind.GROUP)
+        elif own.kind is Kind.ZNODE:
+            yield from self._znodes(unfinished)
+        elif own.kind is not None and len(words) == 1:
+            yield from self._live(own.kind)
+
+    def _values(
+        self, kind: Kind, choices: tuple[str, ...], rest: list[str], shape: CommandShape, unfinished: str, before: str
+    ) -> Iterator[Suggestion]:
+        """Values of a kind; ``before`` is what stands before the value in the same word."""
+        listed = unfinished.rpartition(",")[0]
+        if listed and kind in (Kind.TOPIC, Kind.BROKER, Kind.PARTITION):
+            before += f"{listed},"
+        found: Iterable[Suggestion]
+        if choices:
+            found = [Suggestion(choice, "") for choice in choices]
+        elif kind is Kind.SETTING:
+            found = self._settings_of_topics(unfinished)
+        elif kind is Kind.ZNODE:
+            found = self._znodes(unfinished)
+        elif kind is Kind.PARTITION:
+            topics = [word for word in positional(rest, shape) if word]
+            found = self._live(kind, topics[0]) if topics else ()
+        elif kind is Kind.EXPORT:
+            found = [Suggestion(root, "export") for root in self._export_roots()]
+        elif kind in STATIC:
+            found = [Suggestion(value, kind.value) for value in STATIC[kind]]
+        else:
+            found = self._live(kind)
+        for one in found:
+            yield Suggestion(before + one.text, one.help) if before else one
+
+    def _live(self, kind: Kind, about: str = "") -> Iterator[Suggestion]:
+        for name in self._look_up(kind, about):
+            yield Suggestion(name, kind.value)
+
+    def _settings_of_topics(self, unfinished: str) -> Iterator[Suggestion]:
+        name, sign, _ = unfinished.partition("=")
+        for known, values in self._tree.settings().items():
+            if sign and known == name:
+                yield from (Suggestion(f"{name}={value}", "setting") for value in values)
+            elif not sign:
+                yield Suggestion(f"{known}=", f"setting: {', '.join(values)}" if values else "setting")
+
+    def _znodes(self, unfinished: str) -> Iterator[Suggestion]:
+        folder, slash, _ = unfinished.rpartition("/")
+        about = posixpath.normpath(posixpath.join(self._folder(), folder + slash)).replace("//", "/")
+        for name in self._look_up(Kind.ZNODE, about):
+            yield Suggestion(f"{folder}{slash}{name}", "znode")
+
+    def _export_roots(self) -> list[str]:
+        roots: dict[str, None] = {}
+        for line in self._history():
+            roots.update((found[1] or found[2], None) for found in _EXPORT_ROOT.finditer(line))
+        return list(roots)
+
+    def _takes_file(self, words: list[str], unfinished: str) -> bool:
+        words = self._plain(words)
+        own = OWN.get(words[0]) if words else None
+        if own is not None:
+            return own.kind is Kind.FILE
+        path = command_path(self._tree, words)
+        shape = self._tree.shape(path)
+        if shape is None:
+            return False
+        rest = words[len(path) :]
+        awaited = flag_awaiting_value(shape, rest)
+        if awaited is not None:
+            return awaited.kind in (Kind.FILE, Kind.EXPORT)
+        argument = shape.argument(len(positional(rest, shape)))
+        return not unfinished.startswith("-") and argument is not None and argument.kind in (Kind.FILE, Kind.EXPORT)
+
+
+def flag_awaiting_value(shape: CommandShape, words: list[str]) -> Flag | None:
+    """The flag whose value is written next."""
+    flag = shape.flag(words[-1]) if words and words[-1].startswith("-") else None
+    return flag if flag is not None and flag.takes_value and words[-1] in flag.words else None
 
 
 def split_unfinished(text: str) -> tuple[list[str], str]:
-    """The whole words before the cursor, and the one that is being written, maybe empty; open quotes are forgiven."""
-    for closing in ("", '"', "'"):
-        try:
-            words = shlex.split(text + closing)
-            break
-        except ValueError:
-            continue
-    else:
-        words = text.split()
-    if not text or text[-1].isspace() or not words:
-        return words, ""
-    return words[:-1], words[-1]
+    """The whole words of the last statement, and the one that is being written, maybe empty."""
+    statement = _last(text)
+    if statement is None:
+        return [], ""
+    return _split(statement, text)[:2]
 
 
-def _flag_awaiting_value(shape: CommandShape, words: list[str]) -> Flag | None:
-    for flag in shape.flags:
-        if words and words[-1] in flag.words and flag.takes_value:
-            return flag
-    return None
+def _last(text: str) -> Statement | None:
+    found = statements(text)
+    if not found or (text[found[-1].next - 1 : found[-1].next] in (";", "\n") and not found[-1].open):
+        return Statement((), len(text))  # a new one begins
+    return found[-1]
+
+
+def _split(statement: Statement, text: str) -> tuple[list[str], str, int]:
+    """The words that are written, the one that is being written, and where that begins."""
+    words = statement.texts
+    if words and statement.words[-1].end == len(text) and not statement.redirects:
+        return words[:-1], words[-1], statement.words[-1].start
+    return words, "", len(text)
+
+
+def _quoted(text: str) -> str:
+    """As it must be written where it has spaces or quotes."""
+    return text if text.startswith("\\") or re.fullmatch(r"[\w@%+=:,./\\~*-]+", text) else shlex.quote(text)

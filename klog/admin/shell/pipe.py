@@ -1,48 +1,61 @@
-"""``topic list -o json | jq .`` in the shell: what follows the pipe is the system's shell's."""
+"""Where the output of a command goes: through a command of ``sh``, or into a file.
+
+Done with the descriptor and not with ``sys.stdout``: commands write to it in more than one way.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 STDOUT = 1
-
-
-def split_at_pipe(line: str) -> tuple[str, str | None]:
-    """The line up to its first ``|`` that is not quoted, and what follows it, None where there is none."""
-    quote, escaped = "", False
-    for index, character in enumerate(line):
-        if escaped:
-            escaped = False
-        elif character == "\\" and quote != "'":
-            escaped = True
-        elif quote:
-            quote = "" if character == quote else quote
-        elif character in "\"'":
-            quote = character
-        elif character == "|":
-            return line[:index].strip(), line[index + 1 :].strip()
-    return line, None
+SIGNALLED = 128
+"""And the signal's number: the exit code of a process that a signal has ended, as shells count."""
 
 
 @contextmanager
-def output_through(command: str) -> Iterator[Callable[[], int]]:
+def output_through(command: str, environment: Mapping[str, str]) -> Iterator[Callable[[], int]]:
     """While inside, stdout goes into ``sh -c command``; afterwards the yielded function gives that command's exit code.
 
-    Done with the descriptor and not with ``sys.stdout``: commands write to it in more than one way.
+    ``environment``: variables that it gets beside those of this process.
     """
     sys.stdout.flush()
-    process = subprocess.Popen(["sh", "-c", command], stdin=subprocess.PIPE)
+    process = _started(command, environment, stdin=subprocess.PIPE)
     assert process.stdin is not None
-    kept = os.dup(STDOUT)
-    os.dup2(process.stdin.fileno(), STDOUT)
-    process.stdin.close()
     try:
-        yield lambda: process.returncode
+        with _stdout_at(process.stdin.fileno()):
+            process.stdin.close()
+            yield lambda: _code(process)
+    finally:
+        _wait(process)
+
+
+@contextmanager
+def output_to(file: Path, *, append: bool) -> Iterator[None]:
+    """While inside, stdout goes into a file. OSError where it cannot be written."""
+    sys.stdout.flush()
+    with file.expanduser().open("ab" if append else "wb") as stream, _stdout_at(stream.fileno()):
+        yield
+
+
+def run(command: str, environment: Mapping[str, str]) -> int:
+    """``sh -c command`` on this terminal; its exit code."""
+    sys.stdout.flush()
+    process = _started(command, environment)
+    _wait(process)
+    return _code(process)
+
+
+@contextmanager
+def _stdout_at(descriptor: int) -> Iterator[None]:
+    kept = os.dup(STDOUT)
+    os.dup2(descriptor, STDOUT)
+    try:
+        yield
     finally:
         try:
             sys.stdout.flush()
@@ -53,4 +66,21 @@ def output_through(command: str) -> Iterator[Callable[[], int]]:
             sys.stdout.flush()
         os.dup2(kept, STDOUT)
         os.close(kept)
-        process.wait()
+
+
+def _started(command: str, environment: Mapping[str, str], *, stdin: int | None = None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sh", "-c", command], stdin=stdin, env={**os.environ, **environment})
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    """Until it ends. Ctrl-C reaches it as well as the shell, which waits for what it makes of it."""
+    while True:
+        try:
+            process.wait()
+            return
+        except KeyboardInterrupt:
+            continue
+
+
+def _code(process: subprocess.Popen[bytes]) -> int:
+    return process.returncode if process.returncode >= 0 else SIGNALLED - process.returncode

@@ -1,142 +1,137 @@
-"""The loop of the shell: read a line, run it as the command line would, say how it went."""
+"""The loop of the shell at a terminal: read, run, show what the cluster is like meanwhile."""
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TextIO
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.completion import CompleteEvent, ThreadedCompleter, get_common_complete_suffix
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import Output
+from prompt_toolkit.styles import Style
 
+from klog.admin.shell import bar
+from klog.admin.shell.catalog import LiveCatalog
+from klog.admin.shell.checking import LineCheck
 from klog.admin.shell.completer import KlogCompleter
-from klog.admin.shell.live_names import LiveNames
-from klog.admin.shell.pipe import output_through, split_at_pipe
-from klog.admin.shell.tree import CommandTree
-from klog.render.visible import for_stream
+from klog.admin.shell.facts import LiveFacts
+from klog.admin.shell.history import QuietHistory
+from klog.admin.shell.lexer import WrongWordLexer
+from klog.admin.shell.shell import Shell
+from klog.admin.shell.syntax import open_end
+from klog.admin.shell.tree import Kind
+from klog.render.visible import visible
 
-EXIT_USAGE = 2
-PROMPT = "klog> "
-LEAVE = frozenset({"exit", "quit"})
-NAMES_CHANGE_AFTER = frozenset({"topic", "topics", "group", "groups", "offset", "offsets", "produce", "up", "down"})
-"""Commands after which topics or groups may be others than before."""
-
-
-class QuietHistory(FileHistory):
-    """A history that leaves out lines beginning with a space, for secrets.
-
-    Where the file cannot be read or written the shell works on, and remembers as long as it lives.
-    """
-
-    def append_string(self, string: str) -> None:
-        if not string.startswith(" "):
-            super().append_string(string)
-
-    def load_history_strings(self) -> Iterable[str]:
-        try:
-            return list(super().load_history_strings())
-        except OSError:
-            return []
-
-    def store_string(self, string: str) -> None:
-        try:
-            Path(os.fsdecode(self.filename)).parent.mkdir(parents=True, exist_ok=True)
-            super().store_string(string)
-        except OSError:
-            pass
+STYLE = Style.from_dict({"bottom-toolbar": "noreverse", "usage": "italic"})
 
 
-class Shell:
-    """Runs lines. One thread."""
+class Prompt:
+    """Asks for lines and has a `Shell` run them. One thread, but for what reads names and facts in the background."""
 
-    def __init__(self, tree: CommandTree) -> None:
-        self._tree = tree
-        self.status = 0
-        """The exit code of the last command."""
-
-    def run_line(self, line: str) -> bool:
-        """Run one line; False where it says to leave. ``status`` is its exit code."""
-        text = line.strip()
-        if not text or text.startswith("#"):
-            return True
-        text, filter_command = split_at_pipe(text)
-        try:
-            words = shlex.split(text)
-        except ValueError as error:
-            return self._refuse(f"{error}: {text}")
-        if not words:
-            return self._refuse(f"no command before the pipe: {line.strip()}")
-        if words[0] == "klog":  # a line copied from elsewhere
-            words = words[1:] or ["--help"]
-        if words[0] in LEAVE:
-            return False
-        if words[0] == "shell":
-            return self._refuse("the shell is already running")
-        if filter_command is None:
-            self.status = self._tree.execute(words)
-        else:
-            with output_through(filter_command) as filtered:
-                status = self._tree.execute(words)
-            self.status = status or filtered()
-        return True
-
-    def _refuse(self, reason: str) -> bool:
-        sys.stderr.write(for_stream(f"klog shell: {reason}\n", sys.stderr))
-        self.status = EXIT_USAGE
-        return True
-
-    def run_lines(self, lines: Iterable[str], *, keep_going: bool = False) -> int:
-        """Run lines as a script, to the first command that fails unless ``keep_going``; the exit code of that one."""
-        first_failure = 0
-        for line in lines:
-            if not self.run_line(line):
-                break
-            if self.status:
-                first_failure = first_failure or self.status
-                if not keep_going:
-                    break
-            self.status = 0
-        return first_failure
-
-    def interact(
-        self, history: Path, *, terminal_input: Input | None = None, terminal_output: Output | None = None
-    ) -> int:
-        """Prompt until the end of input or ``exit``; the exit code of the last command."""
-        topics, groups = LiveNames(self._tree.topic_names), LiveNames(self._tree.group_names)
-        topics.now()
-        session: PromptSession[str] = PromptSession(
-            PROMPT,
-            history=QuietHistory(str(history)),
-            completer=KlogCompleter(self._tree, topics, groups),
-            complete_while_typing=False,
-            bottom_toolbar=self.toolbar,
+    def __init__(
+        self,
+        shell: Shell,
+        history: Path,
+        *,
+        terminal_input: Input | None = None,
+        terminal_output: Output | None = None,
+    ) -> None:
+        self._shell = shell
+        settings = shell.settings
+        self._names = LiveCatalog(shell.tree.names)
+        self._check = LineCheck(shell.tree, self._names, settings)
+        self._facts = LiveFacts(shell.tree.facts, self._redraw, settings.refresh_s)
+        lines = QuietHistory(str(history))
+        shell.history = lines.get_strings
+        shell.switched = self._switched
+        self._at_once = KlogCompleter(
+            shell.tree, self._names, settings, history=lines.get_strings, folder=lambda: shell.folder, waits=False
+        )
+        self._session: PromptSession[str] = PromptSession(
+            self._prompt,
+            history=lines,
+            completer=ThreadedCompleter(
+                KlogCompleter(shell.tree, self._names, settings, history=lines.get_strings, folder=lambda: shell.folder)
+            ),
+            complete_while_typing=settings.complete,
+            auto_suggest=AutoSuggestFromHistory() if settings.suggest else None,
+            lexer=WrongWordLexer(self._check),
+            bottom_toolbar=self.toolbar if settings.toolbar else None,
+            multiline=Condition(self._is_open),
+            prompt_continuation="... ",
+            key_bindings=self._keys(),
+            vi_mode=settings.editing == "vi",
+            style=STYLE,
             input=terminal_input,
             output=terminal_output,
         )
-        while True:
-            try:
-                line = session.prompt()
-            except KeyboardInterrupt:
-                continue  # Ctrl-C drops the line, as every shell does
-            except EOFError:
-                return self.status
-            if not self.run_line(line):
-                return self.status
-            if NAMES_CHANGE_AFTER & set(line.split()[:2]):
-                topics.forget_age()
-                groups.forget_age()
 
-    def toolbar(self) -> str:
-        """The line at the bottom: which cluster, and how the last command ended if it failed."""
-        ended = f"   exit {self.status}" if self.status else ""
-        return f" {self._tree.cluster()}{ended}"
+    def run(self) -> int:
+        """Prompt until the end of input or ``exit``; the exit code of the last command."""
+        self._names.now(Kind.TOPIC)
+        self._facts.start()
+        try:
+            while True:
+                try:
+                    line = self._session.prompt()
+                except KeyboardInterrupt:
+                    continue  # Ctrl-C drops the line, as every shell does
+                except EOFError:
+                    break
+                if not self._shell.run_line(line):
+                    break
+                if line.strip():
+                    self._names.forget_age()
+                    self._facts.refresh()
+        finally:
+            self._facts.stop()
+            self._shell.transcript.stop()
+        return self._shell.status
 
+    def toolbar(self) -> StyleAndTextTuples:
+        """Two lines: the usage of what is typed, or why a word is wrong; and the cluster."""
+        document = self._session.default_buffer.document
+        wrong = self._check.wrong_words(document.text, document.cursor_position)
+        usage = wrong[0].why if wrong else self._check.usage(document.text_before_cursor)
+        shell = self._shell
+        status = bar.toolbar(shell.place, self._facts.now(), shell.last, shell.trouble)
+        return [("class:usage", f" {visible(usage)}\n"), ("", status)]
 
-def script_lines(stream: TextIO) -> Iterable[str]:
-    """The lines of a script, as they come: a later one may be written while an earlier one runs."""
-    return iter(stream.readline, "")
+    def _prompt(self) -> StyleAndTextTuples:
+        using = self._shell.using.name if self._shell.using is not None else ""
+        return bar.prompt(self._shell.place, self._facts.now(), using=using, folder=self._shell.folder)
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        @keys.add("tab")
+        def _complete(event: KeyPressEvent) -> None:
+            """Completes at once where the names are known, for those who type on; otherwise opens the menu."""
+            buffer = event.current_buffer
+            if buffer.complete_state is not None:
+                buffer.complete_next()
+                return
+            asked = CompleteEvent(completion_requested=True)
+            found = list(self._at_once.get_completions(buffer.document, asked))
+            suffix = get_common_complete_suffix(buffer.document, found)
+            if suffix:
+                buffer.insert_text(suffix)
+            else:
+                buffer.start_completion(insert_common_part=True)
+
+        return keys
+
+    def _is_open(self) -> bool:
+        return bool(open_end(self._session.default_buffer.text))
+
+    def _redraw(self) -> None:
+        """From the thread of the facts; does nothing while a command runs."""
+        self._session.app.invalidate()
+
+    def _switched(self) -> None:
+        self._names.forget()
+        self._facts.refresh(other_cluster=True)

@@ -3,7 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
+
+from klog.admin.shell.facts import ClusterFacts, Place
+
+
+class Kind(StrEnum):
+    """What a value is, as far as it can be completed."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    BROKER = "broker"
+    PARTITION = "partition"
+    ZNODE = "znode"
+    SETTING = "setting"
+    POSITION = "position"
+    RANGE = "range"
+    DURATION = "duration"
+    PROFILE = "profile"
+    SCHEMA = "schema"
+    EXPORT = "export"
+    FILE = "file"
+    OTHER = "value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +44,46 @@ class Flag:
     help: str
     takes_value: bool
     choices: tuple[str, ...] = ()
+    kind: Kind = Kind.OTHER
+    value: str = ""
+    """The value's name in usage lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a command. ``many``: it takes all words that are left."""
+
+    name: str
+    kind: Kind
+    required: bool
+    many: bool
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CommandShape:
-    """What may be written behind a command's own words. ``names_topics``: its arguments begin with topics."""
+    """What may be written behind a command's own words."""
 
+    usage: str
+    help: str
     flags: tuple[Flag, ...]
-    names_topics: bool
-    names_files: bool
-    names_groups: bool = False
+    arguments: tuple[Argument, ...]
+
+    def flag(self, word: str) -> Flag | None:
+        """The flag of a word: ``--output``, ``--output=json``, ``-ojson``."""
+        name = word.partition("=")[0] if word.startswith("--") else word[:2]
+        return next((flag for flag in self.flags if word in flag.words or name in flag.words), None)
+
+    def argument(self, number: int) -> Argument | None:
+        """The argument that takes word n, flags not counted, the first being 0; None where there are too many words."""
+        if number < len(self.arguments):
+            return self.arguments[number]
+        last = self.arguments[-1] if self.arguments else None
+        return last if last is not None and last.many else None
 
 
 class CommandTree(Protocol):
-    """What the shell is given. Used by the shell's thread alone, but for ``topic_names`` and ``group_names``."""
+    """What the shell is given. Used by the shell's thread alone, but for ``names`` and ``facts``."""
 
     def execute(self, words: list[str]) -> int:
         """Run one command line; its exit code."""
@@ -45,18 +93,46 @@ class CommandTree(Protocol):
         """The nouns and commands at the top (an empty path), or a noun's verbs; none behind a whole command."""
         ...
 
+    def knows(self, path: tuple[str, ...]) -> bool:
+        """Whether a noun or a command has this path, by an alias too."""
+        ...
+
     def shape(self, path: tuple[str, ...]) -> CommandShape | None:
         """The flags and arguments of the command at ``path``, None if the path is not a whole command."""
         ...
 
-    def cluster(self) -> str:
-        """The cluster that commands talk to, for the toolbar: never fails, never waits for an answer."""
+    def place(self) -> Place:
+        """The cluster that commands talk to; KlogError where there is none. Never waits for an answer."""
         ...
 
-    def topic_names(self) -> list[str]:
-        """The topics there are now; blocks, may raise anything. Called from a thread of its own."""
+    def switch(self, where: str) -> Place:
+        """Talk to another cluster, by a profile's name or an address. KlogError, without a change, for an unknown
+        profile."""
         ...
 
-    def group_names(self) -> list[str]:
-        """The groups there are now; as `topic_names`."""
+    def settings(self) -> dict[str, tuple[str, ...]]:
+        """A topic's settings, each with the values that are worth offering."""
         ...
+
+    def facts(self, with_lag: bool) -> ClusterFacts:
+        """What the cluster is like now; blocks, may raise anything. Called from a thread."""
+        ...
+
+    def names(self, kind: Kind, about: str) -> list[str]:
+        """The names of a kind that there are now: partitions of the topic ``about``, children of the znode ``about``.
+        Blocks, may raise anything. Called from a thread."""
+        ...
+
+    def close(self) -> None:
+        """End what is kept open."""
+        ...
+
+
+def command_path(tree: CommandTree, words: list[str]) -> tuple[str, ...]:
+    """The leading words that name a noun or a command."""
+    path: tuple[str, ...] = ()
+    for word in words:
+        if (path and tree.shape(path) is not None) or not tree.knows((*path, word)):
+            break
+        path = (*path, word)
+    return path

@@ -1,0 +1,70 @@
+"""What stands around the input: the prompt, and the line at the bottom of the screen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+
+from klog.admin.shell.facts import ClusterFacts, Place
+from klog.render.visible import visible
+
+NAME_CHARS_MAX = 40
+"""Of a cluster's, a topic's or a znode's name in the prompt: the input needs the line."""
+TROUBLE_CHARS_MAX = 80
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommand:
+    """How the last command ended."""
+
+    status: int
+    ms: float
+
+
+def prompt(
+    place: Place | None, facts: ClusterFacts | None, *, using: str = "", folder: str = "/"
+) -> StyleAndTextTuples:
+    """``prod 3/3 urp:0> ``; ``prod orders 2/3 urp:7> `` with a topic in use, ``prod:/brokers`` in a folder."""
+    if place is None:
+        return [("", "klog> ")]
+    colour = f"bold ansi{place.colour}" if place.colour else "bold"
+    parts: StyleAndTextTuples = [(colour, _short(place.name))]
+    if folder != "/":
+        parts.append((colour, f":{_short(folder)}"))
+    if using:
+        parts.append(("", f" {_short(using)}"))
+    if facts is not None and facts.trouble is None:
+        parts.append(("ansired bold" if facts.live < facts.known else "", f" {facts.live}/{facts.known}"))
+        parts.append(("ansired bold" if facts.under_replicated else "", f" urp:{facts.under_replicated}"))
+        if facts.offline:
+            parts.append(("ansired bold", f" offline:{facts.offline}"))
+    elif facts is not None:
+        parts.append(("ansired bold", " unreachable"))
+    return [*parts, (colour, "> ")]
+
+
+def toolbar(place: Place | None, facts: ClusterFacts | None, last: LastCommand | None, trouble: str = "") -> str:
+    """Controller, under-replicated partitions, worst lag, how the last command ended, and the cluster. ``trouble``
+    is why there is no cluster."""
+    parts = []
+    if place is not None and facts is not None and facts.trouble is None:
+        parts.append(f"controller {'-' if facts.controller is None else facts.controller}")
+        parts.append(f"under-replicated {facts.under_replicated}")
+        lag = facts.worst_lag
+        parts.append(f"worst lag {lag.messages:,} {_short(lag.group)}" if lag is not None else "worst lag 0")
+    elif place is not None and facts is not None and facts.trouble is not None:
+        parts.append(visible(facts.trouble.splitlines()[0])[:TROUBLE_CHARS_MAX])
+    if last is not None:
+        parts += [f"{last.ms:,.0f} ms", f"exit {last.status}"]
+    if place is None:
+        parts.append(trouble)
+    else:
+        marks = [word for word, holds in (("protected", place.protected), ("read-only", place.read_only)) if holds]
+        parts += [*marks, f"cluster {visible(place.text)}"]
+    return " " + "  ".join(parts)
+
+
+def _short(name: str) -> str:
+    shown = visible(name)
+    return shown if len(shown) <= NAME_CHARS_MAX else shown[: NAME_CHARS_MAX - 3] + "..."

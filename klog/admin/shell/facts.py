@@ -1,0 +1,147 @@
+"""What the prompt and the toolbar say of the cluster, kept fresh in the background.
+
+Rules: asking never waits and never fails. Facts of a cluster that the shell has left are never shown for the next one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from klog.errors import KlogError
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.client.metadata import Metadata
+    from klog.coordination.zookeeper import ZooKeeper
+
+LAG_EVERY = 3
+"""The lag of groups, which costs the brokers more, is read at every third refresh."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The cluster that commands talk to. ``name`` is short, for the prompt; ``text`` says also where it came from."""
+
+    name: str
+    text: str
+    colour: str | None = None
+    protected: bool = False
+    read_only: bool = False
+
+
+class WorstLag(NamedTuple):
+    """The group that is furthest behind in a partition, and by how many messages."""
+
+    group: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """Of one moment. ``known`` counts brokers that live or that have replicas; ``trouble`` is why nothing is known."""
+
+    live: int = 0
+    known: int = 0
+    controller: int | None = None
+    under_replicated: int = 0
+    offline: int = 0
+    worst_lag: WorstLag | None = None
+    trouble: str | None = None
+
+
+def of_metadata(metadata: Metadata) -> ClusterFacts:
+    """What metadata say."""
+    partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
+    with_replicas = {broker for one in partitions for broker in one.replicas}
+    return ClusterFacts(
+        live=len(metadata.brokers),
+        known=len(with_replicas | metadata.brokers.keys()),
+        controller=metadata.controller_id,
+        under_replicated=sum(one.is_under_replicated for one in partitions),
+        offline=sum(one.leader is None for one in partitions),
+    )
+
+
+async def worst_lag(cluster: Cluster, zookeeper: ZooKeeper) -> WorstLag | None:
+    """None without groups, and where all are at the end."""
+    from klog.admin import group_lag
+
+    rows = await group_lag.lag(cluster, zookeeper, times=False)
+    behind = [WorstLag(row.group, row.lag) for row in rows if row.group is not None and row.lag]
+    return max(behind, key=lambda one: one.messages, default=None)
+
+
+Fetch = Callable[[bool], ClusterFacts]
+"""Blocks; the argument says whether the worst lag is wanted, too. May raise anything."""
+
+
+class LiveFacts:
+    """The newest facts, read every ``every_s`` seconds by a thread of its own. Thread-safe."""
+
+    def __init__(self, fetch: Fetch, changed: Callable[[], None], every_s: float) -> None:
+        self._fetch = fetch
+        self._changed = changed
+        self._every_s = every_s
+        self._lock = threading.Lock()
+        self._facts: ClusterFacts | None = None
+        self._lag: WorstLag | None = None
+        self._round = 0
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="shell-facts", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def now(self) -> ClusterFacts | None:
+        """What is known, at once; None before the first answer."""
+        with self._lock:
+            return self._facts
+
+    def refresh(self, *, other_cluster: bool = False) -> None:
+        """Read at once: a command may have changed them. Those of another cluster are forgotten first."""
+        with self._lock:
+            if other_cluster:
+                self._facts, self._lag, self._round = None, None, self._round + LAG_EVERY
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End the thread, after the question that it waits for."""
+        self._stopped = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        turn = 0
+        while not self._stopped:
+            with self._lock:
+                asked_in = self._round
+            found = self._read(with_lag=turn % LAG_EVERY == 0)
+            with self._lock:
+                fresh = asked_in == self._round
+                if fresh:
+                    self._facts = found
+            if fresh:
+                self._changed()
+                turn += 1
+                self._wake.wait(self._every_s)
+                self._wake.clear()
+            else:
+                turn = 0  # of another cluster by now: ask again
+
+    def _read(self, *, with_lag: bool) -> ClusterFacts:
+        try:
+            found = self._fetch(with_lag)
+        except KlogError as error:
+            return ClusterFacts(trouble=error.message)
+        except Exception as error:
+            return ClusterFacts(trouble=str(error) or type(error).__name__)
+        if with_lag:
+            self._lag = found.worst_lag
+            return found
+        return ClusterFacts(
+            found.live, found.known, found.controller, found.under_replicated, found.offline, self._lag, found.trouble
+        )

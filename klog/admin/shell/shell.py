@@ -1,0 +1,272 @@
+"""Runs what a person or a script writes: a line as the command line would, and the shell's own commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TextIO
+
+from klog.admin.shell import pipe
+from klog.admin.shell.bar import LastCommand
+from klog.admin.shell.facts import Place
+from klog.admin.shell.own_commands import LEAVE, OWN
+from klog.admin.shell.screen import Screen
+from klog.admin.shell.settings import ShellSettings
+from klog.admin.shell.syntax import Statement, open_end, read
+from klog.admin.shell.transcript import Transcript
+from klog.admin.shell.tree import CommandTree, command_path
+from klog.admin.shell.using import Using, filled_in
+from klog.config.units import parse_duration_ms
+from klog.errors import KlogError, UsageError
+from klog.render.visible import for_stream
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+WATCH = "\\watch"
+WATCH_EVERY = "2s"
+WATCH_S_MIN = 0.1
+DEPTH_MAX = 8
+"""Of named commands that run one another."""
+
+
+class Shell:
+    """Runs lines. One thread."""
+
+    def __init__(self, tree: CommandTree, settings: ShellSettings | None = None, screen: Screen | None = None) -> None:
+        self.tree = tree
+        self.settings = settings if settings is not None else ShellSettings()
+        self.screen = screen if screen is not None else Screen()
+        self.transcript = Transcript()
+        self.variables: dict[str, str] = {}
+        self.using: Using | None = None
+        self.folder = "/"
+        """Of ZooKeeper, for cd, ls and cat."""
+        self.status = 0
+        """The exit code of the last command."""
+        self.last: LastCommand | None = None
+        self.place: Place | None = None
+        self.trouble = ""
+        """Why there is no cluster."""
+        self.history: Callable[[], Sequence[str]] = list
+        self.switched: Callable[[], None] = lambda: None
+        """Called when commands begin to talk to another cluster."""
+        self._depth = 0
+        self.look_where()
+
+    def look_where(self) -> None:
+        """Find the cluster again: a command may have started or stopped it, or changed the profiles."""
+        before = self.place
+        try:
+            self.place, self.trouble = self.tree.place(), ""
+        except (KlogError, OSError) as error:
+            self.place, self.trouble = None, f"no cluster: {getattr(error, 'message', None) or error}"
+        if self.place != before:
+            self.switched()
+
+    # --- lines
+
+    def run_line(self, text: str, arguments: Sequence[str] = ()) -> bool:
+        """Run a text, to its first statement that fails; False where it says to leave. ``status`` is the exit code.
+
+        ``arguments`` are what ``$1`` and the next ones stand for.
+        """
+        at = 0
+        while at < len(text):
+            try:
+                statement = read(text, at, lambda name: self._value(name, arguments))
+            except KlogError as error:
+                return self.refuse(error)
+            at = statement.next
+            if statement.open:
+                what = "\\ at the end" if statement.open == "\\" else f"quotation {statement.open} that is not closed"
+                return self.refuse(UsageError(f"{what}: {text.strip()}"))
+            if statement.is_empty:
+                continue
+            if not self._run(statement):
+                return False
+            if self.status:
+                break
+        return True
+
+    def run_lines(self, lines: Iterable[str], *, keep_going: bool = False) -> int:
+        """Run lines as a script, to the first command that fails unless ``keep_going``; the exit code of that one."""
+        first_failure, begun = 0, ""
+        for line in lines:
+            begun += line if line.endswith("\n") else line + "\n"
+            if open_end(begun[:-1]):
+                continue
+            self.status, text, begun = 0, begun[:-1], ""
+            if not self.run_line(text):
+                begun = ""
+                break
+            if self.status:
+                first_failure = first_failure or self.status
+                if not keep_going or self.status == EXIT_INTERRUPTED:
+                    break
+        if begun and not (first_failure and not keep_going):
+            self.run_line(begun[:-1])  # which says what is open
+            first_failure = first_failure or self.status
+        self.status = 0
+        return first_failure
+
+    def refuse(self, error: KlogError | OSError) -> bool:
+        """Say what is wrong; the shell lives on."""
+        message = getattr(error, "message", None) or str(error)
+        hint = f"\n  hint: {error.hint}" if isinstance(error, KlogError) and error.hint else ""
+        sys.stderr.write(for_stream(f"klog shell: {message}{hint}\n", sys.stderr))
+        sys.stderr.flush()
+        self.status = error.exit_code if isinstance(error, KlogError) else EXIT_FAILED
+        return True
+
+    # --- statements
+
+    def _run(self, statement: Statement) -> bool:
+        begun_s = time.monotonic()
+        try:
+            words, every_s = self._words(statement)
+            if words and words[0] in LEAVE:
+                return False
+            self.status = 0
+            if statement.system is not None:
+                self.status = self._recorded(f"! {statement.system}", lambda: self._system(statement))
+            else:
+                self.status = self._recorded(
+                    " ".join(words), lambda: self._with_output(statement, lambda: self._repeated(words, every_s))
+                )
+        except (KlogError, OSError) as error:
+            self.refuse(error)
+        except KeyboardInterrupt:
+            self.status = EXIT_INTERRUPTED
+        if self._depth == 0:
+            self.last = LastCommand(self.status, (time.monotonic() - begun_s) * 1000)
+        return True
+
+    def _recorded(self, command: str, act: Callable[[], int]) -> int:
+        if self.transcript.path is None or self._depth:
+            return act()
+        with self.screen.without_pages(), self.transcript.recording(self.place.name if self.place else "", command):
+            return act()
+
+    def _words(self, statement: Statement) -> tuple[list[str], float | None]:
+        """The words to run, aliases replaced; and how often, where ``\\watch`` ends them."""
+        words, every_s = statement.texts, None
+        for index, word in enumerate(statement.words):
+            if word.own and word.text == WATCH:
+                every_s = _interval(words[index + 1 :])
+                words = words[:index]
+                break
+        if words and words[0] == "klog":  # a line copied from elsewhere
+            words = words[1:] or ["--help"]
+        alias = self.settings.aliases.get(words[0]) if words else None
+        if alias is not None:
+            words = read(alias, 0, lambda name: self._value(name, ())).texts + words[1:]
+        if statement.system is None and not words:
+            what = f"before \\watch: {WATCH}" if every_s is not None else "before the pipe or the >"
+            raise UsageError(f"no command {what}")
+        if statement.redirects and not statement.file:
+            raise UsageError("no file behind the >")
+        if statement.file and statement.pipe is not None:
+            raise UsageError("> FILE and | COMMAND exclude each other", hint="| COMMAND > FILE")
+        if words and words[0] == "shell":
+            raise UsageError("the shell is already running")
+        return words, every_s
+
+    def _with_output(self, statement: Statement, act: Callable[[], int]) -> int:
+        if statement.pipe is not None:
+            if not statement.pipe:
+                raise UsageError("no command behind the pipe")
+            with pipe.output_through(statement.pipe, self.environment) as filtered:
+                status = act()
+            return status or filtered()
+        with ExitStack() as stack:
+            if statement.file:
+                stack.enter_context(pipe.output_to(Path(statement.file), append=statement.append))
+            return act()
+
+    def _system(self, statement: Statement) -> int:
+        assert statement.system is not None
+        return pipe.run(statement.system or os.environ.get("SHELL", "sh"), self.environment)
+
+    def _repeated(self, words: list[str], every_s: float | None) -> int:
+        if every_s is None:
+            return self.run_words(words)
+        status = 0
+        with self.screen.without_pages():
+            try:
+                while status != EXIT_USAGE:
+                    now = time.strftime("%H:%M:%S")
+                    sys.stderr.write(for_stream(f"{now}, every {every_s:g} s: {' '.join(words)}\n", sys.stderr))
+                    ended = self.run_words(words)
+                    if ended == EXIT_INTERRUPTED:
+                        break
+                    status = ended
+                    time.sleep(every_s)
+            except KeyboardInterrupt:
+                pass  # the way to end it
+        return status
+
+    def run_words(self, words: list[str]) -> int:
+        """Run one command, the shell's or klog's; its exit code."""
+        own = OWN.get(words[0])
+        if own is not None and not (words[0] == "help" and len(words) > 1):
+            return own.run(self, words[1:])
+        if words[0].startswith("\\"):
+            raise UsageError(f"the shell has no command {words[0]}", hint="\\h lists them")
+        path = command_path(self.tree, words)
+        shape = self.tree.shape(path)
+        if shape is not None:
+            words = [*path, *filled_in(path, words[len(path) :], shape, self.using)]
+        status = self.tree.execute(words)
+        self.look_where()
+        return status
+
+    def run_named(self, text: str, arguments: Sequence[str]) -> int:
+        """Run a named command; its exit code."""
+        if self._depth >= DEPTH_MAX:
+            raise UsageError(f"named commands run one another {DEPTH_MAX} deep: {text}")
+        self._depth += 1
+        try:
+            self.run_line(text, arguments)
+        finally:
+            self._depth -= 1
+        return self.status
+
+    # --- names and values
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What commands of ``sh`` find in their environment: the variables."""
+        return self.variables
+
+    def _value(self, name: str, arguments: Sequence[str]) -> str:
+        if name == "@":
+            return " ".join(arguments)
+        if name.isdigit():
+            number = int(name)
+            if 1 <= number <= len(arguments):
+                return arguments[number - 1]
+            raise UsageError(f"${name} is not given: {len(arguments)} arguments", hint="\\n NAME ARGUMENT...")
+        if name not in self.variables:
+            raise UsageError(f"${name} is not set", hint=f"\\set {name} VALUE; single quotes keep a $")
+        return self.variables[name]
+
+
+def _interval(words: list[str]) -> float:
+    if len(words) > 1:
+        raise UsageError(f"\\watch takes one duration, got {' '.join(words)}", hint="topic list \\watch 2s")
+    word = words[0] if words else WATCH_EVERY
+    every_s = float(word) if word.isdigit() else parse_duration_ms(word) / 1000
+    if every_s < WATCH_S_MIN:
+        raise UsageError(f"\\watch: the interval must be at least {WATCH_S_MIN:g} s, got {word}")
+    return every_s
+
+
+def script_lines(stream: TextIO) -> Iterable[str]:
+    """The lines of a script, as they come: a later one may be written while an earlier one runs."""
+    return iter(stream.readline, "")

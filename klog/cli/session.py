@@ -1,0 +1,169 @@
+"""Connections that outlive a command: the shell's, so that its commands need not connect again.
+
+A command line opens what it needs and closes it at its end. The shell hands each of its commands a `Session` (in
+`SharedFlags`), which keeps an event loop, the connections to each cluster and the sessions with ZooKeeper. What the
+shell asks for itself, names and the facts of its toolbar, goes through a second one in a thread (`Background`): no
+command waits for it.
+
+Rules
+    * A connection that has ended is opened again, and its cluster id is then compared again.
+    * No command sees what an earlier one has read: metadata are read by each command.
+    * Ctrl-C in the middle of a command closes the loop and its connections, whose state is then unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.coordination.zookeeper import ZooKeeper
+
+T = TypeVar("T")
+
+
+class Address(NamedTuple):
+    """What makes a connection another one."""
+
+    bootstrap: str
+    source: str
+    timeout_s: float
+    client_id: str | None
+    expected_cluster_id: str | None
+
+
+class Session:
+    """An event loop and its open connections. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._runner: asyncio.Runner | None = None
+        self._clusters: dict[Address, Cluster] = {}
+        self._zookeepers: dict[tuple[str, float], ZooKeeper] = {}
+        self._opening = asyncio.Lock()
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run to the end, as ``asyncio.run`` does; the connections stay open."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+            self._opening = asyncio.Lock()
+        try:
+            return self._runner.run(self._alone(main))
+        except KeyboardInterrupt:
+            self._close_loop()
+            raise
+
+    async def _alone(self, main: Coroutine[Any, Any, T]) -> T:
+        """``main``; tasks that it leaves behind are cancelled, but for those of the connections."""
+        before = asyncio.all_tasks()
+        try:
+            return await main
+        finally:
+            ours = {task for cluster in self._clusters.values() for task in cluster.tasks()}
+            left = asyncio.all_tasks() - before - ours
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left)
+
+    async def cluster(self, address: Address) -> Cluster:
+        """The open connection, or a new one."""
+        from klog.client.cluster import Cluster
+
+        async with self._opening:
+            known = self._clusters.pop(address, None)
+            if known is not None:
+                if await known.resume():
+                    self._clusters[address] = known
+                    return known
+                await known.close()
+            opened = await Cluster.connect(
+                address.bootstrap,
+                source=address.source,
+                timeout_s=address.timeout_s,
+                expected_cluster_id=address.expected_cluster_id,
+                client_id=address.client_id or "klog",
+            )
+            self._clusters[address] = opened
+            return opened
+
+    async def zookeeper(self, address: str, timeout_s: float, connect_timeout_s: float) -> ZooKeeper:
+        """The session with ZooKeeper where it is connected, or a new one."""
+        from klog.coordination.session import SessionState
+        from klog.coordination.zookeeper import ZooKeeper
+
+        async with self._opening:
+            known = self._zookeepers.pop((address, timeout_s), None)
+            if known is not None and known.state is not SessionState.CONNECTED:
+                await asyncio.to_thread(known.stop)
+                known = None
+            if known is None:
+                known = ZooKeeper(address, operation_timeout_s=timeout_s)
+                await asyncio.to_thread(known.start, connect_timeout_s, patient=False)
+            self._zookeepers[address, timeout_s] = known
+            return known
+
+    async def close_clusters(self) -> None:
+        """End the connections to brokers. Event loop only."""
+        clusters, self._clusters = list(self._clusters.values()), {}
+        for cluster in clusters:
+            await cluster.close()
+
+    def close(self) -> None:
+        """End everything; may be called twice."""
+        if self._runner is not None and self._clusters:
+            self._runner.run(self.close_clusters())
+        self._close_loop()
+        self.stop_zookeepers()
+
+    def stop_zookeepers(self) -> None:
+        """End the sessions with ZooKeeper."""
+        sessions, self._zookeepers = list(self._zookeepers.values()), {}
+        for session in sessions:
+            session.stop()
+
+    def _close_loop(self) -> None:
+        runner, self._runner = self._runner, None
+        self._clusters = {}
+        if runner is not None:
+            runner.close()
+
+
+class Background:
+    """A thread with an event loop and a session: what no command waits for. Thread-safe; the thread is a daemon."""
+
+    def __init__(self) -> None:
+        self.session = Session()
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def ask(self, question: Callable[[Session], Awaitable[T]], timeout_s: float) -> T:
+        """The answer, from another thread; TimeoutError where it takes longer."""
+        future = asyncio.run_coroutine_threadsafe(self._bounded(question, timeout_s), self._running())
+        return future.result(timeout_s + 1)
+
+    async def _bounded(self, question: Callable[[Session], Awaitable[T]], timeout_s: float) -> T:
+        async with asyncio.timeout(timeout_s):
+            return await question(self.session)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="shell-background", daemon=True).start()
+            return self._loop
+
+    def close(self) -> None:
+        """End its connections and the thread, where they end at once; otherwise with the process."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        try:
+            asyncio.run_coroutine_threadsafe(self.session.close_clusters(), loop).result(1)
+        except Exception:
+            pass  # the process ends, and its connections with it
+        loop.call_soon_threadsafe(loop.stop)
+        self.session.stop_zookeepers()

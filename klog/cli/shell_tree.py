@@ -1,0 +1,284 @@
+"""klog's commands as the shell of `klog.admin.shell` sees them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperOption
+
+from klog.admin.shell.facts import ClusterFacts, Place
+from klog.admin.shell.tree import Argument, CommandShape, Flag, Kind, Suggestion
+from klog.cli import interrupt
+from klog.cli.command import VERB_ALIASES, KlogCommand, NounGroup, arguments, usage_of
+from klog.cli.command_table import ENTRIES, entry_named
+from klog.cli.conversion import choices
+from klog.cli.name_cache import remember_groups, remember_topics
+from klog.cli.session import Background, Session
+from klog.cli.shared_flags import SharedFlags
+from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve
+
+if TYPE_CHECKING:
+    from klog.admin.shell.screen import Screen
+    from klog.coordination.zookeeper import ZooKeeper
+
+BACKGROUND_TIMEOUT_S = 2.0
+"""Time limit of an answer for completion and the toolbar; no command waits for it."""
+
+NAMES_SHOWN_MAX = 10_000
+
+KINDS = {
+    **dict.fromkeys(("TOPIC", "TOPIC,...", "SRC", "DST"), Kind.TOPIC),
+    "GROUP": Kind.GROUP,
+    **dict.fromkeys(("ID", "ID,...", "BROKER"), Kind.BROKER),
+    "0,2,5-8": Kind.PARTITION,
+    "NAME=VALUE": Kind.SETTING,
+    **dict.fromkeys(("POSITION", "POS", "OFFSET"), Kind.POSITION),
+    "RANGE": Kind.RANGE,
+    "DURATION": Kind.DURATION,
+    **dict.fromkeys(("SUBJECT", "ID|SUBJECT"), Kind.SCHEMA),
+    "ROOT": Kind.EXPORT,
+    **dict.fromkeys(("FILE", "PATH", "DIR", "FOLDER", "DIR,..."), Kind.FILE),
+}
+"""What a value is, by its name in usage lines."""
+
+
+@dataclass(slots=True)
+class Question:
+    """What the background asks a cluster, as `klog.cli.connect` takes it."""
+
+    shared: SharedFlags
+    target: Target
+    timeout_s: float = BACKGROUND_TIMEOUT_S
+    closing: AsyncExitStack = field(default_factory=AsyncExitStack)
+    session: ZooKeeper | None = None
+
+    def retarget(self, found: Target) -> None:
+        """Take the target with the address that was looked up."""
+        self.target = found
+
+
+class Tree:
+    """klog's commands as ``klog.admin.shell.tree.CommandTree``; ``shared`` is what the shell was started with."""
+
+    def __init__(self, shared: SharedFlags, screen: Screen | None = None) -> None:
+        self._shared = replace(shared, session=Session(), screen=screen)
+        self._background = Background()
+
+    def execute(self, words: list[str]) -> int:
+        """Run one line as ``klog`` would, with the shell's flags below the line's own."""
+        from klog.cli.root import root
+
+        before = interrupt.take_over(ends_process=False)
+        try:
+            return root().execute(words, obj=self._shared)
+        except KeyboardInterrupt:
+            return interrupt.exit_code()
+        except Exception as error:
+            sys.stderr.write(f"klog: internal error: {type(error).__name__}: {error}\n")
+            return 1
+        finally:
+            interrupt.give_back(before)
+
+    # --- what there is
+
+    def words_after(self, path: tuple[str, ...]) -> list[Suggestion]:
+        """Nouns and commands, or a noun's verbs."""
+        if not path:
+            return [Suggestion(entry.name, entry.help) for entry in ENTRIES if entry.name != "shell"]
+        command = self._command(path)
+        if not isinstance(command, NounGroup):
+            return []
+        return [Suggestion(verb, child.get_short_help_str(60)) for verb, child in command.commands.items()]
+
+    def knows(self, path: tuple[str, ...]) -> bool:
+        """Whether a noun or a command has this path."""
+        return bool(path) and self._command(path) is not None
+
+    def shape(self, path: tuple[str, ...]) -> CommandShape | None:
+        """A command's flags and arguments."""
+        command = self._command(path)
+        if not isinstance(command, KlogCommand):
+            return None
+        names = arguments(command)
+        options = [parameter for parameter in command.params if isinstance(parameter, TyperOption)]
+        return CommandShape(
+            " ".join((*path, *(usage_of(argument) for argument in names), "[FLAGS]")),
+            command.get_short_help_str(80),
+            (*(_flag(path, command, option) for option in options), Flag(("-h", "--help"), "Show the help.", False)),
+            tuple(
+                Argument(
+                    str(argument.metavar),
+                    _kind(path, str(argument.metavar)),
+                    argument.required,
+                    argument.nargs != 1,
+                    choices(command.types[str(argument.name)]),
+                )
+                for argument in names
+            ),
+        )
+
+    def settings(self) -> dict[str, tuple[str, ...]]:
+        """A topic's settings and values of them."""
+        from klog.config.broker import BROKER_SETTINGS, default_text
+        from klog.config.topic import TOPIC_SETTINGS
+
+        found = {}
+        for name, behind in TOPIC_SETTINGS.items():
+            setting = BROKER_SETTINGS[behind]
+            if setting.kind == "bool":
+                values: tuple[str, ...] = ("true", "false")
+            elif setting.check is not None and setting.check.expected.startswith("out of "):
+                values = tuple(setting.check.expected.removeprefix("out of ").split(", "))
+            else:
+                default = default_text(behind)
+                values = (default,) if default else ()
+            found[name] = values
+        return found
+
+    def _command(self, path: tuple[str, ...]) -> Any:
+        from klog.cli.root import load
+
+        entry = entry_named(path[0]) if path else None
+        if entry is None:
+            return None
+        command: Any = load(entry)
+        for verb in path[1:]:
+            if not isinstance(command, NounGroup):
+                return None
+            command = command.commands.get(verb) or command.commands.get(VERB_ALIASES.get(verb, verb))
+        return command
+
+    # --- which cluster
+
+    def place(self) -> Place:
+        """The cluster that is meant; KlogError, or OSError of a file that cannot be read."""
+        return self._place(self._shared)
+
+    def switch(self, where: str) -> Place:
+        """Another cluster."""
+        is_address = ":" in where
+        shared = replace(
+            self._shared,
+            bootstrap_server=where if is_address else None,
+            profile=None if is_address else where,
+            zookeeper=None,
+        )
+        place = self._place(shared)
+        self._shared = shared
+        return place
+
+    def _place(self, shared: SharedFlags) -> Place:
+        target = _target(shared)
+        profile = target.profile
+        if profile is not None:
+            return Place(profile.name, str(target), profile.colour, profile.protected, profile.read_only)
+        name = "local" if target.directory is not None else (target.bootstrap or target.zookeeper or "").split(",")[0]
+        known = profiles_here(klog_home(), Path.cwd())
+        owner = None if known is None else known.of_addresses(target.bootstrap, target.zookeeper)
+        if owner is not None:  # its protection holds here, too
+            return Place(owner.name, str(target), owner.colour, owner.protected, owner.read_only)
+        return Place(name, str(target))
+
+    # --- what the background asks
+
+    def facts(self, with_lag: bool) -> ClusterFacts:
+        """Brokers, controller, in-sync replicas; and the group that is furthest behind."""
+        from klog.admin.shell import facts
+        from klog.cli import connect
+
+        async def ask(session: Session) -> ClusterFacts:
+            question = self._question(session)
+            cluster = await connect.open_cluster(question)
+            found = facts.of_metadata(await cluster.metadata(fresh=True))
+            if not with_lag:
+                return found
+            return replace(found, worst_lag=await facts.worst_lag(cluster, await connect.open_zookeeper(question)))
+
+        return self._background.ask(ask, BACKGROUND_TIMEOUT_S * (3 if with_lag else 2))
+
+    def names(self, kind: Kind, about: str) -> list[str]:
+        """The names of a kind."""
+        if kind is Kind.PROFILE:
+            known = profiles_here(klog_home(), Path.cwd())
+            return [] if known is None else list(known.by_name)
+        return self._background.ask(
+            lambda session: _names(self._question(session), kind, about), BACKGROUND_TIMEOUT_S * 2
+        )
+
+    def _question(self, session: Session) -> Question:
+        target = _target(self._shared)
+        return Question(SharedFlags(session=session), target)
+
+    def close(self) -> None:
+        """End the connections."""
+        self._background.close()
+        if self._shared.session is not None:
+            self._shared.session.close()
+
+
+def _target(shared: SharedFlags) -> Target:
+    return resolve(TargetFlags(shared.bootstrap_server, shared.zookeeper, shared.profile), os.environ, klog_home())
+
+
+def _flag(path: tuple[str, ...], command: KlogCommand, option: Any) -> Flag:
+    value = option.metavar or option.name.upper().replace("_", "-")
+    takes_value = not option.is_flag
+    words = choices(command.types[option.name])
+    kind = Kind.PROFILE if option.name in ("profile", "confirm") else _kind(path, value)
+    if path == ("topic", "config") and option.name == "delete":
+        kind = Kind.SETTING
+    return Flag((*option.opts, *option.secondary_opts), option.help or "", takes_value, words, kind, value)
+
+
+def _kind(path: tuple[str, ...], value: str) -> Kind:
+    """What a value is: by its name, and where that has two meanings by its noun."""
+    noun = entry_named(path[0])
+    name = noun.name if noun is not None else ""
+    if name == "zk" and value == "PATH":
+        return Kind.ZNODE
+    if name == "profile" and value == "NAME":
+        return Kind.PROFILE
+    if value in ("SUBJECT", "ID|SUBJECT") and name != "schema":
+        return Kind.OTHER
+    if value == "TOPIC" and path[-1] == "create":
+        return Kind.OTHER
+    return KINDS.get(value, Kind.OTHER)
+
+
+async def _names(question: Question, kind: Kind, about: str) -> list[str]:
+    from klog.admin import groups
+    from klog.cli import connect
+
+    if kind is Kind.ZNODE:
+        import asyncio
+
+        zookeeper = await connect.open_zookeeper(question)
+        return (await asyncio.to_thread(zookeeper.children, about))[:NAMES_SHOWN_MAX]
+    cluster = await connect.open_cluster(question)
+    if kind is Kind.TOPIC:
+        found = list((await cluster.metadata(fresh=True)).topics)
+        remember_topics(question.target, found)
+    elif kind is Kind.GROUP:
+        found = list(await groups.phases(cluster))
+        remember_groups(question.target, found)
+    elif kind is Kind.BROKER:
+        found = [str(one.broker_id) for one in await cluster.brokers()]
+    elif kind is Kind.PARTITION:
+        found = [str(number) for number in (await cluster.topic(about, fresh=True)).partitions]
+    elif kind is Kind.SCHEMA:
+        import asyncio
+
+        from klog.schemas import rows
+        from klog.schemas.remote import RemoteRegistry
+
+        registry = RemoteRegistry(cluster, asyncio.get_running_loop())
+        listed = await asyncio.to_thread(rows.list_schemas, registry, (), deleted=False)
+        found = list(dict.fromkeys(row.subject for row in listed))
+    else:
+        found = []
+    return found[:NAMES_SHOWN_MAX]
