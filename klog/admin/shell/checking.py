@@ -119,7 +119,7 @@ class LineCheck:
                 if argument.name in NAMED_MUST_EXIST and not self._may_exist(argument.kind, word, cursor):
                     yield WrongWord(word.start, word.end, f"there is no {argument.kind} {word.text!r}")
             if choices and word.text not in choices and not _may_become(word, choices, cursor):
-                yield WrongWord(word.start, word.end, f"{word.text!r} is none of {', '.join(choices)}")
+                yield WrongWord(word.start, word.end, f"must be one of {', '.join(choices)}, got {word.text!r}")
 
     def _is_flag(self, word: Word, shape: CommandShape, cursor: int) -> bool:
         known = [one for flag in shape.flags for one in flag.words]

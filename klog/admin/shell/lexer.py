@@ -30,7 +30,7 @@ class WrongWordLexer(Lexer):
         return lambda number: _styled(document.lines[number], starts[number], wrong)
 
     def invalidation_hash(self) -> object:
-        """Another one after each key: a word is judged anew once the cursor has left it."""
+        """Another one after each key: a word is judged again once the cursor has left it."""
         buffer = get_app().current_buffer
         return buffer.text, buffer.cursor_position
 

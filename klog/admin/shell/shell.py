@@ -116,7 +116,7 @@ class Shell:
         return first_failure
 
     def refuse(self, error: KlogError | OSError) -> bool:
-        """Say what is wrong; the shell lives on."""
+        """Show an error; the shell lives on."""
         message = getattr(error, "message", None) or str(error)
         hint = f"\n  hint: {error.hint}" if isinstance(error, KlogError) and error.hint else ""
         sys.stderr.write(for_stream(f"klog shell: {message}{hint}\n", sys.stderr))
