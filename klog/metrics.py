@@ -16,7 +16,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 SAMPLE_ONE_IN: Final = 64
@@ -69,7 +69,7 @@ def times_of(timings: Iterable[Timing]) -> Times:
 class RequestMeter:
     """Requests of one kind: how many, and how long some of them took."""
 
-    __slots__ = ("count", "local", "remote", "timed_from", "total")
+    __slots__ = ("count", "local", "queued", "remote", "sent", "timed_from", "total")
 
     def __init__(self) -> None:
         self.count = 0
@@ -79,6 +79,10 @@ class RequestMeter:
         """Of that, in the handler."""
         self.remote = Timing()
         """Of that, waiting for others: replicas, disks, bytes."""
+        self.queued = Timing()
+        """Before that: from the arrival of its last bytes until its turn."""
+        self.sent = Timing()
+        """After that: until the kernel has the whole answer, and those before it."""
         self.timed_from = 1
         """The count at which the next one is timed."""
 
@@ -192,6 +196,27 @@ class Metric(NamedTuple, Generic[Source]):
     labels: tuple[str, ...]
     doc: str
     read: Callable[[Source], Iterable[Sample]]
+
+
+class Reading(NamedTuple):
+    """One number of a scrape, with all of its labels by name."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+def readings(metric: Metric[Source], sample: Sample) -> Iterator[Reading]:
+    """What a scrape shows of a sample: one number, or a summary's quantiles, ``_count`` and ``_sum``."""
+    values, number = sample
+    labels = dict(zip(metric.labels, values, strict=False))
+    if not isinstance(number, Times):
+        yield Reading(metric.name, labels, number)
+        return
+    for quantile, ms in number.quantiles:
+        yield Reading(metric.name, {**labels, "quantile": str(quantile)}, ms)
+    yield Reading(f"{metric.name}_count", labels, number.measured)
+    yield Reading(f"{metric.name}_sum", labels, number.total_ms)
 
 
 def one(value: Callable[[Source], float]) -> Callable[[Source], Iterable[Sample]]:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
-import shutil
-import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,17 +11,16 @@ import typer
 from klog.cli.arguments import Group, OptionalGroups, Partitions, Regex, TopicFlag, all_partitions, position
 from klog.cli.command import Noun, TopCommand
 from klog.cli.flags import limit
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember_groups
 from klog.cli.traits import Traits
 from klog.cli.undo import change_notes, write_undo
-from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, Refused, UsageError
-from klog.render import Format, Report
+from klog.cli.watching import check_watchable, watch_rows
+from klog.errors import BrokerNotAvailable, CannotConnect, Refused, UsageError
+from klog.render import Report
 from klog.render.counts import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from klog.admin.group_lag import LagRow
     from klog.admin.rewind import Plan
     from klog.client.cluster import Cluster
@@ -34,9 +29,6 @@ if TYPE_CHECKING:
 group = Noun("group", "Consumer groups: members, lag, rewind, copy, delete.")
 
 CHANGES = "klog.coordination.offset_changes:OffsetChange"
-WATCH_EVERY_S = 2.0
-LINES_KEPT = 4
-"""Of a terminal's height: the header, what was left out, the sum, and the cursor's line."""
 
 
 @group.command("list", rows="klog.admin.groups:GroupRow")
@@ -112,10 +104,7 @@ async def lag(
     """
     from klog.admin import group_lag
 
-    if watch and invocation.output in (Format.JSON, Format.YAML):
-        raise UsageError(
-            f"--output {invocation.output.value} is for a single report, and --watch shows many", hint="use -o jsonl"
-        )
+    check_watchable(invocation, watch=watch)
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
 
     async def look() -> tuple[list[LagRow], str, tuple[str, ...]]:
@@ -127,7 +116,7 @@ async def lag(
     if not watch:
         rows, footer, notes = await look()
         return invocation.report(rows, footer=footer, notes=notes)
-    await _watch(invocation, look, every or WATCH_EVERY_S)
+    await watch_rows(invocation, look, every)
     return None
 
 
@@ -244,31 +233,3 @@ async def _plan_undo(cluster: Cluster, session: ZooKeeper, name: str, path: Path
     if bad or missing or not plans:
         raise UsageError(f"{path} cannot be undone: {(*bad, *missing, 'it contains no offsets')[0]}")
     return plans[0]
-
-
-async def _watch(invocation: Invocation, look: Callable[[], Any], every_s: float) -> None:
-    """Refresh until stopped. A terminal shows the newest rows, as many as fit."""
-    live = is_terminal(sys.stdout) and invocation.output in (Format.TABLE, Format.WIDE)
-    if not live and invocation.shared.output is None:
-        invocation.shared = replace(invocation.shared, output=Format.JSONL)
-    loop = asyncio.get_running_loop()
-    seen = False
-    while True:
-        due = loop.time() + every_s
-        try:
-            rows, footer, notes = await look()
-        except KlogError as error:
-            if not (seen and error.retriable):
-                raise
-            invocation.warn(error.message)  # who watches a cluster wants to see it come back, too
-            await asyncio.sleep(max(0.0, due - loop.time()))
-            continue
-        seen = True
-        if live:
-            room = max(1, shutil.get_terminal_size().lines - LINES_KEPT - len(notes))
-            hidden = len(rows) - room
-            notes = (*((f"{hidden} more",) if hidden > 0 else ()), *notes)
-            sys.stdout.write("\x1b[H\x1b[J")
-            rows = rows[:room]
-        invocation.show(invocation.report(rows, footer=footer, notes=notes), out=sys.stdout)
-        await asyncio.sleep(max(0.0, due - loop.time()))

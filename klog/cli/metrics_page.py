@@ -14,8 +14,14 @@ PATH = "docs/metrics.md"
 _HEAD = """\
 # Metrics and events
 
+`klog metrics [PATTERN]` shows the metrics of every broker over its own port, the lag of groups among them:
+
+```console
+$ klog metrics 'kafka_server_replicamanager_*count' --broker 1
+```
+
 A broker serves its metrics to Prometheus if `metrics.port` is set, as a setting or as a flag; without it nothing is
-served and nothing is loaded. The port is on the host that the broker listens on, by default 127.0.0.1:
+served over HTTP. The port is on the host that the broker listens on, by default 127.0.0.1:
 
 ```console
 $ klog broker start --metrics-port 9404 --id 1 --dir /var/lib/klog -z zk1:2181/klog

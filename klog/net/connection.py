@@ -34,7 +34,7 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from klog.errors import MalformedRequest, PeerError
@@ -201,6 +201,7 @@ class Connection:
         """Called when the next request comes, for an answer that is held back until then would hold up what follows."""
         self.last_active_s = loop.time()
         """When the peer last sent something or took something."""
+        self.received_s = self.last_active_s
         self._loop = loop
         self._sock = sock
         self._fd = sock.fileno()
@@ -234,6 +235,8 @@ class Connection:
         """Of answers that are filled and not sent; ranges of files cost nothing."""
         self.taken_bytes = 0
         """Of answers, ranges of files included, since the connection began."""
+        self.sending: list[Callable[[Collection[Reply]], bool]] = []
+        """Asked whenever all is sent that could be, with the replies that wait: False as long as theirs is one."""
         self._write_scheduled = False
         self._handling = False
         """Whether requests are being handed on: what they answer at once is sent when all have been."""
@@ -292,7 +295,7 @@ class Connection:
         if received == 0:
             self.close(None if partial is None else f"it ended {self._partial_bytes} bytes into a request")
             return
-        self.last_active_s = self._loop.time()
+        self.last_active_s = self.received_s = self._loop.time()
         if partial is None:
             self._guarded(self._take, target[:received])
         else:
@@ -503,6 +506,8 @@ class Connection:
         except OSError as error:
             self.close(f"send failed: {error.strerror or error}")
             return
+        if self.sending and not out:
+            self.sending = [one for one in self.sending if not one(replies)]
         more = bool(out) or (bool(replies) and replies[0].parts is not None)
         if more and not self._writing:
             self._writing = True

@@ -9,7 +9,7 @@ In positions, -2 means the partition's start and -1 its end, as in ListOffsets; 
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
-from kio.static.primitive import i32, i64
+from kio.static.primitive import f64, i32, i64
 
 from klog.protocol.apis import ApiKey
 from klog.protocol.schema import Request, Response, Structure
@@ -352,3 +352,42 @@ class ProducedAt(Structure):
 
 class ProduceAtResponse(Response, key=ApiKey.PRODUCE_AT):
     partitions: tuple[ProducedAt, ...]
+
+
+# --- ReadMetrics: a broker's metrics, page by page ------------------------------------------------------------------
+
+
+class ReadMetricsRequest(Request, key=ApiKey.READ_METRICS):
+    """``patterns``: globs, of which a metric's name matches one; () means all.
+
+    ``after_name`` and ``after_labels``: where the page before ended; "" and () at the beginning.
+    """
+
+    patterns: tuple[str, ...]
+    after_name: str
+    after_labels: tuple[str, ...]
+
+
+class MetricLabel(Structure):
+    name: str
+    value: str
+
+
+class MetricSample(Structure):
+    """One number, as a scrape by Prometheus shows it. ``kind``: counter, gauge or summary."""
+
+    name: str
+    kind: str
+    labels: tuple[MetricLabel, ...]
+    value: f64
+
+
+class ReadMetricsResponse(Response, key=ApiKey.READ_METRICS):
+    """``next_name``: what the next request has as ``after_name`` (and ``next_labels``); None where this is the end."""
+
+    error_code: ErrorCode
+    broker_id: i32
+    now_ms: i64
+    samples: tuple[MetricSample, ...]
+    next_name: str | None
+    next_labels: tuple[str, ...]

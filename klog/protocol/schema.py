@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v1.header import ResponseHeader
 from kio.static.constants import EntityType
-from kio.static.primitive import i16, i32, i64
+from kio.static.primitive import f64, i16, i32, i64
 
 from klog.protocol.apis import ApiKey
 
@@ -30,6 +30,7 @@ _TYPES: Final[dict[Any, str]] = {
     i16: "int16",
     i32: "int32",
     i64: "int64",
+    f64: "float64",
     str: "string",
     bytes: "bytes",
     UUID: "uuid",

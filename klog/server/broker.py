@@ -64,6 +64,7 @@ from klog.server.knocks import Knocks
 from klog.server.lifecycle import BrokerState, Lifecycle
 from klog.server.listening import Listening, server_of
 from klog.server.look_ups import LookUps
+from klog.server.metrics_table import Measured
 from klog.server.parts import Parts
 from klog.server.peer_probe import reach
 from klog.server.producer_ids import ProducerIds
@@ -231,26 +232,27 @@ class Broker:
         """Metrics and the schema registry, each imported only where it is configured: an import takes milliseconds."""
         if self.config.integer("metrics.port"):
             from klog.server.metrics_endpoint import MetricsEndpoint
-            from klog.server.metrics_table import Measured
 
-            measured = Measured(
-                self.runtime,
-                self.lifecycle,
-                self.image,
-                self.log_dirs,
-                self.replicas,
-                self.controller,
-                self.groups,
-                self.events,
-                self.flusher,
-                self.purgatory,
-                self.server,
-            )
-            self._endpoints.callback((await MetricsEndpoint.serve(measured)).close)
+            self._endpoints.callback((await MetricsEndpoint.serve(self._measured())).close)
         if self.config.integer("schema.registry.port"):
             from klog.server.schema_endpoint import SchemaEndpoint
 
             self._endpoints.callback((await SchemaEndpoint.serve(self.runtime, self.registry)).close)
+
+    def _measured(self) -> Measured:
+        return Measured(
+            self.runtime,
+            self.lifecycle,
+            self.image,
+            self.log_dirs,
+            self.replicas,
+            self.controller,
+            self.groups,
+            self.events,
+            self.flusher,
+            self.purgatory,
+            self.server,
+        )
 
     def _begin_upkeep(self) -> None:
         """Begin the periodic work of a broker that serves."""
@@ -336,6 +338,7 @@ class Broker:
             open_session=lambda broker_id, incarnation: ReplicaSession(
                 self.runtime, self.replicas.partitions, self.log_dirs, self.knocks, broker_id, incarnation
             ),
+            measured=self._measured,
             take_metadata=self.take_metadata,
         )
 

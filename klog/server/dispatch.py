@@ -26,7 +26,7 @@ import asyncio
 import logging
 import struct
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from klog.coordination.acts import CLIENT_CHARS_MAX, Actor
@@ -228,7 +228,7 @@ class OpenRequests:
 class TimedReply(Reply):
     """A reply that notes when it is filled."""
 
-    __slots__ = ("_began_s", "_handled_s", "_inner", "_is_filled", "_meter")
+    __slots__ = ("_began_s", "_handled_s", "_inner", "_is_filled", "_meter", "_sent_from_s")
 
     def __init__(self, connection: Connection, inner: Reply, meter: RequestMeter) -> None:
         super().__init__(connection)
@@ -238,6 +238,8 @@ class TimedReply(Reply):
         self._began_s = time.perf_counter()
         self._handled_s: float | None = None
         self._is_filled = False
+        self._sent_from_s = 0.0
+        meter.queued.took(max(0.0, time.monotonic() - connection.received_s) * 1000)
 
     def send(self, *parts: Part) -> None:
         now_s = time.perf_counter()
@@ -245,7 +247,15 @@ class TimedReply(Reply):
         self._is_filled = True
         if self._handled_s is not None:
             self._meter.remote.took((now_s - self._handled_s) * 1000)
+        self._sent_from_s = now_s
+        self._connection.sending.append(self._is_sent)
         self._inner.send(*parts)
+
+    def _is_sent(self, waiting: Collection[Reply]) -> bool:
+        if self._inner in waiting:
+            return False
+        self._meter.sent.took((time.perf_counter() - self._sent_from_s) * 1000)
+        return True
 
     def handled(self) -> None:
         """The handler has returned; the rest of the time is waiting."""

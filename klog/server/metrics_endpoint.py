@@ -1,9 +1,10 @@
 """``/metrics`` for Prometheus, over HTTP, in its own threads. Only where ``metrics.port`` is set.
 
 Strategy
-    Only `MetricsEndpoint.open` loads prometheus-client, and only a broker with the port loads this module: other
-    brokers pay nothing. A scrape reads and renders in its own thread: the event loop releases the interpreter for half
-    a millisecond at a time, however many partitions there are.
+    Only `MetricsEndpoint.open` loads prometheus-client, and only a broker with the port loads this module. Other
+    brokers show the same table to `klog metrics` (`klog.server.handlers.read_metrics`). A scrape reads and renders in
+    its own thread: the event loop releases the interpreter for half a millisecond at a time, however many partitions
+    there are.
 
 Limits
     One scrape reads at a time; those of the server are `klog.net.http_server`'s.
@@ -16,7 +17,7 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from klog.metrics import Metric, Times
+from klog.metrics import Metric, readings
 from klog.net.http_server import HttpServer
 from klog.server.executors import Purpose
 from klog.server.metrics_table import METRICS, Measured
@@ -88,13 +89,7 @@ def _family_name(metric: Metric[Measured]) -> str:
 
 
 def _filled(family: Family, metric: Metric[Measured], measured: Measured) -> Family:
-    for values, number in metric.read(measured):
-        labels = dict(zip(metric.labels, values, strict=False))
-        if isinstance(number, Times):
-            for quantile, ms in number.quantiles:
-                family.add_sample(metric.name, {**labels, "quantile": str(quantile)}, ms)
-            family.add_sample(f"{metric.name}_count", labels, number.measured)
-            family.add_sample(f"{metric.name}_sum", labels, number.total_ms)
-        else:
-            family.add_sample(metric.name, labels, number)
+    for sample in metric.read(measured):
+        for name, labels, value in readings(metric, sample):
+            family.add_sample(name, labels, value)
     return family

@@ -1,4 +1,4 @@
-"""Every metric that a broker exposes to Prometheus: its name, its help text, and the source of its value.
+"""Every metric that a broker exposes to Prometheus and `klog metrics`: its name, help text, and source of its value.
 
 Names are Kafka's, as the JMX exporter's own rules for Kafka write them (``kafka.server:type=ReplicaManager,
 name=LeaderCount`` is ``kafka_server_replicamanager_leadercount``, a ``...PerSec`` meter is a counter that ends in
@@ -20,6 +20,8 @@ from klog.protocol.apis import api_name
 from klog.server.groups.phases import Phase
 
 if TYPE_CHECKING:
+    import psutil
+
     from klog.net.server import Server
     from klog.replication.led_partition import LedPartition
     from klog.server.controller.controller import Controller
@@ -155,6 +157,16 @@ def _max_lag(measured: Measured) -> int:
     return max((max(one.leader_high.address - one.log.end.address, 0) for one in followers), default=0)
 
 
+def _replica_lags(measured: Measured) -> Iterable[Sample]:
+    for led in _led(measured):
+        topic, partition = led.topic_partition
+        end = led.log.end.address
+        for replica in led.replicas:
+            position = led.position(replica)
+            if position is not None:
+                yield (topic, str(partition), str(replica)), max(0, end - position.end_address)
+
+
 def _groups(*phases: Phase) -> Read:
     return lambda measured: (((), sum(not phases or group.phase in phases for group in measured.groups.cached_groups)),)
 
@@ -247,6 +259,19 @@ def _table() -> tuple[Metric[Measured], ...]:
             "Milliseconds that a request waited: for a flush, for replicas, for bytes to read.",
             _request_times("remote"),
         ),
+        _summary(
+            "kafka_network_requestmetrics_requestqueuetimems",
+            _REQUEST,
+            "Milliseconds from the arrival of a request's last bytes until its handler begins.",
+            _request_times("queued"),
+        ),
+        _summary(
+            "kafka_network_requestmetrics_responsesendtimems",
+            _REQUEST,
+            "Milliseconds from the filled answer until the kernel has all of it: also behind earlier answers, and for "
+            "a client that is slow to take them.",
+            _request_times("sent"),
+        ),
         _gauge(
             "kafka_server_delayedoperationpurgatory_purgatorysize",
             ("delayedOperation",),
@@ -319,6 +344,13 @@ def _table() -> tuple[Metric[Measured], ...]:
             ("clientId",),
             "Bytes (Kafka: messages) by which the slowest replica here is behind its leader's high watermark.",
             lambda measured: [(("Replica",), _max_lag(measured))],
+        ),
+        _gauge(
+            "klog_replica_lag_bytes",
+            ("topic", "partition", "replica"),
+            "Bytes by which a follower is behind the log of its leader, which reports it; none for a follower that has "
+            "not fetched since this broker leads.",
+            _replica_lags,
         ),
         _counter(
             "kafka_server_replicamanager_isrshrinks_total",
@@ -502,3 +534,19 @@ def _table() -> tuple[Metric[Measured], ...]:
 
 
 METRICS: Final = _table()
+
+
+def _process() -> psutil.Process:
+    import psutil
+
+    return psutil.Process()
+
+
+OF_PROCESS: Final[tuple[Metric[Measured], ...]] = (
+    _gauge(
+        "process_resident_memory_bytes", (), "Resident memory in bytes.", one(lambda _: _process().memory_info().rss)
+    ),
+    _counter("process_cpu_seconds_total", (), "Processor seconds.", one(lambda _: sum(_process().cpu_times()[:2]))),
+    _gauge("process_open_fds", (), "Open file descriptors.", one(lambda _: _process().num_fds())),
+)
+"""Prometheus' own library has these in a scrape; `klog metrics` shows them by its names."""

@@ -19,6 +19,7 @@ from klog.server.image import ClusterImage
 from klog.server.knocks import Knocks
 from klog.server.lifecycle import Lifecycle
 from klog.server.look_ups import LookUps
+from klog.server.metrics_table import Measured
 from klog.server.producer_ids import ProducerIds
 from klog.server.purgatory import Purgatory
 from klog.server.replicas.deletions import Deletions
@@ -60,5 +61,7 @@ class Parts:
     open_requests: OpenRequests
     open_session: Callable[[int, int], ReplicaSession]
     """Opens the leader's side of a follower's connection: (broker id, incarnation)."""
+    measured: Callable[[], Measured]
+    """What the metrics are read from."""
     take_metadata: Callable[[Any], None]
     """Takes in the cluster state of the controller's UpdateMetadata request."""

@@ -59,6 +59,7 @@ COLUMNS = {
     "verify replicas": "TOPIC PARTITION BROKER STATE FIRST-DIFFERENCE BYTES CRC",
     "lost list": "TOPIC PARTITION BROKER FROM TO MESSAGES REASON TIME",
     "check": "SEVERITY WHAT FOUND EXPECTED DO",
+    "metrics": "BROKER NAME LABELS VALUE",
     "acts list": "ACT TIME PRINCIPAL CLIENT KIND SUBJECT BEFORE AFTER UNDONE-BY",
     "acts show": "ACT TIME PRINCIPAL CLIENT KIND SUBJECT BEFORE AFTER UNDONE-BY",
     "profile list": "NAME BOOTSTRAP ZOOKEEPER CLUSTER-ID PROTECTED READ-ONLY COLOUR CURRENT",
@@ -81,7 +82,7 @@ READING = {
     *("export report", "export submit", "schema list", "schema get", "schema check", "audit report", "perf consume"),
     *(f"zk {verb}" for verb in ("brokers", "topics", "groups", "owners", "isr", "controller")),
     *(f"zk {verb}" for verb in ("ls", "tree", "get", "stat")),
-    *("shell", "events", "lag", "acts list", "acts show"),
+    *("shell", "events", "lag", "metrics", "acts list", "acts show"),
 }
 """What connects and changes nothing."""
 

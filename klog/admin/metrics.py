@@ -1,0 +1,117 @@
+"""Brokers' metrics over their own port, and the lag of groups as metrics.
+
+A broker reads and sends them page by page (ReadMetrics). What no broker knows by itself, the lag of groups, is counted
+as by `klog group lag`, and stands beside them under the names of `GROUP_LAG`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from klog.errors import BrokerNotAvailable, KlogError, MalformedRequest, Refused
+
+if TYPE_CHECKING:
+    from klog.admin.group_lag import LagRow
+    from klog.client.cluster import Cluster
+
+SAMPLES_MAX: Final = 2_000_000
+"""Of one broker: 10,000 partitions have a tenth."""
+
+GROUP_LAG: Final = ("klog_group_lag_bytes", "klog_group_lag_messages", "klog_group_lag_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """One number of a broker; ``value`` None: not known. Of a group's lag, ``broker`` leads the partition."""
+
+    broker: int | None
+    name: str
+    labels: Mapping[str, str]
+    value: float | None
+    kind: str | None = field(default=None, metadata={"wide": True})
+    error: str | None = None
+    message: str | None = None
+
+
+async def read_metrics(
+    cluster: Cluster, patterns: Sequence[str] = (), *, broker: int | None = None, wait_s: float | None = None
+) -> list[MetricRow]:
+    """The metrics of one broker, or of all, whose names match one of these globs; all without a glob.
+
+    A broker that does not answer is a failed row. BrokerNotAvailable for a broker that is not there.
+    """
+    nodes = (await cluster.metadata([], fresh=True)).brokers
+    if broker is not None and broker not in nodes:
+        live = ", ".join(map(str, nodes)) or "none"
+        raise BrokerNotAvailable(f"{cluster} has no live broker {broker}", hint=f"live brokers: {live}")
+    chosen = sorted(nodes) if broker is None else [broker]
+    found = await asyncio.gather(*(_of_broker(cluster, one, patterns, wait_s) for one in chosen))
+    return [row for rows in found for row in rows]
+
+
+async def _of_broker(cluster: Cluster, broker: int, patterns: Sequence[str], wait_s: float | None) -> list[MetricRow]:
+    try:
+        return [
+            MetricRow(broker, one.name, {label.name: label.value for label in one.labels}, float(one.value), one.kind)
+            for one in await _samples(cluster, broker, patterns, wait_s)
+        ]
+    except KlogError as error:
+        return [MetricRow(broker, "", {}, None, None, error.code, error.message)]
+
+
+async def _samples(cluster: Cluster, broker: int, patterns: Sequence[str], wait_s: float | None) -> list[Any]:
+    from klog.client.blocking import error_of
+    from klog.protocol import codec
+    from klog.protocol.apis import ApiKey
+
+    channel = await cluster.channel(broker)
+    if ApiKey.READ_METRICS not in channel.versions:
+        raise Refused(
+            f"broker {broker} at {channel.address} does not serve its metrics over this port",
+            hint="it is not klog, or an older version",
+        )
+    found: list[Any] = []
+    place: tuple[str, tuple[str, ...]] = ("", ())
+    while True:
+        asked = codec.request(
+            ApiKey.READ_METRICS, 0, patterns=tuple(patterns), after_name=place[0], after_labels=place[1]
+        )
+        answer = await channel.request(asked, timeout_s=wait_s)
+        if int(answer.error_code):
+            raise error_of(int(answer.error_code), f"metrics of broker {broker} at {channel.address}")
+        found += answer.samples
+        if answer.next_name is None:
+            return found
+        following = str(answer.next_name), tuple(answer.next_labels)
+        if following <= place or len(found) > SAMPLES_MAX:
+            raise MalformedRequest(
+                f"broker {broker} at {channel.address} sends metrics without end: {len(found)} so far"
+            )
+        place = following
+
+
+def wants_group_lag(patterns: Sequence[str]) -> bool:
+    """Whether one of the patterns is about groups' lag."""
+    return not patterns or any(fnmatch.fnmatchcase(name, one) for name in GROUP_LAG for one in patterns)
+
+
+def of_group_lag(
+    rows: Sequence[LagRow],
+    leaders: Mapping[tuple[str | None, int | None], int | None],
+    patterns: Sequence[str],
+    broker: int | None,
+) -> Iterator[MetricRow]:
+    """The lag of groups as metrics, by name; ``leaders``: of the partitions."""
+    for name, attribute in zip(GROUP_LAG, ("lag_bytes", "lag", "lag_ms"), strict=True):
+        if patterns and not any(fnmatch.fnmatchcase(name, one) for one in patterns):
+            continue
+        for row in rows:
+            leader = leaders.get((row.topic, row.partition))
+            value = getattr(row, attribute)
+            if value is not None and broker in (None, leader):
+                labels = {"group": str(row.group), "topic": str(row.topic), "partition": str(row.partition)}
+                yield MetricRow(leader, name, labels, value, "gauge")

@@ -1,0 +1,57 @@
+"""``--watch``: a report again and again, on a terminal in place, in a pipe as JSON Lines."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from klog.cli.invocation import Invocation, is_terminal
+from klog.errors import KlogError, UsageError
+from klog.render import Format
+
+WATCH_EVERY_S = 2.0
+LINES_KEPT = 4
+"""Of a terminal's height: the header, what was left out, the sum, and the cursor's line."""
+
+
+def check_watchable(invocation: Invocation, *, watch: bool) -> None:
+    """UsageError where the format holds one report only."""
+    if watch and invocation.output in (Format.JSON, Format.YAML):
+        raise UsageError(
+            f"--output {invocation.output.value} is for a single report, and --watch shows many", hint="use -o jsonl"
+        )
+
+
+async def watch_rows(invocation: Invocation, look: Callable[[], Any], every_s: float | None) -> None:
+    """Refresh until stopped, every `WATCH_EVERY_S` where no interval is given.
+
+    ``look`` returns rows, a footer and notes. A terminal shows the newest rows, as many as fit.
+    """
+    live = is_terminal(sys.stdout) and invocation.output in (Format.TABLE, Format.WIDE)
+    if not live and invocation.shared.output is None:
+        invocation.shared = replace(invocation.shared, output=Format.JSONL)
+    loop = asyncio.get_running_loop()
+    seen = False
+    while True:
+        due = loop.time() + (every_s or WATCH_EVERY_S)
+        try:
+            rows, footer, notes = await look()
+        except KlogError as error:
+            if not (seen and error.retriable):
+                raise
+            invocation.warn(error.message)  # who watches a cluster wants to see it come back, too
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            continue
+        seen = True
+        if live:
+            room = max(1, shutil.get_terminal_size().lines - LINES_KEPT - len(notes))
+            hidden = len(rows) - room
+            notes = (*((f"{hidden} more",) if hidden > 0 else ()), *notes)
+            sys.stdout.write("\x1b[H\x1b[J")
+            rows = rows[:room]
+        invocation.show(invocation.report(rows, footer=footer, notes=notes), out=sys.stdout)
+        await asyncio.sleep(max(0.0, due - loop.time()))
