@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from klog.clock import SYSTEM_CLOCK, Clock
+from klog.errors import ConnectionEnded
 
 TURN_S: Final = 0.05
 """After so long in a turn others wait for the next one."""
@@ -99,13 +101,19 @@ class Turns:
 class Share:
     """What one task has of the loop: `breathe` between two of many pieces of work lets others on, where it has to."""
 
-    def __init__(self, turns: Turns | None, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, turns: Turns | None, clock: Clock = SYSTEM_CLOCK, *, has_ended: Callable[[], bool] | None = None
+    ) -> None:
+        """``turns`` None: no other connection waits. ``has_ended``: whether nobody waits for the work any more."""
         self._clock = clock
-        """None: no other connection waits."""
         self._turns = turns
+        self._has_ended = has_ended
         self._began_s = self._clock.monotonic_s()
 
     async def breathe(self) -> None:
+        """ConnectionEnded where the work is of no use."""
+        if self._has_ended is not None and self._has_ended():
+            raise ConnectionEnded("the client ended the connection before the request was done")
         spent_s = self._clock.monotonic_s() - self._began_s
         if self._turns is not None and spent_s >= TURN_S:
             self._turns.spent(spent_s)

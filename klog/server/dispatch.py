@@ -30,7 +30,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from klog.coordination.acts import CLIENT_CHARS_MAX, Actor
-from klog.errors import ClusterAuthorizationFailed, PeerError, RequestTimedOut, UnsupportedVersion
+from klog.errors import ClusterAuthorizationFailed, ConnectionEnded, PeerError, RequestTimedOut, UnsupportedVersion
 from klog.metrics import RequestMeter
 from klog.net.connection import Connection, Part, Reply
 from klog.net.turns import Share
@@ -40,11 +40,15 @@ from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX, TooManyElem
 from klog.protocol.codec import RequestHead
 from klog.server.executors import Executors, Purpose
 from klog.server.injection import Injector
+from klog.server.long_requests import LongRequests
 
 log = logging.getLogger(__name__)
 
 LOOP_ELEMENTS_MAX = 2_000
 """An answer of more elements is encoded in a thread: some 8 us per element."""
+PIPELINED_BYTES_MAX = 4 * 1024
+"""While a larger request waits for its answer, no other of its connection is read, as in Kafka. Else one connection
+could have 500 of them in hand (rule P2)."""
 FORWARDED_ELEMENTS_MAX = 20_000
 """A longer request is not forwarded: this broker would encode it, and the controller decode it, on their loops. The
 answer is NOT_CONTROLLER, after which clients ask the controller."""
@@ -74,7 +78,9 @@ class Request(NamedTuple):
 
     def share(self) -> Share:
         """For a handler with many items of work: it lets other requests run in between."""
-        return Share(None if self.connection is None else self.connection.turns)
+        if self.connection is None:
+            return Share(None)
+        return Share(self.connection.turns, has_ended=lambda: self.connection is None or self.connection.closed)
 
 
 FORWARDED = " for "
@@ -283,6 +289,7 @@ class Dispatcher:
         self._meters = meters
         self._open_requests = open_requests
         self._forwarding = forwarding
+        self._long_requests = LongRequests()
         for key in self._routes:
             meters[key] = RequestMeter()
 
@@ -336,16 +343,25 @@ class Dispatcher:
             if connection.is_broker:
                 raise
             connection.pause_reading(len(frame))
+            is_paused = True
             values_or_awaitable = self._decode_aside(route, head, bytes(frame), connection)
         else:
             values_or_awaitable = self._values(route, Request(head, entity, connection))
+            is_paused = (
+                len(frame) > PIPELINED_BYTES_MAX
+                and head.key != ApiKey.PRODUCE_AT  # messages, which copiers send many at a time
+                and not connection.is_broker
+                and not isinstance(values_or_awaitable, dict)
+            )
+            if is_paused:
+                connection.pause_reading(len(frame))
         if isinstance(values_or_awaitable, dict):
             if not _is_long(values_or_awaitable):
                 reply.send(_encode(head, values_or_awaitable))
                 return
             values_or_awaitable = _ready(values_or_awaitable)
         self._open_requests.follow(
-            guarded(self._finish(head, values_or_awaitable, reply, connection), head, connection)
+            guarded(self._finish(head, values_or_awaitable, reply, connection, is_paused=is_paused), head, connection)
         )
 
     def _values(self, route: Route, request: Request, *, may_forward: bool = True) -> Any:
@@ -356,13 +372,15 @@ class Dispatcher:
         return route.handle(request)
 
     async def _decode_aside(self, route: Route, head: RequestHead, frame: bytes, connection: Connection) -> Any:
-        """The values of the answer to a long request. The connection's next request waits until this one is decoded."""
-        entity, may_forward = await self._executors.run_in_turn(
-            connection.address, "", Purpose.ANSWERS, _decode_long, memoryview(frame), head
-        )
-        values = self._values(route, Request(head, entity, connection), may_forward=may_forward)
-        connection.resume_reading()  # not after an error, which closes the connection: its next request is not read
-        return values if isinstance(values, dict) else await values
+        """The values of the answer to a long request."""
+        async with self._long_requests.in_hand(connection):
+            entity, may_forward = await self._executors.run_in_turn(
+                connection.address, "", Purpose.ANSWERS, _decode_long, memoryview(frame), head
+            )
+            del frame
+            values = self._values(route, Request(head, entity, connection), may_forward=may_forward)
+            del entity
+            return values if isinstance(values, dict) else await values
 
     async def _forward(self, request: Request, route: Route) -> Any:
         """The controller's answer; this broker's own refusal where the controller cannot be reached."""
@@ -380,7 +398,10 @@ class Dispatcher:
             raise UnsupportedVersion(f"{api_name(key)} version {version} is not served")
         return RequestHead(key, 0, correlation_id, None, 8)
 
-    async def _finish(self, head: RequestHead, values: Awaitable[Answer], reply: Reply, connection: Connection) -> None:
+    async def _finish(
+        self, head: RequestHead, values: Awaitable[Answer], reply: Reply, connection: Connection, *, is_paused: bool
+    ) -> None:
+        """``is_paused``: the connection's next request waits for this one's answer."""
         turns = connection.turns
         await turns.come()
         answered = await values
@@ -392,12 +413,16 @@ class Dispatcher:
             answer = _encode(head, answered)
             turns.spent(time.perf_counter() - began_s)
         reply.send(answer)
+        if is_paused:  # not after an error, which closes the connection: its next request is not read
+            connection.resume_reading()
 
 
 async def guarded(rest: Awaitable[None], head: RequestHead, connection: Connection) -> None:
     """The rest of a request. Where it fails the connection is closed, and the log has the reason."""
     try:
         await rest
+    except ConnectionEnded:
+        log.debug("%s of %s: nobody waits for the rest", api_name(head.key), connection.peer)
     except (PeerError, RequestTimedOut) as error:
         log.warning("closing the connection of %s: %s", connection.peer, error.message, extra={"peer": connection.peer})
         connection.close(None)

@@ -16,6 +16,7 @@ from klog.protocol.apis import ApiKey
 from klog.server import dispatch
 from klog.server.dispatch import FORWARDED_ELEMENTS_MAX, LOOP_ELEMENTS_MAX, Dispatcher, OpenRequests, Route
 from klog.server.executors import Executors
+from klog.server.long_requests import IN_HAND_MAX, OF_ADDRESS_MAX, LongRequests
 
 WITHIN_S = 30.0
 
@@ -51,8 +52,9 @@ class Stage:
         self.closed = asyncio.Event()
         self.executors = Executors()
         self._loop_thread = threading.get_ident()
-        self._reply: Any = SimpleNamespace(send=self.sent.set_result)
-        self._connection: Any = SimpleNamespace(
+        self._reply: Any = SimpleNamespace(send=self._send)
+        self.open_requests = OpenRequests()
+        self.connection: Any = SimpleNamespace(
             peer="192.0.2.1:9",
             address="192.0.2.1",
             is_broker=is_broker,
@@ -60,15 +62,21 @@ class Stage:
             pause_reading=lambda size_bytes: self.steps.append("paused"),
             resume_reading=lambda: self.steps.append("resumed"),
             close=self._close,
+            at_end=set(),
+            closed=False,
         )
         route = Route(*(ApiKey.METADATA, 7, 7, handle, None, 7, 7), of_controller=forwarding is not None, refusal=None)
         self._dispatcher = Dispatcher(
             {ApiKey.METADATA: route},
             executors=self.executors,
             meters={},
-            open_requests=OpenRequests(),
+            open_requests=self.open_requests,
             forwarding=forwarding,
         )
+
+    def _send(self, answer: bytes) -> None:
+        self.steps.append("answered")
+        self.sent.set_result(answer)
 
     def _close(self, reason: str | None) -> None:
         self.steps.append("closed")
@@ -91,7 +99,7 @@ class Stage:
             codec.request(ApiKey.METADATA, 7, topics=topics, allow_auto_topic_creation=False), 1, "c"
         )
         frame = bytearray(memoryview(asked)[4 : len(asked) - missing_bytes])
-        self._dispatcher.on_frame(self._connection, memoryview(frame), self._reply)
+        self._dispatcher.on_frame(self.connection, memoryview(frame), self._reply)
         return frame
 
 
@@ -157,7 +165,8 @@ def test_the_loop_goes_on_while_a_long_request_is_decoded(
                 stage.may_end.set()
             await stage.sent
         assert stage.begun.is_set() == aside
-        assert stage.steps == (["paused", f"handled {topics}", "resumed"] if aside else [f"handled {topics}"])
+        steps = ["paused", f"handled {topics}", "answered", "resumed"]
+        assert stage.steps == (steps if aside else [f"handled {topics}", "answered"])
         stage.executors.close()
 
     asyncio.run(run())
@@ -208,5 +217,86 @@ def test_the_loop_goes_on_while_a_request_is_forwarded(
         read = codec.decode_response(frame[4:], ApiKey.METADATA, 7)[1]
         assert (forwarding.asked, len(read.topics)) == ((1, 3_000) if is_forwarded else (0, 2))
         stage.executors.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("topics", "is_broker", "waits"), [(300, False, True), (300, True, False), (10, False, False)])
+def test_while_a_large_request_waits_no_other_of_its_connection_is_read(
+    topics: int, is_broker: bool, waits: bool
+) -> None:
+    """Else one connection could have 500 of them in hand."""
+
+    async def run() -> None:
+        may_answer = asyncio.Event()
+
+        async def later() -> dict[str, Any]:
+            await may_answer.wait()
+            return answer(1, 1)
+
+        stage = Stage(lambda request: later(), is_broker=is_broker)
+        stage.ask(long_request(topics))
+        assert stage.steps == (["paused"] if waits else [])
+        may_answer.set()
+        async with asyncio.timeout(WITHIN_S):
+            await stage.open_requests.drain(WITHIN_S)
+        assert stage.steps == (["paused", "answered", "resumed"] if waits else ["answered"])
+        stage.executors.close()
+
+    asyncio.run(run())
+
+
+def test_long_work_ends_with_its_connection() -> None:
+    async def run() -> None:
+        async def endless(request: Any) -> dict[str, Any]:
+            share = request.share()
+            while True:
+                await share.breathe()
+                await asyncio.sleep(0)
+
+        stage = Stage(endless)
+        stage.ask(None)
+        await asyncio.sleep(0)
+        stage.connection.closed = True
+        async with asyncio.timeout(WITHIN_S):
+            await stage.open_requests.drain(WITHIN_S)
+        assert stage.steps == []
+        stage.executors.close()
+
+    asyncio.run(run())
+
+
+def test_so_many_long_requests_are_in_hand() -> None:
+    def peer(address: str) -> Any:
+        return SimpleNamespace(address=address, at_end=set())
+
+    async def run() -> None:
+        requests, may_end, begun = LongRequests(), asyncio.Event(), list[str]()
+
+        async def one(connection: Any) -> None:
+            async with requests.in_hand(connection):
+                begun.append(connection.address)
+                await may_end.wait()
+
+        async def ask(*connections: Any) -> list[asyncio.Task[None]]:
+            tasks = [asyncio.create_task(one(connection)) for connection in connections]
+            for _ in range(5):
+                await asyncio.sleep(0)
+            return tasks
+
+        busy = [peer("192.0.2.1") for _ in range(OF_ADDRESS_MAX + 2)]
+        tasks = await ask(*busy)
+        assert begun == ["192.0.2.1"] * OF_ADDRESS_MAX
+        tasks += await ask(peer("192.0.2.2"))
+        assert begun[OF_ADDRESS_MAX:] == ["192.0.2.2"]
+        tasks += await ask(*(peer(f"198.51.100.{number}") for number in range(IN_HAND_MAX)))
+        assert len(begun) == IN_HAND_MAX
+        for end in busy[-1].at_end:  # the connection of one that waits ends
+            end()
+        may_end.set()
+        async with asyncio.timeout(WITHIN_S):
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [isinstance(one, asyncio.CancelledError) for one in outcomes].count(True) == 1
+        assert len(begun) == len(tasks) - 1 and not any(one.at_end for one in busy[:-1])
 
     asyncio.run(run())
