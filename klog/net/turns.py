@@ -104,7 +104,7 @@ class Share:
     def __init__(
         self, turns: Turns | None, clock: Clock = SYSTEM_CLOCK, *, has_ended: Callable[[], bool] | None = None
     ) -> None:
-        """``turns`` None: no other connection waits. ``has_ended``: whether nobody waits for the work any more."""
+        """``turns`` None: no other connection waits. ``has_ended``: whether the connection that asked has ended."""
         self._clock = clock
         self._turns = turns
         self._has_ended = has_ended

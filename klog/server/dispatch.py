@@ -422,7 +422,7 @@ async def guarded(rest: Awaitable[None], head: RequestHead, connection: Connecti
     try:
         await rest
     except ConnectionEnded:
-        log.debug("%s of %s: nobody waits for the rest", api_name(head.key), connection.peer)
+        log.debug("%s of %s: the client does not wait for the rest", api_name(head.key), connection.peer)
     except (PeerError, RequestTimedOut) as error:
         log.warning("closing the connection of %s: %s", connection.peer, error.message, extra={"peer": connection.peer})
         connection.close(None)
