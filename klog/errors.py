@@ -49,10 +49,6 @@ class PeerError(KlogError):
     """Bytes that a peer sent do not mean anything: the connection is closed, nothing is stored."""
 
 
-class ConnectionEnded(PeerError):
-    """A client waits no more for what it asked."""
-
-
 class MalformedRequest(PeerError):
     wire = 42
     code = "INVALID_REQUEST"

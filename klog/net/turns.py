@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from klog.clock import SYSTEM_CLOCK, Clock
-from klog.errors import ConnectionEnded
+from klog.errors import PeerError
 
 TURN_S: Final = 0.05
 """After so long in a turn others wait for the next one."""
@@ -27,6 +27,10 @@ NOTED_S: Final = 0.001
 """What takes less is not counted: requests of messages take a tenth of that."""
 WOKEN_MAX: Final = 16
 """Tasks that go on in a turn, of those that wait."""
+
+
+class ConnectionEnded(PeerError):
+    """The client that asked for the work no longer waits for it."""
 
 
 class Guest(Protocol):

@@ -30,10 +30,10 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from klog.coordination.acts import CLIENT_CHARS_MAX, Actor
-from klog.errors import ClusterAuthorizationFailed, ConnectionEnded, PeerError, RequestTimedOut, UnsupportedVersion
+from klog.errors import ClusterAuthorizationFailed, PeerError, RequestTimedOut, UnsupportedVersion
 from klog.metrics import RequestMeter
 from klog.net.connection import Connection, Part, Reply
-from klog.net.turns import Share
+from klog.net.turns import ConnectionEnded, Share
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey, api_name
 from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX, TooManyElements
