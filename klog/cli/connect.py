@@ -50,8 +50,8 @@ async def open_cluster(invocation: Connecting, *, client_id: str | None = None) 
     bootstrap = await bootstrap_servers(invocation)
     target, kept = invocation.target, invocation.shared.session
     if kept is not None and not invocation.shared.trace:
-        address = Address(bootstrap, target.source, invocation.timeout_s, client_id, target.cluster_id)
-        cluster = await kept.cluster(address)
+        address = Address(bootstrap, target.source, invocation.timeout_s, client_id)
+        cluster = await kept.cluster(address, target.cluster_id)
     else:
         cluster = await Cluster.connect(
             bootstrap,

@@ -32,7 +32,6 @@ class Address(NamedTuple):
     source: str
     timeout_s: float
     client_id: str | None
-    expected_cluster_id: str | None
 
 
 class Session:
@@ -43,6 +42,11 @@ class Session:
         self._clusters: dict[Address, Cluster] = {}
         self._zookeepers: dict[tuple[str, float], ZooKeeper] = {}
         self._opening = asyncio.Lock()
+
+    @property
+    def clusters(self) -> list[Cluster]:
+        """The open connections."""
+        return list(self._clusters.values())
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run to the end, as ``asyncio.run`` does; the connections stay open."""
@@ -68,8 +72,8 @@ class Session:
             if left:
                 await asyncio.wait(left)
 
-    async def cluster(self, address: Address) -> Cluster:
-        """The open connection, or a new one."""
+    async def cluster(self, address: Address, expected_cluster_id: str | None) -> Cluster:
+        """The open connection, or a new one; WrongCluster where it leads to another cluster than is expected."""
         from klog.client.cluster import Cluster
 
         async with self._opening:
@@ -77,13 +81,15 @@ class Session:
             if known is not None:
                 if await known.resume():
                     self._clusters[address] = known
+                    if expected_cluster_id is not None:
+                        await known.check_id(expected_cluster_id)
                     return known
                 await known.close()
             opened = await Cluster.connect(
                 address.bootstrap,
                 source=address.source,
                 timeout_s=address.timeout_s,
-                expected_cluster_id=address.expected_cluster_id,
+                expected_cluster_id=expected_cluster_id,
                 client_id=address.client_id or "klog",
             )
             self._clusters[address] = opened
@@ -97,7 +103,8 @@ class Session:
         async with self._opening:
             known = self._zookeepers.pop((address, timeout_s), None)
             if known is not None and known.state is not SessionState.CONNECTED:
-                await asyncio.to_thread(known.stop)
+                # Ending it may take as long as ZooKeeper is silent.
+                threading.Thread(target=known.stop, name="zookeeper-stop", daemon=True).start()
                 known = None
             if known is None:
                 known = ZooKeeper(address, operation_timeout_s=timeout_s)

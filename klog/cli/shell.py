@@ -45,15 +45,17 @@ def shell(
     screen = Screen(pager=chosen.pager, expand=chosen.expand)
     tree = Tree(invocation.shared, screen)
     running = Shell(tree, chosen, screen)
+    running.keep_going = keep_going
     before = interrupt.take_over(ends_process=False)
     try:
         if commands:
-            return running.run_lines(commands, keep_going=keep_going)
+            return running.run_lines(commands)
         if file is not None and str(file) != "-":
             with file.open(encoding="utf-8") as stream:
-                return running.run_lines(script_lines(stream), keep_going=keep_going)
+                return running.run_lines(script_lines(stream))
         if file is not None or not is_terminal(sys.stdin):
-            return running.run_lines(script_lines(sys.stdin), keep_going=keep_going)
+            running.is_on_stdin = True
+            return running.run_lines(script_lines(sys.stdin))
         from klog.admin.shell.prompt import Prompt
 
         return Prompt(running, klog_home() / "shell_history").run()

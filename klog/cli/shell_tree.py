@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from contextlib import AsyncExitStack
@@ -21,6 +22,7 @@ from klog.cli.name_cache import remember_groups, remember_topics
 from klog.cli.session import Background, Session
 from klog.cli.shared_flags import SharedFlags
 from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve
+from klog.errors import KlogError
 
 if TYPE_CHECKING:
     from klog.admin.shell.screen import Screen
@@ -66,7 +68,8 @@ class Tree:
     """klog's commands as ``klog.admin.shell.tree.CommandTree``; ``shared`` is what the shell was started with."""
 
     def __init__(self, shared: SharedFlags, screen: Screen | None = None) -> None:
-        self._shared = replace(shared, session=Session(), screen=screen)
+        self.session = Session()
+        self._shared = replace(shared, session=self.session, screen=screen)
         self._background = Background()
 
     def execute(self, words: list[str]) -> int:
@@ -195,11 +198,16 @@ class Tree:
             question = self._question(session)
             cluster = await connect.open_cluster(question)
             found = facts.of_metadata(await cluster.metadata(fresh=True))
-            if not with_lag:
-                return found
-            return replace(found, worst_lag=await facts.worst_lag(cluster, await connect.open_zookeeper(question)))
+            try:
+                async with asyncio.timeout(BACKGROUND_TIMEOUT_S):
+                    if with_lag:
+                        lag = await facts.worst_lag(cluster, await connect.open_zookeeper(question))
+                        return replace(found, worst_lag=lag)
+            except (KlogError, OSError):
+                pass  # a cluster without ZooKeeper, or one whose ZooKeeper is away: the rest is known
+            return found
 
-        return self._background.ask(ask, BACKGROUND_TIMEOUT_S * (3 if with_lag else 2))
+        return self._background.ask(ask, BACKGROUND_TIMEOUT_S * 3)
 
     def names(self, kind: Kind, about: str) -> list[str]:
         """The names of a kind."""
@@ -217,8 +225,7 @@ class Tree:
     def close(self) -> None:
         """End the connections."""
         self._background.close()
-        if self._shared.session is not None:
-            self._shared.session.close()
+        self.session.close()
 
 
 def _target(shared: SharedFlags) -> Target:
@@ -255,8 +262,6 @@ async def _names(question: Question, kind: Kind, about: str) -> list[str]:
     from klog.cli import connect
 
     if kind is Kind.ZNODE:
-        import asyncio
-
         zookeeper = await connect.open_zookeeper(question)
         return (await asyncio.to_thread(zookeeper.children, about))[:NAMES_SHOWN_MAX]
     cluster = await connect.open_cluster(question)
@@ -271,8 +276,6 @@ async def _names(question: Question, kind: Kind, about: str) -> list[str]:
     elif kind is Kind.PARTITION:
         found = [str(number) for number in (await cluster.topic(about, fresh=True)).partitions]
     elif kind is Kind.SCHEMA:
-        import asyncio
-
         from klog.schemas import rows
         from klog.schemas.remote import RemoteRegistry
 

@@ -89,13 +89,14 @@ class Cluster:
         )
         if expected_cluster_id is not None:
             try:
-                await cluster._check_id(expected_cluster_id)
+                await cluster.check_id(expected_cluster_id)
             except BaseException:
                 await cluster.close()
                 raise
         return cluster
 
-    async def _check_id(self, expected: str) -> None:
+    async def check_id(self, expected: str) -> None:
+        """WrongCluster where it is another one."""
         found = (await self.metadata([])).cluster_id
         if found != expected:
             raise WrongCluster(

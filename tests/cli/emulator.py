@@ -125,5 +125,6 @@ class Emulator:
                 self.style = frozenset()
             elif code in ("38", "48"):
                 codes = codes[2:] if codes[:1] == ["5"] else codes[4:]
+                self.style |= {code}
             else:
                 self.style |= {code}

@@ -52,7 +52,7 @@ def toolbar(place: Place | None, facts: ClusterFacts | None, last: LastCommand |
         parts.append(f"controller {'-' if facts.controller is None else facts.controller}")
         parts.append(f"under-replicated {facts.under_replicated}")
         lag = facts.worst_lag
-        parts.append(f"worst lag {lag.messages:,} {_short(lag.group)}" if lag is not None else "worst lag 0")
+        parts.append("worst lag -" if lag is None else f"worst lag {lag.messages:,} {_short(lag.group)}".rstrip())
     elif place is not None and facts is not None and facts.trouble is not None:
         parts.append(visible(facts.trouble.splitlines()[0])[:TROUBLE_CHARS_MAX])
     if last is not None:

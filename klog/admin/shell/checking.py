@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from klog.admin.shell.own_commands import LEAVE, OWN
 from klog.admin.shell.settings import ShellSettings
 from klog.admin.shell.syntax import Statement, Word, statements
 from klog.admin.shell.tree import CommandShape, CommandTree, Kind, command_path
-from klog.admin.shell.using import positional
+from klog.admin.shell.using import Using, is_left_out, positional
 
 NAMED_MUST_EXIST = frozenset({"TOPIC", "GROUP"})
 """Arguments that name what there is; others may name what is to be made."""
@@ -31,10 +31,18 @@ class WrongWord(NamedTuple):
 class LineCheck:
     """Looks at lines. Asks a cluster nothing: names that are not known yet are not judged."""
 
-    def __init__(self, tree: CommandTree, names: LiveCatalog, settings: ShellSettings | None = None) -> None:
+    def __init__(
+        self,
+        tree: CommandTree,
+        names: LiveCatalog,
+        settings: ShellSettings | None = None,
+        *,
+        using: Callable[[], Using | None] = lambda: None,
+    ) -> None:
         self._tree = tree
         self._names = names
         self._settings = settings if settings is not None else ShellSettings()
+        self._using = using
 
     def wrong_words(self, text: str, cursor: int | None = None) -> list[WrongWord]:
         """The first wrong word of each statement. The word at the cursor may still become right."""
@@ -111,6 +119,8 @@ class LineCheck:
                     hint = f"; did you mean {near[0]}?" if near else ""
                     yield WrongWord(word.start, word.end, f"{' '.join(path)} has no flag {word.text}{hint}")
             else:
+                if is_left_out(path, shape, self._using()):
+                    continue  # the word may be this argument, or the next one
                 argument = shape.argument(len(positional(before, shape)))
                 if argument is None:
                     yield WrongWord(word.start, word.end, f"one word too many: {shape.usage}")

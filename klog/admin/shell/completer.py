@@ -15,7 +15,7 @@ from klog.admin.shell.own_commands import OWN
 from klog.admin.shell.settings import ShellSettings
 from klog.admin.shell.syntax import Statement, statements
 from klog.admin.shell.tree import CommandShape, CommandTree, Flag, Kind, Suggestion, command_path
-from klog.admin.shell.using import positional
+from klog.admin.shell.using import Using, is_left_out, positional
 from klog.render.visible import visible
 
 POSITIONS = ("start", "end", "@-10m", "@-1h", "@-1d", "-10")
@@ -29,7 +29,7 @@ _EXPORT_ROOT = re.compile(r"\bexport\s+\S.*?--to[ =](\S+)|\bexport\s+(?:status|v
 class KlogCompleter(Completer):
     """Completes from the command tree and the live names. ``history`` is where roots of exports are found.
 
-    It ``waits`` a moment for names that were never asked for, in a thread; otherwise it offers what is known.
+    It waits a moment for names that were never asked for before.
     """
 
     def __init__(
@@ -40,13 +40,14 @@ class KlogCompleter(Completer):
         *,
         history: Callable[[], Sequence[str]] = list,
         folder: Callable[[], str] = lambda: "/",
-        waits: bool = True,
+        using: Callable[[], Using | None] = lambda: None,
     ) -> None:
         self._tree = tree
         self._settings = settings if settings is not None else ShellSettings()
         self._history = history
         self._folder = folder
-        self._look_up = names.soon if waits else names.now
+        self._using = using
+        self._names = names
         self._files = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
@@ -101,9 +102,13 @@ class KlogCompleter(Completer):
             for flag in shape.flags:
                 yield from (Suggestion(text, flag.help) for text in flag.words)
         else:
-            argument = shape.argument(len(positional(rest, shape)))
-            if argument is not None:
-                yield from self._values(argument.kind, argument.choices, rest, shape, unfinished, "")
+            number = len(positional(rest, shape))
+            using = self._using()
+            rests = [rest] if not is_left_out(path, shape, using) or using is None else [rest, [using.name, *rest]]
+            for more, behind in enumerate(rests):
+                argument = shape.argument(number + more)
+                if argument is not None:
+                    yield from self._values(argument.kind, argument.choices, behind, shape, unfinished, "")
 
     def _plain(self, words: list[str]) -> list[str]:
         """The words without ``klog`` and ``help``, and with an alias replaced."""
@@ -147,7 +152,8 @@ class KlogCompleter(Completer):
         elif kind is Kind.ZNODE:
             found = self._znodes(unfinished)
         elif kind is Kind.PARTITION:
-            topics = [word for word in positional(rest, shape) if word]
+            using = self._using()
+            topics = positional(rest, shape) or ([using.name] if using is not None else [])
             found = self._live(kind, topics[0]) if topics else ()
         elif kind is Kind.EXPORT:
             found = [Suggestion(root, "export") for root in self._export_roots()]
@@ -159,7 +165,7 @@ class KlogCompleter(Completer):
             yield Suggestion(before + one.text, one.help) if before else one
 
     def _live(self, kind: Kind, about: str = "") -> Iterator[Suggestion]:
-        for name in self._look_up(kind, about):
+        for name in self._names.soon(kind, about):
             yield Suggestion(name, kind.value)
 
     def _settings_of_topics(self, unfinished: str) -> Iterator[Suggestion]:
@@ -173,7 +179,7 @@ class KlogCompleter(Completer):
     def _znodes(self, unfinished: str) -> Iterator[Suggestion]:
         folder, slash, _ = unfinished.rpartition("/")
         about = posixpath.normpath(posixpath.join(self._folder(), folder + slash)).replace("//", "/")
-        for name in self._look_up(Kind.ZNODE, about):
+        for name in self._names.soon(Kind.ZNODE, about):
             yield Suggestion(f"{folder}{slash}{name}", "znode")
 
     def _export_roots(self) -> list[str]:

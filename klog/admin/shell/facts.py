@@ -6,6 +6,7 @@ Rules: asking never waits and never fails. Facts of a cluster that the shell has
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -33,7 +34,7 @@ class Place:
 
 
 class WorstLag(NamedTuple):
-    """The group that is furthest behind in a partition, and by how many messages."""
+    """The group that is furthest behind, over all its partitions; 0 messages: none is."""
 
     group: str
     messages: int
@@ -41,7 +42,8 @@ class WorstLag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """Of one moment. ``known`` counts brokers that live or that have replicas; ``trouble`` is why nothing is known."""
+    """Of one moment. ``known`` counts brokers that live or that have replicas; ``worst_lag`` is None while it is not
+    known; ``trouble`` is why nothing is."""
 
     live: int = 0
     known: int = 0
@@ -65,13 +67,14 @@ def of_metadata(metadata: Metadata) -> ClusterFacts:
     )
 
 
-async def worst_lag(cluster: Cluster, zookeeper: ZooKeeper) -> WorstLag | None:
-    """None without groups, and where all are at the end."""
+async def worst_lag(cluster: Cluster, zookeeper: ZooKeeper) -> WorstLag:
+    """Of all groups that have committed."""
     from klog.admin import group_lag
 
-    rows = await group_lag.lag(cluster, zookeeper, times=False)
-    behind = [WorstLag(row.group, row.lag) for row in rows if row.group is not None and row.lag]
-    return max(behind, key=lambda one: one.messages, default=None)
+    behind = Counter[str]()
+    for row in await group_lag.lag(cluster, zookeeper, times=False):
+        behind[row.group or ""] += row.lag or 0
+    return WorstLag(*max(behind.items(), key=lambda one: one[1], default=("", 0)))
 
 
 Fetch = Callable[[bool], ClusterFacts]
@@ -106,7 +109,7 @@ class LiveFacts:
         """Read at once: a command may have changed them. Those of another cluster are forgotten first."""
         with self._lock:
             if other_cluster:
-                self._facts, self._lag, self._round = None, None, self._round + LAG_EVERY
+                self._facts, self._lag, self._round = None, None, self._round + 1
         self._wake.set()
 
     def stop(self) -> None:
@@ -119,18 +122,20 @@ class LiveFacts:
         while not self._stopped:
             with self._lock:
                 asked_in = self._round
-            found = self._read(with_lag=turn % LAG_EVERY == 0)
+            found = self._read(with_lag=turn % LAG_EVERY == 1)
             with self._lock:
                 fresh = asked_in == self._round
                 if fresh:
                     self._facts = found
-            if fresh:
-                self._changed()
-                turn += 1
+            if not fresh:
+                turn = 0  # the shell talks to another cluster by now
+                self._wake.clear()
+                continue
+            self._changed()
+            if turn:  # what is quickly known is shown first, and the lag at once behind it
                 self._wake.wait(self._every_s)
                 self._wake.clear()
-            else:
-                turn = 0  # of another cluster by now: ask again
+            turn += 1
 
     def _read(self, *, with_lag: bool) -> ClusterFacts:
         try:

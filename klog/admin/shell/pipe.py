@@ -42,10 +42,10 @@ def output_to(file: Path, *, append: bool) -> Iterator[None]:
         yield
 
 
-def run(command: str, environment: Mapping[str, str]) -> int:
+def run(command: str, environment: Mapping[str, str], *, reads_stdin: bool = True) -> int:
     """``sh -c command`` on this terminal; its exit code."""
     sys.stdout.flush()
-    process = _started(command, environment)
+    process = _started(command, environment, stdin=None if reads_stdin else subprocess.DEVNULL)
     _wait(process)
     return _code(process)
 

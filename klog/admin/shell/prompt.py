@@ -43,20 +43,23 @@ class Prompt:
         self._shell = shell
         settings = shell.settings
         self._names = LiveCatalog(shell.tree.names)
-        self._check = LineCheck(shell.tree, self._names, settings)
+        self._check = LineCheck(shell.tree, self._names, settings, using=lambda: shell.using)
         self._facts = LiveFacts(shell.tree.facts, self._redraw, settings.refresh_s)
         lines = QuietHistory(str(history))
         shell.history = lines.get_strings
         shell.switched = self._switched
-        self._at_once = KlogCompleter(
-            shell.tree, self._names, settings, history=lines.get_strings, folder=lambda: shell.folder, waits=False
+        self._completer = KlogCompleter(
+            shell.tree,
+            self._names,
+            settings,
+            history=lines.get_strings,
+            folder=lambda: shell.folder,
+            using=lambda: shell.using,
         )
         self._session: PromptSession[str] = PromptSession(
             self._prompt,
             history=lines,
-            completer=ThreadedCompleter(
-                KlogCompleter(shell.tree, self._names, settings, history=lines.get_strings, folder=lambda: shell.folder)
-            ),
+            completer=ThreadedCompleter(self._completer),
             complete_while_typing=settings.complete,
             auto_suggest=AutoSuggestFromHistory() if settings.suggest else None,
             lexer=WrongWordLexer(self._check),
@@ -84,6 +87,9 @@ class Prompt:
                     break
                 if not self._shell.run_line(line):
                     break
+                if self._shell.was_interrupted:
+                    self._session.output.write("\n")  # behind the ^C that the terminal shows
+                    self._session.output.flush()
                 if line.strip():
                     self._names.forget_age()
                     self._facts.refresh()
@@ -116,7 +122,7 @@ class Prompt:
                 buffer.complete_next()
                 return
             asked = CompleteEvent(completion_requested=True)
-            found = list(self._at_once.get_completions(buffer.document, asked))
+            found = list(self._completer.get_completions(buffer.document, asked))
             suffix = get_common_complete_suffix(buffer.document, found)
             if suffix:
                 buffer.insert_text(suffix)

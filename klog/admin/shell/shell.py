@@ -29,6 +29,7 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 WATCH = "\\watch"
+TRANSCRIPT = "\\o"
 WATCH_EVERY = "2s"
 WATCH_S_MIN = 0.1
 DEPTH_MAX = 8
@@ -50,12 +51,18 @@ class Shell:
         self.status = 0
         """The exit code of the last command."""
         self.last: LastCommand | None = None
+        self.was_interrupted = False
+        """Whether Ctrl-C has ended the last command."""
         self.place: Place | None = None
         self.trouble = ""
         """Why there is no cluster."""
         self.history: Callable[[], Sequence[str]] = list
         self.switched: Callable[[], None] = lambda: None
         """Called when commands begin to talk to another cluster."""
+        self.keep_going = False
+        """Whether the next statement runs where one has failed."""
+        self.is_on_stdin = False
+        """Whether stdin is the script, which commands of ``sh`` must not read."""
         self._depth = 0
         self.look_where()
 
@@ -90,12 +97,12 @@ class Shell:
                 continue
             if not self._run(statement):
                 return False
-            if self.status:
+            if self.status and not self.keep_going:
                 break
         return True
 
-    def run_lines(self, lines: Iterable[str], *, keep_going: bool = False) -> int:
-        """Run lines as a script, to the first command that fails unless ``keep_going``; the exit code of that one."""
+    def run_lines(self, lines: Iterable[str]) -> int:
+        """Run lines as a script, to the first command that fails unless `keep_going`; the exit code of that one."""
         first_failure, begun = 0, ""
         for line in lines:
             begun += line if line.endswith("\n") else line + "\n"
@@ -107,9 +114,9 @@ class Shell:
                 break
             if self.status:
                 first_failure = first_failure or self.status
-                if not keep_going or self.status == EXIT_INTERRUPTED:
+                if not self.keep_going or self.status == EXIT_INTERRUPTED:
                     break
-        if begun and not (first_failure and not keep_going):
+        if begun and not (first_failure and not self.keep_going):
             self.run_line(begun[:-1])  # which says what is open
             first_failure = first_failure or self.status
         self.status = 0
@@ -128,6 +135,7 @@ class Shell:
 
     def _run(self, statement: Statement) -> bool:
         begun_s = time.monotonic()
+        self.was_interrupted = False
         try:
             words, every_s = self._words(statement)
             if words and words[0] in LEAVE:
@@ -143,12 +151,13 @@ class Shell:
             self.refuse(error)
         except KeyboardInterrupt:
             self.status = EXIT_INTERRUPTED
+        self.was_interrupted |= self.status == EXIT_INTERRUPTED
         if self._depth == 0:
             self.last = LastCommand(self.status, (time.monotonic() - begun_s) * 1000)
         return True
 
     def _recorded(self, command: str, act: Callable[[], int]) -> int:
-        if self.transcript.path is None or self._depth:
+        if self.transcript.path is None or self._depth or command.split()[0] == TRANSCRIPT:
             return act()
         with self.screen.without_pages(), self.transcript.recording(self.place.name if self.place else "", command):
             return act()
@@ -191,7 +200,8 @@ class Shell:
 
     def _system(self, statement: Statement) -> int:
         assert statement.system is not None
-        return pipe.run(statement.system or os.environ.get("SHELL", "sh"), self.environment)
+        command = statement.system or os.environ.get("SHELL", "sh")
+        return pipe.run(command, self.environment, reads_stdin=not self.is_on_stdin)
 
     def _repeated(self, words: list[str], every_s: float | None) -> int:
         if every_s is None:
@@ -204,11 +214,11 @@ class Shell:
                     sys.stderr.write(for_stream(f"{now}, every {every_s:g} s: {' '.join(words)}\n", sys.stderr))
                     ended = self.run_words(words)
                     if ended == EXIT_INTERRUPTED:
-                        break
+                        raise KeyboardInterrupt
                     status = ended
                     time.sleep(every_s)
             except KeyboardInterrupt:
-                pass  # the way to end it
+                self.was_interrupted = True  # the way to end it
         return status
 
     def run_words(self, words: list[str]) -> int:

@@ -84,7 +84,8 @@ class _Reader:
                 self._rest_of_line(quotes=False)
             elif is_first and character == "!":
                 self.at += 1
-                return Statement((), self._past_end(), system=self._rest_of_line(), open=self.open)
+                command = self._rest_of_line()
+                return Statement((), self._past_end(), system=command, open=self.open)
             elif character == "|":
                 self.at += 1
                 pipe = self._rest_of_line()

@@ -17,19 +17,24 @@ class Using(NamedTuple):
     name: str
 
 
+def is_left_out(path: tuple[str, ...], shape: CommandShape, using: Using | None) -> bool:
+    """Whether a command's first argument may be left out."""
+    first = shape.arguments[0] if shape.arguments else None
+    return using is not None and first is not None and first.kind is using.kind and path[-1] not in NEVER_FILLED_IN
+
+
 def filled_in(path: tuple[str, ...], words: list[str], shape: CommandShape, using: Using | None) -> list[str]:
     """The words behind a command's path, with the name in use where it is left out.
 
     It is left out where too few words are given, and where the first one is ``NAME=VALUE``, which no name can be.
     """
-    first = shape.arguments[0] if shape.arguments else None
-    if using is None or first is None or first.kind is not using.kind or path[-1] in NEVER_FILLED_IN:
+    if using is None or not is_left_out(path, shape, using):
         return words
     if any(word in ("-h", "--help") for word in words):
         return words
     given = positional(words, shape)
     needed = max(1, sum(argument.required for argument in shape.arguments))
-    if len(given) < needed or ("=" in given[0] and not first.many):
+    if len(given) < needed or ("=" in given[0] and not shape.arguments[0].many):
         return [using.name, *words]
     return words
 

@@ -1,0 +1,440 @@
+"""What is written in the shell: statements, variables, names, settings, and the words that are wrong before Enter."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from klog.admin.shell import settings as shell_settings
+from klog.admin.shell.catalog import LiveCatalog
+from klog.admin.shell.checking import LineCheck
+from klog.admin.shell.completer import KlogCompleter
+from klog.admin.shell.facts import ClusterFacts, LiveFacts, WorstLag
+from klog.admin.shell.screen import Screen
+from klog.admin.shell.shell import Shell
+from klog.admin.shell.syntax import open_end, read, statements
+from klog.admin.shell.tree import Kind
+from klog.admin.shell.using import Using
+from klog.cli.shared_flags import SharedFlags
+from klog.cli.shell_tree import Tree
+from klog.errors import UsageError
+from tests.broker_fixture import RunningBroker
+from tests.cli.process import started
+from tests.cli.runner import klog
+
+NAMES = {
+    (Kind.TOPIC, ""): ["orders", "logs"],
+    (Kind.GROUP, ""): ["readers"],
+    (Kind.BROKER, ""): ["1", "2"],
+    (Kind.PARTITION, "orders"): ["0", "1", "2"],
+    (Kind.ZNODE, "/"): ["brokers", "klog"],
+    (Kind.ZNODE, "/brokers"): ["ids", "topics"],
+    (Kind.PROFILE, ""): ["prod", "staging"],
+    (Kind.SCHEMA, ""): ["orders-value"],
+}
+
+
+@pytest.fixture(scope="module")
+def tree() -> Iterator[Tree]:
+    tree = Tree(SharedFlags())
+    yield tree
+    tree.close()
+
+
+@pytest.fixture
+def names() -> LiveCatalog:
+    catalog = LiveCatalog(lambda kind, about: NAMES.get((kind, about), []), patience_s=10)
+    for kind, about in NAMES:
+        catalog.soon(kind, about)
+    return catalog
+
+
+# --- Statements -------------------------------------------------------------------------------------------------------
+
+
+def values(name: str) -> str:
+    return {"topic": "two words", "n": "3"}[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a b; c", [["a", "b"], ["c"]]),
+        ("a 'b;c' ;; d", [["a", "b;c"], [], ["d"]]),
+        ('a "b\nc"\nd', [["a", "b\nc"], ["d"]]),
+        ("a \\\n b", [["a", "b"]]),
+        ("a # b", [["a", "#", "b"]]),
+        ("# a; b\nc", [[], ["c"]]),
+        ("a $topic \"$topic-x\" '$topic'", [["a", "two words", "two words-x", "$topic"]]),
+        ("\\$topic ${n}4 b$", [["$topic", "34", "b$"]]),
+        ("\\set n 1; \\watch", [["\\set", "n", "1"], ["\\watch"]]),
+        ("a \\watch 2s", [["a", "\\watch", "2s"]]),
+        ("a \\w b\\watch", [["a", "w", "bwatch"]]),
+    ],
+)  # fmt: skip
+def test_a_text_is_statements_of_words(text: str, expected: list[list[str]]) -> None:
+    found, at = [], 0
+    while at < len(text):
+        statement = read(text, at, values)
+        found.append(statement.texts)
+        at = statement.next
+    assert found == expected
+
+
+def test_what_is_made_of_the_output() -> None:
+    first, second = statements("topic list > a.txt; tail t | grep $x; true")
+    assert (first.texts, first.file, first.append, first.pipe) == (["topic", "list"], "a.txt", False, None)
+    assert (second.texts, second.pipe) == (["tail", "t"], "grep $x; true")
+    assert statements("tail t >> 'a b'")[0].file == "a b" and statements("tail t >> x")[0].append
+    assert statements("tail t --grep a>b")[0].texts[-1] == "a>b"
+    system, after = statements("! echo 'a\nb' | cat; ls\npwd")
+    assert (system.system, after.texts) == ("echo 'a\nb' | cat; ls", ["pwd"])
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [("a 'b", "'"), ('a "b', '"'), ("a \\", "\\"), ("a", ""), ("a 'b'", ""), ("a; ! x \\", "\\"), ("a | awk '{", "'")],
+)
+def test_what_a_line_leaves_open(text: str, left: str) -> None:
+    assert open_end(text) == left
+
+
+@settings(max_examples=200)
+@given(st.text(alphabet="ab \\'\"$;|>!#\n{}1", max_size=24))
+def test_every_text_is_read_to_its_end(text: str) -> None:
+    at = 0
+    while at < len(text):
+        statement = read(text, at, lambda name: "")
+        assert at < statement.next <= len(text)
+        assert all(at <= word.start < word.end <= statement.next for word in statement.words)
+        at = statement.next
+
+
+# --- Running them -----------------------------------------------------------------------------------------------------
+
+
+def ran(capfd: pytest.CaptureFixture[str], shell: Shell, *lines: str) -> str:
+    capfd.readouterr()
+    for line in lines:
+        shell.run_line(line)
+        assert shell.status == 0, (line, capfd.readouterr().err)
+    return capfd.readouterr().out
+
+
+def refused(capfd: pytest.CaptureFixture[str], shell: Shell, line: str) -> str:
+    shell.run_line(line)
+    assert shell.status == 2
+    return capfd.readouterr().err
+
+
+def test_variables_named_commands_and_aliases(tree: Tree, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "shell.toml"
+    file.write_text('pager = "" # mine\n')
+    shell = Shell(tree, shell_settings.load(file))
+    assert ran(capfd, shell, "\\set word two words", "echo a$word ${word}b '$word'") == "atwo words two wordsb $word\n"
+    assert ran(capfd, shell, "\\set", "echo one; echo two") == "word=two words\none\ntwo\n"
+    assert "$other" in refused(capfd, shell, 'echo "$other"')
+    assert ran(capfd, shell, "\\ns twice 'echo $1 $2; echo $2 $1'", "\\n twice a 'b c'") == "a b c\nb c a\n"
+    assert "$2" in refused(capfd, shell, "\\n twice a")
+    assert ran(capfd, shell, "alias e echo -n", "e x", "alias") == "-n x\ne  echo -n\n"
+    assert "topic" in refused(capfd, shell, "alias topic x")
+    again = shell_settings.load(file)
+    assert (again.pager, again.aliases, again.named) == ("", {"e": "echo -n"}, {"twice": "echo $1 $2; echo $2 $1"})
+    assert "# mine" in file.read_text()
+    ran(capfd, shell, "\\nd twice", "unalias e", "\\unset word")
+    assert shell_settings.load(file).named == {}
+    assert "deep" in (shell.settings.named.update(a="\\n a") or refused(capfd, shell, "\\n a"))
+
+
+def run_process(*lines: str, stdin: str = "") -> tuple[int, str]:
+    """The exit code and stdout of a shell that runs these lines, to their end."""
+    words = ("-k", *(word for line in lines for word in ("-e", line))) if lines else ()
+    with started("shell", *words) as process:
+        out, _ = process.communicate(stdin.encode(), timeout=60)
+        return process.returncode, out.decode()
+
+
+def test_sh_has_the_variables_and_files_take_output(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    lines = [
+        "\\set x 7",
+        "! echo $x; echo y",
+        "echo abc | tr a-b $x",
+        f"echo one > {file}; echo two >> {file}",
+        "echo z",
+    ]
+    assert run_process(*lines) == (0, "7\ny\n77c\nz\n")
+    assert file.read_text() == "one\ntwo\n"
+    assert run_process("! exit 3") == (3, "")
+    assert run_process(f"echo x > {tmp_path}/no/such/folder") == (1, "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["echo 'x", "echo x >", "| cat", "echo x |", "\\nonsense", "\\watch", "echo x \\watch 0s", "echo x \\watch 2s 3s"],
+)
+def test_a_line_that_cannot_be_run_is_refused(line: str, tree: Tree, capfd: pytest.CaptureFixture[str]) -> None:
+    assert "klog shell: " in refused(capfd, Shell(tree), line)
+
+
+def test_a_line_ends_at_its_first_failure(tree: Tree, capfd: pytest.CaptureFixture[str]) -> None:
+    shell = Shell(tree)
+    shell.run_line("echo one; topic nonsense; echo two")
+    assert shell.status == 2 and capfd.readouterr().out == "one\n"
+    shell.keep_going = True
+    shell.run_line("topic nonsense; echo two")
+    assert capfd.readouterr().out == "two\n"
+
+
+def test_a_script_with_variables_over_several_lines(tmp_path: Path) -> None:
+    file = tmp_path / "script"
+    file.write_text('\\set shell ba\\\nsh\necho "a\nb"\ncompletion $shell > /dev/null; echo c\n! cat\n')
+    with started("shell", "-f", str(file)) as process:
+        out, _ = process.communicate(b"kept\n", timeout=60)
+    assert (process.returncode, out) == (0, b"a\nb\nc\nkept\n")
+    assert run_process(stdin="! cat\necho after\n") == (0, "after\n")
+
+
+def test_the_transcript_has_commands_and_output(tmp_path: Path) -> None:
+    file = tmp_path / "transcript"
+    lines = [f"\\o {file}", "echo one", "! echo two; echo three >&2", "topic nonsense", "\\o", "echo four"]
+    assert run_process(*lines) == (2, "one\ntwo\nfour\n")
+    text = file.read_text()
+    commands = [line for line in text.splitlines() if line.startswith("> ")]
+    assert commands == ["> echo one", "> ! echo two; echo three >&2", "> topic nonsense"]
+    assert "\none\n" in text and "\ntwo\n" in text and "\nthree\n" in text and "'nonsense'" in text
+    assert "four" not in text
+
+
+# --- Settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("pager = ''\npagr = ''\n", ["line 2", "pagr", "pager, expand"]),
+        ("toolbar = 'yes'\n", ["line 1", "toolbar", "true or false"]),
+        ("expand = 'sometimes'\n", ["line 1", "expand", "auto, on, off"]),
+        ("refresh = '5 parsecs'\n", ["line 1", "refresh"]),
+        ("refresh = '10ms'\n", ["line 1", "refresh", "1s"]),
+        ("[aliases]\nx = 3\n", ["line 2", "[aliases] x"]),
+        ("[named]\n'a b' = 'x'\n", ["line 2", "[named] a b"]),
+        ("aliases = 3\n", ["line 1", "aliases"]),
+        ("[colours]\n", ["colours"]),
+        ("pager = \n", ["line 1"]),
+    ],
+)
+def test_a_wrong_setting_is_an_error_with_line_and_key(text: str, parts: list[str], home: Path) -> None:
+    home.mkdir()
+    (home / "shell.toml").write_text(text)
+    ran = klog("shell", "-e", "echo x")
+    assert ran.code == 2 and ran.stdout == ""
+    assert all(part in ran.stderr for part in [*parts, str(home / "shell.toml")])
+
+
+# --- Before Enter -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("topic list", None),
+        ("tpic list", "tpic"),
+        ("topic lits", "lits"),
+        ("topics ls", None),
+        ("topic list --nonsense", "--nonsense"),
+        ("topic list -o xml", "xml"),
+        ("topic list -ojson", None),
+        ("topic list a b", "b"),
+        ("topic describe orders nothere", "nothere"),
+        ("topic create nothere", None),
+        ("group describe nothere", "nothere"),
+        ("tail 'or.*'", None),
+        ("topic list; tpic", "tpic"),
+        ("topic list | tpic", None),
+        ("! tpic", None),
+        ("exit", None),
+        ("\\watch", None),
+        ("topic list \\watch 2s", None),
+        ("\\h tpic", "tpic"),
+        ("", None),
+    ],
+)
+def test_the_wrong_word_is_found(line: str, wrong: str | None, tree: Tree, names: LiveCatalog) -> None:
+    found = LineCheck(tree, names).wrong_words(line)
+    assert [line[word.start : word.end] for word in found] == ([wrong] if wrong else [])
+
+
+@pytest.mark.parametrize("line", ["top", "topic desc", "topic list --out", "topic describe ord", "topic list -o js"])
+def test_a_word_that_may_become_right_is_not_wrong_yet(line: str, tree: Tree, names: LiveCatalog) -> None:
+    check = LineCheck(tree, names)
+    assert check.wrong_words(line, len(line)) == []
+    assert check.wrong_words(line, 0) != []
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("topic describe ", ["topic describe TOPIC...", "[FLAGS]"]),
+        ("topic ", ["topic create|list"]),
+        ("topic create x -p ", ["-p, --partitions N"]),
+        ("topic list --output", ["--output FORMAT"]),
+        ("use ", ["use [TOPIC|GROUP]"]),
+        ("topic list; cd ", ["cd [PATH]"]),
+        ("", []),
+    ],
+)
+def test_the_usage_of_what_is_typed(line: str, parts: list[str], tree: Tree, names: LiveCatalog) -> None:
+    usage = LineCheck(tree, names).usage(line)
+    assert all(part in usage for part in parts) and bool(usage) == bool(parts)
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("tail orders -p ", ["0", "1", "2"]),
+        ("tail orders -p 0,", ["0,0", "0,1", "0,2"]),
+        ("topic create x --start-broker ", ["1", "2"]),
+        ("zk get /br", ["/brokers"]),
+        ("zk ls /brokers/", ["/brokers/ids", "/brokers/topics"]),
+        ("ls i", ["ids"]),
+        ("topic config orders cleanup.p", ["cleanup.policy="]),
+        ("topic config orders preallocate=", ["preallocate=true", "preallocate=false"]),
+        ("topic create x -X preall", ["preallocate="]),
+        ("tail orders -o @-1", ["@-10m", "@-1h", "@-1d"]),
+        ("topic list --profile ", ["prod", "staging"]),
+        ("\\c st", ["staging"]),
+        ("schema get o", ["orders-value"]),
+        ("group lag r", ["readers"]),
+        ("use ", ["orders", "logs", "readers"]),
+        ("topic list --output=js", ["--output=json", "--output=jsonl"]),
+        ("export status s3", ["s3://bucket/orders"]),
+        ("\\h topic desc", ["describe"]),
+        ("topic list; topic desc", ["describe"]),
+        ("topic list | gre", []),
+        ("tl orders -", None),
+    ],
+)
+def test_what_is_offered(line: str, offered: list[str] | None, tree: Tree, names: LiveCatalog) -> None:
+    known = shell_settings.ShellSettings(aliases={"tl": "topic describe"})
+    history = ["export run orders --to s3://bucket/orders --format avro"]
+    completer = KlogCompleter(tree, names, known, history=lambda: history, folder=lambda: "/brokers")
+    found = [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
+    assert set(found) == set(offered) if offered is not None else "--output" in found
+
+
+def test_a_name_in_use_is_left_out_of_the_line(tree: Tree, names: LiveCatalog) -> None:
+    def using() -> Using:
+        return Using(Kind.TOPIC, "orders")
+
+    completer = KlogCompleter(tree, names, using=using)
+    offered = [one.text for one in completer.get_completions(Document("topic config preall"), CompleteEvent())]
+    assert offered == ["preallocate="]
+    assert len(list(completer.get_completions(Document("tail -p "), CompleteEvent()))) == 3
+    assert LineCheck(tree, names, using=using).wrong_words("topic config retention.ms=1") == []
+
+
+# --- On a cluster -----------------------------------------------------------------------------------------------------
+
+
+def test_use_and_folders_of_zookeeper(broker: RunningBroker, topic: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert klog("topic", "create", topic, "-p", "2", "-B", broker.bootstrap).code == 0
+    tree = Tree(SharedFlags(bootstrap_server=broker.bootstrap))
+    shell = Shell(tree)
+    out = ran(capfd, shell, f"use {topic}", "topic describe", "topic config retention.ms=1000", "topic config")
+    assert out.count(f"{topic} ") >= 2 and "retention.ms" in out
+    shell.run_line("topic delete -y")
+    assert shell.status == 2  # a name that is deleted is written
+    assert "config" in ran(capfd, shell, "cd brokers/topics", "ls", f"cat {topic}", "cd ..", "pwd", "cd /config; ls")
+    assert shell.folder == "/config"
+    shell.run_line("cd no/such/node")
+    assert shell.status == 1 and shell.folder == "/config"
+    shell.run_line("use no-such-topic")
+    assert shell.status == 1 and shell.using is not None
+    ran(capfd, shell, "use", f"use topic {topic}")
+    tree.close()
+
+
+def test_a_connection_outlives_commands_and_is_made_again_after_a_restart(
+    make_broker: Callable[..., RunningBroker], capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker = make_broker().start()
+    tree = Tree(SharedFlags(bootstrap_server=broker.bootstrap, timeout=10.0))
+    shell = Shell(tree)
+    ran(capfd, shell, "topic create before")
+    (cluster,) = tree.session.clusters
+    ran(capfd, shell, "topic list", "zk ls /brokers", "group list")
+    assert tree.session.clusters == [cluster]
+    broker.stop()
+    broker.start()
+    assert "after" in ran(capfd, shell, "topic create after", "topic list", "zk ls /brokers/topics")
+    assert tree.session.clusters != [cluster]
+    broker.stop()
+    shell.run_line("topic list --timeout 2s")
+    assert shell.status == 1
+    tree.close()
+
+
+# --- Facts ------------------------------------------------------------------------------------------------------------
+
+
+def test_facts_of_a_cluster_that_was_left_are_not_shown_for_the_next_one() -> None:
+    asked, go, changed = threading.Event(), threading.Event(), threading.Event()
+    answers = iter([ClusterFacts(live=1), ClusterFacts(live=2), ClusterFacts(live=3, worst_lag=WorstLag("g", 7))])
+
+    def fetch(with_lag: bool) -> ClusterFacts:
+        asked.set()
+        assert go.wait(10)
+        return next(answers)
+
+    facts = LiveFacts(fetch, changed.set, every_s=100)
+    facts.start()
+    assert asked.wait(10) and facts.now() is None
+    facts.refresh(other_cluster=True)  # while the first one is being asked
+    shown: list[int] = []
+    facts._changed = lambda: (shown.append(facts.now().live), len(shown) == 2 and changed.set())  # type: ignore[union-attr, func-returns-value]
+    go.set()
+    assert changed.wait(10) and shown == [2, 3]
+    assert facts.now() == ClusterFacts(live=3, worst_lag=WorstLag("g", 7))
+    facts.stop()
+
+
+def test_rows_wider_than_the_screen_are_blocks(capfd: pytest.CaptureFixture[str]) -> None:
+    from klog.admin.profiles import ProfileRow
+    from klog.render import Format, Report
+
+    rows = [ProfileRow("prod", "h:1", None, None, True, False, "red", False)]
+    report = Report("profile.list", ProfileRow, rows)
+    for columns, expand, blocks in ((200, "auto", False), (20, "auto", True), (20, "off", False), (200, "on", True)):
+        screen = Screen(expand=expand, size=lambda columns=columns: os.terminal_size((columns, 50)))  # type: ignore[arg-type, misc]
+        screen.show(report, Format.TABLE, header=True)
+        assert ("-- 1 of 1 --" in capfd.readouterr().out) == blocks
+
+
+def test_what_is_longer_than_the_screen_goes_through_the_pager(capfd: pytest.CaptureFixture[str]) -> None:
+    screen = Screen(pager="sed s/^/paged:/", size=lambda: os.terminal_size((80, 5)))
+    screen.write("1\n2\n")
+    screen.write("1\n2\n3\n4\n5\n")
+    assert capfd.readouterr().out == "1\n2\n" + "".join(f"paged:{number}\n" for number in range(1, 6))
+    with screen.without_pages():
+        screen.write("1\n2\n3\n4\n5\n")
+    assert "paged" not in capfd.readouterr().out
+    Screen(pager="true", size=lambda: os.terminal_size((80, 5))).write("x\n" * 100_000)
+
+
+def test_a_pager_that_is_not_there_is_an_error_and_not_the_end(capfd: pytest.CaptureFixture[str]) -> None:
+    Screen(pager="no-such-pager-1234", size=lambda: os.terminal_size((80, 5))).write("x\n" * 10)
+    assert "no-such-pager-1234" in capfd.readouterr().err
+
+
+def test_a_name_that_cannot_be_one_is_not_saved() -> None:
+    with pytest.raises(UsageError):
+        shell_settings.ShellSettings().save("named", "a b", "x")

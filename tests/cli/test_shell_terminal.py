@@ -1,0 +1,132 @@
+"""The shell as a person sees it: on a terminal, with a real broker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from klog.admin.shell.shell import Shell
+from klog.cli.shared_flags import SharedFlags
+from klog.cli.shell_tree import Tree
+from tests.broker_fixture import RunningBroker
+from tests.cli.process import on_terminal
+from tests.cli.runner import klog
+
+RED, UNDERLINED, OTHER_COLOUR = "31", "4", "38"
+
+
+def profiles(home: Path, **addresses: str) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "shell.toml").write_text('refresh = "1s"\n')
+    for name, address in addresses.items():
+        assert klog("profile", "add", name, "-B", address).code == 0
+        assert klog("profile", "set", name, "colour=red").code == 0
+
+
+def test_the_prompt_follows_the_cluster_and_keeps_what_is_typed(
+    make_broker: Callable[..., RunningBroker], home: Path
+) -> None:
+    broker = make_broker().start()
+    profiles(home, prod=broker.bootstrap)
+    with on_terminal("shell", "--profile", "prod") as (process, terminal):
+        shown = terminal.wait_to_show("prod 1/1 urp:0>")
+        assert any(run.startswith("prod") for run in shown.styled(RED))
+        terminal.wait_to_show("controller 1  under-replicated 0  worst lag 0")
+        terminal.type("topic li")
+        terminal.wait_to_show("urp:0> topic li")
+        broker.stop()
+        terminal.wait_to_show("prod unreachable> topic li")
+        broker.start()
+        terminal.wait_to_show("prod 1/1 urp:0> topic li")
+        terminal.type("st\r")
+        terminal.wait_to_show("exit 0")
+        terminal.type("\\c nowhere\r")
+        terminal.wait_to_show("no profile 'nowhere'")
+        terminal.wait_to_show("exit 1")
+        terminal.type("\x04")
+        assert process.wait(20) == 1
+
+
+def test_completion_suggestion_usage_and_the_wrong_word(broker: RunningBroker, topic: str, home: Path) -> None:
+    assert klog("topic", "create", topic, "-p", "3", "-B", broker.bootstrap).code == 0
+    with on_terminal("shell", "-B", broker.bootstrap) as (_, terminal):
+        terminal.wait_to_show("1/1 urp:")
+        terminal.type("tpic ")
+        terminal.wait_until(lambda screen: "tpic" in screen.styled(UNDERLINED), "tpic, underlined")
+        terminal.wait_to_show("did you mean topic?")
+        terminal.type("\x15topic desc")
+        terminal.wait_to_show("describe  Show the partitions")  # in the menu, without Tab
+        assert terminal.screen.styled(UNDERLINED) == []
+        terminal.type(f"\t {topic[:-2]}")
+        terminal.wait_to_show("topic describe TOPIC... [FLAGS]: Show")
+        terminal.wait_to_show(f"{topic}  topic")
+        terminal.type("\t -o json | head -c 20; echo\r")
+        terminal.wait_to_show('{"_command": "topic.')
+        terminal.type("topic desc")
+        terminal.wait_until(
+            lambda screen: any("head -c 20" in run for run in screen.styled(OTHER_COLOUR)), "the suggestion"
+        )
+        terminal.type("\x05\r")  # Ctrl-E takes it
+        terminal.wait_until(lambda screen: screen.text.count('{"_command": "topic.') == 2, "the same output")
+        terminal.type(f"tail {topic} -p ")
+        terminal.wait_until(lambda screen: re.search("0 +partition\n.*1 +partition", screen.text) is not None, "two")
+        terminal.type("\x15exit\r")
+
+
+def test_lines_that_go_on_and_commands_that_are_ended(broker: RunningBroker, home: Path, tmp_path: Path) -> None:
+    with on_terminal("shell", "-B", broker.bootstrap) as (process, terminal):
+        terminal.wait_to_show("1/1 urp:")
+        terminal.type("echo 'one\r")
+        terminal.wait_to_show("\n...")
+        terminal.type("two'; echo three \\\rfour\r")
+        terminal.wait_to_show("one\ntwo\nthree four\n")
+        terminal.wait_to_show("exit 0")
+        terminal.type("! echo $((6*7)); sleep 60\r")
+        terminal.wait_to_show("\n42\n")
+        terminal.type("\x03")
+        terminal.wait_to_show("exit 130")
+        terminal.type("echo round \\watch 100ms\r")
+        terminal.wait_until(lambda screen: screen.text.count("\nround") >= 3, "three rounds")
+        terminal.type("\x03")
+        terminal.wait_to_show("exit 0")
+        terminal.type(f"\\o {tmp_path}/transcript\r")
+        terminal.type("broker list\r")
+        terminal.wait_to_show("CONTROLLER")
+        terminal.type("\\o\rcd brokers/ids\r")
+        terminal.wait_to_show(":/brokers/ids 1/1")
+        terminal.type("exit\r")
+        assert process.wait(20) == 0, terminal.screen.text
+    text = (tmp_path / "transcript").read_text()
+    assert "> broker list\n" in text and "CONTROLLER" in text and "\x1b" not in text
+
+
+def test_on_a_small_screen_rows_are_blocks_and_pages(broker: RunningBroker, home: Path) -> None:
+    with on_terminal("shell", "-B", broker.bootstrap, rows=24, columns=60) as (_, terminal):
+        terminal.wait_to_show("1/1 urp:")
+        terminal.type("broker list\r")
+        terminal.wait_to_show("-- 1 of 1 --\nBROKER ")
+        terminal.type("broker config 1\r")
+        terminal.wait_until(lambda _: terminal.text.endswith(":\x1b[K"), "less, waiting")
+        written = len(terminal.text)
+        terminal.type("\x03")  # is the pager's, and not the shell's end
+        terminal.wait_until(lambda _: terminal.text[written:].endswith(":\x1b[K"), "less, waiting again")
+        terminal.type("q")
+        terminal.wait_to_show("urp:0>")
+        terminal.type("\\x off\rbroker list\r")
+        terminal.wait_to_show("BROKER  HOST")
+        terminal.type("exit\r")
+
+
+@pytest.mark.timed
+def test_a_warm_command_is_quick(broker: RunningBroker) -> None:
+    tree = Tree(SharedFlags(bootstrap_server=broker.bootstrap))
+    shell, took = Shell(tree), list[float]()
+    for _ in range(10):
+        shell.run_line("topic list")
+        assert shell.status == 0 and shell.last is not None
+        took.append(shell.last.ms)
+    tree.close()
+    assert min(took[1:]) < 50
