@@ -75,8 +75,9 @@ Process metrics of Prometheus' own library: `process_resident_memory_bytes`,
 
 ## Events
 
-A cluster of several brokers keeps its own story in the topic `klog.events` (one partition, a week; `klog.events.enable`
-is false where it should not). A message is JSON: the time, the broker that reports it, the kind of event, its facts;
+Brokers write what happens in their cluster to the topic `klog.events` (one partition, a week).
+`klog.events.enable=false`
+switches it off. A message is JSON: the time, the broker that reports it, the kind of event, its facts;
 the key is the kind. Each event is there once, and the events of one broker are in order.
 
 ```console

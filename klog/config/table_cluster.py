@@ -75,7 +75,7 @@ CLUSTER_SETTINGS = (
         "klog.events.enable",
         "bool",
         True,
-        "Record the events of a cluster of several brokers in the topic klog.events. klog's own.",
+        "Record the cluster's events in the topic klog.events. klog's own.",
         "producer of the topic",
     ),
     Setting(

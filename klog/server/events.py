@@ -12,8 +12,8 @@ Rules
       order is that of arrival; ``ts`` is the clock of the broker that reports it.
     * Telling never waits and never fails. What cannot be sent is kept and tried again; of more than `KEPT_MAX` events
       the oldest go, and an event says how many.
-    * A broker alone has no such topic. The controller makes it when there are several brokers and for `SETTLE_S` none
-      has come or gone, on as many of them as there are, three at most; earlier events are in it.
+    * The controller creates the topic once no broker has come or gone for `SETTLE_S`, on all brokers, three at most;
+      earlier events are in it. When brokers join a cluster that has fewer replicas of it, the controller adds some.
 """
 
 from __future__ import annotations
@@ -212,6 +212,8 @@ class EventsTopic:
         self._answer_locally = answer_locally
         self._brokers: frozenset[int] = frozenset()
         self._same_since_s = 0.0
+        self._considered: frozenset[int] = frozenset()
+        """Brokers for which this broker, as the controller, has looked at the number of replicas."""
         self._channel: Channel | None = None
         self._leader = -1
         self._producer_id: int | None = None
@@ -224,11 +226,14 @@ class EventsTopic:
     async def is_there(self) -> bool:
         """Whether the topic exists; if this broker is the one that creates it, begin to create it."""
         if TOPIC in self._image.topics:
+            if self._is_controller() and not self._considered.issuperset(self._image.brokers):
+                self._considered |= frozenset(self._image.brokers)
+                self._runtime.spawn(self._add_replicas())
             return True
         brokers, now_s = frozenset(self._image.brokers), self._runtime.loop.time()
         if brokers != self._brokers:
             self._brokers, self._same_since_s = brokers, now_s
-        if len(brokers) < 2 or not self._is_controller() or now_s - self._same_since_s < SETTLE_S:
+        if not brokers or not self._is_controller() or now_s - self._same_since_s < SETTLE_S:
             return False
         topic = {
             "name": TOPIC,
@@ -242,6 +247,32 @@ class EventsTopic:
         if answer.error_code.value:
             log.warning("the topic %s cannot be made yet: %s", TOPIC, answer.error_message)
         return False  # the image has the topic as soon as it can be used
+
+    async def _add_replicas(self) -> None:
+        """Reassign the topic to more brokers, if it was created when there were fewer of them.
+
+        Only where brokers have joined, or at the beginning of a controller's work: a plan that empties a broker may
+        leave fewer replicas on purpose.
+        """
+        await asyncio.sleep(SETTLE_S)
+        topic = self._image.topics.get(TOPIC)
+        if topic is None or not self._is_controller():
+            return
+        there = list(topic.partitions[0].replicas)
+        others = [one for one in sorted(self._image.brokers) if one not in there]
+        wanted = (there + others)[: max(REPLICAS_MAX, len(there))]
+        if wanted == there:
+            return
+        asked = codec.request(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            0,
+            timeout=30_000,
+            topics=[{"name": TOPIC, "partitions": [{"partition_index": 0, "replicas": wanted}]}],
+        )
+        answer = await self._answer_locally(asked)
+        for one in [answer, *(outcome for asked_topic in answer.responses for outcome in asked_topic.partitions)]:
+            if one.error_code.value:
+                log.warning("the topic %s gets no further replicas: %s", TOPIC, one.error_message)
 
     async def produce(self, records: list[Record]) -> bool:
         """Have the records committed, in order; False if they never will be. KlogError: try the same again later."""

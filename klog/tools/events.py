@@ -82,7 +82,7 @@ async def read_events(
         await tail(cluster, [EVENTS_TOPIC], options, sink, note=note)  # type: ignore[arg-type]
     except UnknownTopicOrPartition:
         raise NoSuchThing(
-            f"the cluster has no topic {EVENTS_TOPIC}: it is created when the cluster has two brokers or more",
+            f"the cluster has no topic {EVENTS_TOPIC}: it is created some seconds after the start",
             hint="on each broker, `klog log merge-state` shows the same from its state-change log",
         ) from None
     await asyncio.sleep(0)  # what the reader has handed over last is shown
