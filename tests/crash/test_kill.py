@@ -53,9 +53,12 @@ class Load:
         while not self._stop.is_set():
             for _ in range(50):
                 number = self.sent
-                self._producer.produce(
-                    self._topic, b"%012d" % number, partition=number % PARTITIONS, on_delivery=self._delivered
-                )
+                try:
+                    self._producer.produce(
+                        self._topic, b"%012d" % number, partition=number % PARTITIONS, on_delivery=self._delivered
+                    )
+                except BufferError:  # the broker is down for longer than the queue has room
+                    break
                 self.sent += 1
             self._producer.poll(0.005)
 
