@@ -18,6 +18,8 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from klog.errors import TimedOut
+
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
@@ -147,9 +149,12 @@ class Background:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def ask(self, question: Callable[[Session], Awaitable[T]], timeout_s: float) -> T:
-        """The answer, from another thread; TimeoutError where it takes longer."""
+        """The answer, from another thread; TimedOut where it takes longer."""
         future = asyncio.run_coroutine_threadsafe(self._bounded(question, timeout_s), self._running())
-        return future.result(timeout_s + 1)
+        try:
+            return future.result(timeout_s + 1)
+        except TimeoutError:
+            raise TimedOut(f"the cluster does not answer within {timeout_s:g} s") from None
 
     async def _bounded(self, question: Callable[[Session], Awaitable[T]], timeout_s: float) -> T:
         async with asyncio.timeout(timeout_s):

@@ -42,7 +42,7 @@ def shell(
     if commands and file is not None:
         raise UsageError("-e and -f exclude each other")
     chosen = settings.load(klog_home() / settings.FILE)
-    screen = Screen(pager=chosen.pager, expand=chosen.expand)
+    screen = Screen(expand=chosen.expand)
     tree = Tree(invocation.shared, screen)
     running = Shell(tree, chosen, screen)
     running.keep_going = keep_going
@@ -58,6 +58,7 @@ def shell(
             return running.run_lines(script_lines(sys.stdin))
         from klog.admin.shell.prompt import Prompt
 
+        screen.pager = chosen.pager  # a script does not wait for a person
         return Prompt(running, klog_home() / "shell_history").run()
     finally:
         tree.close()

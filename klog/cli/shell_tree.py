@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -71,6 +72,7 @@ class Tree:
         self.session = Session()
         self._shared = replace(shared, session=self.session, screen=screen)
         self._background = Background()
+        self._shapes: dict[tuple[str, ...], CommandShape | None] = {}
 
     def execute(self, words: list[str]) -> int:
         """Run one line as ``klog`` would, with the shell's flags below the line's own."""
@@ -103,7 +105,12 @@ class Tree:
         return bool(path) and self._command(path) is not None
 
     def shape(self, path: tuple[str, ...]) -> CommandShape | None:
-        """A command's flags and arguments."""
+        """A command's flags and arguments; asked for after each key."""
+        if path not in self._shapes and self.knows(path):
+            self._shapes[path] = self._shape(path)
+        return self._shapes.get(path)
+
+    def _shape(self, path: tuple[str, ...]) -> CommandShape | None:
         command = self._command(path)
         if not isinstance(command, KlogCommand):
             return None
@@ -125,13 +132,18 @@ class Tree:
             ),
         )
 
-    def settings(self) -> dict[str, tuple[str, ...]]:
-        """A topic's settings and values of them."""
+    def settings(self, path: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+        """A topic's or a broker's settings and values of them; other commands take settings of clients."""
         from klog.config.broker import BROKER_SETTINGS, default_text
         from klog.config.topic import TOPIC_SETTINGS
 
+        entry = entry_named(path[0])
+        noun = entry.name if entry is not None else ""
+        known: Mapping[str, str] = {"topic": TOPIC_SETTINGS}.get(noun, {})
+        if noun in ("up", "broker"):
+            known = {name: name for name in BROKER_SETTINGS}
         found = {}
-        for name, behind in TOPIC_SETTINGS.items():
+        for name, behind in known.items():
             setting = BROKER_SETTINGS[behind]
             if setting.kind == "bool":
                 values: tuple[str, ...] = ("true", "false")

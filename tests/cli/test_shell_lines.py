@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import StyleAndTextTuples
 
+from klog.admin.shell import bar
 from klog.admin.shell import settings as shell_settings
 from klog.admin.shell.catalog import LiveCatalog
 from klog.admin.shell.checking import LineCheck
 from klog.admin.shell.completer import KlogCompleter
-from klog.admin.shell.facts import ClusterFacts, LiveFacts, WorstLag
+from klog.admin.shell.facts import ClusterFacts, LastCommand, LiveFacts, Place, WorstLag
 from klog.admin.shell.screen import Screen
 from klog.admin.shell.shell import Shell
 from klog.admin.shell.syntax import open_end, read, statements
@@ -29,6 +31,7 @@ from klog.errors import UsageError
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import started
 from tests.cli.runner import klog
+from tests.cli.test_startup import modules_after_run
 
 NAMES = {
     (Kind.TOPIC, ""): ["orders", "logs"],
@@ -144,10 +147,10 @@ def test_variables_named_commands_and_aliases(tree: Tree, capfd: pytest.CaptureF
     assert "$other" in refused(capfd, shell, 'echo "$other"')
     assert ran(capfd, shell, "\\ns twice 'echo $1 $2; echo $2 $1'", "\\n twice a 'b c'") == "a b c\nb c a\n"
     assert "$2" in refused(capfd, shell, "\\n twice a")
-    assert ran(capfd, shell, "alias e echo -n", "e x", "alias") == "-n x\ne  echo -n\n"
+    assert ran(capfd, shell, "alias e echo 'a  b'", "e x", "alias") == "a  b x\ne  echo 'a  b'\n"
     assert "topic" in refused(capfd, shell, "alias topic x")
     again = shell_settings.load(file)
-    assert (again.pager, again.aliases, again.named) == ("", {"e": "echo -n"}, {"twice": "echo $1 $2; echo $2 $1"})
+    assert (again.pager, again.aliases, again.named) == ("", {"e": "echo 'a  b'"}, {"twice": "echo $1 $2; echo $2 $1"})
     assert "# mine" in file.read_text()
     ran(capfd, shell, "\\nd twice", "unalias e", "\\unset word")
     assert shell_settings.load(file).named == {}
@@ -212,6 +215,12 @@ def test_the_transcript_has_commands_and_output(tmp_path: Path) -> None:
     assert commands == ["> echo one", "> ! echo two; echo three >&2", "> topic nonsense"]
     assert "\none\n" in text and "\ntwo\n" in text and "\nthree\n" in text and "'nonsense'" in text
     assert "four" not in text
+
+
+def test_a_script_loads_nothing_of_the_prompt() -> None:
+    loaded = modules_after_run(["shell", "-e", "echo x", "-e", "topic list -B 127.0.0.1:1 --timeout 1s"])
+    assert "klog.admin.shell.shell" in loaded and "klog.admin.shell.prompt" not in loaded
+    assert not loaded & {"prompt_toolkit", "kazoo", "pydantic", "tomlkit"}
 
 
 # --- Settings ---------------------------------------------------------------------------------------------------------
@@ -309,6 +318,8 @@ def test_the_usage_of_what_is_typed(line: str, parts: list[str], tree: Tree, nam
         ("topic config orders cleanup.p", ["cleanup.policy="]),
         ("topic config orders preallocate=", ["preallocate=true", "preallocate=false"]),
         ("topic create x -X preall", ["preallocate="]),
+        ("up -X auto.create", ["auto.create.topics.enable="]),
+        ("produce orders -X reten", []),
         ("tail orders -o @-1", ["@-10m", "@-1h", "@-1d"]),
         ("topic list --profile ", ["prod", "staging"]),
         ("\\c st", ["staging"]),
@@ -381,6 +392,33 @@ def test_a_connection_outlives_commands_and_is_made_again_after_a_restart(
     shell.run_line("topic list --timeout 2s")
     assert shell.status == 1
     tree.close()
+
+
+# --- The prompt and the toolbar ---------------------------------------------------------------------------------------
+
+
+def plain(parts: StyleAndTextTuples) -> str:
+    return "".join(part[1] for part in parts)
+
+
+def test_the_prompt_says_where_and_how_it_is() -> None:
+    place, well = Place("prod", "h:1 (from x)", "red", protected=True), ClusterFacts(3, 3, 1)
+    assert plain(bar.prompt(None, None)) == "klog> " and plain(bar.prompt(place, None)) == "prod> "
+    assert plain(bar.prompt(place, well)) == "prod 3/3 urp:0> "
+    assert bar.prompt(place, well)[0] == ("bold ansired", "prod")
+    ill = ClusterFacts(2, 3, None, under_replicated=7, offline=1, worst_lag=WorstLag("g", 1200))
+    assert plain(bar.prompt(place, ill, using="orders", folder="/a")) == "prod:/a orders 2/3 urp:7 offline:1> "
+    shown = bar.toolbar(place, ill, LastCommand(1, 12.3))
+    for part in ("controller -", "under-replicated 7", "worst lag 1,200 g", "12 ms", "exit 1", "protected", "h:1"):
+        assert part in shown
+    assert "unreachable" in plain(bar.prompt(place, ClusterFacts(trouble="gone")))
+    assert "gone" in bar.toolbar(place, ClusterFacts(trouble="gone"), None)
+
+
+def test_names_of_others_do_not_command_the_terminal() -> None:
+    place, facts = Place("\x1b[2J", "x\x1b]0;t\x07"), ClusterFacts(1, 1, 1, worst_lag=WorstLag("g\x9b" * 99, 1))
+    text = plain(bar.prompt(place, facts, using="\x1b[31m" * 50, folder="/\u202e")) + bar.toolbar(place, facts, None)
+    assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e"} and len(text) < 500
 
 
 # --- Facts ------------------------------------------------------------------------------------------------------------

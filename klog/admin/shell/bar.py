@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from prompt_toolkit.formatted_text import StyleAndTextTuples
-
-from klog.admin.shell.facts import ClusterFacts, Place
+from klog.admin.shell.facts import ClusterFacts, LastCommand, Place
 from klog.render.visible import visible
+
+if TYPE_CHECKING:
+    from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 NAME_CHARS_MAX = 40
 """Of a cluster's, a topic's or a znode's name in the prompt: the input needs the line."""
 TROUBLE_CHARS_MAX = 80
-
-
-@dataclass(frozen=True, slots=True)
-class LastCommand:
-    """How the last command ended."""
-
-    status: int
-    ms: float
 
 
 def prompt(

@@ -14,7 +14,7 @@ from klog.admin.shell.catalog import LiveCatalog
 from klog.admin.shell.own_commands import OWN
 from klog.admin.shell.settings import ShellSettings
 from klog.admin.shell.syntax import Statement, statements
-from klog.admin.shell.tree import CommandShape, CommandTree, Flag, Kind, Suggestion, command_path
+from klog.admin.shell.tree import Argument, CommandShape, CommandTree, Flag, Kind, Suggestion, command_path
 from klog.admin.shell.using import Using, is_left_out, positional
 from klog.render.visible import visible
 
@@ -92,12 +92,12 @@ class KlogCompleter(Completer):
         rest = words[len(path) :]
         awaited = flag_awaiting_value(shape, rest)
         if awaited is not None:
-            yield from self._values(awaited.kind, awaited.choices, rest, shape, unfinished, "")
+            yield from self._values(path, awaited, rest, shape, unfinished)
         elif unfinished.startswith("--") and "=" in unfinished:
             flag = shape.flag(unfinished)
             if flag is not None and flag.takes_value:
                 name, _, value = unfinished.partition("=")
-                yield from self._values(flag.kind, flag.choices, rest, shape, value, f"{name}=")
+                yield from self._values(path, flag, rest, shape, value, f"{name}=")
         elif unfinished.startswith("-"):
             for flag in shape.flags:
                 yield from (Suggestion(text, flag.help) for text in flag.words)
@@ -108,7 +108,7 @@ class KlogCompleter(Completer):
             for more, behind in enumerate(rests):
                 argument = shape.argument(number + more)
                 if argument is not None:
-                    yield from self._values(argument.kind, argument.choices, behind, shape, unfinished, "")
+                    yield from self._values(path, argument, behind, shape, unfinished)
 
     def _plain(self, words: list[str]) -> list[str]:
         """The words without ``klog`` and ``help``, and with an alias replaced."""
@@ -138,9 +138,16 @@ class KlogCompleter(Completer):
             yield from self._live(own.kind)
 
     def _values(
-        self, kind: Kind, choices: tuple[str, ...], rest: list[str], shape: CommandShape, unfinished: str, before: str
+        self,
+        path: tuple[str, ...],
+        taker: Flag | Argument,
+        rest: list[str],
+        shape: CommandShape,
+        unfinished: str,
+        before: str = "",
     ) -> Iterator[Suggestion]:
-        """Values of a kind; ``before`` is what stands before the value in the same word."""
+        """Values that a flag or an argument takes; ``before`` is what stands before the value in the same word."""
+        kind, choices = taker.kind, taker.choices
         listed = unfinished.rpartition(",")[0]
         if listed and kind in (Kind.TOPIC, Kind.BROKER, Kind.PARTITION):
             before += f"{listed},"
@@ -148,7 +155,7 @@ class KlogCompleter(Completer):
         if choices:
             found = [Suggestion(choice, "") for choice in choices]
         elif kind is Kind.SETTING:
-            found = self._settings_of_topics(unfinished)
+            found = self._settings_of(path, unfinished)
         elif kind is Kind.ZNODE:
             found = self._znodes(unfinished)
         elif kind is Kind.PARTITION:
@@ -168,9 +175,9 @@ class KlogCompleter(Completer):
         for name in self._names.soon(kind, about):
             yield Suggestion(name, kind.value)
 
-    def _settings_of_topics(self, unfinished: str) -> Iterator[Suggestion]:
+    def _settings_of(self, path: tuple[str, ...], unfinished: str) -> Iterator[Suggestion]:
         name, sign, _ = unfinished.partition("=")
-        for known, values in self._tree.settings().items():
+        for known, values in self._tree.settings(path).items():
             if sign and known == name:
                 yield from (Suggestion(f"{name}={value}", "setting") for value in values)
             elif not sign:

@@ -33,6 +33,13 @@ class Place:
     read_only: bool = False
 
 
+class LastCommand(NamedTuple):
+    """How the last command ended."""
+
+    status: int
+    ms: float
+
+
 class WorstLag(NamedTuple):
     """The group that is furthest behind, over all its partitions; 0 messages: none is."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -82,7 +83,7 @@ def _named(shell: Shell, words: list[str]) -> int:
 def _save_named(shell: Shell, words: list[str]) -> int:
     if len(words) < 2:
         raise UsageError("a name and a command are needed", hint="\\ns behind 'lag $1 --only-lagging'")
-    shell.settings.save("named", words[0], " ".join(words[1:]) if len(words) > 2 else words[1])
+    shell.settings.save("named", words[0], words[1] if len(words) == 2 else shlex.join(words[1:]))
     return 0
 
 
@@ -103,7 +104,7 @@ def _alias(shell: Shell, words: list[str]) -> int:
         raise UsageError("a name and its words are needed", hint="alias tl topic list")
     if words[0] in OWN or shell.tree.knows((words[0],)):
         raise UsageError(f"{words[0]!r} is a command already", hint="choose another name")
-    shell.settings.save("aliases", words[0], " ".join(words[1:]))
+    shell.settings.save("aliases", words[0], words[1] if len(words) == 2 else shlex.join(words[1:]))
     return 0
 
 

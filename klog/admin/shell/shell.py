@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from klog.admin.shell import pipe
-from klog.admin.shell.bar import LastCommand
-from klog.admin.shell.facts import Place
+from klog.admin.shell.facts import LastCommand, Place
 from klog.admin.shell.own_commands import LEAVE, OWN
 from klog.admin.shell.screen import Screen
 from klog.admin.shell.settings import ShellSettings

@@ -110,8 +110,8 @@ class CommandTree(Protocol):
         profile."""
         ...
 
-    def settings(self) -> dict[str, tuple[str, ...]]:
-        """A topic's settings, each with the values that are worth offering."""
+    def settings(self, path: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+        """The settings that a command takes, a topic's or a broker's, each with the values that are worth offering."""
         ...
 
     def facts(self, with_lag: bool) -> ClusterFacts:
