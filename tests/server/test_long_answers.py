@@ -64,6 +64,8 @@ class Stage:
             close=self._close,
             at_end=set(),
             closed=False,
+            received_s=0.0,
+            sending=[],
         )
         route = Route(*(ApiKey.METADATA, 7, 7, handle, None, 7, 7), of_controller=forwarding is not None, refusal=None)
         self._dispatcher = Dispatcher(
