@@ -12,6 +12,7 @@ from typing import Any
 
 from klog.errors import KlogError
 from klog.net.connection import Connection
+from klog.net.turns import Share
 from klog.replication.led_partition import LedPartition
 from klog.server.look_ups import LookUps
 from klog.server.replicas.led_partitions import LedPartitions
@@ -35,8 +36,10 @@ async def answered(
     All questions of one request see the same high watermark of a partition.
     """
     ends: dict[tuple[str, int], tuple[LedPartition, LogEnd] | KlogError] = {}
+    share = Share(None if connection is None else connection.turns)
     for topic, asked in topics:
         for one in asked:
+            await share.breathe()
             place = (topic, one.partition_index)
             if place not in ends:
                 try:
@@ -76,7 +79,9 @@ async def answered(
                 if disk:
                     await look_up.run(disk, functools.partial(answer_all, places))
                 else:
-                    answer_all(places, UNLIMITED)
+                    for one_place in places:
+                        await share.breathe()
+                        answer_all([one_place], UNLIMITED)
             except KlogError as error:  # no thread was free in time
                 for at, index in places:
                     partition_index = topics[at][1][index].partition_index
