@@ -70,7 +70,7 @@ class Request(NamedTuple):
         """Who asks. A broker that forwards a request names the client (`forwarding_client`)."""
         client = self.head.client_id or ""
         if self.connection is None:
-            return Actor(client, "this broker")
+            return Actor(client or "controller", "cluster")  # the topic of events, which no client asks for
         if self.connection.is_broker and FORWARDED in client:
             asking, _, host = client.partition(FORWARDED)[2].rpartition("@")
             return Actor(asking, host)
