@@ -89,10 +89,19 @@ class TopicSetting:
     doc: str | None = field(default=None, metadata={"wide": True})
 
 
-async def list_topics(cluster: Cluster, pattern: str | None = None, *, regex: bool = False) -> list[TopicSummary]:
-    """All topics by name, or those that match: a shell pattern, or with ``regex`` an anchored regular expression."""
+async def list_topics(
+    cluster: Cluster, pattern: str | None = None, *, regex: bool = False, internal: bool = False
+) -> list[TopicSummary]:
+    """All topics by name, or those that match: a shell pattern, or with ``regex`` an anchored regular expression.
+
+    ``internal``: the cluster's own topics, too. One whose whole name is the pattern is always listed.
+    """
     matches = name_matcher(pattern, regex)
-    topics = [topic for topic in (await cluster.metadata()).topics.values() if matches(topic.name)]
+    topics = [
+        topic
+        for topic in (await cluster.metadata()).topics.values()
+        if matches(topic.name) and (internal or not topic.is_internal or topic.name == pattern)
+    ]
     found = await extents(cluster, topics)
     return [
         TopicSummary(

@@ -74,6 +74,9 @@ async def list_topics(
     invocation: Invocation,
     pattern: Annotated[str | None, typer.Argument(help="Only topics whose name matches this glob pattern.")] = None,
     regex: Regex = False,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Include the cluster's own topics, such as klog.events.")
+    ] = False,
 ) -> Report:
     """List topics.
 
@@ -85,7 +88,7 @@ async def list_topics(
     if regex and pattern is None:
         raise UsageError("--regex needs a PATTERN")
     cluster = await invocation.cluster()
-    rows = await topics.list_topics(cluster, pattern, regex=regex)
+    rows = await topics.list_topics(cluster, pattern, regex=regex, internal=internal)
     if pattern is None:
         remember_topics(invocation.target, [row.topic for row in rows])
     unknown = sum(row.messages is None and row.error is None for row in rows) if cluster.is_klog else 0
@@ -157,11 +160,19 @@ async def delete(
     invocation: Invocation,
     names: Topics,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="No error if a topic does not exist.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Also if a topic is the cluster's own.")] = False,
 ) -> Report:
     """Delete topics and all their messages. Asks first, and shows the number of messages."""
     from klog.admin import topics
 
     cluster = await invocation.cluster()
+    known = (await cluster.metadata()).topics
+    own = [name for name in names if name in known and known[name].is_internal]
+    if own and not internal:
+        raise UsageError(
+            f"the topic {own[0]} is internal: the cluster writes and reads it",
+            hint="--internal deletes it all the same",
+        )
     preview = await topics.preview_deletion(cluster, names, if_exists=if_exists)
     doomed = [row for row in preview if row.error is None]
     if not doomed:

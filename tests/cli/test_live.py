@@ -54,6 +54,23 @@ def test_a_topics_life(at: list[str], topic: str) -> None:
     assert klog("topic", "delete", topic, "-y", "--if-exists", *at).code == 0
 
 
+def test_internal_topics_are_left_out_unless_asked_for(at: list[str]) -> None:
+    name = "klog.audit"
+    assert klog("topic", "create", name, *at).code == 0
+
+    def listed(*words: str) -> list[str]:
+        return [row["topic"] for row in json.loads(klog("topic", "list", *words, "-o", "json", *at).stdout)["rows"]]
+
+    assert name not in listed()
+    assert name in listed("--internal")
+    assert listed(name) == [name]
+    refused = klog("topic", "delete", name, "-y", *at)
+    assert refused.code == 2
+    assert "--internal" in refused.stderr
+    assert klog("topic", "delete", name, "--internal", "-y", *at).code == 0
+    assert name not in listed("--internal")
+
+
 def test_one_missing_topic_of_two_is_a_failed_row(at: list[str], topic: str) -> None:
     klog("topic", "create", topic, *at)
     ran = klog("topic", "delete", topic, f"{topic}-no", "-y", "-o", "json", *at)
