@@ -57,6 +57,8 @@ Assignment = Mapping[int, Sequence[int]]
 """Partition -> broker ids, the preferred leader first."""
 
 CONFIG_CHANGE_KEPT_MS = 15 * 60 * 1000
+CONFIG_CHANGES_KEPT_MAX = 5_000
+"""Every change of settings lists them; a client that changes settings all the time makes 60,000 in 15 minutes."""
 RACE_TRIES = 10
 NUMBER_MAX = 2**31 - 1
 NOTICES_AT_ONCE = 1000
@@ -428,14 +430,16 @@ def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: S
 
 
 def forget_config_changes(zookeeper: ZooKeeper, now_ms: int | None = None) -> int:
-    """Remove notices older than 15 minutes, as 0.8 does, NOTICES_AT_ONCE of them at most; how many went."""
+    """Remove notices older than 15 minutes, as 0.8 does, and the oldest beyond CONFIG_CHANGES_KEPT_MAX; NOTICES_AT_ONCE
+    of them at most. Returns how many went."""
     limit_ms = (zookeeper.clock.now_ms() if now_ms is None else now_ms) - CONFIG_CHANGE_KEPT_MS
-    oldest = [f"{paths.CONFIG_CHANGES}/{name}" for name in zookeeper.children(paths.CONFIG_CHANGES)[:NOTICES_AT_ONCE]]
+    names = zookeeper.children(paths.CONFIG_CHANGES)
+    oldest = [f"{paths.CONFIG_CHANGES}/{name}" for name in names[:NOTICES_AT_ONCE]]
     nodes = zookeeper.get_many(oldest)
     old = [
         Delete(path)
-        for path, node in zip(oldest, nodes, strict=True)
-        if node is not None and node.stat.created_ms < limit_ms
+        for number, (path, node) in enumerate(zip(oldest, nodes, strict=True))
+        if node is not None and (number < len(names) - CONFIG_CHANGES_KEPT_MAX or node.stat.created_ms < limit_ms)
     ]
     for at in range(0, len(old), DELETED_AT_ONCE):
         try:

@@ -175,6 +175,15 @@ def test_settings_are_versioned_and_leave_a_notice(zk: ZooKeeper, fence: list[Ch
     assert zk.children(paths.CONFIG_CHANGES) == []
 
 
+def test_notices_are_bounded(zk: ZooKeeper, fence: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "CONFIG_CHANGES_KEPT_MAX", 3)
+    topic, config = topics.create(zk, "t", {0: [1]}, {"a": "1"}, fence), TopicConfig({}, 0)
+    for number in range(5):
+        config = topics.set_config(zk, topic, TopicConfig({"a": str(number)}, config.version), fence)
+    assert topics.forget_config_changes(zk) == 2
+    assert zk.children(paths.CONFIG_CHANGES) == [f"config_change_000000000{number}" for number in (2, 3, 4)]
+
+
 class CutOff(Exception):
     """Stands for a kill of the controller."""
 
