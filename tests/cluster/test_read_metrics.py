@@ -46,14 +46,15 @@ def test_every_metric_of_every_broker_and_all_pages(three: RunningCluster, topic
 
 def test_lag_of_a_replica_and_of_a_group(three: RunningCluster, topic: str) -> None:
     three.create(topic, assignment=[[1, 2, 3]])
+
+    def lag() -> float | None:
+        rows = read(three, "klog_replica_lag_bytes", broker=1)
+        return {row.labels["replica"]: row.value for row in rows if row.labels["topic"] == topic}.get("3")
+
+    three.wait_until(lambda: lag() == 0, "broker 3 has fetched")
     three.pause(3)
     send(three.bootstrap, topic, b"0123456789\n" * 1000, acks="1")
-    lags = {
-        row.labels["replica"]: row.value
-        for row in read(three, "klog_replica_lag_bytes", broker=1)
-        if row.labels["topic"] == topic
-    }
-    assert (lags["3"] or 0) > 1000
+    assert (lag() or 0) > 1000
     three.cont(3)
     three.wait_in_sync(topic)
     made = klog("group", "rewind", f"g-{topic}", "--to", "start", "-t", topic, "--create", "-y", "-B", three.bootstrap)
