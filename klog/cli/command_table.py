@@ -30,6 +30,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("check", "klog.cli.check", "check", "Find problems, and show how to fix them.", EVERY_DAY),
     Entry("lag", "klog.cli.group", "lag_by_itself", "Show the lag of groups, as `klog group lag`.", EVERY_DAY),
     Entry("events", "klog.cli.events", "events", "Show what has happened to the cluster.", EVERY_DAY),
+    Entry("top", "klog.cli.top", "top", "Show the cluster live.", EVERY_DAY),
     Entry("metrics", "klog.cli.metrics", "metrics", "Show the metrics of brokers.", EVERY_DAY),
     Entry("acts", "klog.cli.acts", "acts", "List who changed what of the cluster.", EVERY_DAY),
     Entry("undo", "klog.cli.acts", "undo", "Take an act back.", EVERY_DAY),

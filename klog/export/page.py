@@ -21,7 +21,7 @@ from klog.export.plots import Plot
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportStatus
 from klog.export.status import losses, status
-from klog.export.value_texts import count_text, duration_text, moment_text, size_text
+from klog.render.value_texts import count_text, duration_text, moment_text, size_text
 from klog.storage.filesystem import translated
 
 WIDE, NARROW = (1000, 220, 90), (340, 190, 40)

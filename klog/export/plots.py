@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
-from klog.export.value_texts import duration_text, moment_text, span_text
+from klog.render.value_texts import duration_text, moment_text, span_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

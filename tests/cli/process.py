@@ -105,7 +105,7 @@ class Terminal:
                 os.write(self._descriptor, f"\x1b[{self.screen.row + 1};{self.screen.column + 1}R".encode())
 
 
-def _take_terminal() -> None:
+def take_terminal() -> None:
     """In the child: stdin becomes the terminal whose Ctrl-C it gets."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
@@ -123,7 +123,7 @@ def on_terminal(
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=_take_terminal,
+        preexec_fn=take_terminal,
         env={**os.environ, "TERM": "xterm", **environment},
     ) as process:
         os.close(theirs)

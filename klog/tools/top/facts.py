@@ -1,0 +1,86 @@
+"""What `klog top` shows of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLine:
+    """A broker. Rates are per second, since the look before; None: not known.
+
+    ``state``: up, controller, dead (named in assignments only) or silent (it does not answer). ``lag_bytes``: how far
+    its slowest replica is behind its leader. ``cpu``: the event loop's share of a core.
+    """
+
+    broker: int
+    address: str | None
+    state: str
+    messages_in: float | None = None
+    bytes_in: float | None = None
+    bytes_out: float | None = None
+    leaders: int | None = None
+    replicas: int | None = None
+    lag_bytes: int | None = None
+    disk_free: int | None = None
+    disk_total: int | None = None
+    memory: int | None = None
+    cpu: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLine:
+    """A topic; rates as in `BrokerLine`."""
+
+    topic: str
+    partitions: int
+    under_replicated: int
+    offline: int
+    messages_in: float | None
+    bytes_in: float | None
+    bytes_out: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLine:
+    """A partition with too few in-sync replicas, or without a leader."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLine:
+    """A group's lag in all partitions; ``trend``: messages per second by which it grows, over the last minutes."""
+
+    group: str
+    lag: int | None
+    lag_bytes: int | None
+    lag_ms: int | None
+    trend: float | None
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopTick:
+    """The cluster at one moment. ``events``: those since the line before. ``trouble``: why the rest is of earlier."""
+
+    time: datetime
+    cluster: str
+    controller: int | None
+    partitions: int
+    under_replicated: int
+    offline: int
+    brokers: tuple[BrokerLine, ...]
+    topics: tuple[TopicLine, ...]
+    in_trouble: tuple[PartitionLine, ...]
+    groups: tuple[GroupLine, ...]
+    events: tuple[Mapping[str, Any], ...]
+    trouble: str | None = None
