@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from klog.client.metadata import Metadata
     from klog.coordination.zookeeper import ZooKeeper
 
-PAUSES: Final = 60
+PAUSES: Final = 150
 PAUSE_MAX_S: Final = 15.0
 ANSWER_S: Final = 3.0
 """Of a broker: one that takes longer is silent."""
