@@ -344,7 +344,7 @@ class Gatherer:
                     note=lambda _: None,
                 )
             except KlogError:
-                pass  # no such topic, or nobody leads it: it is tried again, from the beginning of the hour
+                pass  # no such topic, or it has no leader: it is tried again, from the beginning of the hour
             await asyncio.sleep(EVENTS_AGAIN_S)
 
     def _take_event(self, event: Event) -> None:

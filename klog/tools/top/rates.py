@@ -22,7 +22,7 @@ class Rates:
         self._before, self._now = self._now, {}
 
     def of(self, key: Hashable, value: float | None, now_s: float, *, beside: Hashable = None) -> float | None:
-        """Per second since the look before; None at the first look, and where the counter has begun anew.
+        """Per second since the look before; None at the first look, and where the counter has restarted.
 
         ``beside``: a counter of the same source. Where that was seen before and this one was not, this one was 0.
         """

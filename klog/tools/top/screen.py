@@ -92,7 +92,7 @@ class Pane:
 
 @dataclass
 class Deeper:
-    """One subject on the whole screen. ``of``: what it is of, for whoever gathers its lines."""
+    """One subject on the whole screen. ``of``: what it is of, by which its lines are gathered."""
 
     title: str
     of: tuple[str, Any]
