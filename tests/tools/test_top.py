@@ -72,8 +72,8 @@ def test_everything_is_on_80_by_24() -> None:
 
 def test_before_the_first_answer_and_without_one() -> None:
     assert "asking" in text(Screen("prod"))
-    shown = text(screen_of(trouble="broker 1 does not answer"))
-    assert "broker 1 does not answer" in shown and "of earlier" in shown
+    shown = text(screen_of(trouble="CONNECT-7"))
+    assert "CONNECT-7" in shown and "of earlier" in shown
     assert f"{WIDTH_MIN}x{HEIGHT_MIN}" in text(screen_of(), 30, 5)
 
 
