@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from klog.errors import ElectionNotNeeded
+from klog.errors import ElectionNotNeeded, UnknownTopicOrPartition
 from klog.names import TopicPartition
+from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -25,19 +27,18 @@ class ElectionRow:
     message: str | None = None
 
 
-async def elect_preferred(cluster: Cluster, topic: str | None = None) -> list[ElectionRow]:
-    """Give partitions back to their preferred leaders: all that are led by others, or those of one topic, all of it.
+async def elect_preferred(cluster: Cluster, subjects: Sequence[str] = ()) -> list[ElectionRow]:
+    """Give partitions back to their preferred leaders: all that are led by others, or those of ``subjects``.
 
-    UnknownTopicOrPartition where there is no such topic.
+    A subject is a topic, ``orders``, or a partition, ``orders-3``; where both could be meant it is the topic. Raises
+    UnknownTopicOrPartition if it is neither.
     """
     from klog.client.reassignments import elect_leaders
 
-    if topic is not None:
-        await cluster.topic(topic, fresh=True)
-    before = await cluster.metadata(None if topic is None else [topic], fresh=True)
+    before = await cluster.metadata(fresh=True)
     names = None
-    if topic is not None:
-        names = [TopicPartition(topic, number) for number in before.topics[topic].partitions]
+    if subjects:
+        names = sorted({one for subject in subjects for one in await _partitions(cluster, before, subject)})
     outcome = await elect_leaders(cluster, names)
     if not outcome:
         return []
@@ -55,6 +56,18 @@ async def elect_preferred(cluster: Cluster, topic: str | None = None) -> list[El
             )
         )
     return rows
+
+
+async def _partitions(cluster: Cluster, metadata: Metadata, subject: str) -> list[TopicPartition]:
+    name, _, number = subject.rpartition("-")
+    if subject not in metadata.topics and name in metadata.topics and number.isdecimal():
+        there = metadata.topics[name].partitions
+        if int(number) not in there:
+            raise UnknownTopicOrPartition(
+                f"topic {name!r} has no partition {number}; it has {counted(len(there), 'partition')}"
+            )
+        return [TopicPartition(name, int(number))]
+    return [TopicPartition(subject, one) for one in (await cluster.topic(subject)).partitions]
 
 
 def _leader(metadata: Metadata, name: TopicPartition) -> int | None:

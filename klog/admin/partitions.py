@@ -67,24 +67,32 @@ async def list_partitions(
     under_replicated: bool = False,
     offline: bool = False,
     under_min_isr: bool = False,
+    at_min_isr: bool = False,
 ) -> list[PartitionRow]:
     """All partitions, or those that any of the chosen filters is about."""
     if topics:
         rows = await describe_topics(cluster, topics)
     else:
         rows = await _rows(cluster, list((await cluster.metadata()).topics.values()))
-    if not (under_replicated or offline or under_min_isr):
+    if not (under_replicated or offline or under_min_isr or at_min_isr):
         return rows
     from klog.admin.settings import min_isr
     from klog.config.topic import effective_min_isr
 
-    minimum = await min_isr(cluster, sorted({row.topic for row in rows})) if under_min_isr else {}
+    topic_names = sorted({row.topic for row in rows})
+    minimum = await min_isr(cluster, topic_names) if under_min_isr or at_min_isr else {}
+
+    def spare(row: PartitionRow) -> int:
+        """In-sync replicas beyond the least that acks=all needs."""
+        return len(row.isr) - effective_min_isr(minimum.get(row.topic, 1), len(row.replicas))
+
     return [
         row
         for row in rows
         if (under_replicated and len(row.isr) < len(row.replicas))
         or (offline and row.leader is None)
-        or (under_min_isr and len(row.isr) < effective_min_isr(minimum.get(row.topic, 1), len(row.replicas)))
+        or (under_min_isr and spare(row) < 0)
+        or (at_min_isr and spare(row) == 0)
     ]
 
 

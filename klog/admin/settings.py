@@ -76,6 +76,14 @@ async def min_isr(cluster: Cluster, topics: Sequence[str]) -> dict[str, int]:
     }
 
 
+async def own_settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """What is set on each topic itself, by name; the cluster's and default settings are left out."""
+    return {
+        topic: {one.name: one.value for one in settings if one.source == "topic" and one.value is not None}
+        for topic, settings in (await describe_settings(cluster, topics)).items()
+    }
+
+
 async def alter_topic_settings(cluster: Cluster, topic: str, given: Mapping[str, str], deleted: Sequence[str]) -> None:
     """Set some settings of a topic and delete others, in one step."""
     from klog.protocol.apis import ApiKey

@@ -40,6 +40,8 @@ class TopicSummary:
     messages: int | None
     bytes: int | None
     under_replicated: int
+    settings: str | None = field(default=None, metadata={"wide": True})
+    """With ``overrides``: the topic's own settings, ``retention.ms=60000 ...``."""
     error: str | None = None
     message: str | None = None
 
@@ -90,18 +92,30 @@ class TopicSetting:
 
 
 async def list_topics(
-    cluster: Cluster, pattern: str | None = None, *, regex: bool = False, internal: bool = False
+    cluster: Cluster,
+    pattern: str | None = None,
+    *,
+    regex: bool = False,
+    internal: bool = False,
+    overrides: bool = False,
 ) -> list[TopicSummary]:
     """All topics by name, or those that match: a shell pattern, or with ``regex`` an anchored regular expression.
 
-    ``internal``: the cluster's own topics, too. One whose whole name is the pattern is always listed.
+    ``internal``: the cluster's own topics, too. One whose whole name is the pattern is always listed. ``overrides``:
+    only topics with settings of their own.
     """
+    from klog.admin.settings import own_settings
+
     matches = name_matcher(pattern, regex)
     topics = [
         topic
         for topic in (await cluster.metadata()).topics.values()
         if matches(topic.name) and (internal or not topic.is_internal or topic.name == pattern)
     ]
+    own: dict[str, dict[str, str]] = {}
+    if overrides:
+        own = await own_settings(cluster, [topic.name for topic in topics])
+        topics = [topic for topic in topics if own[topic.name]]
     found = await extents(cluster, topics)
     return [
         TopicSummary(
@@ -111,6 +125,7 @@ async def list_topics(
             _sum(extent.messages for extent in _of(topic, found)),
             _sum(extent.bytes for extent in _of(topic, found)),
             sum(one.is_under_replicated for one in topic.partitions.values()),
+            " ".join(f"{name}={value}" for name, value in own[topic.name].items()) if overrides else None,
             *told(next((extent.failure for extent in _of(topic, found) if extent.failure is not None), None)),
         )
         for topic in topics
@@ -126,20 +141,30 @@ async def create_topic(
     settings: Mapping[str, str] | None = None,
     assignment: Sequence[Sequence[int]] | None = None,
     start_broker: int | None = None,
+    like: str | None = None,
     if_not_exists: bool = False,
 ) -> TopicCreated:
     """Make a topic and wait until each partition has a leader.
+
+    ``like``: a topic whose partitions, replication factor and own settings the new one gets where they are not given.
 
     ``assignment`` names the replicas of each partition, the preferred leader first; ``start_broker`` puts replica j of
     partition i on the (i + j)-th broker behind that one, without chance. Otherwise the cluster decides, and what is not
     given is its default. Raises InvalidTopic, InvalidReplicationFactor, TopicAlreadyExists, InvalidConfig and so on.
     """
+    from klog.admin.settings import own_settings
     from klog.client.blocking import error_of
     from klog.protocol.apis import ApiKey
 
     check_topic_name(name)
     if assignment and (partitions is not None or replication_factor is not None or start_broker is not None):
         raise UsageError("--assignment excludes -p, --replication-factor and --start-broker")
+    if like is not None:
+        model = await cluster.topic(like)
+        if assignment is None:
+            partitions = partitions or len(model.partitions)
+            replication_factor = replication_factor or model.replication_factor
+        settings = {**(await own_settings(cluster, [like]))[like], **(settings or {})}
     brokers = [one.broker_id for one in await cluster.brokers()]
     if replication_factor is not None and replication_factor > len(brokers):
         raise InvalidReplicationFactor(

@@ -18,15 +18,19 @@ election = Noun("election", "Elect leaders on request.")
 @election.command("preferred", rows="klog.admin.elections:ElectionRow", changes=True)
 async def preferred(
     invocation: Invocation,
-    topic: Annotated[
-        str | None,
-        typer.Argument(metavar="TOPIC", help="Only this topic; all topics if not given.", autocompletion=topic_names),
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC|TOPIC-P",
+            help="Only these topics and partitions; all topics if not given.",
+            autocompletion=topic_names,
+        ),
     ] = None,
 ) -> Report:
     """Elect the preferred leader of each partition, the first of its replicas, if it is in sync."""
     from klog.admin.elections import elect_preferred
 
-    rows = await elect_preferred(await invocation.cluster(), topic)
+    rows = await elect_preferred(await invocation.cluster(), names or ())
     changed = sum(row.old != row.new for row in rows)
     failed = sum(row.error is not None for row in rows)
     if not changed and not failed:

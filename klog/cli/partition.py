@@ -25,6 +25,10 @@ async def list_partitions(
         bool,
         typer.Option("--under-min-isr", help="Only partitions with fewer in-sync replicas than min.insync.replicas."),
     ] = False,
+    at_min_isr: Annotated[
+        bool,
+        typer.Option("--at-min-isr", help="Only partitions with exactly min.insync.replicas in-sync replicas."),
+    ] = False,
 ) -> list[Any]:
     """List partitions: all, or those that match any of the given filters."""
     from klog.admin import partitions
@@ -35,4 +39,5 @@ async def list_partitions(
         under_replicated=under_replicated,
         offline=offline,
         under_min_isr=under_min_isr,
+        at_min_isr=at_min_isr,
     )

@@ -9,7 +9,7 @@ import typer
 from klog.cli.arguments import ID_MAX, Properties, Regex, Topic, Topics, assignment, settings
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import remember_topics
+from klog.cli.name_cache import remember_topics, topic_names
 from klog.errors import UsageError
 from klog.render import Report
 from klog.render.counts import counted
@@ -36,6 +36,15 @@ async def create(
     start_broker: Annotated[
         int | None, typer.Option("--start-broker", metavar="ID", help="Broker of the first partition.")
     ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like",
+            metavar="TOPIC",
+            help="Partitions, replication factor and settings of this topic, unless given.",
+            autocompletion=topic_names,
+        ),
+    ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="No error if the topic exists.")] = False,
 ) -> list[Any]:
     """Create a topic.
@@ -58,6 +67,7 @@ async def create(
         settings=given,
         assignment=chosen,
         start_broker=start_broker,
+        like=like,
         if_not_exists=if_not_exists,
     )
     minimum = (await min_isr(cluster, [name])).get(name, 1)
@@ -77,6 +87,9 @@ async def list_topics(
     internal: Annotated[
         bool, typer.Option("--internal", help="Include the cluster's own topics, such as klog.events.")
     ] = False,
+    overrides: Annotated[
+        bool, typer.Option("--overrides", help="Only topics with settings of their own; -o wide shows them.")
+    ] = False,
 ) -> Report:
     """List topics.
 
@@ -88,8 +101,8 @@ async def list_topics(
     if regex and pattern is None:
         raise UsageError("--regex needs a PATTERN")
     cluster = await invocation.cluster()
-    rows = await topics.list_topics(cluster, pattern, regex=regex, internal=internal)
-    if pattern is None:
+    rows = await topics.list_topics(cluster, pattern, regex=regex, internal=internal, overrides=overrides)
+    if pattern is None and not overrides:
         remember_topics(invocation.target, [row.topic for row in rows])
     unknown = sum(row.messages is None and row.error is None for row in rows) if cluster.is_klog else 0
     note = (

@@ -54,6 +54,20 @@ def test_a_topics_life(at: list[str], topic: str) -> None:
     assert klog("topic", "delete", topic, "-y", "--if-exists", *at).code == 0
 
 
+def test_a_topic_like_another(at: list[str], topic: str) -> None:
+    assert klog("topic", "create", topic, "-p", "3", "-X", "retention.ms=60000", *at).code == 0
+    assert klog("topic", "create", f"{topic}-b", "--like", topic, "-X", "segment.bytes=65536", *at).code == 0
+    assert klog("topic", "create", f"{topic}-plain", *at).code == 0
+
+    own = {row["topic"]: row for row in klog("topic", "list", "--overrides", "-o", "json", *at).rows}
+    assert own[topic]["settings"] == "retention.ms=60000"
+    assert own[f"{topic}-b"]["partitions"] == 3
+    assert set(own[f"{topic}-b"]["settings"].split()) == {"retention.ms=60000", "segment.bytes=65536"}
+    assert f"{topic}-plain" not in own
+    missing = klog("topic", "create", f"{topic}-c", "--like", f"{topic}-no", "-o", "json", *at)
+    assert missing.code == 1 and missing.error["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
 def test_internal_topics_are_left_out_unless_asked_for(at: list[str]) -> None:
     name = "klog.audit"
     assert klog("topic", "create", name, *at).code == 0

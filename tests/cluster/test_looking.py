@@ -148,6 +148,8 @@ def test_with_one_broker_dead_nothing_fails_and_everything_is_said(make_cluster:
     assert chosen(offline=True) == {"alone"}
     assert chosen(under_replicated=True) >= {"t"}
     assert chosen(under_min_isr=True) == {"pair"}
+    assert "pair" not in chosen(at_min_isr=True)
+    assert {row.topic for row in run(cluster.bootstrap, partitions.list_partitions)} > chosen(at_min_isr=True) > set()
     receipt = send(cluster.bootstrap, "pair", b"a\n", librdkafka={"message.timeout.ms": "1000"})
     assert (receipt.messages, receipt.failed) == (0, 1)
     assert "pair-0" in (receipt.first_error or "") and "min.insync.replicas" in (receipt.first_error or "")

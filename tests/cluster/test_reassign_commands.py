@@ -201,8 +201,8 @@ def test_a_plan_that_does_not_fit_the_cluster_is_not_begun(three: RunningCluster
     assert placed(three, topic) == (1, 2) and underway(three, topic) == []
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_preferred_leaders(three: RunningCluster, topic: str, named: bool) -> None:
+@pytest.mark.parametrize("named", ["topic", "partition", ""])
+def test_preferred_leaders(three: RunningCluster, topic: str, named: str) -> None:
     three.create(topic, assignment=[[1, 2, 3], [2, 3, 1]])
     three.stop(1)
     three.wait_for_leader(topic, 0, other_than=1)
@@ -215,10 +215,14 @@ def test_preferred_leaders(three: RunningCluster, topic: str, named: bool) -> No
     three.start(1)
     for one in three.metadata().topics:  # without a name all of them are asked for, the cluster's story among them
         three.wait_in_sync(str(one.name))
-    elected = at(three, "election", "preferred", *([topic] if named else []))
+    elected = at(three, "election", "preferred", *{"topic": [topic], "partition": [f"{topic}-0"], "": []}[named])
     assert elected.code == 0, elected
     mine = {row["partition"]: (row["old"], row["new"]) for row in elected.rows if row["topic"] == topic}
     assert mine[0][0] in (2, 3) and mine[0][1] == 1
     assert mine.get(1, (2, 2)) == (2, 2)
+    if named == "partition":
+        assert [row["partition"] for row in elected.rows] == [0]
+        unknown = at(three, "election", "preferred", f"{topic}-7")
+        assert unknown.code == 1 and "no partition 7" in unknown.error["message"]
     again = at(three, "election", "preferred", topic, form="table")
     assert again.code == 0 and "preferred" in again.stderr
