@@ -60,6 +60,8 @@ def shell(
 
         screen.pager = chosen.pager  # a script does not wait for a person
         return Prompt(running, klog_home() / "shell_history").run()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file or 'stdin'}: not UTF-8 text: {error.reason}, byte {error.start}") from None
     finally:
         tree.close()
         interrupt.give_back(before)

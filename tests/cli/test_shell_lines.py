@@ -147,6 +147,9 @@ def test_variables_named_commands_and_aliases(tree: Tree, capfd: pytest.CaptureF
     assert "$other" in refused(capfd, shell, 'echo "$other"')
     assert ran(capfd, shell, "\\ns twice 'echo $1 $2; echo $2 $1'", "\\n twice a 'b c'") == "a b c\nb c a\n"
     assert "$2" in refused(capfd, shell, "\\n twice a")
+    shell.settings.named["all"] = 'echo [ $@ ] "$@"; alias x $@; unalias x'
+    assert ran(capfd, shell, "\\n all 'a  b' c") == "[ a  b c ] a  b c\n"
+    assert shell_settings.load(file).aliases == {}
     assert ran(capfd, shell, "alias e echo 'a  b'", "e x", "alias") == "a  b x\ne  echo 'a  b'\n"
     assert "topic" in refused(capfd, shell, "alias topic x")
     again = shell_settings.load(file)
@@ -204,6 +207,9 @@ def test_a_script_with_variables_over_several_lines(tmp_path: Path) -> None:
         out, _ = process.communicate(b"kept\n", timeout=60)
     assert (process.returncode, out) == (0, b"a\nb\nc\nkept\n")
     assert run_process(stdin="! cat\necho after\n") == (0, "after\n")
+    file.write_bytes(b"echo one\necho \xff\n")
+    refused = klog("shell", "-f", file)
+    assert refused.code == 2 and "UTF-8" in refused.stderr
 
 
 def test_the_transcript_has_commands_and_output(tmp_path: Path) -> None:
@@ -468,9 +474,10 @@ def test_what_is_longer_than_the_screen_goes_through_the_pager(capfd: pytest.Cap
     Screen(pager="true", size=lambda: os.terminal_size((80, 5))).write("x\n" * 100_000)
 
 
-def test_a_pager_that_is_not_there_is_an_error_and_not_the_end(capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_its_pager_the_output_is_shown_all_the_same(capfd: pytest.CaptureFixture[str]) -> None:
     Screen(pager="no-such-pager-1234", size=lambda: os.terminal_size((80, 5))).write("x\n" * 10)
-    assert "no-such-pager-1234" in capfd.readouterr().err
+    shown = capfd.readouterr()
+    assert "no-such-pager-1234" in shown.err and shown.out == "x\n" * 10
 
 
 def test_a_name_that_cannot_be_one_is_not_saved() -> None:

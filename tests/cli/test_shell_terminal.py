@@ -92,6 +92,12 @@ def test_lines_that_go_on_and_commands_that_are_ended(broker: RunningBroker, hom
         terminal.wait_until(lambda screen: screen.text.count("\nround") >= 3, "three rounds")
         terminal.type("\x03")
         terminal.wait_to_show("exit 0")
+        terminal.type("lag --watch\r")
+        terminal.wait_to_show("LAG-MS  OWNER")
+        terminal.type("\x03")  # in the middle of the event loop that is kept
+        terminal.wait_to_show("exit 130")
+        terminal.type("topic list\r")
+        terminal.wait_to_show("exit 0")
         terminal.type(f"\\o {tmp_path}/transcript\r")
         terminal.type("broker list\r")
         terminal.wait_to_show("CONTROLLER")
@@ -110,14 +116,28 @@ def test_on_a_small_screen_rows_are_blocks_and_pages(broker: RunningBroker, home
         terminal.wait_to_show("-- 1 of 1 --\nBROKER ")
         terminal.type("broker config 1\r")
         terminal.wait_until(lambda _: terminal.text.endswith(":\x1b[K"), "less, waiting")
-        written = len(terminal.text)
-        terminal.type("\x03")  # is the pager's, and not the shell's end
-        terminal.wait_until(lambda _: terminal.text[written:].endswith(":\x1b[K"), "less, waiting again")
         terminal.type("q")
         terminal.wait_to_show("urp:0>")
         terminal.type("\\x off\rbroker list\r")
         terminal.wait_to_show("BROKER  HOST")
         terminal.type("exit\r")
+
+
+def test_ctrl_c_in_the_pager_is_the_pagers(home: Path) -> None:
+    home.mkdir()
+    pager = "cat > /dev/null; trap 'echo caught; exit' INT; echo ready; while :; do sleep 0.05; done"
+    (home / "shell.toml").write_text(f'pager = "{pager}"\n')
+    profiles = "".join(f'[p{number}]\nbootstrap_server = "h:1"\n' for number in range(50))
+    (home / "profiles.toml").write_text(profiles)
+    with on_terminal("shell", rows=24) as (process, terminal):
+        terminal.wait_to_show("klog>")
+        terminal.type("profile list\r")
+        terminal.wait_to_show("ready")
+        terminal.type("\x03")
+        terminal.wait_to_show("caught\n")
+        terminal.wait_to_show("exit 0")
+        terminal.type("exit\r")
+        assert process.wait(20) == 0
 
 
 @pytest.mark.timed

@@ -21,6 +21,9 @@ from klog.render.blocks import write_blocks
 Expand = Literal["auto", "on", "off"]
 """Whether rows are blocks: where the table is wider than the screen, always, never."""
 
+NOT_FOUND = 127
+"""What ``sh`` exits with where there is no such command."""
+
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _COLLECTED = frozenset({Format.TABLE, Format.WIDE, Format.JSON, Format.YAML})
 """Formats that are read as a whole. The others are shown line by line, as their rows come."""
@@ -89,6 +92,9 @@ class Screen:
             except BrokenPipeError:
                 pass  # left before the end
             process.wait()
+        if process.returncode == NOT_FOUND:  # which sh has said
+            sys.stdout.write(text)
+            sys.stdout.flush()
 
     @contextmanager
     def without_pages(self) -> Iterator[None]:

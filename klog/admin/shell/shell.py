@@ -85,7 +85,7 @@ class Shell:
         at = 0
         while at < len(text):
             try:
-                statement = read(text, at, lambda name: self._value(name, arguments))
+                statement = read(text, at, lambda name: self._value(name, arguments), arguments)
             except KlogError as error:
                 return self.refuse(error)
             at = statement.next

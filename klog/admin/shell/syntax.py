@@ -14,13 +14,14 @@ Rules
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 ValueOf = Callable[[str], str]
 """The value of ``$NAME``; KlogError where it has none."""
 
 _NAME = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*|[0-9]|@)|\{([A-Za-z_][A-Za-z0-9_]*|[0-9]|@)\})")
+_ALL = re.compile(r"\$@(?=[\s;|]|$)")
 _OWN = re.compile(r"\\[A-Za-z?]")
 _WATCH = re.compile(r"\\watch(?=\s|;|$)")
 _ENDS_WORD = frozenset(" \t\r\n;|")
@@ -67,10 +68,11 @@ class Statement:
 class _Reader:
     """Reads one statement."""
 
-    def __init__(self, text: str, at: int, value_of: ValueOf | None) -> None:
+    def __init__(self, text: str, at: int, value_of: ValueOf | None, arguments: Sequence[str]) -> None:
         self.text = text
         self.at = at
         self.value_of = value_of
+        self.arguments = arguments
         self.open = ""
         self.words: list[Word] = []
 
@@ -94,6 +96,9 @@ class _Reader:
                 self.at += 2 if append else 1
                 if self._next() not in ("", ";", "\n", "|"):
                     file = self._word().text
+            elif self.value_of is not None and (found := _ALL.match(self.text, self.at)):
+                self.words += [Word(argument, self.at, found.end()) for argument in self.arguments]
+                self.at = found.end()
             else:
                 self.words.append(self._word())
         return Statement(tuple(self.words), self._past_end(), pipe, file, append, open=self.open, redirects=redirects)
@@ -188,9 +193,12 @@ class _Reader:
         return self.text[start : self.at].strip()
 
 
-def read(text: str, at: int = 0, value_of: ValueOf | None = None) -> Statement:
-    """The statement that begins at ``at``. Without ``value_of``, ``$NAME`` stays as it is written."""
-    return _Reader(text, at, value_of).statement()
+def read(text: str, at: int = 0, value_of: ValueOf | None = None, arguments: Sequence[str] = ()) -> Statement:
+    """The statement that begins at ``at``. Without ``value_of``, ``$NAME`` stays as it is written.
+
+    ``arguments`` are the words that ``$@`` stands for.
+    """
+    return _Reader(text, at, value_of, arguments).statement()
 
 
 def statements(text: str) -> list[Statement]:
