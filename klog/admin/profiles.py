@@ -208,6 +208,8 @@ def read_file(path: Path) -> ProfileFile:
         return ProfileFile(path, {}, None)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: brackets are nested too deep") from None
     profiles: dict[str, Profile] = {}
     current = document.pop(CURRENT, None)
     if current is not None and not isinstance(current, str):

@@ -62,6 +62,8 @@ def read(path: Path) -> dict[TopicPartition, tuple[int, ...]]:
         found = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise WrongPlan(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}; expected JSON") from None
+    except (ValueError, RecursionError):
+        raise WrongPlan(f"{path}: brackets are nested too deep, or a number is too long; expected JSON") from None
     except _TwiceError as error:
         raise WrongPlan(f"{path}: an object has the key {error.args[0]!r} twice") from None
     return _plan(path, found)

@@ -42,7 +42,7 @@ def unpack(data: bytes, path: str) -> list[bytes]:
     """Refused, naming the file, if `pack` did not write it."""
     try:
         return [json.loads(line).encode() for line in gzip.decompress(data).splitlines()]
-    except (OSError, EOFError, ValueError, AttributeError) as error:
+    except (OSError, EOFError, ValueError, AttributeError, RecursionError) as error:
         raise Refused(f"{path} is not a history of merged batches: {error}") from None
 
 

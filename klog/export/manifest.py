@@ -336,7 +336,10 @@ def _dump(value: dict[str, Any]) -> bytes:
 
 
 def _load(data: bytes) -> dict[str, Any]:
-    value = json.loads(data)
+    try:
+        value = json.loads(data)
+    except RecursionError:
+        raise ValueError("its brackets are nested too deep") from None
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     if value["layout"] > LAYOUT:

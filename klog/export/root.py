@@ -328,7 +328,7 @@ class ExportRoot:
         """The batch that the checkpoint names: once committed, it exists or was removed. None without a checkpoint."""
         try:
             return int(json.loads(self.store.read(_CHECKPOINT) or b"")["batch"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             return None
 
     def _checkpointed(self) -> tuple[Manifest, str] | None:
@@ -337,7 +337,7 @@ class ExportRoot:
         try:
             value = json.loads(data or b"")
             known = self.manifest(int(value["batch"]))
-        except (ValueError, KeyError, TypeError, Refused):
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError, Refused):
             return None
         return known if known[1] == value["sha256"] else None
 

@@ -113,7 +113,7 @@ def parse(line: bytes) -> Event:
     """An event; one of the kind ``?`` for what is not one."""
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         event = None
     if isinstance(event, dict) and isinstance(event.get("kind"), str):
         return event

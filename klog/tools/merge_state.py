@@ -103,7 +103,7 @@ def _row(path: Path, number: int, line: bytes) -> tuple[StateRow, tuple[int, int
         if time.tzinfo is None:
             raise ValueError("a time without a zone")
         broker, kind = int(entry["broker"]), str(entry["kind"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         reason = f"line {number} is not of a state-change log: {error}"
         failed = StateRow(None, None, None, None, None, None, None, str(path), number, "BAD_LINE", reason)
         return failed, (-1, -1)

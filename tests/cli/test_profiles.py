@@ -269,3 +269,10 @@ def test_what_changes_a_read_only_cluster_is_refused(
     assert klog("topic", "config", topic, *at).code == 0
     assert klog("tail", topic, "-e", *at).code == 0
     assert klog("zk", "tree", "/", *at).stdout == before
+
+
+def test_a_file_of_brackets_is_an_error(at_home: Path) -> None:
+    """A project's folder may be a stranger's."""
+    at_home.write_text("a = " + "[" * 100_000)
+    ran = klog("topic", "list", "-o", "json")
+    assert ran.code == 2 and str(at_home) in ran.error["message"]

@@ -180,6 +180,8 @@ def test_what_is_strange_in_the_topic_is_counted_and_passed_over() -> None:
         b'{"version": 2}',
         b'{"version": 1, "kind": "other"}',
         b'{"version": 1, "kind": "produced"}',
+        b"[" * 100_000,
+        b'{"version": 1, "kind": "counted", "window_ms": 1e999}',
     ]
     values += [b'{"version": 1, "kind": "counted", "parts": 1, "part": 0}', publication(A, 1, 0, count(0, 5))]
     ledger = build_ledger(values)

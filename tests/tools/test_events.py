@@ -132,3 +132,7 @@ def test_events_are_chosen(chosen: EventFilter, kinds: set[str]) -> None:
     assert kinds <= taken
     if chosen.broker != 9:
         assert taken - kinds <= {kind for kind, (facts, _, _) in SAMPLES.items() if 3 in brokers_of(facts)}
+
+
+def test_a_line_of_brackets_is_no_event() -> None:
+    assert parse(b"[" * 100_000)["kind"] == "?"

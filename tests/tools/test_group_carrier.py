@@ -176,9 +176,21 @@ def test_what_is_written(
         assert decide(found, reached, here) is None  # a next mirror has nothing to do
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "7", '{"klog.groups":2}', '{"klog.groups":1,"of":3}', "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", "[]", "7", '{"klog.groups":2}', '{"klog.groups":1,"of":3}', "\x00"),
+        *(
+            "[" * 4_000,
+            '{"klog.groups":1,"of":{"1":1e999}}',
+            '{"klog.mirror":1,"target":"","topic_id":"","of":"","end":1e999}',
+        ),
+    ],
+)
 def test_metadata_of_others(text: str) -> None:
+    """Any client may commit what it likes: a mirror goes on."""
     assert read_metadata(text) is None
+    assert Position.read(7, text) == Position(7)
     assert read_metadata(Position(1, "target").metadata) is None
 
 

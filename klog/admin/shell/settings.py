@@ -90,6 +90,8 @@ def load(path: Path) -> ShellSettings:
         return ShellSettings(path)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: brackets are nested too deep") from None
     aliases, named = (_texts(path, text, section, document.pop(section, {})) for section in (ALIASES, NAMED))
     for key, value in document.items():
         wanted = _TYPES.get(key)

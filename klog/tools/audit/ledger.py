@@ -112,7 +112,7 @@ def build_ledger(values: Iterable[bytes], window_ms: int | None = None) -> Ledge
                 counted.append(read)
             else:
                 strange += 1
-        except (ValueError, KeyError, TypeError, PeerError):
+        except (ValueError, KeyError, TypeError, PeerError, RecursionError, OverflowError):
             strange += 1
     lengths = {one.window_ms for one in publications} | {int(one["window_ms"]) for one in counted}
     lengths = {one for one in lengths if 0 < one <= WINDOW_MS_MAX}
@@ -122,7 +122,7 @@ def build_ledger(values: Iterable[bytes], window_ms: int | None = None) -> Ledge
     for run in _whole_runs(counted):
         try:
             _enter_counted(ledger, run)
-        except (ValueError, KeyError, TypeError, PeerError):
+        except (ValueError, KeyError, TypeError, PeerError, RecursionError, OverflowError):
             ledger.strange += 1
     return ledger
 

@@ -93,7 +93,7 @@ def read_metadata(metadata: str) -> dict[str, int] | None:
         if found["klog.groups"] != 1:
             return None
         return {str(source): int(offset) for source, offset in found["of"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
 
 

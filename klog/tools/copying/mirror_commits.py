@@ -57,7 +57,7 @@ class Position(NamedTuple):
             if found["klog.mirror"] != 1:
                 return cls(offset)
             return cls(offset, str(found["target"]), str(found["topic_id"]), str(found["of"]), int(found["end"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             return cls(offset)
 
 
