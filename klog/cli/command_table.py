@@ -60,6 +60,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("zk", "klog.cli.zk", "zk", "Show the content of ZooKeeper.", CLUSTER),
     Entry("registry", "klog.cli.registry", "registry", "Rebuild lost registries from the brokers' disks.", CLUSTER),
     Entry("verify", "klog.cli.verify", "verify", "Verify that all replicas hold the same bytes.", TOOLS),
+    Entry("report", "klog.cli.report", "report", "Write a page about the cluster.", TOOLS),
     Entry("lost", "klog.cli.lost", "lost", "Messages that truncation and recovery have set aside.", TOOLS),
     Entry("mirror", "klog.cli.mirror", "mirror", "Mirror topics of clusters into another.", TOOLS),
     Entry("export", "klog.cli.export", "export", "Export messages to files with Spark.", TOOLS, ("exports",)),

@@ -1,7 +1,7 @@
 """`klog export report`: an export as one page of HTML that loads nothing. Blocks.
 
 Everything on it comes from the manifests, and from the brokers if they answer; only a thorough check reads the files of
-messages. ``page.html`` is the template. Each plot is drawn twice, for wide screens and for phones.
+messages. `klog.render.page` makes the page.
 """
 
 from __future__ import annotations
@@ -9,25 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
 
 from klog import __version__
 from klog.errors import KlogError, Refused
-from klog.export import plots
 from klog.export.history import originals
 from klog.export.manifest import WINDOW_MS, ExportedPartition, ExportIdentity, Manifest, moment
-from klog.export.plots import Plot
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportStatus
 from klog.export.status import losses, status
+from klog.render import plots
+from klog.render.page import NO_PLOTS, Section, Tile, plotted, render_page
+from klog.render.plots import Plot
 from klog.render.value_texts import count_text, duration_text, moment_text, size_text
-from klog.storage.filesystem import translated
-
-WIDE, NARROW = (1000, 220, 90), (340, 190, 40)
-"""(width, height, at most so many bars)."""
-
-NO_PLOTS = "The page has no plots because matplotlib is not installed: pip install 'klog[plots]'"
 
 BATCHES_SHOWN = 15
 FINDINGS_SHOWN = 50
@@ -112,34 +105,8 @@ def gather(bootstrap: str | None, root: str, *, thorough: bool = False, no_broke
     return facts
 
 
-class Tile(NamedTuple):
-    """A figure at the top of the page. ``kind``: ``good``, ``bad`` or nothing."""
-
-    name: str
-    value: str
-    more: str
-    kind: str = ""
-
-
-@dataclass(frozen=True)
-class Section:
-    """A card of the page: a plot or a table, under a sentence."""
-
-    title: str
-    said: str = ""
-    legend: Sequence[str] = ()
-    plots: Sequence[tuple[str, str]] = ()
-    """(wide or narrow, SVG)."""
-    heads: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
-    """The first column is a name, the others are numbers or times."""
-
-
 def render(facts: Facts) -> str:
     """The page. Without matplotlib it has no plots, and says so."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(loader=PackageLoader("klog.export", ""), autoescape=True, undefined=StrictUndefined)
     sections = [
         *([] if plots.AVAILABLE or not facts.manifests else [Section("Plots", NO_PLOTS)]),
         _by_message_time(facts),
@@ -151,10 +118,15 @@ def render(facts: Facts) -> str:
         _gaps(facts),
         _batches(facts),
     ]
-    return environment.get_template("page.html").render(
+    return render_page(
         name=facts.root.rstrip("/").rsplit("/", 1)[-1] or facts.root,
-        root=facts.root,
-        topics=", ".join(sorted(facts.identity.topic_ids)),
+        title="klog export",
+        about=(
+            ("", "Export of "),
+            ("b", ", ".join(sorted(facts.identity.topic_ids))),
+            ("", " to "),
+            ("code", facts.root),
+        ),
         tiles=_tiles(facts),
         findings=facts.findings[:FINDINGS_SHOWN],
         sections=[section for section in sections if section is not None],
@@ -169,14 +141,6 @@ def render(facts: Facts) -> str:
 def notes(facts: Facts) -> tuple[str, ...]:
     """What a user must know beside the page: its problems, and that it has no plots."""
     return (*facts.findings, *([] if plots.AVAILABLE else [NO_PLOTS]))
-
-
-def write(target: Path, data: bytes) -> None:
-    """Write the page. StorageError."""
-    try:
-        target.write_bytes(data)
-    except OSError as error:
-        raise translated(error, "write", str(target)) from error
 
 
 def messages_of(manifest: Manifest) -> int:
@@ -232,15 +196,6 @@ def _state_tile(facts: Facts) -> Tile:
 # --- Plots ------------------------------------------------------------------------------------------------------------
 
 
-def _plotted(title: str, said: str, plot: Callable[[int], Plot], legend: Sequence[str] = ()) -> Section:
-    """``plot`` takes how many bars fit."""
-    drawn = []
-    if plots.AVAILABLE:
-        for kind, (width, height, count_max) in (("wide", WIDE), ("narrow", NARROW)):
-            drawn.append((kind, plots.draw(plot(count_max), width, height)))
-    return Section(title, said, legend if drawn else (), drawn)
-
-
 def _by_message_time(facts: Facts) -> Section | None:
     """Messages by the windows of their own times, one colour per topic."""
     windows: dict[tuple[str, int], int] = {}
@@ -263,7 +218,7 @@ def _by_message_time(facts: Facts) -> Section | None:
     said = "By the timestamps of the messages."
     if outside:
         said += f" {outside:,} with times far outside are not shown."
-    return _plotted("Messages by their time", said, plot, names)
+    return plotted("Messages by their time", said, plot, names)
 
 
 def _middle(windows: dict[tuple[str, int], int]) -> tuple[int, int, int]:
@@ -314,7 +269,7 @@ def _by_commit(
     spent = (max(times) - min(times)) / 1000
     rate = f", {unit(total / spent)}/s from the first commit to the last" if spent >= 1 else ""
     merged = " Merging has reduced the bytes since these commits." if facts.merged and unit is size_text else ""
-    return _plotted(title, f"{unit(total)} in all{rate}.{merged}", plot)
+    return plotted(title, f"{unit(total)} in all{rate}.{merged}", plot)
 
 
 def _delays(facts: Facts) -> Section | None:
@@ -341,7 +296,7 @@ def _delays(facts: Facts) -> Section | None:
         "From a message's own time to its commit; a bar reaches from the newest message of a batch to its oldest. "
         f"The median wait of the oldest is {duration_text(middle)}."
     )
-    return _plotted("Delay between message and commit", said, plot)
+    return plotted("Delay between message and commit", said, plot)
 
 
 def _times(parts: Iterable[ExportedPartition]) -> tuple[int | None, int | None]:

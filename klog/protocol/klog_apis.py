@@ -391,3 +391,28 @@ class ReadMetricsResponse(Response, key=ApiKey.READ_METRICS):
     samples: tuple[MetricSample, ...]
     next_name: str | None
     next_labels: tuple[str, ...]
+
+
+# --- ReadHistory: what a broker remembers of itself ------------------------------------------------------------------
+
+
+class ReadHistoryRequest(Request, key=ApiKey.READ_HISTORY):
+    since_ms: i64
+
+
+class HistoryPoint(Structure):
+    """``values``: of the time up to ``time_ms``, in the order of ``names``."""
+
+    time_ms: i64
+    values: tuple[f64, ...]
+
+
+class ReadHistoryResponse(Response, key=ApiKey.READ_HISTORY):
+    """The points are ``every_ms`` apart; the last one has the time since the one before it."""
+
+    error_code: ErrorCode
+    broker_id: i32
+    now_ms: i64
+    every_ms: i32
+    names: tuple[str, ...]
+    points: tuple[HistoryPoint, ...]

@@ -59,6 +59,7 @@ from klog.server.events import Events, EventsTopic
 from klog.server.executors import Executors, Purpose
 from klog.server.groups.coordinator import Coordinator
 from klog.server.handlers import ROUTES
+from klog.server.history import HistoryKeeper
 from klog.server.image import ClusterImage, apply
 from klog.server.knocks import Knocks
 from klog.server.lifecycle import BrokerState, Lifecycle
@@ -124,6 +125,7 @@ class Broker:
         self.batch_order = BatchOrder(self.runtime.loop.time)
         self.knocks = Knocks(self.identity.broker_id, config.integer("zookeeper.session.timeout.ms") / 1000)
         self.departed = Departed(self.runtime.loop.time)
+        self._history = HistoryKeeper(self._measured)
         self.registry = BrokerRegistry(self.zookeeper)
         self.authority = Authority(self.zookeeper, self.executors, lambda: self.identity.incarnation)
         self._has_parts = False
@@ -272,6 +274,7 @@ class Broker:
                 self.routes.answer,
             ),
         )
+        self.runtime.spawn(self._history.run())
         self.producer_ids.stock_up()
         self._watchdog = Watchdog(self.zookeeper.session_timeout_ms / 1000)
         self._watchdog.start()
@@ -338,6 +341,7 @@ class Broker:
             open_session=lambda broker_id, incarnation: ReplicaSession(
                 self.runtime, self.replicas.partitions, self.log_dirs, self.knocks, broker_id, incarnation
             ),
+            history=self._history,
             measured=self._measured,
             take_metadata=self.take_metadata,
         )

@@ -73,7 +73,8 @@ def _led(measured: Measured) -> list[LedPartition]:
     return list(measured.replicas.partitions.values())
 
 
-def _under_replicated(measured: Measured) -> int:
+def under_replicated(measured: Measured) -> int:
+    """Partitions led here that have a replica that is not in sync."""
     return sum(len(one.isr) < len(one.replicas) for one in _led(measured))
 
 
@@ -152,7 +153,8 @@ def _told(*kinds: str) -> Read:
     return lambda measured: (((), sum(measured.events.told[kind] for kind in kinds)),)
 
 
-def _max_lag(measured: Measured) -> int:
+def max_lag(measured: Measured) -> int:
+    """Bytes by which the slowest replica here is behind."""
     followers = list(measured.replicas.followed.values())
     return max((max(one.leader_high.address - one.log.end.address, 0) for one in followers), default=0)
 
@@ -308,7 +310,7 @@ def _table() -> tuple[Metric[Measured], ...]:
             "kafka_server_replicamanager_underreplicatedpartitions",
             (),
             "Partitions led here with a replica that is not in sync.",
-            one(_under_replicated),
+            one(under_replicated),
         ),
         _gauge(
             "kafka_server_replicamanager_underminisrpartitioncount",
@@ -343,7 +345,7 @@ def _table() -> tuple[Metric[Measured], ...]:
             "kafka_server_replicafetchermanager_maxlag",
             ("clientId",),
             "Bytes (Kafka: messages) by which the slowest replica here is behind its leader's high watermark.",
-            lambda measured: [(("Replica",), _max_lag(measured))],
+            lambda measured: [(("Replica",), max_lag(measured))],
         ),
         _gauge(
             "klog_replica_lag_bytes",
@@ -542,10 +544,13 @@ def _process() -> psutil.Process:
     return psutil.Process()
 
 
+def resident_bytes() -> int:
+    """Of this process. Any thread."""
+    return int(_process().memory_info().rss)
+
+
 OF_PROCESS: Final[tuple[Metric[Measured], ...]] = (
-    _gauge(
-        "process_resident_memory_bytes", (), "Resident memory in bytes.", one(lambda _: _process().memory_info().rss)
-    ),
+    _gauge("process_resident_memory_bytes", (), "Resident memory in bytes.", one(lambda _: resident_bytes())),
     _counter("process_cpu_seconds_total", (), "Processor seconds.", one(lambda _: sum(_process().cpu_times()[:2]))),
     _gauge("process_open_fds", (), "Open file descriptors.", one(lambda _: _process().num_fds())),
 )

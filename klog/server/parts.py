@@ -15,6 +15,7 @@ from klog.server.controller.controller import Controller
 from klog.server.departed import Departed
 from klog.server.dispatch import OpenRequests
 from klog.server.groups.coordinator import Coordinator
+from klog.server.history import HistoryKeeper
 from klog.server.image import ClusterImage
 from klog.server.knocks import Knocks
 from klog.server.lifecycle import Lifecycle
@@ -61,6 +62,7 @@ class Parts:
     open_requests: OpenRequests
     open_session: Callable[[int, int], ReplicaSession]
     """Opens the leader's side of a follower's connection: (broker id, incarnation)."""
+    history: HistoryKeeper
     measured: Callable[[], Measured]
     """What the metrics are read from."""
     take_metadata: Callable[[Any], None]

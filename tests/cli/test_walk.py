@@ -82,7 +82,7 @@ READING = {
     *("export report", "export submit", "schema list", "schema get", "schema check", "audit report", "perf consume"),
     *(f"zk {verb}" for verb in ("brokers", "topics", "groups", "owners", "isr", "controller")),
     *(f"zk {verb}" for verb in ("ls", "tree", "get", "stat")),
-    *("shell", "events", "lag", "metrics", "top", "acts list", "acts show"),
+    *("shell", "events", "lag", "metrics", "top", "report cluster", "acts list", "acts show"),
 }
 """What connects and changes nothing."""
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from klog.export import page, plots
+from klog.export import page
 from klog.export.compact import compact
 from klog.export.rows import ExportStatus
-from klog.render import value_texts
+from klog.render import plots, value_texts
 from tests.cli.runner import klog
 from tests.spark.handmade import HandmadeExport
 

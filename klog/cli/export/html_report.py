@@ -36,6 +36,7 @@ async def report(
     brokers answer, and all problems found. Exit 1 on any problem.
     """
     from klog.export import page
+    from klog.render.page import write
 
     servers, why = None, "not shown: --without-brokers."
     if not without_brokers:
@@ -50,6 +51,6 @@ async def report(
         return int(facts.state == "broken")
     target = Path(file or f"{Path(root.rstrip('/')).name or 'export'}.html")
     data = text.encode()
-    await asyncio.to_thread(page.write, target, data)
+    await asyncio.to_thread(write, target, data)
     row = page.ExportPage(str(target), len(data), len(facts.manifests), facts.messages, facts.state)
     return invocation.report([row], notes=page.notes(facts), failed=facts.state == "broken")

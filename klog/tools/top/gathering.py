@@ -92,8 +92,12 @@ class Gatherer:
         zookeeper: Callable[[], Awaitable[ZooKeeper]],
         every_s: float,
         clock: Clock = SYSTEM_CLOCK,
+        *,
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        """``zookeeper`` opens the session that the lag of groups needs, once."""
+        """``zookeeper`` opens the session that the lag of groups needs, once. ``patience_s``: how long a look waits
+        for it."""
+        self._patience_s = patience_s
         self._cluster = cluster
         self._open_zookeeper = zookeeper
         self._clock = clock
@@ -295,7 +299,7 @@ class Gatherer:
         if self._groups_task is None and self._groups_pace.is_due(now_s):
             self._groups_task = asyncio.ensure_future(self._measure_groups(now_s))
         if self._groups_task is not None:
-            await asyncio.wait((self._groups_task,), timeout=PATIENCE_S)
+            await asyncio.wait((self._groups_task,), timeout=self._patience_s)
             if self._groups_task.done():
                 self._groups_task = None
 

@@ -1,0 +1,83 @@
+"""A report as one page of HTML that loads nothing and needs no script: figures, plots, tables.
+
+``page.html`` is the template. It escapes every text, so names of any kind are shown as they are. Each plot is drawn
+twice, for wide screens and for phones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from klog.render import plots
+from klog.render.plots import Plot
+from klog.storage.filesystem import translated
+
+WIDE, NARROW = (1000, 220, 90), (340, 190, 40)
+"""(width, height, at most so many bars)."""
+
+NO_PLOTS = "The page has no plots because matplotlib is not installed: pip install 'klog[plots]'"
+
+Kind = Literal["", "b", "code"]
+"""How a part of the line under the heading is set."""
+
+
+class Tile(NamedTuple):
+    """A figure at the top of the page. ``kind``: ``good``, ``bad`` or nothing."""
+
+    name: str
+    value: str
+    more: str
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A card of the page: a plot or a table, under a sentence."""
+
+    title: str
+    said: str = ""
+    legend: Sequence[str] = ()
+    plots: Sequence[tuple[str, str]] = ()
+    """(wide or narrow, SVG)."""
+    heads: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    """The first column is a name, the others are numbers or times."""
+
+
+def render_page(
+    *,
+    name: str,
+    title: str,
+    about: Sequence[tuple[Kind, str]],
+    tiles: Sequence[Tile],
+    findings: Sequence[str],
+    sections: Sequence[Section],
+    footer: str,
+) -> str:
+    """The page. ``title``: what kind of report it is; ``findings``: the problems, in a card of their own."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(loader=PackageLoader("klog.render", ""), autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("page.html").render(
+        name=name, title=title, about=about, tiles=tiles, findings=findings, sections=sections, footer=footer
+    )
+
+
+def plotted(title: str, said: str, plot: Callable[[int], Plot], legend: Sequence[str] = ()) -> Section:
+    """A plot as a section. ``plot`` takes how many bars fit."""
+    drawn = []
+    if plots.AVAILABLE:
+        for kind, (width, height, count_max) in (("wide", WIDE), ("narrow", NARROW)):
+            drawn.append((kind, plots.draw(plot(count_max), width, height)))
+    return Section(title, said, legend if drawn else (), drawn)
+
+
+def write(target: Path, data: bytes) -> None:
+    """Write the page. StorageError."""
+    try:
+        target.write_bytes(data)
+    except OSError as error:
+        raise translated(error, "write", str(target)) from error

@@ -1,0 +1,120 @@
+"""What a broker remembers of itself: a point a minute, for a day, in memory.
+
+Strategy
+    Each minute a thread reads the counters and keeps their rates since the point before. `klog report cluster` asks for
+    them (ReadHistory). They begin with the broker, and are gone with it.
+
+Bound
+    `POINTS_MAX` points of ten numbers: some 200 KB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from klog.clock import SYSTEM_CLOCK, Clock
+from klog.server.executors import Purpose
+from klog.server.metrics_table import Measured, max_lag, resident_bytes, under_replicated
+
+EVERY_S: Final = 60.0
+POINTS_MAX: Final = 24 * 60
+
+RATES: Final = (
+    "messages_in",
+    "bytes_in",
+    "bytes_out",
+    "replication_bytes_in",
+    "replication_bytes_out",
+    "requests",
+    "cpu",
+)
+"""Per second since the point before; ``cpu``: the event loop's seconds."""
+LEVELS: Final = ("memory_bytes", "replica_lag_bytes", "under_replicated")
+"""At the moment of the point."""
+NAMES: Final = (*RATES, *LEVELS)
+
+
+class Point(NamedTuple):
+    """The values of `NAMES` in the time up to ``time_ms``."""
+
+    time_ms: int
+    values: array[float]
+
+
+class Reading(NamedTuple):
+    """Counters and levels of one moment."""
+
+    at_s: float
+    """By a clock that never goes back."""
+    time_ms: int
+    counters: tuple[float, ...]
+    levels: tuple[float, ...]
+
+
+class History:
+    """Appended by the event loop, or a test. Reading it is for the event loop."""
+
+    def __init__(self, first: Reading) -> None:
+        self._last = first
+        self._points: deque[Point] = deque(maxlen=POINTS_MAX)
+
+    def add(self, reading: Reading) -> None:
+        """A minute is over."""
+        self._points.append(self._point(reading))
+        self._last = reading
+
+    def points(self, since_ms: int, now: Reading) -> list[Point]:
+        """Those after a moment, the oldest first; the last one is the minute that is not over yet."""
+        return [one for one in (*self._points, self._point(now)) if one.time_ms > since_ms]
+
+    def _point(self, now: Reading) -> Point:
+        seconds = max(now.at_s - self._last.at_s, 0.001)
+        rates = [max(0.0, new - old) / seconds for new, old in zip(now.counters, self._last.counters, strict=True)]
+        return Point(now.time_ms, array("d", (*rates, *now.levels)))
+
+
+def read(measured: Measured, clock: Clock = SYSTEM_CLOCK) -> Reading:
+    """What is so now. Any thread."""
+    measures = measured.runtime.measures
+    total = measures.traffic.total()
+    return Reading(
+        clock.monotonic_s(),
+        clock.now_ms(),
+        (
+            total.messages_in,
+            total.bytes_in,
+            total.bytes_out,
+            measures.replication_bytes_in,
+            measures.replication_bytes_out,
+            sum(one.count for one in list(measures.requests.values())),
+            measures.loop.cpu_seconds(),
+        ),
+        (resident_bytes(), max_lag(measured), under_replicated(measured)),
+    )
+
+
+class HistoryKeeper:
+    """Keeps the history of a broker. Event loop only."""
+
+    def __init__(self, measured: Callable[[], Measured]) -> None:
+        self._measured = measured
+        self._history: History | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        self._history = History(await self._read())
+        while True:
+            await asyncio.sleep(EVERY_S)
+            self._history.add(await self._read())
+
+    def points(self, since_ms: int, now: Reading) -> list[Point]:
+        """As `History.points`; none before the broker serves."""
+        return [] if self._history is None else self._history.points(since_ms, now)
+
+    async def _read(self) -> Reading:
+        measured = self._measured()
+        return await measured.runtime.executors.run(Purpose.OTHER, read, measured)

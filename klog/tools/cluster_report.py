@@ -1,0 +1,386 @@
+"""`klog report cluster`: a cluster as one page of HTML, for a ticket or a morning.
+
+State, findings of `klog check`, the rates that brokers remember (ReadHistory), groups by lag, acts and events of the
+last day. What cannot be read is left out, and the page says so. `klog.render.page` makes the page, which needs no
+script and shows every name as text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from klog import __version__
+from klog.admin import acts
+from klog.admin.check import Finding, check
+from klog.client.positions import parse_position
+from klog.clock import SYSTEM_CLOCK, Clock
+from klog.errors import KlogError, MalformedRequest, Refused, TimedOut
+from klog.render import plots
+from klog.render.counts import counted
+from klog.render.page import NO_PLOTS, Section, Tile, plotted, render_page
+from klog.render.plots import Plot
+from klog.render.value_texts import count_text, duration_text, moment_text, size_text
+from klog.render.visible import visible
+from klog.tools.events import Event, EventFilter, read_events, row
+from klog.tools.top.facts import TopTick
+from klog.tools.top.gathering import Gatherer
+
+if TYPE_CHECKING:
+    from klog.admin.acts import ActRow
+    from klog.client.cluster import Cluster
+    from klog.coordination.zookeeper import ZooKeeper
+
+DAY_MS: Final = 86_400_000
+MINUTE_MS: Final = 60_000
+POINTS_MAX: Final = 2_000
+NAMES_MAX: Final = 100
+"""Of a broker's answer: what is more is refused."""
+FINDINGS_SHOWN, ROWS_SHOWN, EVENTS_SHOWN = 50, 30, 50
+TEXT_MAX: Final = 300
+EVENTS_S: Final = 10.0
+_OTHERS: Final = "others"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRow:
+    """The file that was made."""
+
+    file: str
+    bytes: int
+    findings: int
+    brokers: int
+    hours: float
+    """How far back the plots reach."""
+
+
+class Point(NamedTuple):
+    """What a broker remembers of a minute."""
+
+    time_ms: int
+    values: Mapping[str, float]
+
+
+@dataclass
+class Facts:
+    """What the page is made of."""
+
+    cluster: str
+    cluster_id: str
+    tick: TopTick
+    findings: Sequence[Finding] = ()
+    history: Mapping[int, Sequence[Point]] = field(default_factory=dict)
+    acts: Sequence[ActRow] = ()
+    events: Sequence[Event] = ()
+    missing: list[str] = field(default_factory=list)
+    """What could not be read, and why."""
+    now_ms: int = 0
+
+    @property
+    def hours(self) -> float:
+        """How far back the brokers' history goes."""
+        first = min((one[0].time_ms for one in self.history.values() if one), default=self.now_ms)
+        return round(max(0, self.now_ms - first) / 3_600_000, 2)
+
+
+async def gather(
+    cluster: Cluster,
+    zookeeper: Callable[[], Awaitable[ZooKeeper]],
+    *,
+    bootstrap: str | None,
+    zookeeper_address: str | None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Facts:
+    """All facts; a part that cannot be read is named in `Facts.missing`. Only a cluster without brokers is an error."""
+    gatherer = Gatherer(cluster, zookeeper, 1.0, clock, patience_s=cluster.timeout_s)
+    try:
+        tick = await gatherer.look()
+    finally:
+        await gatherer.close()
+    if tick.trouble is not None:
+        raise TimedOut(tick.trouble)
+    facts = Facts(cluster.bootstrap, await cluster.cluster_id() or "unknown", tick, now_ms=clock.now_ms())
+    if gatherer.groups_trouble is not None:
+        facts.missing.append(f"the lag of groups: {gatherer.groups_trouble}")
+    facts.findings = await check(bootstrap, zookeeper_address, timeout_s=cluster.timeout_s)
+    histories = {}
+    for broker in [one.broker for one in tick.brokers if one.state in ("up", "controller")]:
+        try:
+            histories[broker] = await read_history(cluster, broker, facts.now_ms - DAY_MS)
+        except KlogError as error:
+            facts.missing.append(f"the history of broker {broker}: {error.message}")
+    facts.history = histories
+    try:
+        session = await zookeeper()
+        facts.acts = await asyncio.to_thread(lambda: acts.list_acts(session, since_ms=facts.now_ms - DAY_MS))
+    except KlogError as error:
+        facts.missing.append(f"the acts: {error.message}")
+    try:
+        facts.events = await _events(cluster)
+    except KlogError as error:
+        facts.missing.append(f"the events: {error.message}")
+    return facts
+
+
+async def read_history(cluster: Cluster, broker: int, since_ms: int) -> list[Point]:
+    """What a broker remembers since a moment, the oldest first."""
+    from klog.client.blocking import error_of
+    from klog.protocol import codec
+    from klog.protocol.apis import ApiKey
+
+    channel = await cluster.channel(broker)
+    if ApiKey.READ_HISTORY not in channel.versions:
+        raise Refused(f"broker {broker} at {channel.address} is not klog, or an older version")
+    answer = await channel.request(codec.request(ApiKey.READ_HISTORY, 0, since_ms=since_ms))
+    if int(answer.error_code):
+        raise error_of(int(answer.error_code), f"history of broker {broker} at {channel.address}")
+    if len(answer.points) > POINTS_MAX or len(answer.names) > NAMES_MAX:
+        raise MalformedRequest(
+            f"broker {broker} at {channel.address} sends {len(answer.points)} points, expected {POINTS_MAX} at most"
+        )
+    found = [Point(int(one.time_ms), _values(answer.names, one.values)) for one in answer.points]
+    return sorted((one for one in found if abs(one.time_ms - since_ms) <= 2 * DAY_MS), key=lambda one: one.time_ms)
+
+
+def _values(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    """What a plot can show: numbers from 0 on."""
+    found = {name: value if 0 <= value < math.inf else 0.0 for name, value in zip(names, values, strict=False)}
+    return found | {"cpu": 100 * found.get("cpu", 0.0)}
+
+
+async def _events(cluster: Cluster) -> list[Event]:
+    """Those of the last day, the oldest first."""
+    from collections import deque
+
+    found: deque[Event] = deque(maxlen=EVENTS_SHOWN)
+    try:
+        async with asyncio.timeout(EVENTS_S):
+            await read_events(
+                cluster, EventFilter(), parse_position("@-1d"), found.append, follow=False, note=lambda _: None
+            )
+    except TimeoutError:
+        raise TimedOut(f"{EVENTS_S:g} s were not enough to read those of a day") from None
+    return list(found)
+
+
+# --- The page ---------------------------------------------------------------------------------------------------------
+
+
+def render(facts: Facts) -> str:
+    """The page. Without matplotlib it has no plots, and says so."""
+    tick = facts.tick
+    sections = [
+        _missing(facts),
+        *([] if plots.AVAILABLE else [Section("Plots", NO_PLOTS)]),
+        _plot(facts, "Messages in", "messages_in", lambda value: f"{count_text(value)}/s", "Appended by producers"),
+        _plot(facts, "Bytes in", "bytes_in", lambda value: f"{size_text(value)}/s", "Appended by producers"),
+        _plot(facts, "Bytes out", "bytes_out", lambda value: f"{size_text(value)}/s", "Sent to consumers"),
+        _plot(facts, "Lag of replicas", "replica_lag_bytes", size_text, "Of each broker's slowest replica"),
+        _plot(
+            facts, "Processor", "cpu", lambda value: f"{value * 100:.0f}%", "Of the event loops, as shares of a core"
+        ),
+        _plot(facts, "Memory", "memory_bytes", size_text, "Resident"),
+        _findings(facts),
+        _brokers(tick),
+        _in_trouble(tick),
+        _topics(tick),
+        _groups(tick),
+        _acts(facts),
+        _events_section(facts),
+    ]
+    first = facts.now_ms - int(facts.hours * 3_600_000)
+    return render_page(
+        name=facts.cluster,
+        title="klog cluster",
+        about=(("", "Cluster "), ("code", facts.cluster_id), ("", f" at {moment_text(facts.now_ms)} UTC")),
+        tiles=_tiles(facts),
+        findings=[_text(f"{one.severity}: {one.what}: {one.found}") for one in facts.findings[:FINDINGS_SHOWN]],
+        sections=[section for section in sections if section is not None],
+        footer=(
+            f"Made by klog {__version__} at {moment_text(facts.now_ms)} UTC. Rates since {moment_text(first)}: brokers "
+            "remember a day, and begin with each start. All times are UTC."
+        ),
+    )
+
+
+def _tiles(facts: Facts) -> list[Tile]:
+    tick = facts.tick
+    live = sum(one.state in ("up", "controller") for one in tick.brokers)
+    bad = "bad" if live < len(tick.brokers) else "good"
+    healthy = not tick.under_replicated and not tick.offline
+    worst = tick.groups[0] if tick.groups else None
+    return [
+        Tile("Brokers", f"{live}/{len(tick.brokers)}", f"controller {tick.controller or 'none'}", bad),
+        Tile(
+            "Partitions",
+            f"{tick.partitions:,}",
+            f"{tick.under_replicated:,} not in sync, {tick.offline:,} offline",
+            "good" if healthy else "bad",
+        ),
+        Tile("Topics", f"{len(tick.topics):,}", ""),
+        Tile(
+            "Worst lag",
+            count_text(worst.lag or 0) if worst is not None else "–",
+            _text(f"messages, group {worst.group}") if worst is not None else "no groups",
+        ),
+        Tile(
+            "Check",
+            counted(len(facts.findings), "finding") if facts.findings else "no findings",
+            "see below" if facts.findings else "`klog check`",
+            "bad" if facts.findings else "good",
+        ),
+    ]
+
+
+def _plot(facts: Facts, title: str, name: str, unit: Callable[[float], str], said: str) -> Section | None:
+    """A value over the last day, one colour per broker; a bar is the mean of its minutes."""
+    points = {broker: some for broker, some in facts.history.items() if any(name in one.values for one in some)}
+    times = [one.time_ms for some in points.values() for one in some]
+    if not times:
+        return None
+    means = {broker: sum(one.values.get(name, 0.0) for one in some) / len(some) for broker, some in points.items()}
+    largest = sorted(points, key=lambda broker: -means[broker])[: plots.SERIES_MAX - (len(points) > plots.SERIES_MAX)]
+    names = {broker: f"broker {broker}" if broker in largest else _OTHERS for broker in points}
+    legend = [names[broker] for broker in sorted(largest)] + [_OTHERS] * (len(largest) < len(points))
+
+    def plot(count_max: int) -> Plot:
+        bins = plots.bins_for(min(times), max(times), count_max, MINUTE_MS)
+        values = {one: [0.0] * bins.count for one in legend}
+        for broker, some in points.items():
+            sums: dict[int, list[float]] = {}
+            for one in some:
+                if (at := bins.holding(one.time_ms)) is not None:
+                    sums.setdefault(at, []).append(one.values.get(name, 0.0))
+            for at, found in sums.items():
+                values[names[broker]][at] += sum(found) / len(found)
+        return plots.Bars(bins, [plots.Series(*one) for one in values.items()], unit)
+
+    return plotted(title, f"{said}, stacked by broker; on average {unit(sum(means.values()))} in all.", plot, legend)
+
+
+def _missing(facts: Facts) -> Section | None:
+    if not facts.missing:
+        return None
+    return Section("Not on this page", heads=("What",), rows=[(_text(one),) for one in facts.missing])
+
+
+def _findings(facts: Facts) -> Section | None:
+    rows = [
+        (_text(one.what), one.severity, _text(one.found), _text(one.expected), _text(one.do))
+        for one in facts.findings[:FINDINGS_SHOWN]
+    ]
+    if not rows:
+        return None
+    said = _shown(len(rows), len(facts.findings))
+    return Section("Findings", said, heads=("What", "Severity", "Found", "Expected", "Do"), rows=rows)
+
+
+def _brokers(tick: TopTick) -> Section:
+    rows = [
+        (
+            f"{one.broker} {one.address or ''}",
+            one.state,
+            _known(one.leaders),
+            _known(one.replicas),
+            _size(one.lag_bytes),
+            f"{_size(one.disk_free)} of {_size(one.disk_total)}",
+            _size(one.memory),
+        )
+        for one in tick.brokers
+    ]
+    return Section("Brokers", heads=("Broker", "State", "Leads", "Replicas", "Lag", "Disk free", "Memory"), rows=rows)
+
+
+def _in_trouble(tick: TopTick) -> Section | None:
+    rows = [
+        (
+            f"{one.topic}-{one.partition}",
+            one.trouble,
+            "none" if one.leader is None else str(one.leader),
+            _listed(one.replicas),
+            _listed(one.isr),
+        )
+        for one in tick.in_trouble[:ROWS_SHOWN]
+    ]
+    if not rows:
+        return None
+    said = _shown(len(rows), len(tick.in_trouble))
+    return Section(
+        "Partitions in trouble", said, heads=("Partition", "What", "Leader", "Replicas", "In sync"), rows=rows
+    )
+
+
+def _topics(tick: TopTick) -> Section | None:
+    rows = [
+        (_text(one.topic), f"{one.partitions:,}", f"{one.under_replicated:,}", f"{one.offline:,}")
+        for one in sorted(tick.topics, key=lambda one: (-one.offline, -one.under_replicated, one.topic))[:ROWS_SHOWN]
+    ]
+    if not rows:
+        return None
+    said = _shown(len(rows), len(tick.topics))
+    return Section("Topics", said, heads=("Topic", "Partitions", "Not in sync", "Offline"), rows=rows)
+
+
+def _groups(tick: TopTick) -> Section | None:
+    rows = [
+        (
+            _text(one.group),
+            _known(one.lag),
+            _size(one.lag_bytes),
+            "–" if one.lag_ms is None else duration_text(one.lag_ms),
+            f"{one.partitions:,}",
+        )
+        for one in tick.groups[:ROWS_SHOWN]
+    ]
+    if not rows:
+        return None
+    said = _shown(len(rows), len(tick.groups))
+    return Section("Groups by lag", said, heads=("Group", "Messages", "Bytes", "Oldest waits", "Partitions"), rows=rows)
+
+
+def _acts(facts: Facts) -> Section | None:
+    rows = [
+        (f"{one.time:%m-%d %H:%M:%S}", _text(one.kind), _text(one.subject), _text(one.principal), one.act)
+        for one in list(facts.acts)[-ROWS_SHOWN:][::-1]
+    ]
+    if not rows:
+        return None
+    said = _shown(len(rows), len(facts.acts), "`klog acts show ACT` has what changed.")
+    return Section("Acts of the last day", said, heads=("Time", "Kind", "Subject", "By", "Act"), rows=rows)
+
+
+def _events_section(facts: Facts) -> Section | None:
+    rows = []
+    for event in list(facts.events)[::-1]:
+        one = row(event)
+        when = f"{one.time:%m-%d %H:%M:%S}" if one.time is not None else "–"
+        what = f"{one.what} ({one.reason})" if one.reason else one.what
+        rows.append((when, _text(one.kind), _text(one.subject), _text(what)))
+    if not rows:
+        return None
+    return Section("The last events", "", heads=("Time", "Kind", "Subject", "What"), rows=rows)
+
+
+def _shown(shown: int, there: int, more: str = "") -> str:
+    return " ".join(one for one in (f"{shown} of {there:,}." if shown < there else "", more) if one)
+
+
+def _text(text: str) -> str:
+    """Cut, and without characters that would reorder a line; the template escapes the rest."""
+    shown = visible(text)
+    return shown if len(shown) <= TEXT_MAX else shown[: TEXT_MAX - 3] + "..."
+
+
+def _known(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def _size(value: int | None) -> str:
+    return "–" if value is None else size_text(value)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"

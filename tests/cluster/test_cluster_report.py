@@ -1,0 +1,116 @@
+"""Goal: the page about a cluster says what is so, loads nothing, and shows hostile names as text.
+
+Method: real brokers; the page is parsed, and laid out by a real browser where there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from klog.render import plots
+from klog.tools import cluster_report
+from tests.cli.runner import klog
+from tests.cluster_fixture import RunningCluster
+from tests.tools.verbs import send
+
+EVIL = "<script>document.title='owned'</script><img src=http://x.invalid/a onerror=alert(1)>\u202e"
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+BROWSER = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
+)
+
+
+class Parsed(HTMLParser):
+    """Tags in order, each closed; and the text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def made(shared_three: RunningCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a cluster with a dead broker, and with a hostile group and client."""
+    shared_three.heal()
+    topic = "report-<b>"[:6] + "-topic"
+    admin = AdminClient({"bootstrap.servers": shared_three.bootstrap, "client.id": EVIL})
+    admin.create_topics([NewTopic(topic, 2, 3)])[topic].result(20)
+    shared_three.wait_in_sync(topic)
+    send(shared_three.bootstrap, topic, b"0123456789\n" * 1000)
+    consumer = Consumer({"bootstrap.servers": shared_three.bootstrap, "group.id": EVIL})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+    consumer.close()
+    shared_three.kill(3)
+    shared_three.wait_until(lambda: 3 not in shared_three.isr_of(topic), "broker 3 is out of sync")
+    page = tmp_path_factory.mktemp("report") / "page.html"
+    ran = klog("report", "cluster", "--to", page, "-o", "json", "-B", shared_three.bootstrap)
+    shared_three.heal()
+    assert ran.code == 0, ran.stderr
+    assert ran.rows[0]["brokers"] == 3 and ran.rows[0]["findings"] > 0
+    return page
+
+
+def test_the_page_is_whole_and_loads_nothing(made: Path) -> None:
+    parsed = Parsed(made.read_text())
+    tags = {tag for tag, _ in parsed.tags}
+    assert not tags & {"script", "img", "link", "iframe", "object", "form", "a"}
+    for _, attributes in parsed.tags:
+        assert not {name for name in attributes if name.startswith("on") or name in ("src", "href", "srcdoc")}
+    for wanted in ("Brokers", "Partitions in trouble", "Findings", "Groups by lag", "Acts of the last day", "2/3"):
+        assert wanted in parsed.text
+    assert "not in sync: 3" in parsed.text and "dead" in parsed.text
+    assert EVIL[:-1] + "\\u202e" in parsed.text  # as it was written, its change of direction escaped
+    assert sum(tag == "svg" for tag, _ in parsed.tags) == (12 if plots.AVAILABLE else 0)
+
+
+def test_to_stdout_and_without_a_cluster(three: RunningCluster, tmp_path: Path) -> None:
+    ran = klog("report", "cluster", "--to", "-", "-B", three.bootstrap)
+    assert ran.code == 0 and ran.stdout.startswith("<!doctype html>")
+    assert klog("report", "cluster", "--to", tmp_path / "no" / "page.html", "-B", three.bootstrap).code == 1
+
+
+def test_a_history_that_no_broker_would_send() -> None:
+    names = ("messages_in", "cpu")
+    assert cluster_report._values(names, (float("nan"), 0.5)) == {"messages_in": 0.0, "cpu": 50.0}
+    assert cluster_report._values(names, (float("inf"),)) == {"messages_in": 0.0, "cpu": 0.0}
+    assert cluster_report._values(names, (-1.0, 2.0, 3.0)) == {"messages_in": 0.0, "cpu": 200.0}
+
+
+@pytest.mark.skipif(not BROWSER, reason="there is no Chromium here")
+@pytest.mark.parametrize("script", [True, False])
+def test_in_a_real_browser(made: Path, tmp_path: Path, script: bool) -> None:
+    words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom"]
+    words += [] if script else ["--blink-settings=scriptEnabled=false"]
+    ran = subprocess.run(
+        [*words, made.as_uri()], capture_output=True, text=True, timeout=60, env={**os.environ, "HOME": str(tmp_path)}
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "owned" not in ran.stdout.partition("<title>")[2].partition("</title>")[0]
+    assert "<script" not in ran.stdout.lower() and "Groups by lag" in ran.stdout
