@@ -41,13 +41,13 @@ async def top(
     Keys: Tab and arrows choose, Enter goes deeper, w asks why, / filters, s sorts, h shows all keys, q leaves. A large
     cluster is asked less often than the interval says, so that looking costs it less than 2 % of a core.
     """
-    if invocation.shared.output not in (None, Format.TABLE, Format.JSONL):
-        raise UsageError(
-            f"--output {invocation.output.value} is for a single report, and top shows many", hint="use -o jsonl"
-        )
     on_screen = is_terminal(sys.stdout) and is_terminal(sys.stdin) and invocation.shared.output is not Format.JSONL
     every_s = every or EVERY_S
     async with _gatherer(invocation, every_s) as gatherer:
+        if invocation.shared.output not in (None, Format.TABLE, Format.JSONL):
+            raise UsageError(
+                f"--output {invocation.output.value} is for a single report, and top shows many", hint="use -o jsonl"
+            )
         if on_screen:
             return await _on_screen(invocation, gatherer, every_s)
         await _in_lines(gatherer, every_s)
