@@ -1,30 +1,30 @@
-"""Acts: who changed what of the cluster, and how to take it back. `klog.coordination.acts` has what is written."""
+"""Acts: who changed what of the cluster.
+
+`klog.coordination.acts` has what is written; `klog.admin.undo` takes acts back.
+"""
 
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.coordination import acts, topics
-from klog.coordination.acts import Act
-from klog.errors import NoSuchThing, Refused
+from klog.coordination import acts, offset_acts
+from klog.coordination.acts import Act, Actor
+from klog.errors import NoSuchThing
 
 if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
 
 READ_AT_ONCE: Final = 500
 SETTINGS: Final = "topic-settings"
-
-CANNOT_BE_UNDONE: Final[Mapping[str, str]] = {
-    "topic-create": "`klog topic delete` removes the topic and its messages",
-    "topic-delete": "its messages are gone; the act has its assignment and settings",
-    "partitions-add": "a topic cannot get fewer partitions: keys would change their partition once more",
-}
-"""Why the other kinds of act are not taken back."""
+STATES: Final = offset_acts.KINDS | {SETTINGS}
+"""Kinds whose states are objects from names to values."""
+SHOWN_MAX: Final = 20
+"""Values shown in a row; more are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +41,6 @@ class ActRow:
     after: str
     undone_by: str | None
     undoes: str | None = field(default=None, metadata={"wide": True})
-
-
-@dataclass(frozen=True, slots=True)
-class UndoRow:
-    """One setting that an undo changes: ``now`` and ``then`` are None where the topic has none of its own."""
-
-    subject: str
-    setting: str
-    now: str | None
-    then: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsUndo:
-    """What takes an act back; ``change`` has the value of each setting, None for one to remove."""
-
-    act: Act
-    topic: str
-    rows: tuple[UndoRow, ...]
-    change: Mapping[str, str | None]
 
 
 def list_acts(
@@ -117,11 +97,11 @@ def _undone(found: Sequence[Act]) -> dict[str, str]:
 
 
 def _takes_back(act: Act, first: Act) -> bool:
-    if act.kind != SETTINGS or (first.kind, first.topic) != (SETTINGS, act.topic):
+    if (act.topic, act.group) != (first.topic, first.group) or first.kind not in STATES or act.kind not in STATES:
         return False
     if not all(isinstance(state, dict) for state in (first.before, first.after, act.after)):
         return False
-    return all(act.after.get(name) == first.before.get(name) for name in _changed(first.before, first.after))
+    return all(act.after.get(name) == first.before.get(name) for name in changed(first.before, first.after))
 
 
 def principal(act: Act) -> str:
@@ -154,18 +134,28 @@ def _subject(act: Act) -> str:
 
 def _difference(act: Act) -> tuple[str, str]:
     before, after = act.before, act.after
-    if act.kind == SETTINGS and isinstance(before, dict) and isinstance(after, dict):
-        changed = _changed(before, after)
-        return _settings_text(before, changed), _settings_text(after, changed)
+    if act.kind in STATES and isinstance(before, dict) and isinstance(after, dict):
+        names = changed(before, after)
+        return _state_text(before, names), _state_text(after, names)
     return _text(before), _text(after)
 
 
-def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The names whose values differ."""
     return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
 
 
-def _settings_text(settings: Mapping[str, Any], names: Sequence[str]) -> str:
-    return " ".join(f"{name}={settings[name]}" for name in names if name in settings) or "-"
+def _state_text(state: Mapping[str, Any], names: Sequence[str]) -> str:
+    shown = names[:SHOWN_MAX]
+    more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
+    return (
+        " ".join(f"{name}={state_text(state[name])}" for name in shown if state.get(name) is not None) or "-"
+    ) + more
+
+
+def state_text(value: Any) -> str:
+    """A setting's value, or a committed offset."""
+    return str(value.get("offset") if isinstance(value, dict) else value)
 
 
 def _text(state: Any) -> str:
@@ -179,47 +169,6 @@ def _text(state: Any) -> str:
     )
 
 
-# --- undo
-
-
-def plan_undo(zookeeper: ZooKeeper, act: Act) -> SettingsUndo:
-    """What takes the act back. Refused where that is not possible, or where the state has moved on since: with the
-    difference. Blocks."""
-    if act.kind != SETTINGS:
-        why = CANNOT_BE_UNDONE.get(act.kind, "this version of klog does not know how")
-        raise Refused(f"act {act.act_id} ({act.kind}) cannot be taken back: {why}")
-    if not isinstance(act.before, dict) or not isinstance(act.after, dict) or act.topic is None:
-        raise Refused(f"act {act.act_id} cannot be taken back: its settings were too long to be kept")
-    if topics.find(zookeeper, act.topic) is None:
-        raise Refused(f"act {act.act_id} cannot be taken back: topic {act.topic} does not exist")
-    now = topics.configs(zookeeper, [act.topic])[act.topic].settings
-    moved = [name for name in _changed(act.before, act.after) if now.get(name) != act.after.get(name)]
-    if moved:
-        listed = "; ".join(
-            f"{name} is {now.get(name) or 'not set'}, and the act left it {act.after.get(name) or 'not set'}"
-            for name in moved
-        )
-        raise Refused(
-            f"topic {act.topic} has changed since act {act.act_id}: {listed}",
-            hint=f"`klog acts list --topic {act.topic}` shows who changed it",
-        )
-    change = {name: act.before.get(name) for name in _changed(act.before, act.after)}
-    rows = tuple(UndoRow(f"topic {act.topic}", name, now.get(name), then) for name, then in change.items())
-    return SettingsUndo(act, act.topic, rows, change)
-
-
-async def undo(cluster: Cluster, plan: SettingsUndo) -> None:
-    """Carry it out. The cluster's client id must be `undo_client` of the act, so that the new act names the old one."""
-    from klog.admin.settings import alter_topic_settings
-
-    await alter_topic_settings(
-        cluster,
-        plan.topic,
-        {name: value for name, value in plan.change.items() if value is not None},
-        [name for name, value in plan.change.items() if value is None],
-    )
-
-
-def undo_client(act_id: str) -> str:
-    """The client id under which an act is taken back."""
-    return f"{acts.UNDO_CLIENT}{act_id}"
+def here(client: str = "klog") -> Actor:
+    """Who acts in this process: a command that writes to ZooKeeper itself. The host's name says where it ran."""
+    return Actor(client, socket.gethostname())

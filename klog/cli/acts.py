@@ -41,8 +41,9 @@ async def list_acts(
 ) -> list[Any]:
     """List the acts that changed the cluster, by whatever client they came, the oldest first.
 
-    So far topics are covered: created, deleted, partitions added, settings changed. An act is written in the same
-    transaction as its change. The last 5,000 are kept; `klog.events` has all of a week.
+    So far covered: topics created and deleted, partitions added, settings changed, offsets of groups set by hand,
+    groups deleted. An act is written in the same transaction as its change. The last 5,000 are kept. `klog.events` has
+    those of a week, without those that commands write to ZooKeeper themselves: `klog group` and `klog offset`.
     """
     from klog.admin import acts as verbs
 
@@ -60,22 +61,24 @@ async def show(invocation: Invocation, act: ActId) -> Report:
     return invocation.report([row])
 
 
-@top_command("undo", rows="klog.admin.acts:UndoRow", asks=True, changes=True)
+@top_command("undo", rows="klog.admin.undo:UndoRow", asks=True, changes=True)
 async def undo(invocation: Invocation, act: ActId) -> Report:
-    """Take an act back: so far changes of a topic's settings.
+    """Take an act back: changes of a topic's settings, of a group's offsets, and the deletion of a group.
 
     It is refused if the state has moved on since, with the difference. The undo is an act itself.
     """
     from klog.admin import acts as verbs
+    from klog.admin import undo as undoing
 
     session = await invocation.zookeeper()
     row, found = await asyncio.to_thread(verbs.show_act, session, act)
-    plan = await asyncio.to_thread(verbs.plan_undo, session, found)
+    plan = await asyncio.to_thread(undoing.plan_undo, session, found)
     if row.undone_by is not None:
         invocation.warn(f"act {act} was undone by {row.undone_by} before")
     invocation.confirm(f"Undo act {act} of {row.principal} on {row.subject}", invocation.report(plan.rows))
-    await verbs.undo(await invocation.cluster(client_id=verbs.undo_client(act)), plan)
-    return invocation.report(plan.rows, footer=f"{counted(len(plan.rows), 'setting')} as before")
+    await undoing.undo(await invocation.cluster(client_id=undoing.undo_client(act)), session, plan)
+    what = "setting" if isinstance(plan, undoing.SettingsUndo) else "offset"
+    return invocation.report(plan.rows, footer=f"{counted(len(plan.rows), what)} as before")
 
 
 def _time_ms(text: str) -> int:

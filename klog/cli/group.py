@@ -150,6 +150,7 @@ async def rewind(
     written first.
     """
     from klog.admin import rewind as rewinding
+    from klog.admin.acts import here
     from klog.coordination import offset_changes
 
     if (to is None) == (undo is None):
@@ -180,7 +181,7 @@ async def rewind(
         invocation.say(note)
     invocation.confirm(question, invocation.report(plan.rows))
     kept = write_undo(invocation, plan)
-    fenced = await rewinding.carry_out(cluster, session, plan, force=force, hint=hint)
+    fenced = await rewinding.carry_out(cluster, session, plan, actor=here(), force=force, hint=hint)
     notes = change_notes(invocation, *(f"fenced: {one}" for one in fenced), kept)
     return invocation.report(plan.rows, footer=summary, notes=notes)
 
@@ -189,6 +190,7 @@ async def rewind(
 async def delete(invocation: Invocation, name: Group) -> Report:
     """Delete a group without members, and its committed offsets. Asks first."""
     from klog.admin import rewind as rewinding
+    from klog.admin.acts import here
 
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
     plan = await rewinding.plan_deletion(session, name)
@@ -196,7 +198,7 @@ async def delete(invocation: Invocation, name: Group) -> Report:
     question = f"Delete group {name} and its offsets in {counted(len(plan.rows), 'partition')}"
     invocation.confirm(question, invocation.report(plan.rows))
     kept = [write_undo(invocation, plan)] if plan.rows else []
-    await rewinding.delete_group(cluster, session, name)
+    await rewinding.delete_group(cluster, session, name, here())
     return invocation.report(plan.rows, footer=f"group {name} deleted", notes=change_notes(invocation, *kept))
 
 
@@ -208,11 +210,12 @@ async def copy(
 ) -> Report:
     """Copy the offsets of a group, with their metadata, to a new group. Fails if the new group has offsets already."""
     from klog.admin import rewind as rewinding
+    from klog.admin.acts import here
 
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
     plan = await rewinding.plan_copy(cluster, session, name, target)
     await rewinding.refuse_members(session, [target])
-    await rewinding.carry_out(cluster, session, plan)
+    await rewinding.carry_out(cluster, session, plan, actor=here())
     return invocation.report(plan.rows, footer=f"offsets of group {name} copied to {target}")
 
 

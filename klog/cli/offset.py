@@ -87,6 +87,7 @@ async def import_(
     """
     from klog.admin import offset_files
     from klog.admin import rewind as rewinding
+    from klog.admin.acts import here
     from klog.cli.undo import change_notes, write_undo
     from klog.coordination import offset_changes
 
@@ -116,5 +117,5 @@ async def import_(
     kept = []
     for plan in plans:
         kept.append(write_undo(invocation, plan))
-        await rewinding.carry_out(cluster, session, plan)
+        await rewinding.carry_out(cluster, session, plan, actor=here())
     return invocation.report(changed, footer=summary, notes=change_notes(invocation, *kept))

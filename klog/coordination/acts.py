@@ -175,6 +175,13 @@ def _decoded(act_id: str, path: str, data: bytes) -> Act:
     )
 
 
+def forget_beyond(zookeeper: ZooKeeper, kept_max: int = KEPT_MAX) -> None:
+    """`forget_oldest`, if the node's number of children says that there is something to forget."""
+    stat = zookeeper.exists(paths.ACTS)
+    if stat is not None and stat.children > kept_max + LOOKED_AT_EVERY:
+        forget_oldest(zookeeper, kept_max)
+
+
 def forget_oldest(zookeeper: ZooKeeper, kept_max: int = KEPT_MAX, kept_bytes_max: int = KEPT_BYTES_MAX) -> int:
     """Remove old acts beyond these limits, `FORGOTTEN_AT_ONCE` at most; returns how many went."""
     gone = 0

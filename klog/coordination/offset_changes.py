@@ -12,10 +12,11 @@ for them klog can only read their entries first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from klog.coordination import committed, consumers, entries, group_states, groups, paths
+from klog.coordination import committed, consumers, entries, group_states, groups, offset_acts, paths
+from klog.coordination.acts import STATE_BYTES_MAX, Act, Actor
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.group_states import COORDINATOR, FREE, GroupState
 from klog.coordination.groups import Group, Member
@@ -34,6 +35,9 @@ from klog.names import TopicPartition
 
 TRIES = 20
 """Fenced members join again at once; when one joins between the read and the write, the read is repeated."""
+
+ACT_BYTES_MAX = STATE_BYTES_MAX + 4096
+"""Of an act's node, with its path: what a multi keeps free for it."""
 
 PARTITIONS_AT_ONCE = 1500
 """Partitions tried for one multi: with names of common length somewhat more than it holds."""
@@ -86,12 +90,21 @@ def refuse_members(group: Group, hint: str | None = None) -> None:
 
 
 def write(
-    zookeeper: ZooKeeper, group: str, wanted: Wanted, *, force: bool = False, hint: str | None = None
+    zookeeper: ZooKeeper,
+    group: str,
+    wanted: Wanted,
+    *,
+    force: bool = False,
+    hint: str | None = None,
+    actor: Actor | None = None,
+    kind: str = offset_acts.OFFSETS,
+    on_act: Callable[[Act], None] = lambda act: None,
 ) -> list[Member]:
     """Commit these offsets for a group without members. Returns the members that ``force`` fenced.
 
     Raises NonEmptyGroup if the group has members, unless ``force``. As many partitions as a multi holds change at once;
-    more take several multis, each fenced like the first. In a thread.
+    more take several multis, each fenced like the first. Each multi has an act by ``actor`` of what it changes, which
+    ``on_act`` gets afterwards; without an actor the change is a program's progress and not an act. In a thread.
     """
     writer, todo, failures = OffsetWriter(zookeeper), dict(wanted), 0
     fenced: dict[str, Member] = {}
@@ -105,8 +118,15 @@ def write(
                 if found.state.group_protocol != COORDINATOR:
                     _end_streams(zookeeper, found)
             head = _head(found)
-            done, operations = _some(zookeeper, writer, group, todo, head)
-            zookeeper.commit([head, *operations], lambda: _has_landed(zookeeper, operations))  # noqa: B023
+            done, operations = _some(zookeeper, writer, group, todo, head, 0 if actor is None else ACT_BYTES_MAX)
+            act = None
+            noted = list[Operation]()
+            if actor is not None:
+                before = committed.read(zookeeper, group, done)
+                act = offset_acts.new_offset_act(kind, actor, group, before, {name: wanted[name] for name in done})
+                noted = [act.write]
+            changes = [*operations, *noted]
+            zookeeper.commit([head, *changes], lambda: _has_landed(zookeeper, changes))  # noqa: B023
         except (BadVersion, NodeExists, NoNode) as error:
             # A member joined, left or committed, or the group was deleted, since the read.
             writer.forget(group)
@@ -122,6 +142,8 @@ def write(
                 raise
             raise type(error)(f"{error.message}; {_so_far(wanted, todo)}", hint=error.hint) from error
         writer.landed(group, operations)
+        if act is not None:
+            on_act(act)
         for name in done:
             del todo[name]
     return list(fenced.values())
@@ -141,9 +163,9 @@ def _head(group: Group) -> Operation:
 
 
 def _some(
-    zookeeper: ZooKeeper, writer: OffsetWriter, group: str, todo: Wanted, head: Operation
+    zookeeper: ZooKeeper, writer: OffsetWriter, group: str, todo: Wanted, head: Operation, kept_bytes: int
 ) -> tuple[list[TopicPartition], list[Operation]]:
-    """The first partitions, as many as one multi holds, and the operations that change them."""
+    """The first partitions, as many as one multi holds beside ``kept_bytes``, and the operations that change them."""
     some = list(todo)[:PARTITIONS_AT_ONCE]
     puts = {name: committed for name in some if (committed := todo[name]) is not None}
     made = writer.operations(group, puts)
@@ -166,7 +188,7 @@ def _some(
 
     operations: list[Operation] = []
     done: list[TopicPartition] = []
-    room = MULTI_BYTES_MAX - size(head)
+    room = MULTI_BYTES_MAX - kept_bytes - size(head)
     for name, part in zip(some, parts, strict=True):
         room -= sum(map(size, part))
         if room < 0 and done:
@@ -204,13 +226,18 @@ def _end_streams(zookeeper: ZooKeeper, group: Group) -> None:
 # --- The end of a group -----------------------------------------------------------------------------------------------
 
 
-def delete(zookeeper: ZooKeeper, group: str) -> None:
+def delete(
+    zookeeper: ZooKeeper, group: str, actor: Actor | None = None, on_act: Callable[[Act], None] = lambda act: None
+) -> None:
     """Remove the offsets, owners and fences of a group without members. Raises NonEmptyGroup if it has members.
+
+    The offsets go with an act by ``actor``, as in `write`.
 
     The group's own node stays, without a holder: a coordinator that remembers it would take a new node at an old
     version for the one it knows (rule Z1). No list shows a group that has only this node.
     """
-    write(zookeeper, group, dict.fromkeys(committed.read(zookeeper, group)))
+    gone = dict.fromkeys(committed.read(zookeeper, group))
+    write(zookeeper, group, gone, actor=actor, kind=offset_acts.GROUP_DELETE, on_act=on_act)
     for _ in range(TRIES):
         found = groups.read(zookeeper, group)
         refuse_members(found)

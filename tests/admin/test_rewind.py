@@ -12,6 +12,7 @@ from klog.admin.rewind import Plan
 from klog.client.cluster import Cluster
 from klog.client.positions import parse_position
 from klog.coordination import committed
+from klog.coordination.acts import Actor
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIdNotFound, Refused, UnknownTopicOrPartition, UsageError
@@ -48,7 +49,7 @@ def planned(broker: RunningBroker, registry: ZooKeeper, group: str, to: str, **o
 
 def carried_out(broker: RunningBroker, registry: ZooKeeper, plan: Plan) -> None:
     async def act(cluster: Cluster) -> None:
-        await rewind.carry_out(cluster, registry, plan)
+        await rewind.carry_out(cluster, registry, plan, actor=Actor("test", "here"))
 
     run(broker.bootstrap, act)
 

@@ -52,7 +52,7 @@ class Coordinator:
         self._cache = GroupCache(runtime, image, limits, self._calls, self._writer)
         self._joining_bytes = 0
         self.commits = Commits(runtime, self._cache, self._calls, self._writer, offsets)
-        self.group_admin = GroupAdmin(image, self._cache, self._calls, self.commits)
+        self.group_admin = GroupAdmin(runtime, image, self._cache, self._calls, self.commits)
         self._expiring = runtime.spawn(Expiry(runtime, self._cache, self._calls, self._writer, offsets).run())
 
     def slots_changed(self) -> None:

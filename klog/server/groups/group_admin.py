@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from klog.coordination import committed, group_states, offset_changes
 from klog.coordination import groups as registry
+from klog.coordination.acts import LOOKED_AT_EVERY, Act, Actor, forget_oldest
 from klog.coordination.group_slots import slot_of
 from klog.coordination.group_states import COORDINATOR, FREE, ZOOKEEPER
 from klog.coordination.zookeeper import ZooKeeper
@@ -31,6 +32,7 @@ from klog.server.groups.group_cache import GroupCache
 from klog.server.groups.phases import Phase
 from klog.server.groups.zk_calls import ZkCalls
 from klog.server.image import ClusterImage
+from klog.server.runtime import Runtime
 
 UNSHARED = (Phase.PREPARING, Phase.COMPLETING)
 """In these phases the partitions are not assigned yet."""
@@ -63,11 +65,16 @@ class Described(NamedTuple):
 class GroupAdmin:
     """Event loop only."""
 
-    def __init__(self, image: ClusterImage, cache: GroupCache, calls: ZkCalls, commits: Commits) -> None:
+    def __init__(
+        self, runtime: Runtime, image: ClusterImage, cache: GroupCache, calls: ZkCalls, commits: Commits
+    ) -> None:
+        self._runtime = runtime
         self._image = image
         self._cache = cache
         self._calls = calls
         self._commits = commits
+        self._acts = 0
+        """Written by this broker."""
 
     async def list(self, states: Collection[str] = ()) -> list[Listed]:
         """The groups of our slots, by name; only those in one of ``states`` if any. Raises CoordinatorNotAvailable."""
@@ -97,7 +104,7 @@ class GroupAdmin:
         members = tuple(DescribedMember(one.member_id, None, "", one.host or "") for one in found.members)
         return Described(found.phase, _protocol_type(found), "", members)
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, actor: Actor) -> None:
         """Delete a group without members, with its offsets. Raises NonEmptyGroup, GroupIdNotFound, other KlogError."""
         cached = await self._cache.load(name)
         if cached.group.phase is not Phase.EMPTY:
@@ -106,9 +113,16 @@ class GroupAdmin:
             self._cache.forget(cached)
             raise GroupIdNotFound(f"group {name!r} does not exist")
         try:
-            await self._calls.call(offset_changes.delete, name)
+            await self._calls.call(offset_changes.delete, name, actor, self._told)
         finally:
             await self._cache.refresh(cached)
+
+    def _told(self, act: Act) -> None:
+        """In a thread: the act has been written."""
+        self._runtime.from_thread(self._runtime.tell_facts, "act", act.event())
+        if self._acts % LOOKED_AT_EVERY == 0:
+            forget_oldest(self._runtime.zookeeper)
+        self._acts += 1
 
     async def delete_offsets(
         self, name: str, partitions: Sequence[TopicPartition]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from klog.coordination.acts import Actor
 from klog.errors import KlogError
 from klog.net.turns import Share
 from klog.protocol.apis import ApiKey
@@ -22,13 +23,13 @@ from klog.server.groups.coordinator import Coordinator
 @handles(ApiKey.DELETE_GROUPS, 0, 2)
 async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     share = request.share()
-    return {"results": [await _one(groups, name, share) for name in request.entity.groups_names]}
+    return {"results": [await _one(groups, name, request.actor, share) for name in request.entity.groups_names]}
 
 
-async def _one(groups: Coordinator, name: str, share: Share) -> dict[str, Any]:
+async def _one(groups: Coordinator, name: str, actor: Actor, share: Share) -> dict[str, Any]:
     await share.breathe()
     try:
-        await groups.group_admin.delete(name)
+        await groups.group_admin.delete(name, actor)
     except KlogError as error:
         return {"group_id": name, "error_code": error.wire}
     return {"group_id": name, "error_code": 0}

@@ -1,0 +1,151 @@
+"""Acts taken back: `plan_undo` compares what there is with what the act left, `undo` restores what was before it."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from klog.admin.acts import SETTINGS, SHOWN_MAX, changed, here
+from klog.coordination import acts, committed, offset_acts, offset_changes, topics
+from klog.coordination.acts import Act
+from klog.coordination.committed import CommittedOffset
+from klog.errors import Refused
+from klog.names import TopicPartition
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.coordination.zookeeper import ZooKeeper
+
+CANNOT_BE_UNDONE: Final[Mapping[str, str]] = {
+    "topic-create": "`klog topic delete` removes the topic and its messages",
+    "topic-delete": "its messages are gone; the act has its assignment and settings",
+    "partitions-add": "a topic cannot get fewer partitions: keys would change their partition once more",
+}
+"""Why the other kinds of act are not taken back."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndoRow:
+    """What an undo changes: a setting, or the offset of a partition. ``now`` and ``then``: None where there is none."""
+
+    subject: str
+    setting: str
+    now: str | None
+    then: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsUndo:
+    """What takes an act back; ``change`` has the value of each setting, None for one to remove."""
+
+    act: Act
+    topic: str
+    rows: tuple[UndoRow, ...]
+    change: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsUndo:
+    """What takes an act on committed offsets back."""
+
+    act: Act
+    group: str
+    rows: tuple[UndoRow, ...]
+    change: Mapping[TopicPartition, CommittedOffset | None]
+
+
+def plan_undo(zookeeper: ZooKeeper, act: Act) -> SettingsUndo | OffsetsUndo:
+    """What takes the act back. Refused where that is not possible, or where the state has moved on since: with the
+    difference. Blocks."""
+    if act.kind == SETTINGS:
+        return _plan_settings(zookeeper, act)
+    if act.kind in offset_acts.KINDS and act.group is not None:
+        return _plan_offsets(zookeeper, act, act.group)
+    why = CANNOT_BE_UNDONE.get(act.kind, "this version of klog does not know how")
+    raise Refused(f"act {act.act_id} ({act.kind}) cannot be taken back: {why}")
+
+
+def _plan_settings(zookeeper: ZooKeeper, act: Act) -> SettingsUndo:
+    if not isinstance(act.before, dict) or not isinstance(act.after, dict) or act.topic is None:
+        raise Refused(f"act {act.act_id} cannot be taken back: its settings were too long to be kept")
+    if topics.find(zookeeper, act.topic) is None:
+        raise Refused(f"act {act.act_id} cannot be taken back: topic {act.topic} does not exist")
+    now = topics.configs(zookeeper, [act.topic])[act.topic].settings
+    moved = [name for name in changed(act.before, act.after) if now.get(name) != act.after.get(name)]
+    if moved:
+        listed = "; ".join(
+            f"{name} is {now.get(name) or 'not set'}, and the act left it {act.after.get(name) or 'not set'}"
+            for name in moved
+        )
+        raise Refused(
+            f"topic {act.topic} has changed since act {act.act_id}: {listed}",
+            hint=f"`klog acts list --topic {act.topic}` shows who changed it",
+        )
+    change = {name: act.before.get(name) for name in changed(act.before, act.after)}
+    rows = tuple(UndoRow(f"topic {act.topic}", name, now.get(name), then) for name, then in change.items())
+    return SettingsUndo(act, act.topic, rows, change)
+
+
+def _plan_offsets(zookeeper: ZooKeeper, act: Act, group: str) -> OffsetsUndo:
+    before, after = offset_acts.decoded(act, act.before), offset_acts.decoded(act, act.after)
+    now = committed.read(zookeeper, group, after)
+    moved = [name for name, left in after.items() if _offset(now.get(name)) != _offset(left)]
+    if moved:
+        listed = "; ".join(
+            f"{name} is at {_text(now.get(name))}, and the act left it at {_text(after[name])}"
+            for name in moved[:SHOWN_MAX]
+        )
+        more = f"; and {len(moved) - SHOWN_MAX} more" if len(moved) > SHOWN_MAX else ""
+        raise Refused(
+            f"the offsets of group {group} have changed since act {act.act_id}: {listed}{more}",
+            hint=f"`klog group lag {shlex.quote(group)}` shows where it is; `klog group rewind` sets its offsets",
+        )
+    rows = tuple(
+        UndoRow(f"group {group}", str(name), _shown(now.get(name)), _shown(then)) for name, then in before.items()
+    )
+    return OffsetsUndo(act, group, rows, before)
+
+
+def _offset(found: CommittedOffset | None) -> int | None:
+    return None if found is None else found.offset
+
+
+def _shown(found: CommittedOffset | None) -> str | None:
+    return None if found is None else str(found.offset)
+
+
+def _text(found: CommittedOffset | None) -> str:
+    return _shown(found) or "no offset"
+
+
+async def undo(cluster: Cluster, zookeeper: ZooKeeper, plan: SettingsUndo | OffsetsUndo) -> None:
+    """Carry it out. The cluster's client id must be `undo_client` of the act, so that the new act names the old one.
+
+    Raises NonEmptyGroup if it is about a group that has members.
+    """
+    if isinstance(plan, OffsetsUndo):
+        await asyncio.to_thread(
+            offset_changes.write,
+            zookeeper,
+            plan.group,
+            plan.change,
+            hint="stop them first: they would commit over it",
+            actor=here(undo_client(plan.act.act_id)),
+        )
+        return
+    from klog.admin.settings import alter_topic_settings
+
+    await alter_topic_settings(
+        cluster,
+        plan.topic,
+        {name: value for name, value in plan.change.items() if value is not None},
+        [name for name, value in plan.change.items() if value is None],
+    )
+
+
+def undo_client(act_id: str) -> str:
+    """The client id under which an act is taken back."""
+    return f"{acts.UNDO_CLIENT}{act_id}"

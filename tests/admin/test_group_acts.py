@@ -1,0 +1,134 @@
+"""Acts on committed offsets: each multi that changes some has one, by the command line and by a stock client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from klog.coordination import acts, committed, offset_acts, offset_changes
+from klog.coordination.acts import Act, Actor
+from klog.coordination.committed import CommittedOffset
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import Refused
+from klog.names import TopicPartition
+from tests.admin.group_registry import commit, registry_of
+from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog
+from tests.tools.verbs import make_topic, send
+
+ME = Actor("test", "here")
+
+
+@pytest.fixture
+def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
+    with registry_of(broker.zookeeper) as session:
+        yield session
+
+
+@pytest.fixture
+def group(broker: RunningBroker, registry: ZooKeeper, topic: str) -> str:
+    """A group without members that has read 10 messages of two partitions."""
+    make_topic(broker.bootstrap, topic, 2)
+    for partition in (0, 1):
+        send(broker.bootstrap, topic, b"".join(b"%d\n" % number for number in range(10)), partition=partition)
+    name = f"g-{topic}"
+    offsets: dict[TopicPartition, int | CommittedOffset] = {
+        TopicPartition(topic, 0): CommittedOffset(7, 3, "kept"),
+        TopicPartition(topic, 1): 10,
+    }
+    commit(registry, name, offsets)
+    return name
+
+
+def acts_of(registry: ZooKeeper, group: str) -> list[Act]:
+    return [act for act in acts.read(registry, acts.list_ids(registry)) if act.group == group]
+
+
+def listed(broker: RunningBroker, group: str) -> list[dict[str, Any]]:
+    return list(klog("acts", "list", "--group", group, "-o", "json", "-B", broker.bootstrap).rows)
+
+
+def undo(broker: RunningBroker, act: str) -> Any:
+    return klog("undo", act, "-y", "-o", "json", "-B", broker.bootstrap)
+
+
+def test_a_rewind_is_an_act_and_is_taken_back(
+    broker: RunningBroker, registry: ZooKeeper, topic: str, group: str
+) -> None:
+    before = committed.read(registry, group)
+    assert klog("group", "rewind", group, "--to", "start", "-y", "-B", broker.bootstrap).code == 0
+    (act,) = acts_of(registry, group)
+    assert (act.kind, act.actor.client) == ("offsets", "klog")
+    assert act.before == {f"{topic}-0": {"offset": 7, "leader_epoch": 3, "metadata": "kept"}, f"{topic}-1": 10}
+    assert act.after == {f"{topic}-0": 0, f"{topic}-1": 0}
+
+    assert undo(broker, act.act_id).code == 0
+    now = committed.read(registry, group)
+    assert {name: (one.offset, one.leader_epoch, one.metadata) for name, one in now.items()} == {
+        name: (one.offset, one.leader_epoch, one.metadata) for name, one in before.items()
+    }
+    first, second = listed(broker, group)
+    assert (first["undone_by"], second["undoes"]) == (second["act"], first["act"])
+    assert first["before"] == f"{topic}-0=7 {topic}-1=10"
+
+    again = undo(broker, act.act_id)
+    assert again.code == 1
+    assert again.error["code"] == "REFUSED"
+    assert len(acts_of(registry, group)) == 2
+
+
+def test_a_deleted_group_comes_back(broker: RunningBroker, registry: ZooKeeper, topic: str, group: str) -> None:
+    client = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": "cleaner"})
+    client.delete_consumer_groups([group])[group].result(20)
+    (act,) = acts_of(registry, group)
+    assert (act.kind, act.actor.client, act.actor.host) == ("group-delete", "cleaner", "127.0.0.1")
+    assert committed.read(registry, group) == {}
+    assert undo(broker, act.act_id).code == 0
+    assert {name.partition: one.offset for name, one in committed.read(registry, group).items()} == {0: 7, 1: 10}
+
+
+def test_offsets_that_have_moved_on_are_left_alone(
+    broker: RunningBroker, registry: ZooKeeper, topic: str, group: str
+) -> None:
+    klog("group", "rewind", group, "--to", "start", "-y", "-B", broker.bootstrap)
+    (act,) = acts_of(registry, group)
+    commit(registry, group, {TopicPartition(topic, 0): 2})
+    refused = undo(broker, act.act_id)
+    assert (refused.code, refused.error["code"]) == (1, "REFUSED")
+    assert f"{topic}-0 is at 2" in refused.error["message"]
+    assert f"{topic}-1" not in refused.error["message"]
+    assert {one.offset for one in committed.read(registry, group).values()} == {2, 0}
+
+
+def test_each_multi_has_the_act_of_what_it_changes(
+    broker: RunningBroker, registry: ZooKeeper, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_changes, "PARTITIONS_AT_ONCE", 2)
+    make_topic(broker.bootstrap, topic, 5)
+    wanted = {TopicPartition(topic, number): CommittedOffset(number) for number in range(5)}
+    told: list[Act] = []
+    offset_changes.write(registry, f"g-{topic}", wanted, actor=ME, on_act=told.append)
+    found = acts_of(registry, f"g-{topic}")
+    assert sorted(act.act_id for act in told) == [act.act_id for act in found]
+    assert [len(act.after) for act in told] == [2, 2, 1]
+    assert {name: offset for act in told for name, offset in act.after.items()} == {
+        f"{topic}-{number}": number for number in range(5)
+    }
+    offset_changes.write(registry, f"g-{topic}", wanted)  # a program's progress
+    assert len(acts_of(registry, f"g-{topic}")) == 3
+
+
+def test_offsets_that_were_not_kept_are_not_taken_back() -> None:
+    one = TopicPartition("t", 0)
+    long = {one: CommittedOffset(1, 0, "x" * acts.STATE_BYTES_MAX)}
+    act = offset_acts.new_offset_act(offset_acts.OFFSETS, ME, "g", {}, long)
+    assert act.after is None
+    with pytest.raises(Refused, match=act.act_id):
+        offset_acts.decoded(act, act.after)
+    with pytest.raises(Refused, match=act.act_id):
+        offset_acts.decoded(act, {"no partition": 1})
+    kept = offset_acts.new_offset_act(offset_acts.OFFSETS, ME, "g", {}, {one: CommittedOffset(1)})
+    assert offset_acts.decoded(kept, kept.before) == {one: None}
