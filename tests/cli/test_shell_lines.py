@@ -288,7 +288,7 @@ def test_the_wrong_word_is_found(line: str, wrong: str | None, tree: Tree, names
     assert [line[word.start : word.end] for word in found] == ([wrong] if wrong else [])
 
 
-@pytest.mark.parametrize("line", ["top", "topic desc", "topic list --out", "topic describe ord", "topic list -o js"])
+@pytest.mark.parametrize("line", ["topi", "topic desc", "topic list --out", "topic describe ord", "topic list -o js"])
 def test_a_word_that_may_become_right_is_not_wrong_yet(line: str, tree: Tree, names: LiveCatalog) -> None:
     check = LineCheck(tree, names)
     assert check.wrong_words(line, len(line)) == []

@@ -6,8 +6,10 @@ Done with the descriptor and not with ``sys.stdout``: commands write to it in mo
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,14 +26,16 @@ def output_through(command: str, environment: Mapping[str, str]) -> Iterator[Cal
     ``environment``: variables that it gets beside those of this process.
     """
     sys.stdout.flush()
-    process = _started(command, environment, stdin=subprocess.PIPE)
+    with interrupts_left_to_child():
+        process = _started(command, environment, stdin=subprocess.PIPE)
     assert process.stdin is not None
     try:
         with _stdout_at(process.stdin.fileno()):
             process.stdin.close()
             yield lambda: _code(process)
     finally:
-        _wait(process)
+        with interrupts_left_to_child():
+            process.wait()
 
 
 @contextmanager
@@ -45,9 +49,27 @@ def output_to(file: Path, *, append: bool) -> Iterator[None]:
 def run(command: str, environment: Mapping[str, str], *, reads_stdin: bool = True) -> int:
     """``sh -c command`` on this terminal; its exit code."""
     sys.stdout.flush()
-    process = _started(command, environment, stdin=None if reads_stdin else subprocess.DEVNULL)
-    _wait(process)
+    with interrupts_left_to_child():
+        process = _started(command, environment, stdin=None if reads_stdin else subprocess.DEVNULL)
+        process.wait()
     return _code(process)
+
+
+@contextmanager
+def interrupts_left_to_child() -> Iterator[None]:
+    """While inside, Ctrl-C does nothing here: it reaches a child on the same terminal, whose end is waited for.
+
+    Not by KeyboardInterrupt, which can strike in the middle of ``Popen.wait`` and lose the exit code, and not by
+    ignoring the signal, which the child would inherit. Outside of the main thread nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -70,16 +92,6 @@ def _stdout_at(descriptor: int) -> Iterator[None]:
 
 def _started(command: str, environment: Mapping[str, str], *, stdin: int | None = None) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["sh", "-c", command], stdin=stdin, env={**os.environ, **environment})
-
-
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    """Until it ends. Ctrl-C reaches it as well as the shell, which waits for what it makes of it."""
-    while True:
-        try:
-            process.wait()
-            return
-        except KeyboardInterrupt:
-            continue
 
 
 def _code(process: subprocess.Popen[bytes]) -> int:

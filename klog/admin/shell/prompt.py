@@ -83,23 +83,29 @@ class Prompt:
         try:
             while True:
                 try:
-                    line = self._session.prompt()
+                    if not self._turn():
+                        break
                 except KeyboardInterrupt:
                     continue  # Ctrl-C drops the line, as every shell does
                 except EOFError:
                     break
-                if not self._shell.run_line(line):
-                    break
-                if self._shell.was_interrupted:
-                    self._session.output.write("\n")  # behind the ^C that the terminal shows
-                    self._session.output.flush()
-                if line.strip():
-                    self._names.forget_age()
-                    self._facts.refresh()
         finally:
             self._facts.stop()
             self._shell.transcript.stop()
         return self._shell.status
+
+    def _turn(self) -> bool:
+        """One line; False where it says to leave."""
+        line = self._session.prompt()
+        if not self._shell.run_line(line):
+            return False
+        if self._shell.was_interrupted:
+            self._session.output.write("\n")  # behind the ^C that the terminal shows
+            self._session.output.flush()
+        if line.strip():
+            self._names.forget_age()
+            self._facts.refresh()
+        return True
 
     def toolbar(self) -> StyleAndTextTuples:
         """Two lines: the usage of what is typed, or why a word is wrong; and the cluster."""

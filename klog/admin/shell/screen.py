@@ -6,15 +6,14 @@ import io
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
+from klog.admin.shell.pipe import interrupts_left_to_child
 from klog.render import Format, Report, render
 from klog.render.blocks import write_blocks
 
@@ -83,9 +82,9 @@ class Screen:
 
     def _page(self, text: str) -> None:
         sys.stdout.flush()
-        process = subprocess.Popen(["sh", "-c", self.pager], stdin=subprocess.PIPE)
-        assert process.stdin is not None
-        with _interrupts_ignored():
+        with interrupts_left_to_child():
+            process = subprocess.Popen(["sh", "-c", self.pager], stdin=subprocess.PIPE)
+            assert process.stdin is not None
             try:
                 process.stdin.write(text.encode("utf-8", "backslashreplace"))
                 process.stdin.close()
@@ -104,16 +103,3 @@ class Screen:
             yield
         finally:
             self.pager = before
-
-
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Ctrl-C is the pager's, which runs on the same terminal."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
