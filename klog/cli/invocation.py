@@ -44,6 +44,7 @@ class Invocation:
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)
     session: ZooKeeper | None = None
     """The command's one session with ZooKeeper, once it has needed it."""
+    line_is_drawn: bool = False
     _target: Target | None = None
 
     # --- output
@@ -58,9 +59,23 @@ class Invocation:
         """The bound of each wait for an answer."""
         return self.shared.timeout if self.shared.timeout is not None else DEFAULT_TIMEOUT_S
 
+    def draw_line(self, text: str) -> None:
+        """A line on the terminal behind stderr that the next one replaces."""
+        sys.stderr.write(f"\r{for_stream(text, sys.stderr)}\x1b[K")
+        sys.stderr.flush()
+        self.line_is_drawn = True
+
+    def clear_line(self) -> None:
+        """Take such a line away, if there is one."""
+        if self.line_is_drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self.line_is_drawn = False
+
     def say(self, text: str) -> None:
         """A line for a person, on stderr: progress, receipts, notes. ``-q`` silences it."""
         if not self.shared.quiet:
+            self.clear_line()
             sys.stderr.write(for_stream(text, sys.stderr) + "\n")
             sys.stderr.flush()
 
@@ -81,6 +96,7 @@ class Invocation:
 
     def show(self, report: Report, *, out: TextIO | None = None) -> int:
         """Write a report to stdout in the chosen format, and its notes to stderr; the exit code that it asks for."""
+        self.clear_line()
         stream = sys.stdout if out is None else out
         header, screen = not self.shared.no_header, self.shared.screen
         if screen is not None and screen.takes(self.output) and out is None and is_terminal(stream):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import stat
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -16,6 +18,7 @@ from klog.cli.command import top_command
 from klog.cli.error_report import EXIT_FAILED
 from klog.cli.flags import limit
 from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.progress import Done, progress
 from klog.config import units
 from klog.errors import KlogError, UsageError
 from klog.render.counts import counted
@@ -146,15 +149,19 @@ async def produce(
         if rejects is not None:
             given_up = Rejects(rejects, sources)
             opened.callback(given_up.close)
-        receipt = await producing.produce(
-            cluster,
-            topic,
-            sources,
-            options,
-            interrupted=lambda receipt: _show(invocation, receipt),
-            note=invocation.say,
-            rejects=given_up,
-        )
+        total = _bytes_of(sources)
+        async with progress(
+            invocation, lambda: Done(_bytes_read(sources), total) if total is not None else None, unit="bytes"
+        ):
+            receipt = await producing.produce(
+                cluster,
+                topic,
+                sources,
+                options,
+                interrupted=lambda receipt: _show(invocation, receipt),
+                note=invocation.say,
+                rejects=given_up,
+            )
     _show(invocation, receipt)
     if receipt.failed:
         raise _failure(receipt, given_up)
@@ -199,6 +206,20 @@ def _show(invocation: Invocation, receipt: Receipt) -> None:
         begin = f"from line {at.number} of {at.source} on " if at is not None else ""
         notes.append(f"interrupted: {begin}the rest of the input was not sent")
     invocation.show(invocation.report(receipt.partitions, notes=tuple(notes), footer=receipt.tail_line), out=sys.stderr)
+
+
+def _bytes_of(sources: Sequence[BinaryIO]) -> int | None:
+    """Of all files; None where one is a pipe or a terminal."""
+    try:
+        found = [os.fstat(one.fileno()) for one in sources]
+    except (OSError, ValueError):
+        return None
+    return sum(one.st_size for one in found) if all(stat.S_ISREG(one.st_mode) for one in found) else None
+
+
+def _bytes_read(sources: Sequence[BinaryIO]) -> int:
+    """So far; asked of the descriptors, since a thread reads."""
+    return sum(os.lseek(one.fileno(), 0, os.SEEK_CUR) for one in sources)
 
 
 def _open(path: Path, opened: ExitStack) -> BinaryIO:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ from klog.cli.arguments import Partitions, all_partitions, position_range
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import topic_names
+from klog.cli.progress import Done, progress
 from klog.config import units
 from klog.errors import UsageError
 from klog.render import Report
@@ -94,9 +94,12 @@ async def replay(
     invocation.closing.push_async_callback(reader.close)
     writer = await side(to_bootstrap_server or bootstrap, "target").open()
     invocation.closing.push_async_callback(writer.close)
-    shown = _Shown(invocation)
+    shown = _Shown()
     try:
-        rows = await replaying.replay(reader, writer, source, into, options, note=invocation.say, show=shown)
+        async with progress(invocation, lambda: shown.done(count), unit="messages" if count else "bytes"):
+            rows = await replaying.replay(
+                reader, writer, source, into, options, note=invocation.say, show=shown, begun=shown.begun
+            )
     except asyncio.CancelledError:
         if not shown.rows:
             raise
@@ -110,15 +113,23 @@ def _report(invocation: Invocation, rows: list[Any], more: str | None, done: str
 
 
 class _Shown:
-    """The rows as last told, and how far it is, on a terminal."""
+    """The rows as last told, and how far it is."""
 
-    def __init__(self, invocation: Invocation) -> None:
+    def __init__(self) -> None:
         self.rows: list[Any] = []
-        self._is_live = sys.stderr.isatty() and not invocation.shared.quiet
+        self._addresses: int | None = None
 
     def __call__(self, rows: list[Any]) -> None:
         self.rows = rows
-        if self._is_live:
-            done = sum(row.messages for row in rows)
-            sys.stderr.write(f"\r{counted(done, 'message')}")
-            sys.stderr.flush()
+
+    def begun(self, addresses: int) -> None:
+        """So many are to be copied."""
+        self._addresses = addresses
+
+    def done(self, count: int | None) -> Done | None:
+        """Messages where only so many are copied, else bytes of the source's log."""
+        if self._addresses is None:
+            return None
+        if count:
+            return Done(sum(row.messages or 0 for row in self.rows), count)
+        return Done(sum(row.to - row.from_ for row in self.rows), self._addresses)

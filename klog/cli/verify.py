@@ -10,6 +10,7 @@ import typer
 from klog.cli.arguments import OptionalTopics
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
+from klog.cli.progress import Done, progress
 from klog.errors import UsageError
 from klog.render import Report
 from klog.render.counts import counted
@@ -43,12 +44,18 @@ async def replicas(
     if wanted is not None and wanted.what != "bytes":
         raise UsageError(f"--rate {rate!r}: expected bytes per second", hint="write 50MB/s")
     began = time.monotonic()
-    rows, read_bytes = await verify_replicas.verify_replicas(
-        await invocation.cluster(),
-        topics or (),
-        pattern=regex,
-        rate_bytes=wanted.per_second if wanted is not None else None,
-    )
+    runs: list[verify_replicas.Verification] = []
+    cluster = await invocation.cluster()
+    async with progress(
+        invocation, lambda: Done(runs[0].read_bytes, runs[0].total_bytes) if runs else None, unit="bytes"
+    ):
+        rows, read_bytes = await verify_replicas.verify_replicas(
+            cluster,
+            topics or (),
+            pattern=regex,
+            rate_bytes=wanted.per_second if wanted is not None else None,
+            begun=runs.append,
+        )
     took_s = max(time.monotonic() - began, 1e-9)
     bad = sum(row.is_mismatch for row in rows)
     failed = sum(row.error is not None for row in rows)

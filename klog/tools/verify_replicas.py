@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -181,6 +181,8 @@ class Verification:
             self._batch_bytes = int(min(BATCH_BYTES, max(PIECE_BYTES_MIN, rate_bytes * PACE_S)))
         self.read_bytes = 0
         """By each replica; the sum over partitions."""
+        self.total_bytes: int | None = None
+        """What is to be read of each replica, once that is known."""
 
     async def run(self, topics: Sequence[TopicNode], live: set[int]) -> list[Comparison]:
         comparisons = [
@@ -192,6 +194,7 @@ class Verification:
             await self._learn(comparisons[at : at + BATCH_PARTITIONS])
         for one in comparisons:
             one.plan()
+        self.total_bytes = sum(piece.end - piece.first for one in comparisons for piece in one.todo)
         self._began = asyncio.get_running_loop().time()
         waiting = deque(comparisons)
         while waiting:
@@ -362,9 +365,10 @@ async def verify_replicas(
     *,
     pattern: str | None = None,
     rate_bytes: float | None = None,
+    begun: Callable[[Verification], None] = lambda verification: None,
 ) -> tuple[list[ReplicaRow], int]:
     """One row per replica of these topics (all without names or pattern, an anchored regular expression); bytes read of
-    each replica in sum.
+    each replica in sum. ``begun`` gets the run before it begins, to look how far it is.
 
     UnknownTopicOrPartition for an unknown name; Refused on plain Kafka; never raises for what is found.
     """
@@ -386,6 +390,7 @@ async def verify_replicas(
         if topic.name in names or (matches is not None and matches(topic.name)) or (not names and matches is None)
     ]
     verification = Verification(cluster, rate_bytes)
+    begun(verification)
     comparisons = await verification.run(topics, set(metadata.brokers))
     return [row for one in comparisons for row in one.rows()], verification.read_bytes
 

@@ -73,8 +73,10 @@ async def replay(
     *,
     note: Callable[[str], None] = lambda text: None,
     show: Callable[[list[ReplayedRange]], None] = lambda rows: None,
+    begun: Callable[[int], None] = lambda addresses: None,
 ) -> list[ReplayedRange]:
-    """Copy; one row per partition. ``show`` gets the rows a few times a second, and when it is cancelled.
+    """Copy; one row per partition. ``begun`` gets the number of addresses to copy; ``show`` gets the rows a few times a
+    second, and when it is cancelled.
 
     Raises UsageError for options that exclude each other, Refused where a topic would be copied into itself,
     UnknownTopicOrPartition, InvalidPartitions where the target has too few partitions.
@@ -93,7 +95,7 @@ async def replay(
     is_there = await matching_topic(target.cluster, into, partitions, note=note, dry_run=options.dry_run)
     if not is_there:
         return await _would_copy(source, topic, ranges, options, note)
-    begun = await open_target(target, note)
+    opened = await open_target(target, note)
     failures: dict[int, KlogError] = {}
     copies: dict[int, PartitionCopy] = {}
 
@@ -112,7 +114,7 @@ async def replay(
     try:
         places = await asyncio.gather(
             *(
-                _place(begun, source, target, topic, into, one, begin, end, options, note)
+                _place(opened, source, target, topic, into, one, begin, end, options, note)
                 for one, (begin, end) in ranges.items()
             )
         )
@@ -125,7 +127,7 @@ async def replay(
         for (one, begin), (_, end) in zip(places, ranges.values(), strict=True):
             copies[one] = PartitionCopy(
                 reader,
-                begun,
+                opened,
                 Source(source.cluster_id, topic, one),
                 TopicPartition(into, one),
                 begin=begin,
@@ -134,13 +136,14 @@ async def replay(
                 pace=pace,
                 budget=budget,
             )
+        begun(sum(max(0, ranges[one][1] - begin) for one, begin in places))
         for copy in copies.values():
             copier.start(copy)
         await _watch(copier, lambda: show(rows()), failures)
     finally:
         await copier.stop()
         await reader.close()
-        await begun.close()
+        await opened.close()
         if not options.dry_run:
             show(rows())
     return rows()

@@ -1,0 +1,50 @@
+"""Goal: a long command says how far it is on a terminal, and nothing in a pipe. Method: real brokers, both ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from klog.cli.progress import Done, line
+from tests.cli.process import started
+from tests.cli.screen import on_screen
+from tests.cluster_fixture import RunningCluster
+from tests.tools.verbs import send
+
+
+@pytest.mark.parametrize(("found", "since", "seconds", "unit", "wanted"), [
+    (Done(20e6, 80e6), 10e6, 5.0, "bytes", "20 MB of 80 MB, 25%, 2 MB/s, 30 s left"),
+    (Done(500, 1000), 500, 10.0, "messages", "500 of 1 k messages, 50%, 50/s, 10 s left"),
+    (Done(0, 1000), 0, 0.0, "messages", "0 of 1 k messages, 0%"),
+    (Done(500, None), 500, 10.0, "bytes", "500 B, 50 B/s"),
+    (Done(5, 0), 5, 1.0, "messages", "5 messages, 5/s, 0 ms left"),
+    (Done(9, 8), 9, 1.0, "messages", "9 of 8 messages, 100%, 9/s, 0 ms left"),
+])  # fmt: skip
+def test_the_line(found: Done, since: float, seconds: float, unit: str, wanted: str) -> None:
+    assert line(found, since, seconds, unit) == wanted
+
+
+@pytest.fixture
+def commands(three: RunningCluster, topic: str, tmp_path: Path) -> list[list[str]]:
+    """Commands that take three seconds, by their rate."""
+    three.create(topic)
+    send(three.bootstrap, topic, b"".join(b"%0100d\n" % number for number in range(3000)), batch_messages=50)
+    file = tmp_path / "lines"
+    file.write_bytes((b"x" * 999 + b"\n") * 3000)
+    return [
+        ["verify", "replicas", topic, "--rate", "100KB/s", "-B", three.bootstrap],
+        ["replay", topic, f"{topic}-copy", "--rate", "1000/s", "-B", three.bootstrap],
+        ["produce", topic, str(file), "--rate", "1000/s", "-B", three.bootstrap],
+    ]
+
+
+def test_on_a_terminal_and_in_a_pipe(commands: list[list[str]]) -> None:
+    for words in commands:
+        with on_screen(*words, columns=100) as (process, screen):
+            screen.wait_for(lambda text: "%" in text and "/s" in text and " left" in text)
+            assert screen.read_to_end(process) == 0
+            assert " left" not in screen.text  # it is gone when the command is done
+    with started(*("2MB/s" if word == "100KB/s" else word for word in commands[0])) as process:
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 0 and b"\r" not in said and b" left" not in said
