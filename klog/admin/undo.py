@@ -91,22 +91,32 @@ def _plan_settings(zookeeper: ZooKeeper, act: Act) -> SettingsUndo:
 
 def _plan_offsets(zookeeper: ZooKeeper, act: Act, group: str) -> OffsetsUndo:
     before, after = offset_acts.decoded(act, act.before), offset_acts.decoded(act, act.after)
+    for topic in sorted({name.topic for name in after}):
+        if topics.find(zookeeper, topic) is None:
+            raise Refused(f"act {act.act_id} cannot be taken back: topic {topic} does not exist")
     now = committed.read(zookeeper, group, after)
-    moved = [name for name, left in after.items() if _offset(now.get(name)) != _offset(left)]
+    _refuse_moved(act, {name: now.get(name) for name in after})
+    rows = tuple(
+        UndoRow(f"group {group}", str(name), _shown(now.get(name)), _shown(then)) for name, then in before.items()
+    )
+    return OffsetsUndo(act, group, rows, before)
+
+
+def _refuse_moved(act: Act, now: offset_acts.State) -> None:
+    """Refused, with the difference, where these offsets are not those that the act left."""
+    after = offset_acts.decoded(act, act.after)
+    moved = [name for name, found in now.items() if _offset(found) != _offset(after[name])]
     if moved:
         listed = "; ".join(
             f"{name} is at {_text(now.get(name))}, and the act left it at {_text(after[name])}"
             for name in moved[:SHOWN_MAX]
         )
         more = f"; and {len(moved) - SHOWN_MAX} more" if len(moved) > SHOWN_MAX else ""
+        group = shlex.quote(act.group or "")
         raise Refused(
-            f"the offsets of group {group} have changed since act {act.act_id}: {listed}{more}",
-            hint=f"`klog group lag {shlex.quote(group)}` shows where it is; `klog group rewind` sets its offsets",
+            f"the offsets of group {act.group} have changed since act {act.act_id}: {listed}{more}",
+            hint=f"`klog group lag {group}` shows where it is; `klog group rewind` sets its offsets",
         )
-    rows = tuple(
-        UndoRow(f"group {group}", str(name), _shown(now.get(name)), _shown(then)) for name, then in before.items()
-    )
-    return OffsetsUndo(act, group, rows, before)
 
 
 def _offset(found: CommittedOffset | None) -> int | None:
@@ -133,6 +143,7 @@ async def undo(cluster: Cluster, zookeeper: ZooKeeper, plan: SettingsUndo | Offs
             plan.group,
             plan.change,
             hint="stop them first: they would commit over it",
+            check_before=lambda before: _refuse_moved(plan.act, before),
             actor=here(undo_client(plan.act.act_id)),
         )
         return

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -13,11 +14,13 @@ from klog.coordination import acts
 from klog.coordination.acts import Act, Actor
 from klog.coordination.committed import CommittedOffset
 from klog.errors import Refused
-from klog.names import TopicPartition
+from klog.names import TopicPartition, is_topic_name
 
 OFFSETS: Final = "offsets"
 GROUP_DELETE: Final = "group-delete"
 KINDS: Final = frozenset({OFFSETS, GROUP_DELETE})
+
+_NUMBER = re.compile("[0-9]{1,9}")
 
 State = Mapping[TopicPartition, CommittedOffset | None]
 
@@ -45,12 +48,15 @@ def decoded(act: Act, state: Any) -> dict[TopicPartition, CommittedOffset | None
         raise Refused(f"act {act.act_id} cannot be taken back: its offsets were too many to be kept")
     try:
         return {_partition(name): _committed(value) for name, value in state.items()}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise Refused(f"act {act.act_id} cannot be taken back: its offsets cannot be read ({error})") from None
 
 
 def _partition(name: str) -> TopicPartition:
+    """ValueError for a name that is not a partition's: it must not become part of a path."""
     topic, _, number = name.rpartition("-")
+    if not is_topic_name(topic) or _NUMBER.fullmatch(number) is None:
+        raise ValueError(f"{name!r} is not a partition")
     return TopicPartition(topic, int(number))
 
 
@@ -58,5 +64,9 @@ def _committed(value: Any) -> CommittedOffset | None:
     if value is None:
         return None
     if isinstance(value, dict):
-        return CommittedOffset(int(value["offset"]), int(value["leader_epoch"]), str(value["metadata"]))
-    return CommittedOffset(int(value))
+        found = CommittedOffset(int(value["offset"]), int(value["leader_epoch"]), str(value["metadata"]))
+    else:
+        found = CommittedOffset(int(value))
+    if not -(2**63) <= found.offset < 2**63 or not -1 <= found.leader_epoch < 2**31:
+        raise ValueError(f"offset {found.offset} of epoch {found.leader_epoch}")
+    return found

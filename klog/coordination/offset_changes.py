@@ -22,6 +22,7 @@ from klog.coordination.group_states import COORDINATOR, FREE, GroupState
 from klog.coordination.groups import Group, Member
 from klog.coordination.zookeeper import (
     MULTI_BYTES_MAX,
+    Check,
     Create,
     Delete,
     Operation,
@@ -99,12 +100,14 @@ def write(
     actor: Actor | None = None,
     kind: str = offset_acts.OFFSETS,
     on_act: Callable[[Act], None] = lambda act: None,
+    check_before: Callable[[offset_acts.State], None] = lambda before: None,
 ) -> list[Member]:
     """Commit these offsets for a group without members. Returns the members that ``force`` fenced.
 
     Raises NonEmptyGroup if the group has members, unless ``force``. As many partitions as a multi holds change at once;
     more take several multis, each fenced like the first. Each multi has an act by ``actor`` of what it changes, which
-    ``on_act`` gets afterwards; without an actor the change is a program's progress and not an act. In a thread.
+    ``on_act`` gets afterwards; without an actor the change is a program's progress and not an act. With an actor a
+    multi replaces exactly what its act has as before, which ``check_before`` can refuse. In a thread.
     """
     writer, todo, failures = OffsetWriter(zookeeper), dict(wanted), 0
     fenced: dict[str, Member] = {}
@@ -122,10 +125,13 @@ def write(
             act = None
             noted = list[Operation]()
             if actor is not None:
-                before = committed.read(zookeeper, group, done)
+                checks = _offset_checks(zookeeper, group, done)  # read first: a later commit makes them fail
+                found_now = committed.read(zookeeper, group, done)
+                before = {name: found_now.get(name) for name in done}
+                check_before(before)
                 act = offset_acts.new_offset_act(kind, actor, group, before, {name: wanted[name] for name in done})
-                noted = [act.write]
-            changes = [*operations, *noted]
+                noted = [*checks, act.write]
+            changes = [*noted, *operations]
             zookeeper.commit([head, *changes], lambda: _has_landed(zookeeper, changes))  # noqa: B023
         except (BadVersion, NodeExists, NoNode) as error:
             # A member joined, left or committed, or the group was deleted, since the read.
@@ -147,6 +153,13 @@ def write(
         for name in done:
             del todo[name]
     return list(fenced.values())
+
+
+def _offset_checks(zookeeper: ZooKeeper, group: str, names: Sequence[TopicPartition]) -> list[Check]:
+    """Fail a multi once one of these committed offsets is written again."""
+    where = [paths.consumer_offset(group, *name) for name in names]
+    nodes = zip(where, zookeeper.get_many(where), strict=True)
+    return [Check(path, node.stat.version) for path, node in nodes if node is not None]
 
 
 def _so_far(wanted: Wanted, todo: Wanted) -> str:
@@ -190,7 +203,7 @@ def _some(
     done: list[TopicPartition] = []
     room = MULTI_BYTES_MAX - kept_bytes - size(head)
     for name, part in zip(some, parts, strict=True):
-        room -= sum(map(size, part))
+        room -= sum(map(size, part)) + (size(Check(paths.consumer_offset(group, *name), 0)) if kept_bytes else 0)
         if room < 0 and done:
             break
         operations += part

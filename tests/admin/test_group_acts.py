@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from klog.admin import undo as undoing
 from klog.coordination import acts, committed, offset_acts, offset_changes
 from klog.coordination.acts import Act, Actor
 from klog.coordination.committed import CommittedOffset
@@ -17,7 +18,7 @@ from klog.names import TopicPartition
 from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
-from tests.tools.verbs import make_topic, send
+from tests.tools.verbs import make_topic, run, send
 
 ME = Actor("test", "here")
 
@@ -103,6 +104,47 @@ def test_offsets_that_have_moved_on_are_left_alone(
     assert {one.offset for one in committed.read(registry, group).values()} == {2, 0}
 
 
+def test_an_undo_compares_when_it_writes(broker: RunningBroker, registry: ZooKeeper, topic: str, group: str) -> None:
+    """Not only before its question, which can stand for a long time."""
+    klog("group", "rewind", group, "--to", "start", "-y", "-B", broker.bootstrap)
+    (act,) = acts_of(registry, group)
+    plan = undoing.plan_undo(registry, act)
+    commit(registry, group, {TopicPartition(topic, 1): 4})
+    with pytest.raises(Refused, match=f"{topic}-1 is at 4"):
+        run(broker.bootstrap, lambda cluster: undoing.undo(cluster, registry, plan))
+    assert {one.offset for one in committed.read(registry, group).values()} == {0, 4}
+    assert acts_of(registry, group) == [act]
+
+
+def test_before_is_what_the_multi_replaces(
+    registry: ZooKeeper, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit between the read and the write makes the write look again."""
+    one, read, raced = TopicPartition(topic, 0), committed.read, iter([8])
+
+    def read_and_race(*asked: Any) -> Any:
+        found = read(*asked)
+        for offset in raced:
+            commit(registry, group, {one: offset})
+        return found
+
+    monkeypatch.setattr(committed, "read", read_and_race)
+    offset_changes.write(registry, group, {one: CommittedOffset(1)}, actor=ME)
+    (act,) = acts_of(registry, group)
+    assert (act.before, act.after) == ({str(one): 8}, {str(one): 1})
+
+
+def test_offsets_of_a_deleted_topic_stay_away(
+    broker: RunningBroker, registry: ZooKeeper, topic: str, group: str
+) -> None:
+    assert klog("group", "delete", group, "-y", "-B", broker.bootstrap).code == 0
+    (act,) = acts_of(registry, group)
+    assert klog("topic", "delete", topic, "-y", "-B", broker.bootstrap).code == 0
+    refused = undo(broker, act.act_id)
+    assert (refused.code, refused.error["code"]) == (1, "REFUSED") and topic in refused.error["message"]
+    assert committed.read(registry, group) == {}
+
+
 def test_each_multi_has_the_act_of_what_it_changes(
     broker: RunningBroker, registry: ZooKeeper, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,5 +172,8 @@ def test_offsets_that_were_not_kept_are_not_taken_back() -> None:
         offset_acts.decoded(act, act.after)
     with pytest.raises(Refused, match=act.act_id):
         offset_acts.decoded(act, {"no partition": 1})
+    for hostile in ({"../../x-0": 1}, {"t-+1": 1}, {"t-0": 2**64}, {"t-0": {"offset": 1}}, {"t-0": float("inf")}):
+        with pytest.raises(Refused, match=act.act_id):
+            offset_acts.decoded(act, hostile)
     kept = offset_acts.new_offset_act(offset_acts.OFFSETS, ME, "g", {}, {one: CommittedOffset(1)})
     assert offset_acts.decoded(kept, kept.before) == {one: None}
