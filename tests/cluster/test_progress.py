@@ -27,15 +27,15 @@ def test_the_line(found: Done, since: float, seconds: float, unit: str, wanted: 
 
 @pytest.fixture
 def commands(three: RunningCluster, topic: str, tmp_path: Path) -> list[list[str]]:
-    """Commands that take three seconds, by their rate."""
+    """Commands that take two seconds, by their rate."""
     three.create(topic)
     send(three.bootstrap, topic, b"".join(b"%0100d\n" % number for number in range(3000)), batch_messages=50)
     file = tmp_path / "lines"
     file.write_bytes((b"x" * 999 + b"\n") * 3000)
     return [
-        ["verify", "replicas", topic, "--rate", "100KB/s", "-B", three.bootstrap],
-        ["replay", topic, f"{topic}-copy", "--rate", "1000/s", "-B", three.bootstrap],
-        ["produce", topic, str(file), "--rate", "1000/s", "-B", three.bootstrap],
+        ["verify", "replicas", topic, "--rate", "150KB/s", "-B", three.bootstrap],
+        ["replay", topic, f"{topic}-copy", "--rate", "1500/s", "-B", three.bootstrap],
+        ["produce", topic, str(file), "--rate", "1500/s", "-B", three.bootstrap],
     ]
 
 
@@ -45,6 +45,6 @@ def test_on_a_terminal_and_in_a_pipe(commands: list[list[str]]) -> None:
             screen.wait_for(lambda text: "%" in text and "/s" in text and " left" in text)
             assert screen.read_to_end(process) == 0
             assert " left" not in screen.text  # it is gone when the command is done
-    with started(*("2MB/s" if word == "100KB/s" else word for word in commands[0])) as process:
+    with started(*("2MB/s" if word == "150KB/s" else word for word in commands[0])) as process:
         _, said = process.communicate(timeout=30)
     assert process.returncode == 0 and b"\r" not in said and b" left" not in said

@@ -164,8 +164,8 @@ def test_a_slow_cluster_is_asked_less_often() -> None:
     assert pace.is_due(0.0)
     pace.took(1.0, 1.0)
     assert not pace.is_due(1.5) and pace.is_due(1.9)  # the first answer opened connections
-    pace.took(0.1, 2.0)
-    assert not pace.is_due(2.0 + PAUSES * 0.1 - 0.2) and pace.is_due(2.0 + PAUSES * 0.1)
+    pace.took(0.02, 2.0)
+    assert not pace.is_due(2.0 + PAUSES * 0.02 - 0.2) and pace.is_due(2.0 + PAUSES * 0.02)
     pace.took(9.0, 20.0)
     pace.took(9.0, 30.0)
     assert not pace.is_due(35.0) and pace.is_due(21.0 + PAUSE_MAX_S)
