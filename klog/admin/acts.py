@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 READ_AT_ONCE: Final = 500
 SETTINGS: Final = "topic-settings"
-STATES: Final = offset_acts.KINDS | {SETTINGS}
+REASSIGNMENT: Final = "reassignment"
+STATES: Final = offset_acts.KINDS | {SETTINGS, REASSIGNMENT}
 """Kinds whose states are objects from names to values."""
 SHOWN_MAX: Final = 20
 """Values shown in a row; more are counted."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from klog.admin.acts import SETTINGS, SHOWN_MAX, changed, here
+from klog.admin.acts import REASSIGNMENT, SETTINGS, SHOWN_MAX, changed, here
 from klog.coordination import acts, committed, offset_acts, offset_changes, topics
 from klog.coordination.acts import Act
 from klog.coordination.committed import CommittedOffset
@@ -57,13 +57,28 @@ class OffsetsUndo:
     change: Mapping[TopicPartition, CommittedOffset | None]
 
 
-def plan_undo(zookeeper: ZooKeeper, act: Act) -> SettingsUndo | OffsetsUndo:
+@dataclass(frozen=True, slots=True)
+class ReassignmentUndo:
+    """What takes a reassignment back: another one, to the replicas before. It stops one that is not over."""
+
+    act: Act
+    topic: str
+    rows: tuple[UndoRow, ...]
+    change: Mapping[int, tuple[int, ...]]
+
+
+Undo = SettingsUndo | OffsetsUndo | ReassignmentUndo
+
+
+def plan_undo(zookeeper: ZooKeeper, act: Act) -> Undo:
     """What takes the act back. Refused where that is not possible, or where the state has moved on since: with the
     difference. Blocks."""
     if act.kind == SETTINGS:
         return _plan_settings(zookeeper, act)
     if act.kind in offset_acts.KINDS and act.group is not None:
         return _plan_offsets(zookeeper, act, act.group)
+    if act.kind == REASSIGNMENT and act.topic is not None:
+        return _plan_reassignment(zookeeper, act, act.topic)
     why = CANNOT_BE_UNDONE.get(act.kind, "this version of klog does not know how")
     raise Refused(f"act {act.act_id} ({act.kind}) cannot be taken back: {why}")
 
@@ -102,6 +117,43 @@ def _plan_offsets(zookeeper: ZooKeeper, act: Act, group: str) -> OffsetsUndo:
     return OffsetsUndo(act, group, rows, before)
 
 
+def _plan_reassignment(zookeeper: ZooKeeper, act: Act, name: str) -> ReassignmentUndo:
+    before, after = _replicas(act, act.before), _replicas(act, act.after)
+    topic = topics.find(zookeeper, name)
+    if topic is None:
+        raise Refused(f"act {act.act_id} cannot be taken back: topic {name} does not exist")
+    numbers = sorted(number for number in after if number in before and before[number] != after[number])
+    now = {
+        number: tuple(one for one in topic.partitions.get(number, ()) if one not in topic.removing.get(number, ()))
+        for number in numbers
+    }
+    moved = [number for number in numbers if now[number] != after[number]]
+    if moved:
+        listed = "; ".join(
+            f"partition {number} is assigned to {list(now[number])}, and the act left it {list(after[number])}"
+            for number in moved[:SHOWN_MAX]
+        )
+        more = f"; and {len(moved) - SHOWN_MAX} more" if len(moved) > SHOWN_MAX else ""
+        raise Refused(
+            f"topic {name} has changed since act {act.act_id}: {listed}{more}",
+            hint=f"`klog acts list --topic {name}` shows who changed it",
+        )
+    rows = tuple(
+        UndoRow(f"topic {name}", f"{name}-{number}", str(list(now[number])), str(list(before[number])))
+        for number in numbers
+    )
+    return ReassignmentUndo(act, name, rows, {number: before[number] for number in numbers})
+
+
+def _replicas(act: Act, state: object) -> dict[int, tuple[int, ...]]:
+    if not isinstance(state, dict):
+        raise Refused(f"act {act.act_id} cannot be taken back: its assignment was too long to be kept")
+    try:
+        return {int(number): tuple(map(int, replicas)) for number, replicas in state.items()}
+    except (TypeError, ValueError) as error:
+        raise Refused(f"act {act.act_id} cannot be taken back: its assignment cannot be read ({error})") from None
+
+
 def _refuse_moved(act: Act, now: offset_acts.State) -> None:
     """Refused, with the difference, where these offsets are not those that the act left."""
     after = offset_acts.decoded(act, act.after)
@@ -131,7 +183,7 @@ def _text(found: CommittedOffset | None) -> str:
     return _shown(found) or "no offset"
 
 
-async def undo(cluster: Cluster, zookeeper: ZooKeeper, plan: SettingsUndo | OffsetsUndo) -> None:
+async def undo(cluster: Cluster, zookeeper: ZooKeeper, plan: Undo) -> None:
     """Carry it out. The cluster's client id must be `undo_client` of the act, so that the new act names the old one.
 
     Raises NonEmptyGroup if it is about a group that has members.
@@ -147,6 +199,9 @@ async def undo(cluster: Cluster, zookeeper: ZooKeeper, plan: SettingsUndo | Offs
             actor=here(undo_client(plan.act.act_id)),
         )
         return
+    if isinstance(plan, ReassignmentUndo):
+        await _reassign(cluster, plan)
+        return
     from klog.admin.settings import alter_topic_settings
 
     await alter_topic_settings(
@@ -155,6 +210,15 @@ async def undo(cluster: Cluster, zookeeper: ZooKeeper, plan: SettingsUndo | Offs
         {name: value for name, value in plan.change.items() if value is not None},
         [name for name, value in plan.change.items() if value is None],
     )
+
+
+async def _reassign(cluster: Cluster, plan: ReassignmentUndo) -> None:
+    from klog.client.reassignments import alter_reassignments
+
+    wanted = {TopicPartition(plan.topic, number): replicas for number, replicas in plan.change.items()}
+    for name, error in (await alter_reassignments(cluster, wanted)).items():
+        if error is not None:
+            raise Refused(f"act {plan.act.act_id} is not taken back as a whole: {name}: {error.message}")
 
 
 def undo_client(act_id: str) -> str:

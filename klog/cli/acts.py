@@ -42,8 +42,9 @@ async def list_acts(
     """List the acts that changed the cluster, by whatever client they came, the oldest first.
 
     So far covered: topics created and deleted, partitions added, settings changed, offsets of groups set by hand,
-    groups deleted. An act is written in the same transaction as its change. The last 5,000 are kept. `klog.events` has
-    those of a week, without those that commands write to ZooKeeper themselves: `klog group` and `klog offset`.
+    groups deleted, partitions reassigned. An act is written in the same transaction as its change. The last 5,000 are
+    kept. `klog.events` has those of a week, without those that commands write to ZooKeeper themselves: `klog group` and
+    `klog offset`.
     """
     from klog.admin import acts as verbs
 
@@ -63,7 +64,7 @@ async def show(invocation: Invocation, act: ActId) -> Report:
 
 @top_command("undo", rows="klog.admin.undo:UndoRow", asks=True, changes=True)
 async def undo(invocation: Invocation, act: ActId) -> Report:
-    """Take an act back: changes of a topic's settings, of a group's offsets, and the deletion of a group.
+    """Take an act back: changes of a topic's settings, of a group's offsets, reassignments, deletions of groups.
 
     It is refused if the state has moved on since, with the difference. The undo is an act itself.
     """
@@ -77,7 +78,8 @@ async def undo(invocation: Invocation, act: ActId) -> Report:
         invocation.warn(f"act {act} was undone by {row.undone_by} before")
     invocation.confirm(f"Undo act {act} of {row.principal} on {row.subject}", invocation.report(plan.rows))
     await undoing.undo(await invocation.cluster(client_id=undoing.undo_client(act)), session, plan)
-    what = "setting" if isinstance(plan, undoing.SettingsUndo) else "offset"
+    changed = {undoing.SettingsUndo: "setting", undoing.OffsetsUndo: "offset"}
+    what = changed.get(type(plan), "partition")
     return invocation.report(plan.rows, footer=f"{counted(len(plan.rows), what)} as before")
 
 

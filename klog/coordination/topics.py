@@ -399,7 +399,7 @@ def _holds(zookeeper: ZooKeeper, written: Create | SetData) -> bool:
     return node is not None and node.data == written.data
 
 
-def replace_assignment(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic:
+def replace_assignment(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Operation]) -> Topic:
     """Write the topic as it is given: replicas, and which are being added and removed, of any of its partitions.
 
     BadVersion when it was changed since it was read, or the fence fails.

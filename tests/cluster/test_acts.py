@@ -204,3 +204,22 @@ def test_no_act_is_missing_after_brokers_were_killed(make_cluster: Callable[...,
     with session_of(cluster.zookeeper) as session:
         node: Any = session.exists(paths.topic_config("t"))
     assert node.version == len(found)
+
+
+def test_a_reassignment_is_an_act_and_is_taken_back(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(2).start()
+    cluster.create("t", assignment=[[1], [2]])
+    at = ["-B", cluster.bootstrap]
+    wanted = [{"partition_index": number, "replicas": [2]} for number in (0, 1)]
+    answer = cluster.ask(
+        1, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, topics=[{"name": "t", "partitions": wanted}], timeout=9_000
+    )
+    assert [one.error_code.value for one in answer.responses[0].partitions] == [0, 0]
+    (act,) = [one for one in remembered(cluster.zookeeper, "t") if one.kind == "reassignment"]
+    assert (act.before, act.after) == ({"0": [1]}, {"0": [2]})
+
+    assert klog("undo", act.act_id, "--yes", *at).code == 0
+    first, second = klog("acts", "list", "--topic", "t", "-o", "json", *at).rows[-2:]
+    assert (first["undone_by"], second["undoes"], second["after"]) == (second["act"], act.act_id, "0=[1]")
+    ran = klog("undo", act.act_id, "--yes", "-o", "json", *at)
+    assert ran.code == 1 and "[1]" in ran.error["message"] and "[2]" in ran.error["message"]

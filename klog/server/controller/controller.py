@@ -66,7 +66,7 @@ class Controller:
         partitions = self._partitions = PartitionWriter(runtime, state, channels)
         self.topics = TopicManager(runtime, image, state, channels, partitions)
         self.elections = RequestedElections(state, channels, partitions)
-        self.reassigner = Reassigner(runtime, state, channels, partitions, self.elections)
+        self.reassigner = Reassigner(runtime, state, channels, partitions, self.elections, self.topics.act_written)
         self._slots = GroupSlots(runtime, state, channels)
         self._balance = Balance(runtime, state, partitions)
         self._transfer = LeadershipTransfer(runtime, state, self.elections, peers)

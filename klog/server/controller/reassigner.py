@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from klog.coordination import reassignments, topics
+from klog.coordination.acts import Act, Actor, new_act
 from klog.coordination.partition_states import NO_LEADER
 from klog.coordination.reassignments import Queue
 from klog.coordination.zookeeper import Watch, ZooKeeper
@@ -47,6 +48,9 @@ AGAIN_S = 0.5
 """Before a failed read or write is tried again: ZooKeeper is away."""
 WRITE_TRIES = 10
 
+QUEUE = Actor("reassign_partitions", "zookeeper")
+"""The actor for 0.8's queue: ZooKeeper does not know which program wrote it."""
+
 Target = Sequence[int] | None
 """Broker ids, the preferred leader first; None cancels: back to the replicas before."""
 
@@ -71,13 +75,16 @@ class Reassigner:
         channels: BrokerChannels,
         partitions: PartitionWriter,
         elections: RequestedElections,
+        on_act: Callable[[Act], None],
     ) -> None:
+        """``on_act``: gets each act that has been written."""
         self._runtime = runtime
         self._zookeeper = runtime.zookeeper
         self._state = state
         self._channels = channels
         self._partitions = partitions
         self._elections = elections
+        self._on_act = on_act
         self._task: asyncio.Task[None] | None = None
         self._queue_changed = asyncio.Event()
         self._stalled: dict[TopicPartition, str] = {}
@@ -101,7 +108,7 @@ class Reassigner:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     async def alter(
-        self, wanted: Mapping[TopicPartition, Target], throttle: int = reassignment.NO_THROTTLE
+        self, wanted: Mapping[TopicPartition, Target], throttle: int = reassignment.NO_THROTTLE, *, actor: Actor
     ) -> dict[TopicPartition, KlogError | None]:
         """Begin, replace and cancel reassignments; partition -> error.
 
@@ -110,13 +117,13 @@ class Reassigner:
         state = self._state
         async with state.lock:
             state.require()
-            outcome = await self._alter(wanted, throttle)
+            outcome = await self._alter(wanted, throttle, actor)
             await self.advance(wanted)
         await self._channels.acknowledged(state.context.live)
         return outcome
 
     async def _alter(
-        self, wanted: Mapping[TopicPartition, Target], throttle: int
+        self, wanted: Mapping[TopicPartition, Target], throttle: int, actor: Actor
     ) -> dict[TopicPartition, KlogError | None]:
         """Under the lock."""
         outcome: dict[TopicPartition, KlogError | None] = {}
@@ -136,7 +143,7 @@ class Reassigner:
         for topic, changed in by_topic.items():
             before = self._state.context.topics[topic]
             try:
-                await self._write(topic, changed)
+                await self._write(topic, changed, actor)
             except KlogError as error:
                 outcome |= {TopicPartition(topic, number): error.bare() for number in changed}
                 continue
@@ -332,10 +339,16 @@ class Reassigner:
             if name.topic in known:
                 known[name.topic] = reassignment.with_entry(known[name.topic], name.partition, entry)
 
-    async def _write(self, topic: str, entries: Mapping[int, Entry]) -> None:
-        self._state.context.topics[topic] = await self._state.write(self._write_entries, topic, entries)
+    async def _write(self, topic: str, entries: Mapping[int, Entry], actor: Actor | None = None) -> None:
+        """With an actor it is an act; without, a step of a reassignment."""
+        written, act = await self._state.write(self._write_entries, topic, entries, actor)
+        self._state.context.topics[topic] = written
+        if act is not None:
+            self._on_act(act)
 
-    def _write_entries(self, topic: str, entries: Mapping[int, Entry]) -> topics.Topic:
+    def _write_entries(
+        self, topic: str, entries: Mapping[int, Entry], actor: Actor | None
+    ) -> tuple[topics.Topic, Act | None]:
         """In a thread. Keeps other changes of the topic's node (a tool has added partitions)."""
         for _ in range(WRITE_TRIES):
             there = topics.find(self._zookeeper, topic)
@@ -345,9 +358,11 @@ class Reassigner:
             for number, entry in entries.items():
                 changed = reassignment.with_entry(changed, number, entry)
             if changed == there:
-                return there
+                return there, None
+            act = None if actor is None else _act(there, changed, entries, actor)
+            also = () if act is None else (act.write,)
             try:
-                return topics.replace_assignment(self._zookeeper, changed, self._state.fence)
+                return topics.replace_assignment(self._zookeeper, changed, [*self._state.fence, *also]), act
             except BadVersion:
                 self._state.check_term()
         raise BadVersion(f"topic {topic}: other programs keep changing its node")
@@ -425,7 +440,7 @@ class Reassigner:
             for name, target in queue.wanted.items()
             if not context.knows(name) or self._entry(name).target != target
         }
-        outcome = await self._alter(begun, reassignment.NO_THROTTLE) if begun else {}
+        outcome = await self._alter(begun, reassignment.NO_THROTTLE, QUEUE) if begun else {}
         for name, error in outcome.items():
             if error is not None:
                 log.error("cannot reassign %s as 0.8's queue in ZooKeeper asks: %s", name, error.message)
@@ -461,3 +476,12 @@ class Reassigner:
             await self._state.run(unqueue)
         except (BadVersion, NodeExists, NoNode):
             await self._state.run(self._state.check_term)
+
+
+def _act(there: topics.Topic, changed: topics.Topic, numbers: Iterable[int], actor: Actor) -> Act | None:
+    """The act of a topic: partition -> its replicas when the reassignment is over. None where only throttles change."""
+    before = {str(number): list(reassignment.entry_of(there, number).target) for number in numbers}
+    after = {str(number): list(reassignment.entry_of(changed, number).target) for number in numbers}
+    if before == after:
+        return None
+    return new_act("reassignment", actor, topic=there.name, before=before, after=after)

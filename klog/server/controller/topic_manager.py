@@ -139,7 +139,7 @@ class TopicManager:
                 },
             )
             made, first_epoch = await state.write(self._make, name, assignment, overrides, act)
-            self._tell(act)
+            self.act_written(act)
             context.topics[name] = made
             context.overrides[name] = dict(overrides)
             context.first_epochs[name] = first_epoch
@@ -156,7 +156,7 @@ class TopicManager:
         await self._channels.acknowledged({states[name].leader for name in names if name in states}, LED_WITHIN_S)
         await self._channels.acknowledged(self._state.context.live)
 
-    def _tell(self, act: Act) -> None:
+    def act_written(self, act: Act) -> None:
         """The act has been written."""
         self._runtime.tell("act", **act.event())
         if self._acts % LOOKED_AT_EVERY == 0:  # to list them for each act would double the cost of a topic
@@ -216,7 +216,7 @@ class TopicManager:
                 "partitions-add", actor, topic=name, before={"partitions": there}, after={"partitions": total}
             )
             grown = await state.write(self._grow, name, added, act)
-            self._tell(act)
+            self.act_written(act)
             context.topics[name] = grown
             self._runtime.tell("partitions-added", topic=name, partitions=total)
             self._channels.send_metadata(topics_whole=[name])
@@ -260,7 +260,7 @@ class TopicManager:
                 return
             act = new_act("topic-settings", actor, topic=name, before=before, after=dict(overrides))
             if await state.write(self._write_overrides, name, overrides, act):
-                self._tell(act)
+                self.act_written(act)
                 self._runtime.tell("settings-changed", topic=name, settings=overrides)
             elif overrides == before:
                 return
@@ -315,7 +315,7 @@ class TopicManager:
                 },
             )
             await state.write(topics.mark_for_deletion, self._zookeeper, name, [*state.fence, act.write])
-            self._tell(act)
+            self.act_written(act)
             state.context.deleting.add(name)
             self._runtime.tell("topic-deleted", topic=name)
             self._channels.send_metadata(gone={name: state.context.topics[name].topic_id})

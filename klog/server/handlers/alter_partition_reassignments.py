@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from klog.coordination.acts import Actor
 from klog.errors import InvalidRequest, KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 @handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True)
 async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
     try:
-        outcome = await alter(controller, request.entity.topics)
+        outcome = await alter(controller, request.entity.topics, request.actor)
     except KlogError as error:
         return {"error_code": error.wire, "error_message": error.message, "responses": []}
     return {
@@ -46,7 +47,9 @@ async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
     }
 
 
-async def alter(controller: Controller, topics: Any, throttle: int = 0) -> dict[TopicPartition, KlogError | None]:
+async def alter(
+    controller: Controller, topics: Any, actor: Actor, throttle: int = 0
+) -> dict[TopicPartition, KlogError | None]:
     """What became of each partition of a request; NotController is raised."""
     controller.require()
     times_named = Counter(_name(topic, one) for topic in topics for one in topic.partitions)
@@ -61,7 +64,7 @@ async def alter(controller: Controller, topics: Any, throttle: int = 0) -> dict[
         for name, times in times_named.items()
         if times > 1
     }
-    return outcome | await controller.reassigner.alter(wanted, throttle)
+    return outcome | await controller.reassigner.alter(wanted, throttle, actor=actor)
 
 
 def error_fields(error: KlogError | None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from klog.server.handlers.alter_partition_reassignments import alter, error_fiel
 @handles(ApiKey.ALTER_REASSIGNMENTS, 0, 0, of_controller=True)
 async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
     try:
-        outcome = await alter(controller, request.entity.topics, request.entity.throttle)
+        outcome = await alter(controller, request.entity.topics, request.actor, request.entity.throttle)
     except KlogError as error:
         return {**error_fields(error), "outcomes": []}
     return {
