@@ -29,6 +29,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("status", "klog.cli.status", "status", "Show the state of ZooKeeper, brokers and partitions.", EVERY_DAY),
     Entry("check", "klog.cli.check", "check", "Find problems, and show how to fix them.", EVERY_DAY),
     Entry("lag", "klog.cli.group", "lag_by_itself", "Show the lag of groups, as `klog group lag`.", EVERY_DAY),
+    Entry("why", "klog.cli.why", "why", "Show the cause of a problem, step by step.", EVERY_DAY),
     Entry("events", "klog.cli.events", "events", "Show what has happened to the cluster.", EVERY_DAY),
     Entry("top", "klog.cli.top", "top", "Show the cluster live.", EVERY_DAY),
     Entry("metrics", "klog.cli.metrics", "metrics", "Show the metrics of brokers.", EVERY_DAY),

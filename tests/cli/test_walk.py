@@ -59,6 +59,7 @@ COLUMNS = {
     "verify replicas": "TOPIC PARTITION BROKER STATE FIRST-DIFFERENCE BYTES CRC",
     "lost list": "TOPIC PARTITION BROKER FROM TO MESSAGES REASON TIME",
     "check": "SEVERITY WHAT FOUND EXPECTED DO",
+    "why": "STEP TIME WHAT EVIDENCE",
     "metrics": "BROKER NAME LABELS VALUE",
     "acts list": "ACT TIME PRINCIPAL CLIENT KIND SUBJECT BEFORE AFTER UNDONE-BY",
     "acts show": "ACT TIME PRINCIPAL CLIENT KIND SUBJECT BEFORE AFTER UNDONE-BY",
@@ -82,7 +83,7 @@ READING = {
     *("export report", "export submit", "schema list", "schema get", "schema check", "audit report", "perf consume"),
     *(f"zk {verb}" for verb in ("brokers", "topics", "groups", "owners", "isr", "controller")),
     *(f"zk {verb}" for verb in ("ls", "tree", "get", "stat")),
-    *("shell", "events", "lag", "metrics", "top", "report cluster", "acts list", "acts show"),
+    *("why", "shell", "events", "lag", "metrics", "top", "report cluster", "acts list", "acts show"),
 }
 """What connects and changes nothing."""
 

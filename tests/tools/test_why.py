@@ -1,0 +1,86 @@
+"""`klog why`: causes from facts drawn by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from klog.errors import NoSuchThing, UsageError
+from klog.names import TopicPartition
+from klog.tools.events import Event
+from klog.tools.why.causes import Known, Step, why_broker, why_partition, why_topic
+from klog.tools.why.gathering import _parsed, answer
+from tests.admin.test_check import change_partition, kill, well
+
+DOWN: Event = {"ts": "2026-02-01T03:00:12Z", "kind": "broker-down", "broker": 1, "id": 2, "reason": "refused"}
+UP: Event = {"ts": "2026-02-01T02:00:00Z", "kind": "broker-up", "broker": 1, "id": 2, "host": "h", "port": 9002}
+
+
+def known(
+    *events: Event, dead: tuple[int, ...] = (), hung: tuple[str, ...] = (), no_events: str | None = None
+) -> Known:
+    facts = well()
+    for broker in dead:
+        kill(facts, broker)
+    facts.hung_addresses = list(hung)
+    assert facts.metadata is not None
+    return Known(facts, facts.metadata, events, no_events)
+
+
+def checked(steps: list[Step]) -> Step:
+    """The last step; it alone says what helps."""
+    assert [one.step for one in steps] == list(range(1, len(steps) + 1))
+    assert [one.do is not None for one in steps] == [False] * (len(steps) - 1) + [True]
+    return steps[-1]
+
+
+def test_a_cluster_that_is_well_has_no_steps() -> None:
+    assert why_topic(known(), "t") == why_partition(known(), TopicPartition("t", 0)) == why_broker(known(), 1) == []
+
+
+def test_a_dead_broker_is_the_cause_with_the_time_of_its_event() -> None:
+    cause = checked(why_topic(known(UP, DOWN, dead=(2,)), "t"))
+    assert "broker 2" in cause.what and cause.do == "start broker 2"
+    assert cause.time is not None and cause.time.isoformat() == "2026-02-01T03:00:12+00:00"
+    assert checked(why_broker(known(UP, DOWN, dead=(2,)), 2)).do == cause.do
+
+
+def test_a_broker_that_hangs_is_not_to_be_started() -> None:
+    cause = checked(why_broker(known(UP, DOWN, dead=(2,), hung=("h:9002",)), 2))
+    assert "hangs" in cause.what and cause.do is not None and "kill -CONT" in cause.do
+
+
+def test_another_that_hangs_does_not_make_a_dead_broker_hang() -> None:
+    assert checked(why_broker(known(UP, DOWN, dead=(2,), hung=("h:9003",)), 2)).do == "start broker 2"
+
+
+def test_no_leader_is_for_want_of_the_in_sync_replica() -> None:
+    of = known(DOWN, dead=(2,))
+    change_partition(of.facts, 1, leader=None, isr=(2,))
+    assert of.facts.metadata is not None
+    steps = why_topic(Known(of.facts, of.facts.metadata, of.events), "t")
+    assert "t-1" in steps[0].what and checked(steps).do == "start broker 2"
+
+
+def test_a_live_follower_that_is_behind_is_waited_for() -> None:
+    of = known()
+    change_partition(of.facts, 0, isr=(1, 2))
+    assert of.facts.metadata is not None
+    cause = checked(why_topic(Known(of.facts, of.facts.metadata), "t"))
+    assert "broker 3" in cause.what and cause.do is not None and "start" not in cause.do
+
+
+def test_unread_events_are_said() -> None:
+    steps = why_broker(known(dead=(2,), no_events="the reason"), 2)
+    assert any("the reason" in one.evidence for one in steps) and checked(steps).time is None
+
+
+def test_subjects_are_looked_up() -> None:
+    of = known(dead=(2,))
+    assert answer(of, None, "t")[0].what == answer(of, None, "t-0")[0].what == answer(of, "partition", "t-0")[0].what
+    assert answer(of, None, "2") == answer(of, "broker", "2") != []
+    for kind, name in ((None, "u"), (None, "t-9"), ("broker", "9"), ("topic", "t-0"), (None, "9" * 5000)):
+        with pytest.raises(NoSuchThing):
+            answer(of, kind, name)
+    for words in (["group", "g"], ["a", "b", "c"]):
+        with pytest.raises(UsageError):
+            _parsed(words)
