@@ -37,7 +37,7 @@ def offered(line: str, **environment: str) -> tuple[list[str], str]:
 
 
 def test_words_of_the_tree() -> None:
-    assert offered("klog top") == (["topic"], "")
+    assert offered("klog topi") == (["topic"], "")
     assert set(offered("klog topic ")[0]) == {"create", "list", "describe", "alter", "config", "delete"}
     assert "--under-replicated" in offered("klog partition list --und")[0]
     assert offered("klog topics li") == (["list"], "")
@@ -88,7 +88,7 @@ def test_bash_takes_the_script(tmp_path: Path) -> None:
     shim = tmp_path / "klog"
     shim.write_text(f'#!/bin/sh\nexec {KLOG[0]} -m klog "$@"\n')
     shim.chmod(0o755)
-    line = 'COMP_WORDS=(klog top); COMP_CWORD=1; _klog_completion klog; echo "${COMPREPLY[@]}"'
+    line = 'COMP_WORDS=(klog topi); COMP_CWORD=1; _klog_completion klog; echo "${COMPREPLY[@]}"'
     ran = subprocess.run(
         ["bash", "-c", f"source {script}; {line}"],
         cwd=ROOT,

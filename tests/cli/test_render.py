@@ -6,6 +6,7 @@ import io
 import json
 import re
 import types
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from enum import Enum
@@ -248,8 +249,8 @@ def _fields(row_type: type) -> dict[str, Any]:
         options = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
         if datetime in options:
             found[one.name] = TIMES | st.none() if type(None) in options else TIMES
-        elif str in options or bytes in options:
-            continue
+        elif hint == tuple[Mapping[str, Any], ...]:
+            found[one.name] = st.lists(st.dictionaries(st.text(), st.text()), max_size=2).map(tuple)
     return found
 
 
