@@ -69,3 +69,8 @@ def test_what_is_mentioned_can_be_typed(file: str, line: str) -> None:
 
 def test_mentions_are_found() -> None:
     assert len(set(mentions())) > 20
+
+
+@pytest.mark.parametrize("name", sorted({path[0] for path in COMMANDS}))
+def test_the_readme_has_every_command(name: str) -> None:
+    assert re.search(rf"`(klog )?{name}[ `]", (ROOT / "README.md").read_text()), "its table has one row for each"
