@@ -64,8 +64,9 @@ def test_a_broker_alone_and_others_that_join(make_cluster: Callable[..., Running
     cluster.wait_until(
         lambda: cluster.isr_of(TOPIC) == {1, 2, 3}, f"{TOPIC} has a replica on each broker that joined", 60
     )
-    (made,) = [event for event in story(cluster) if event["kind"] == "act" and event["topic"] == TOPIC]
-    assert made["client"] == "controller"
+    acts = [event for event in story(cluster) if event["kind"] == "act" and event["topic"] == TOPIC]
+    assert [(act["what"], act["client"]) for act in acts][:1] == [("topic-create", "controller")]
+    assert {act["client"] for act in acts} == {"controller"}
     cluster.kill(1)
     found = wait_for(cluster, "broker-down", id=1)
     assert [event for event in found if event["kind"] == "topic-created" and event["topic"] == "alone"]

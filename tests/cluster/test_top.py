@@ -18,7 +18,8 @@ from tests.tools.verbs import send
 LEFT_THE_SCREEN = b"\x1b[?1049l"
 
 
-def test_on_a_terminal(three: RunningCluster, topic: str) -> None:
+def test_on_a_terminal(make_cluster: Callable[..., RunningCluster], topic: str) -> None:
+    three = make_cluster(3).start()  # of its own: topics of other tests would fill the screen
     three.create(topic, 2)
     send(three.bootstrap, topic, b"0123456789\n" * 500)
     group = f"g-{topic}"
