@@ -19,7 +19,7 @@ from klog.admin.offset_files import BadLine, OffsetLine
 from klog.client import leader_requests
 from klog.client.positions import Anchor, Position
 from klog.client.resolve import Bounds, bounds, resolve
-from klog.coordination import acts, committed, groups, offset_changes, paths
+from klog.coordination import committed, groups, offset_changes, paths
 from klog.coordination.acts import Actor
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.offset_changes import OffsetChange
@@ -228,7 +228,6 @@ async def carry_out(
     fenced = await asyncio.to_thread(
         offset_changes.write, zookeeper, plan.group, plan.changes, force=force, hint=hint, actor=actor
     )
-    await asyncio.to_thread(acts.forget_beyond, zookeeper)
     coordinated = [one for one in fenced if one.client_id is not None]
     if coordinated:
         await _send_away(cluster, plan.group, coordinated)
@@ -268,7 +267,6 @@ def write_undo(path: Path, plan: Plan) -> None:
 async def delete_group(cluster: Cluster, zookeeper: ZooKeeper, group: str, actor: Actor) -> None:
     """Take away all that a group without members has left: what it committed, and who held it. NonEmptyGroup else."""
     await asyncio.to_thread(offset_changes.delete, zookeeper, group, actor)
-    await asyncio.to_thread(acts.forget_beyond, zookeeper)
     try:
         # A coordinator that still remembers the group would have its next member join twice.
         found = await cluster.to_any(ApiKey.FIND_COORDINATOR, 3, 1, key=group, key_type=0)

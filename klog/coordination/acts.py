@@ -8,6 +8,10 @@ never changed. The id is the time and a random part, in base 36: ids sort by tim
 and ``after`` are as much of the state as the change replaces, enough to take it back; both are null where they would
 not fit (`STATE_BYTES_MAX`). ``undoes`` is the id of the act that this one takes back.
 
+The controller publishes acts in ``klog.events``; the node of all has the transaction of the last published one::
+
+    /klog/acts  {"version":1,"published":4711}
+
 The controller forgets old acts beyond `KEPT_MAX`, or `KEPT_BYTES_MAX`: the oldest of the host that has the most. A
 client that changes something all the time pushes out its own acts, and not those of others.
 """
@@ -24,7 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination import entries, paths
-from klog.coordination.zookeeper import Create, Delete, ZooKeeper
+from klog.coordination.zookeeper import Create, Delete, Operation, SetData, Watch, ZooKeeper
 from klog.errors import KlogError, NoNode, ZooKeeperError
 
 log = logging.getLogger(__name__)
@@ -34,7 +38,7 @@ KEPT_MAX: Final = 5_000
 KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
 """ZooKeeper has them in memory."""
 LOOKED_AT_EVERY: Final = 100
-"""Every so many acts the controller looks whether old ones are to go."""
+"""After so many acts the controller looks whether old ones are to go."""
 FORGOTTEN_AT_ONCE: Final = 2 * LOOKED_AT_EVERY
 READ_AT_ONCE: Final = 500
 STATE_BYTES_MAX: Final = 64 * 1024
@@ -136,12 +140,38 @@ def is_act_id(text: str) -> bool:
     return len(text) == _TIME_CHARS + _RANDOM_CHARS and all(one in _DIGITS for one in text)
 
 
-def list_ids(zookeeper: ZooKeeper) -> list[str]:
+def list_ids(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
     """The ids of all acts, the oldest first."""
     try:
-        return sorted(one for one in zookeeper.children(paths.ACTS) if is_act_id(one))
+        return sorted(one for one in zookeeper.children(paths.ACTS, watch) if is_act_id(one))
     except NoNode:
         return []
+
+
+def read_by_transaction(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> list[tuple[int, Act]]:
+    """These acts with the transactions that wrote them, in their order. Nodes that cannot be read are left out."""
+    found = []
+    for at in range(0, len(act_ids), READ_AT_ONCE):
+        part = act_ids[at : at + READ_AT_ONCE]
+        for act_id, node in zip(part, zookeeper.get_many([paths.act(one) for one in part]), strict=True):
+            if node is not None:
+                try:
+                    found.append((node.stat.created_zxid, _decoded(act_id, paths.act(act_id), node.data)))
+                except ZooKeeperError as error:
+                    log.warning("an act is left out: %s", error.message)
+    return sorted(found, key=lambda one: one[0])
+
+
+def published(zookeeper: ZooKeeper) -> int:
+    """The transaction of the last act that is in ``klog.events``; 0 for none."""
+    node = zookeeper.find(paths.ACTS)
+    return 0 if node is None or not node.data else entries.Entry(paths.ACTS, node.data).integer("published")
+
+
+def mark_published(zookeeper: ZooKeeper, zxid: int, fence: Sequence[Operation]) -> None:
+    """The acts up to this transaction are in ``klog.events``. Raises BadVersion once another controller is elected."""
+    change = SetData(paths.ACTS, entries.encode({"version": 1, "published": zxid}))
+    zookeeper.commit([*fence, change], lambda: published(zookeeper) >= zxid)
 
 
 def read(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> list[Act]:
@@ -173,13 +203,6 @@ def _decoded(act_id: str, path: str, data: bytes) -> Act:
         fields.get("after"),
         fields.get("undoes"),
     )
-
-
-def forget_beyond(zookeeper: ZooKeeper, kept_max: int = KEPT_MAX) -> None:
-    """`forget_oldest`, if the node's number of children says that there is something to forget."""
-    stat = zookeeper.exists(paths.ACTS)
-    if stat is not None and stat.children > kept_max + LOOKED_AT_EVERY:
-        forget_oldest(zookeeper, kept_max)
 
 
 def forget_oldest(zookeeper: ZooKeeper, kept_max: int = KEPT_MAX, kept_bytes_max: int = KEPT_BYTES_MAX) -> int:

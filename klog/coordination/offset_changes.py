@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from klog.coordination import committed, consumers, entries, group_states, groups, offset_acts, paths
-from klog.coordination.acts import STATE_BYTES_MAX, Act, Actor
+from klog.coordination.acts import STATE_BYTES_MAX, Actor
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.group_states import COORDINATOR, FREE, GroupState
 from klog.coordination.groups import Group, Member
@@ -99,14 +99,13 @@ def write(
     hint: str | None = None,
     actor: Actor | None = None,
     kind: str = offset_acts.OFFSETS,
-    on_act: Callable[[Act], None] = lambda act: None,
     check_before: Callable[[offset_acts.State], None] = lambda before: None,
 ) -> list[Member]:
     """Commit these offsets for a group without members. Returns the members that ``force`` fenced.
 
     Raises NonEmptyGroup if the group has members, unless ``force``. As many partitions as a multi holds change at once;
-    more take several multis, each fenced like the first. Each multi has an act by ``actor`` of what it changes, which
-    ``on_act`` gets afterwards; without an actor the change is a program's progress and not an act. With an actor a
+    more take several multis, each fenced like the first. Each multi has an act by ``actor`` of what it changes;
+    without an actor the change is a program's progress and not an act. With an actor a
     multi replaces exactly what its act has as before, which ``check_before`` can refuse. In a thread.
     """
     writer, todo, failures = OffsetWriter(zookeeper), dict(wanted), 0
@@ -122,7 +121,6 @@ def write(
                     _end_streams(zookeeper, found)
             head = _head(found)
             done, operations = _some(zookeeper, writer, group, todo, head, 0 if actor is None else ACT_BYTES_MAX)
-            act = None
             noted = list[Operation]()
             if actor is not None:
                 checks = _offset_checks(zookeeper, group, done)  # read first: a later commit makes them fail
@@ -148,8 +146,6 @@ def write(
                 raise
             raise type(error)(f"{error.message}; {_so_far(wanted, todo)}", hint=error.hint) from error
         writer.landed(group, operations)
-        if act is not None:
-            on_act(act)
         for name in done:
             del todo[name]
     return list(fenced.values())
@@ -239,9 +235,7 @@ def _end_streams(zookeeper: ZooKeeper, group: Group) -> None:
 # --- The end of a group -----------------------------------------------------------------------------------------------
 
 
-def delete(
-    zookeeper: ZooKeeper, group: str, actor: Actor | None = None, on_act: Callable[[Act], None] = lambda act: None
-) -> None:
+def delete(zookeeper: ZooKeeper, group: str, actor: Actor | None = None) -> None:
     """Remove the offsets, owners and fences of a group without members. Raises NonEmptyGroup if it has members.
 
     The offsets go with an act by ``actor``, as in `write`.
@@ -250,7 +244,7 @@ def delete(
     version for the one it knows (rule Z1). No list shows a group that has only this node.
     """
     gone = dict.fromkeys(committed.read(zookeeper, group))
-    write(zookeeper, group, gone, actor=actor, kind=offset_acts.GROUP_DELETE, on_act=on_act)
+    write(zookeeper, group, gone, actor=actor, kind=offset_acts.GROUP_DELETE)
     for _ in range(TRIES):
         found = groups.read(zookeeper, group)
         refuse_members(found)

@@ -194,6 +194,7 @@ class Broker:
                 self.identity.broker_id, self.state_log, to_topic=self.config.flag("klog.events.enable")
             )
             self.runtime.on_event = self.events.record
+            self.runtime.on_events_awaited = self.events.sent
             for path in self.log_dirs.offline.keys() - {one.path for one in self.log_dirs.dirs}:
                 self.runtime.tell("log-dir-offline", dir=path, reason=self.log_dirs.offline[path].message)
             peers = Peers(partial(reach, self.identity, self.secret), self.knocks, self.routes.answer)
@@ -263,17 +264,16 @@ class Broker:
         self._disk_watch = DiskWatch(self.runtime, self.log_dirs, self.flusher, self.replicas)
         self._disk_watch.start()
         self.registry_copies.start()
-        self.events.start(
+        events_topic = EventsTopic(
             self.runtime,
-            EventsTopic(
-                self.runtime,
-                self.image,
-                self.secret,
-                self.producer_ids,
-                lambda: self.controller.active,
-                self.routes.answer,
-            ),
+            self.image,
+            self.secret,
+            self.producer_ids,
+            lambda: self.controller.active,
+            self.routes.answer,
         )
+        self.events.start(self.runtime, events_topic)
+        self.runtime.spawn(events_topic.keep_replicas())
         self.runtime.spawn(self._history.run())
         self.producer_ids.stock_up()
         self._watchdog = Watchdog(self.zookeeper.session_timeout_ms / 1000)

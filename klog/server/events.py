@@ -130,6 +130,10 @@ class Events:
             self._topic = topic
             self._sending = runtime.spawn(self._send(topic))
 
+    async def sent(self) -> None:
+        """Wait until no event waits to be sent."""
+        await self._all_sent.wait()
+
     async def close(self) -> None:
         """Send the last events, if that succeeds soon, and stop."""
         if self._sending is None or self._topic is None:
@@ -226,9 +230,6 @@ class EventsTopic:
     async def is_there(self) -> bool:
         """Whether the topic exists; if this broker is the one that creates it, begin to create it."""
         if TOPIC in self._image.topics:
-            if self._is_controller() and not self._considered.issuperset(self._image.brokers):
-                self._considered |= frozenset(self._image.brokers)
-                self._runtime.spawn(self._add_replicas())
             return True
         brokers, now_s = frozenset(self._image.brokers), self._runtime.loop.time()
         if brokers != self._brokers:
@@ -248,13 +249,23 @@ class EventsTopic:
             log.warning("the topic %s cannot be made yet: %s", TOPIC, answer.error_message)
         return False  # the image has the topic as soon as it can be used
 
-    async def _add_replicas(self) -> None:
+    async def keep_replicas(self) -> None:
         """Reassign the topic to more brokers, if it was created when there were fewer of them.
 
         Only where brokers have joined, or at the beginning of a controller's work: a plan that empties a broker may
         leave fewer replicas on purpose.
         """
-        await asyncio.sleep(SETTLE_S)
+        while True:
+            news = self._image.news
+            brokers = frozenset(self._image.brokers)
+            if TOPIC not in self._image.topics or not self._is_controller() or brokers <= self._considered:
+                await news.wait()
+                continue
+            self._considered |= brokers
+            await asyncio.sleep(SETTLE_S)
+            await self._add_replicas()
+
+    async def _add_replicas(self) -> None:
         topic = self._image.topics.get(TOPIC)
         if topic is None or not self._is_controller():
             return

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from klog.config import BrokerConfig
@@ -64,6 +64,8 @@ class Runtime:
         """Set while there is a connection to ZooKeeper."""
         self.on_event: Callable[[str, Mapping[str, Any]], None] | None = None
         """Records the cluster's events; None until the broker has a place to write them."""
+        self.on_events_awaited: Callable[[], Awaitable[object]] | None = None
+        """Waits until the events so far are in ``klog.events``."""
         self.stopping = asyncio.Event()
         """Set when the controlled shutdown begins."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -113,3 +115,8 @@ class Runtime:
         """The same, with the facts as one argument, for `from_thread`."""
         if self.on_event is not None:
             self.on_event(kind, facts)
+
+    async def events_sent(self) -> None:
+        """Wait until the events recorded so far are in ``klog.events``, if they go there."""
+        if self.on_events_awaited is not None:
+            await self.on_events_awaited()

@@ -18,6 +18,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
+from tests.cluster.test_story import story
 from tests.cluster_fixture import RunningCluster
 from tests.server.asking import create, with_channel
 
@@ -172,7 +173,8 @@ def test_a_forwarded_act_is_its_clients(make_cluster: Callable[..., RunningClust
 
 
 def test_no_act_is_missing_after_brokers_were_killed(make_cluster: Callable[..., RunningCluster]) -> None:
-    """A topic's settings node has as many versions as there are acts: each change wrote both or neither."""
+    """A topic's settings node has as many versions as there are acts: each change wrote both or neither. Each act is
+    also an event, even where its controller died at once; so is one that a command has written."""
     cluster = make_cluster(2).start()
     cluster.create("t", factor=2)
     granted: list[str] = []
@@ -203,7 +205,13 @@ def test_no_act_is_missing_after_brokers_were_killed(make_cluster: Callable[...,
     assert set(granted) <= {act.after["retention.ms"] for act in found}
     with session_of(cluster.zookeeper) as session:
         node: Any = session.exists(paths.topic_config("t"))
+        by_hand = acts.new_act("offsets", Actor("by hand", "here"), group="g")
+        session.multi([by_hand.write])
     assert node.version == len(found)
+    wanted = {act.act_id for act in [*found, by_hand]}
+    cluster.wait_until(
+        lambda: wanted <= {event["act"] for event in story(cluster) if event["kind"] == "act"}, "all acts are events"
+    )
 
 
 def test_a_reassignment_is_an_act_and_is_taken_back(make_cluster: Callable[..., RunningCluster]) -> None:

@@ -11,8 +11,8 @@ Acts that clients ask for (topics, shutdown, elections) take the same lock as re
     context               what is known of the cluster, and what follows from it
     partition_writer      leaders and in-sync sets are written and sent
     broker_channels       what is sent to each broker
-    topic_manager, requested_elections, reassigner, balance, group_slots, leadership_transfer, registry_watch:
-                          one task each
+    topic_manager, requested_elections, reassigner, balance, group_slots, leadership_transfer, registry_watch,
+    act_publisher:        one task each
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.render.counts import counted
 from klog.server.authority import Authority
+from klog.server.controller.act_publisher import ActPublisher
 from klog.server.controller.balance import Balance
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.context import Context
@@ -66,11 +67,12 @@ class Controller:
         partitions = self._partitions = PartitionWriter(runtime, state, channels)
         self.topics = TopicManager(runtime, image, state, channels, partitions)
         self.elections = RequestedElections(state, channels, partitions)
-        self.reassigner = Reassigner(runtime, state, channels, partitions, self.elections, self.topics.act_written)
+        self.reassigner = Reassigner(runtime, state, channels, partitions, self.elections)
         self._slots = GroupSlots(runtime, state, channels)
         self._balance = Balance(runtime, state, partitions)
         self._transfer = LeadershipTransfer(runtime, state, self.elections, peers)
         self._registry_watch = RegistryWatch(runtime, state, channels, partitions, self.topics)
+        self._act_publisher = ActPublisher(runtime, state)
         self._reconciling: asyncio.Task[None] | None = None
 
     # --- the term ---------------------------------------------------------------------------------------------------
@@ -120,6 +122,7 @@ class Controller:
             self.reassigner.start()
             self._transfer.start()
             self._registry_watch.start()
+            self._act_publisher.start()
             self._runtime.tell("controller-elected", controller=term.broker_id, controller_epoch=term.epoch)
         await self._channels.acknowledged({broker_id}, within_s=None)
         await self.topics.resume_deletions()
@@ -165,6 +168,7 @@ class Controller:
         self._slots.stop()
         self._transfer.stop()
         self._registry_watch.stop()
+        self._act_publisher.stop()
         if self._reconciling is not None:
             self._reconciling.cancel()
             self._reconciling = None

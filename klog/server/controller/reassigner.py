@@ -75,16 +75,13 @@ class Reassigner:
         channels: BrokerChannels,
         partitions: PartitionWriter,
         elections: RequestedElections,
-        on_act: Callable[[Act], None],
     ) -> None:
-        """``on_act``: gets each act that has been written."""
         self._runtime = runtime
         self._zookeeper = runtime.zookeeper
         self._state = state
         self._channels = channels
         self._partitions = partitions
         self._elections = elections
-        self._on_act = on_act
         self._task: asyncio.Task[None] | None = None
         self._queue_changed = asyncio.Event()
         self._stalled: dict[TopicPartition, str] = {}
@@ -341,14 +338,10 @@ class Reassigner:
 
     async def _write(self, topic: str, entries: Mapping[int, Entry], actor: Actor | None = None) -> None:
         """With an actor it is an act; without, a step of a reassignment."""
-        written, act = await self._state.write(self._write_entries, topic, entries, actor)
+        written = await self._state.write(self._write_entries, topic, entries, actor)
         self._state.context.topics[topic] = written
-        if act is not None:
-            self._on_act(act)
 
-    def _write_entries(
-        self, topic: str, entries: Mapping[int, Entry], actor: Actor | None
-    ) -> tuple[topics.Topic, Act | None]:
+    def _write_entries(self, topic: str, entries: Mapping[int, Entry], actor: Actor | None) -> topics.Topic:
         """In a thread. Keeps other changes of the topic's node (a tool has added partitions)."""
         for _ in range(WRITE_TRIES):
             there = topics.find(self._zookeeper, topic)
@@ -358,11 +351,11 @@ class Reassigner:
             for number, entry in entries.items():
                 changed = reassignment.with_entry(changed, number, entry)
             if changed == there:
-                return there, None
+                return there
             act = None if actor is None else _act(there, changed, entries, actor)
             also = () if act is None else (act.write,)
             try:
-                return topics.replace_assignment(self._zookeeper, changed, [*self._state.fence, *also]), act
+                return topics.replace_assignment(self._zookeeper, changed, [*self._state.fence, *also])
             except BadVersion:
                 self._state.check_term()
         raise BadVersion(f"topic {topic}: other programs keep changing its node")

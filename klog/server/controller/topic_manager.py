@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from klog.config import LogConfig
 from klog.coordination import topics
-from klog.coordination.acts import LOOKED_AT_EVERY, Act, Actor, forget_oldest, new_act
+from klog.coordination.acts import Act, Actor, new_act
 from klog.coordination.partition_states import NO_LEADER
 from klog.coordination.zookeeper import Operation
 from klog.errors import (
@@ -74,8 +74,6 @@ class TopicManager:
         self._deleting: dict[str, dict[tuple[TopicPartition, int], ReplicaStage]] = {}
         """Topic -> (partition, broker) -> how far the deletion of that replica is."""
         self._deleted: dict[str, asyncio.Event] = {}
-        self._acts = 0
-        """Written by this broker."""
 
     # --- create -----------------------------------------------------------------------------------------------------
 
@@ -139,7 +137,6 @@ class TopicManager:
                 },
             )
             made, first_epoch = await state.write(self._make, name, assignment, overrides, act)
-            self.act_written(act)
             context.topics[name] = made
             context.overrides[name] = dict(overrides)
             context.first_epochs[name] = first_epoch
@@ -155,13 +152,6 @@ class TopicManager:
         states = self._state.context.states
         await self._channels.acknowledged({states[name].leader for name in names if name in states}, LED_WITHIN_S)
         await self._channels.acknowledged(self._state.context.live)
-
-    def act_written(self, act: Act) -> None:
-        """The act has been written."""
-        self._runtime.tell("act", **act.event())
-        if self._acts % LOOKED_AT_EVERY == 0:  # to list them for each act would double the cost of a topic
-            self._runtime.spawn(self._state.run(forget_oldest, self._zookeeper))
-        self._acts += 1
 
     def _make(
         self, name: str, assignment: Mapping[int, Sequence[int]], overrides: Mapping[str, str], act: Act
@@ -216,7 +206,6 @@ class TopicManager:
                 "partitions-add", actor, topic=name, before={"partitions": there}, after={"partitions": total}
             )
             grown = await state.write(self._grow, name, added, act)
-            self.act_written(act)
             context.topics[name] = grown
             self._runtime.tell("partitions-added", topic=name, partitions=total)
             self._channels.send_metadata(topics_whole=[name])
@@ -260,7 +249,6 @@ class TopicManager:
                 return
             act = new_act("topic-settings", actor, topic=name, before=before, after=dict(overrides))
             if await state.write(self._write_overrides, name, overrides, act):
-                self.act_written(act)
                 self._runtime.tell("settings-changed", topic=name, settings=overrides)
             elif overrides == before:
                 return
@@ -315,7 +303,6 @@ class TopicManager:
                 },
             )
             await state.write(topics.mark_for_deletion, self._zookeeper, name, [*state.fence, act.write])
-            self.act_written(act)
             state.context.deleting.add(name)
             self._runtime.tell("topic-deleted", topic=name)
             self._channels.send_metadata(gone={name: state.context.topics[name].topic_id})

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from klog.coordination import committed, group_states, offset_changes
 from klog.coordination import groups as registry
-from klog.coordination.acts import LOOKED_AT_EVERY, Act, Actor, forget_oldest
+from klog.coordination.acts import Actor
 from klog.coordination.group_slots import slot_of
 from klog.coordination.group_states import COORDINATOR, FREE, ZOOKEEPER
 from klog.coordination.zookeeper import ZooKeeper
@@ -73,8 +73,6 @@ class GroupAdmin:
         self._cache = cache
         self._calls = calls
         self._commits = commits
-        self._acts = 0
-        """Written by this broker."""
 
     async def list(self, states: Collection[str] = ()) -> list[Listed]:
         """The groups of our slots, by name; only those in one of ``states`` if any. Raises CoordinatorNotAvailable."""
@@ -113,16 +111,9 @@ class GroupAdmin:
             self._cache.forget(cached)
             raise GroupIdNotFound(f"group {name!r} does not exist")
         try:
-            await self._calls.call(offset_changes.delete, name, actor, self._told)
+            await self._calls.call(offset_changes.delete, name, actor)
         finally:
             await self._cache.refresh(cached)
-
-    def _told(self, act: Act) -> None:
-        """In a thread: the act has been written."""
-        self._runtime.from_thread(self._runtime.tell_facts, "act", act.event())
-        if self._acts % LOOKED_AT_EVERY == 0:
-            forget_oldest(self._runtime.zookeeper)
-        self._acts += 1
 
     async def delete_offsets(
         self, name: str, partitions: Sequence[TopicPartition]

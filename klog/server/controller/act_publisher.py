@@ -1,0 +1,112 @@
+"""Publishes acts: each act under ``/klog/acts``, by whatever program, becomes an event of the kind ``act``.
+
+Acts are written by the controller, by coordinators of groups and by commands that write to ZooKeeper themselves. The
+controller watches the node and tells its events in the order in which ZooKeeper got the acts. When they are in
+``klog.events``, the node gets the last one's transaction (`acts.published`). So a controller that dies leaves to the
+next one what may not have been sent: an act is there at least once, and its id tells it from others.
+
+It also forgets old acts (`acts.forget_oldest`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, NamedTuple
+
+from klog.coordination import acts
+from klog.coordination.acts import Act
+from klog.errors import KlogError
+from klog.server.controller.controller_state import ControllerState
+from klog.server.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+AGAIN_S: Final = 0.5
+GATHER_S: Final = 0.2
+"""Acts that are written within this time are read together: all names are listed each time."""
+
+
+class _Found(NamedTuple):
+    names: frozenset[str]
+    """All acts that are there."""
+    fresh: list[tuple[int, Act]]
+    """Those that were not there before, by their transactions."""
+
+
+class ActPublisher:
+    """Event loop only."""
+
+    def __init__(self, runtime: Runtime, state: ControllerState) -> None:
+        self._runtime = runtime
+        self._state = state
+        self._written = asyncio.Event()
+        """Acts may have been written."""
+        self._told_zxid = 0
+        self._told = asyncio.Event()
+        """Events have been told since the last one was marked."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """The term has begun."""
+        self._written.set()
+        self._told_zxid = 0
+        self._told.clear()
+        self._tasks = [self._runtime.spawn(self._tell_all()), self._runtime.spawn(self._mark_all())]
+
+    def stop(self) -> None:
+        """The term is over."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+
+    def _watch(self, _: object) -> None:
+        """In kazoo's thread."""
+        self._runtime.from_thread(self._written.set)
+
+    async def _tell_all(self) -> None:
+        known: frozenset[str] | None = None
+        while True:
+            await self._written.wait()
+            self._written.clear()
+            try:
+                if known is None:
+                    self._told_zxid = await self._state.run(acts.published, self._runtime.zookeeper)
+                found = await self._state.run(self._read, known or frozenset())
+            except KlogError as error:
+                if not self._state.active:
+                    return
+                log.warning("acts are not published yet: %s", error.message)
+                await self._runtime.pause(AGAIN_S)
+                self._written.set()
+                continue
+            known = found.names
+            for zxid, act in found.fresh:
+                if zxid > self._told_zxid:
+                    self._runtime.tell("act", **act.event())
+                    self._told_zxid = zxid
+                    self._told.set()
+            if len(known) > acts.KEPT_MAX or len(found.fresh) >= acts.LOOKED_AT_EVERY:
+                await self._state.run(acts.forget_oldest, self._runtime.zookeeper)
+            await asyncio.sleep(GATHER_S)
+
+    def _read(self, known: frozenset[str]) -> _Found:
+        """In a thread."""
+        names = acts.list_ids(self._runtime.zookeeper, self._watch)
+        fresh = acts.read_by_transaction(self._runtime.zookeeper, [name for name in names if name not in known])
+        return _Found(frozenset(names), fresh)
+
+    async def _mark_all(self) -> None:
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            zxid = self._told_zxid
+            await self._runtime.events_sent()
+            try:
+                await self._state.run(acts.mark_published, self._runtime.zookeeper, zxid, self._state.fence)
+            except KlogError as error:
+                if not self._state.active:
+                    return
+                log.warning("published acts are not marked yet: %s", error.message)
+                await self._runtime.pause(AGAIN_S)
+                self._told.set()
