@@ -189,13 +189,18 @@ async def undo(cluster: Cluster, zookeeper: ZooKeeper, plan: Undo) -> None:
     Raises NonEmptyGroup if it is about a group that has members.
     """
     if isinstance(plan, OffsetsUndo):
+
+        def check_not_moved(before: offset_acts.State) -> bool:
+            _refuse_moved(plan.act, before)
+            return True
+
         await asyncio.to_thread(
             offset_changes.write,
             zookeeper,
             plan.group,
             plan.change,
             hint="stop them first: they would commit over it",
-            check_before=lambda before: _refuse_moved(plan.act, before),
+            check_before=check_not_moved,
             actor=here(undo_client(plan.act.act_id)),
         )
         return

@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from klog.coordination import acts
+from klog.coordination import acts, committed, paths
 from klog.coordination.acts import Act, Actor
 from klog.coordination.committed import CommittedOffset
+from klog.coordination.zookeeper import Check, Operation, ZooKeeper
 from klog.errors import Refused
 from klog.names import TopicPartition, is_topic_name
 
@@ -30,16 +31,37 @@ def new_offset_act(kind: str, actor: Actor, group: str, before: State, after: St
     return acts.new_act(kind, actor, group=group, before=_encoded(before, after), after=_encoded(after, after))
 
 
+def noted(
+    zookeeper: ZooKeeper,
+    kind: str,
+    actor: Actor,
+    group: str,
+    after: State,
+    accept: Callable[[State], bool] = lambda before: True,
+) -> list[Operation]:
+    """The operations that write the act with the change, and make both fail once an offset has another commit.
+
+    ``accept`` gets the committed offsets as they are now: nothing is written where it says that there is no act. It may
+    raise. In a thread.
+    """
+    where = [paths.consumer_offset(group, *name) for name in after]
+    nodes = zip(where, zookeeper.get_many(where), strict=True)
+    checks = [Check(path, node.stat.version) for path, node in nodes if node is not None]
+    found = committed.read(zookeeper, group, after)  # afterwards: a later commit makes the checks fail
+    before = {name: found.get(name) for name in after}
+    return [*checks, new_offset_act(kind, actor, group, before, after).write] if accept(before) else []
+
+
 def _encoded(state: State, names: Iterable[TopicPartition]) -> dict[str, Any]:
     return {str(name): _value(state.get(name)) for name in names}
 
 
-def _value(committed: CommittedOffset | None) -> Any:
-    if committed is None:
+def _value(found: CommittedOffset | None) -> Any:
+    if found is None:
         return None
-    if committed.leader_epoch < 0 and not committed.metadata:
-        return committed.offset
-    return {"offset": committed.offset, "leader_epoch": committed.leader_epoch, "metadata": committed.metadata}
+    if found.leader_epoch < 0 and not found.metadata:
+        return found.offset
+    return {"offset": found.offset, "leader_epoch": found.leader_epoch, "metadata": found.metadata}
 
 
 def decoded(act: Act, state: Any) -> dict[TopicPartition, CommittedOffset | None]:

@@ -99,7 +99,7 @@ def write(
     hint: str | None = None,
     actor: Actor | None = None,
     kind: str = offset_acts.OFFSETS,
-    check_before: Callable[[offset_acts.State], None] = lambda before: None,
+    check_before: Callable[[offset_acts.State], bool] = lambda before: True,
 ) -> list[Member]:
     """Commit these offsets for a group without members. Returns the members that ``force`` fenced.
 
@@ -123,12 +123,8 @@ def write(
             done, operations = _some(zookeeper, writer, group, todo, head, 0 if actor is None else ACT_BYTES_MAX)
             noted = list[Operation]()
             if actor is not None:
-                checks = _offset_checks(zookeeper, group, done)  # read first: a later commit makes them fail
-                found_now = committed.read(zookeeper, group, done)
-                before = {name: found_now.get(name) for name in done}
-                check_before(before)
-                act = offset_acts.new_offset_act(kind, actor, group, before, {name: wanted[name] for name in done})
-                noted = [*checks, act.write]
+                after = {name: wanted[name] for name in done}
+                noted = offset_acts.noted(zookeeper, kind, actor, group, after, check_before)
             changes = [*noted, *operations]
             zookeeper.commit([head, *changes], lambda: _has_landed(zookeeper, changes))  # noqa: B023
         except (BadVersion, NodeExists, NoNode) as error:
@@ -149,13 +145,6 @@ def write(
         for name in done:
             del todo[name]
     return list(fenced.values())
-
-
-def _offset_checks(zookeeper: ZooKeeper, group: str, names: Sequence[TopicPartition]) -> list[Check]:
-    """Fail a multi once one of these committed offsets is written again."""
-    where = [paths.consumer_offset(group, *name) for name in names]
-    nodes = zip(where, zookeeper.get_many(where), strict=True)
-    return [Check(path, node.stat.version) for path, node in nodes if node is not None]
 
 
 def _so_far(wanted: Wanted, todo: Wanted) -> str:

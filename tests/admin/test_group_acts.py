@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import TopicPartition as Assigned
 from confluent_kafka.admin import AdminClient
 
 from klog.admin import undo as undoing
@@ -15,9 +17,12 @@ from klog.coordination.committed import CommittedOffset
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import Refused
 from klog.names import TopicPartition
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
 from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
+from tests.server.asking import with_channel
 from tests.tools.verbs import make_topic, run, send
 
 ME = Actor("test", "here")
@@ -143,6 +148,46 @@ def test_offsets_of_a_deleted_topic_stay_away(
     refused = undo(broker, act.act_id)
     assert (refused.code, refused.error["code"]) == (1, "REFUSED") and topic in refused.error["message"]
     assert committed.read(registry, group) == {}
+
+
+def test_offsets_that_a_stock_client_sets_back_or_deletes_are_acts(
+    broker: RunningBroker, registry: ZooKeeper, topic: str, group: str
+) -> None:
+    client = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": "night shift"})
+
+    def alter(offset: int) -> None:
+        wanted = ConsumerGroupTopicPartitions(group, [Assigned(topic, 0, offset)])
+        client.alter_consumer_group_offsets([wanted])[group].result(20)
+
+    alter(9)  # as a consumer without a group protocol does
+    assert acts_of(registry, group) == []
+    alter(2)
+    (act,) = acts_of(registry, group)
+    assert (act.kind, act.actor.client, act.before, act.after) == (
+        *("offsets", "night shift"),
+        *({f"{topic}-0": 9}, {f"{topic}-0": 2}),
+    )
+    assert undo(broker, act.act_id).code == 0
+    assert committed.read(registry, group)[TopicPartition(topic, 0)].offset == 9
+
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    consumer.close()
+    before = len(acts_of(registry, group))
+    alter(10)  # nobody but an operator commits without a member where members were
+    assert acts_of(registry, group)[before:][0].after == {f"{topic}-0": 10}
+
+    partitions = [{"partition_index": number} for number in (0, 1)]
+    asked = codec.request(ApiKey.OFFSET_DELETE, 0, group_id=group, topics=[{"name": topic, "partitions": partitions}])
+    for _ in range(2):  # the second one changes nothing
+        answer = with_channel(broker.bootstrap, lambda channel: channel.request(asked, client_id="day shift"))
+        assert answer.error_code.value == 0
+    (gone,) = [one for one in acts_of(registry, group) if one.actor.client == "day shift"]
+    assert gone.after == {f"{topic}-0": None, f"{topic}-1": None} and committed.read(registry, group) == {}
+    assert undo(broker, gone.act_id).code == 0
+    assert committed.read(registry, group)[TopicPartition(topic, 0)].offset == 10
 
 
 def test_each_multi_has_the_act_of_what_it_changes(

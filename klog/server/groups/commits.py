@@ -11,8 +11,10 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from klog.coordination import committed, paths
+from klog.coordination import committed, offset_acts, paths
+from klog.coordination.acts import Actor
 from klog.coordination.committed import CommittedOffset, OffsetWriter
+from klog.coordination.group_states import COORDINATOR
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Operation, batches, size_bytes
 from klog.errors import (
     CoordinatorNotAvailable,
@@ -76,15 +78,19 @@ class Commits:
         self._offsets = offsets
 
     async def commit(
-        self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]
+        self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor
     ) -> KlogError | None:
-        """None once all are written; else the error, though the first parts of a large commit may be written."""
+        """None once all are written; else the error, though the first parts of a large commit may be written.
+
+        A commit without a member that moves an offset back, or any offset of a group that has had members, is an act by
+        ``actor``. Others are a consumer's progress.
+        """
         began_s = self._cache.now_s
         try:
             bounds.check_member(committer.member_id, committer.instance_id)
             _check_metadata(offsets)
             async with asyncio.timeout(self._calls.wait_s):
-                error = await self._commit(name, committer, offsets)
+                error = await self._commit(name, committer, offsets, actor)
         except TimeoutError:
             return CoordinatorNotAvailable("ZooKeeper did not take the commit in time")
         except KlogError as refused:
@@ -116,7 +122,7 @@ class Commits:
         return found
 
     async def _commit(
-        self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset]
+        self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor
     ) -> KlogError | None:
         cache = self._cache
         while True:
@@ -134,7 +140,7 @@ class Commits:
                         await cache.make_node(cached)
                         continue
                 for part in self._parts(name, offsets):
-                    await self._write(cached, part)
+                    await self._write(cached, part, actor if committer.generation < 0 else None)
                 return None
             except GroupIsHeld as error:
                 return UnknownMemberId(error.message)
@@ -164,39 +170,57 @@ class Commits:
         bytes_max = TOGETHER_BYTES_MAX if _metadata_bytes(offsets) > WIDE_BYTES else PART_BYTES_MAX
         return map(dict, batches(([one] for one in sorted(offsets.items(), key=_by_name)), size, bytes_max))
 
-    async def delete(self, cached: CachedGroup, partitions: Sequence[TopicPartition]) -> None:
-        """Delete these offsets, behind the fences of a commit. Raises KlogError."""
+    async def delete(self, cached: CachedGroup, partitions: Sequence[TopicPartition], actor: Actor) -> None:
+        """Delete these offsets, behind the fences of a commit, and with an act. Raises KlogError."""
         try:
             async with asyncio.timeout(self._calls.wait_s):
                 for at in range(0, len(partitions), DELETED_AT_ONCE):
-                    await self._delete(cached, partitions[at : at + DELETED_AT_ONCE])
+                    await self._delete(cached, partitions[at : at + DELETED_AT_ONCE], actor)
         except GroupChanged as error:
             await self._cache.refresh(cached)
             raise CoordinatorNotAvailable(error.message) from error
         except (SessionLost, TimeoutError) as error:
             raise CoordinatorNotAvailable("ZooKeeper does not answer") from error
 
-    async def _delete(self, cached: CachedGroup, partitions: Sequence[TopicPartition]) -> None:
+    async def _delete(self, cached: CachedGroup, partitions: Sequence[TopicPartition], actor: Actor) -> None:
         if cached.group.state.version < 0:
             await self._cache.make_node(cached)
         state, zookeeper = cached.group.state, self._zookeeper
+
+        def operations() -> list[Operation]:
+            gone = dict.fromkeys(partitions)
+            noted = offset_acts.noted(zookeeper, offset_acts.OFFSETS, actor, state.group, gone, _has_some)
+            return [state.fence, *noted, *committed.ends(zookeeper, state.group, partitions)]
+
         await self._writer.write(
             GroupWrite(
                 cached.holder,
                 state.group,
                 state.version,
-                lambda: (state.fence, *committed.ends(zookeeper, state.group, partitions)),
+                operations,
                 lambda _: self._offsets.forget(state.group),
             )
         )
 
-    async def _write(self, cached: CachedGroup, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    async def _write(
+        self, cached: CachedGroup, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor | None
+    ) -> None:
+        """``actor``: of a commit without a member."""
         state = cached.group.state
         topics = dict.fromkeys(one.topic for one in offsets)
 
+        def is_act(before: offset_acts.State) -> bool:
+            moves = ((prior.offset if (prior := before[name]) else -1, one.offset) for name, one in offsets.items())
+            had_members = state.group_protocol == COORDINATOR
+            return any(new < old or (had_members and new != old) for old, new in moves)
+
         def operations() -> list[Operation]:
             fences = [state.fence, *self._offsets.topic_fences(topics)]
-            return [*fences, *self._offsets.operations(state.group, offsets)]
+            noted = list[Operation]()
+            if actor is not None:
+                kind = offset_acts.OFFSETS
+                noted = offset_acts.noted(self._zookeeper, kind, actor, state.group, offsets, is_act)
+            return [*fences, *noted, *self._offsets.operations(state.group, offsets)]
 
         await self._writer.write(
             GroupWrite(
@@ -209,6 +233,10 @@ class Commits:
                 offsets,
             )
         )
+
+
+def _has_some(before: offset_acts.State) -> bool:
+    return any(one is not None for one in before.values())
 
 
 def _check_metadata(offsets: Mapping[TopicPartition, CommittedOffset]) -> None:

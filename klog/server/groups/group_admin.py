@@ -116,7 +116,7 @@ class GroupAdmin:
             await self._cache.refresh(cached)
 
     async def delete_offsets(
-        self, name: str, partitions: Sequence[TopicPartition]
+        self, name: str, partitions: Sequence[TopicPartition], actor: Actor
     ) -> dict[TopicPartition, KlogError | None]:
         """Delete what a group has committed in these partitions, except in topics that its members read.
 
@@ -140,7 +140,7 @@ class GroupAdmin:
                 outcomes[one] = GroupSubscribedToTopic(f"members of group {name!r} read {one.topic}")
             else:
                 outcomes[one] = None
-        await self._commits.delete(cached, [one for one, error in outcomes.items() if error is None])
+        await self._commits.delete(cached, [one for one, error in outcomes.items() if error is None], actor)
         return outcomes
 
     async def _exists(self, name: str) -> bool:

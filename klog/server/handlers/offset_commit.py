@@ -48,7 +48,7 @@ async def handle(request: Request, *, config: BrokerConfig, image: ClusterImage,
     committer = Committer(
         entity.member_id, getattr(entity, "group_instance_id", None), entity.generation_id_or_member_epoch
     )
-    error = await groups.commits.commit(entity.group_id, committer, offsets)
+    error = await groups.commits.commit(entity.group_id, committer, offsets, request.actor)
     code = 0 if error is None else error.wire
     return {
         "topics": [

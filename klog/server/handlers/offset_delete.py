@@ -22,7 +22,7 @@ async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     entity = request.entity
     asked = [TopicPartition(topic.name, one.partition_index) for topic in entity.topics for one in topic.partitions]
     try:
-        outcomes = await groups.group_admin.delete_offsets(entity.group_id, asked)
+        outcomes = await groups.group_admin.delete_offsets(entity.group_id, asked, request.actor)
     except GroupIsHeld:
         return {"error_code": NonEmptyGroup.wire, "topics": []}
     except KlogError as error:
