@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.coordination import acts, offset_acts
-from klog.coordination.acts import Act, Actor
+from klog.coordination.acts import ELECTION_ACT, UNCLEAN_ACT, Act, Actor
+from klog.coordination.schemas import DELETE_ACT, LEVEL_ACT, REGISTER_ACT
 from klog.errors import NoSuchThing
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 READ_AT_ONCE: Final = 500
 SETTINGS: Final = "topic-settings"
 REASSIGNMENT: Final = "reassignment"
-STATES: Final = offset_acts.KINDS | {SETTINGS, REASSIGNMENT}
+STATES: Final = offset_acts.KINDS | {
+    *(SETTINGS, REASSIGNMENT, REGISTER_ACT, DELETE_ACT, LEVEL_ACT, ELECTION_ACT, UNCLEAN_ACT)
+}
 """Kinds whose states are objects from names to values."""
 SHOWN_MAX: Final = 20
 """Values shown in a row; more are counted."""
@@ -98,7 +101,11 @@ def _undone(found: Sequence[Act]) -> dict[str, str]:
 
 
 def _takes_back(act: Act, first: Act) -> bool:
-    if (act.topic, act.group) != (first.topic, first.group) or first.kind not in STATES or act.kind not in STATES:
+    if (
+        (act.topic, act.group, act.schema) != (first.topic, first.group, first.schema)
+        or first.kind not in STATES
+        or act.kind not in STATES
+    ):
         return False
     if not all(isinstance(state, dict) for state in (first.before, first.after, act.after)):
         return False
@@ -128,9 +135,12 @@ def row(act: Act, undone_by: str | None) -> ActRow:
 
 
 def _subject(act: Act) -> str:
-    return (
-        f"topic {act.topic}" if act.topic is not None else f"group {act.group}" if act.group is not None else "cluster"
-    )
+    if act.schema is not None:
+        return f"schema {act.schema}" if act.schema else "schemas"
+    for what, name in (("topic", act.topic), ("group", act.group), ("broker", act.broker)):
+        if name is not None:
+            return f"{what} {name}"
+    return "cluster"
 
 
 def _difference(act: Act) -> tuple[str, str]:

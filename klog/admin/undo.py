@@ -5,15 +5,26 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from klog.admin.acts import REASSIGNMENT, SETTINGS, SHOWN_MAX, changed, here
-from klog.coordination import acts, committed, offset_acts, offset_changes, topics
-from klog.coordination.acts import Act
+from klog.coordination import acts, committed, offset_acts, offset_changes, partition_states, topics
+from klog.coordination.acts import ELECTION_ACT, UNCLEAN_ACT, Act
 from klog.coordination.committed import CommittedOffset
-from klog.errors import Refused
+from klog.coordination.schemas import (
+    DEFAULT_LEVEL,
+    DELETE_ACT,
+    LEVEL,
+    LEVEL_ACT,
+    REGISTER_ACT,
+    SchemaRegistry,
+    Settings,
+    Subject,
+)
+from klog.errors import KlogError, Refused
 from klog.names import TopicPartition
+from klog.schemas.compatibility import Level
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -23,6 +34,10 @@ CANNOT_BE_UNDONE: Final[Mapping[str, str]] = {
     "topic-create": "`klog topic delete` removes the topic and its messages",
     "topic-delete": "its messages are gone; the act has its assignment and settings",
     "partitions-add": "a topic cannot get fewer partitions: keys would change their partition once more",
+    UNCLEAN_ACT: "the new leader's log is the partition's log now; `klog lost list` shows what was cut off elsewhere",
+    "broker-stop": "`klog broker start` starts it on its host",
+    REGISTER_ACT: "messages may name the schema; `klog schema delete` deletes the version",
+    DELETE_ACT: "register the schema again: it gets its old id",
 }
 """Why the other kinds of act are not taken back."""
 
@@ -67,7 +82,28 @@ class ReassignmentUndo:
     change: Mapping[int, tuple[int, ...]]
 
 
-Undo = SettingsUndo | OffsetsUndo | ReassignmentUndo
+@dataclass(frozen=True, slots=True)
+class SchemaLevelUndo:
+    """What takes a change of a compatibility level back; ``subject`` "" is the registry."""
+
+    act: Act
+    subject: str
+    rows: tuple[UndoRow, ...]
+    now: str | None
+    then: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionUndo:
+    """What takes elections back: others, of the leaders before."""
+
+    act: Act
+    topic: str
+    rows: tuple[UndoRow, ...]
+    change: Mapping[TopicPartition, int]
+
+
+Undo = ElectionUndo | SchemaLevelUndo | SettingsUndo | OffsetsUndo | ReassignmentUndo
 
 
 def plan_undo(zookeeper: ZooKeeper, act: Act) -> Undo:
@@ -79,6 +115,10 @@ def plan_undo(zookeeper: ZooKeeper, act: Act) -> Undo:
         return _plan_offsets(zookeeper, act, act.group)
     if act.kind == REASSIGNMENT and act.topic is not None:
         return _plan_reassignment(zookeeper, act, act.topic)
+    if act.kind == ELECTION_ACT and act.topic is not None:
+        return _plan_election(zookeeper, act, act.topic)
+    if act.kind == LEVEL_ACT and act.schema is not None:
+        return _plan_level(zookeeper, act, act.schema)
     why = CANNOT_BE_UNDONE.get(act.kind, "this version of klog does not know how")
     raise Refused(f"act {act.act_id} ({act.kind}) cannot be taken back: {why}")
 
@@ -145,6 +185,80 @@ def _plan_reassignment(zookeeper: ZooKeeper, act: Act, name: str) -> Reassignmen
     return ReassignmentUndo(act, name, rows, {number: before[number] for number in numbers})
 
 
+def _plan_election(zookeeper: ZooKeeper, act: Act, topic: str) -> ElectionUndo:
+    before, after = _leaders(act, topic, act.before), _leaders(act, topic, act.after)
+    names = sorted(name for name in before.keys() & after.keys() if before[name] >= 0)
+    if topics.find(zookeeper, topic) is None:
+        raise Refused(f"act {act.act_id} cannot be taken back: topic {topic} does not exist")
+    states = partition_states.read_many(zookeeper, names)
+    leaders = {name: -1 if (state := states.get(name)) is None else state.leader for name in names}
+    moved = [name for name in names if leaders[name] != after[name]]
+    if moved:
+        listed = "; ".join(
+            f"the leader of {name} is {leaders[name]}, and the act left it {after[name]}" for name in moved[:SHOWN_MAX]
+        )
+        more = f"; and {len(moved) - SHOWN_MAX} more" if len(moved) > SHOWN_MAX else ""
+        raise Refused(
+            f"topic {topic} has changed since act {act.act_id}: {listed}{more}",
+            hint=f"`klog events --topic {topic} --kind leader-elected` shows its elections",
+        )
+    rows = tuple(UndoRow(f"topic {topic}", str(name), str(after[name]), str(before[name])) for name in names)
+    return ElectionUndo(act, topic, rows, {name: before[name] for name in names})
+
+
+def _leaders(act: Act, topic: str, state: object) -> dict[TopicPartition, int]:
+    if not isinstance(state, dict):
+        raise Refused(f"act {act.act_id} cannot be taken back: its leaders were too many to be kept")
+    try:
+        return {TopicPartition(topic, int(number)): int(leader) for number, leader in state.items()}
+    except (TypeError, ValueError) as error:
+        raise Refused(f"act {act.act_id} cannot be taken back: its leaders cannot be read ({error})") from None
+
+
+def _plan_level(zookeeper: ZooKeeper, act: Act, subject: str) -> SchemaLevelUndo:
+    before, after = (_level(act, state) for state in (act.before, act.after))
+    registry = SchemaRegistry(zookeeper)
+    if subject:
+        found = registry.subjects([subject])
+        now = found[0].level if found else None
+    else:
+        now = registry.settings().level
+    _refuse_moved_level(act, now)
+    row = UndoRow(f"schema {subject}" if subject else "schemas", LEVEL, now, before)
+    return SchemaLevelUndo(act, subject, (row,), after, before)
+
+
+def _level(act: Act, state: object) -> str | None:
+    level = state.get(LEVEL) if isinstance(state, dict) else 0
+    if level is None or level in list(Level):
+        return level
+    raise Refused(f"act {act.act_id} cannot be taken back: its compatibility level cannot be read")
+
+
+def _refuse_moved_level(act: Act, now: str | None) -> None:
+    after = _level(act, act.after)
+    if now != after:
+        what = f"subject {act.schema}" if act.schema else "the schema registry"
+        raise Refused(
+            f"{what} has changed since act {act.act_id}: its compatibility level is {now or 'not set'}, "
+            f"and the act left it {after or 'not set'}",
+            hint="`klog schema level` sets it",
+        )
+
+
+def _undo_level(zookeeper: ZooKeeper, plan: SchemaLevelUndo) -> None:
+    registry, actor = SchemaRegistry(zookeeper), here(undo_client(plan.act.act_id))
+    if not plan.subject:
+        registry.set_level(plan.then or DEFAULT_LEVEL, actor, lambda now: _refuse_moved_level(plan.act, now))
+        return
+
+    def decide(settings: Settings, there: Subject) -> Subject:
+        _refuse_moved_level(plan.act, there.level)
+        return replace(there, level=plan.then)
+
+    registry.change(plan.subject, decide, actor)
+
+
 def _replicas(act: Act, state: object) -> dict[int, tuple[int, ...]]:
     if not isinstance(state, dict):
         raise Refused(f"act {act.act_id} cannot be taken back: its assignment was too long to be kept")
@@ -204,6 +318,14 @@ async def undo(cluster: Cluster, zookeeper: ZooKeeper, plan: Undo) -> None:
             actor=here(undo_client(plan.act.act_id)),
         )
         return
+    if isinstance(plan, SchemaLevelUndo):
+        await asyncio.to_thread(_undo_level, zookeeper, plan)
+        return
+    if isinstance(plan, ElectionUndo):
+        from klog.client.reassignments import elect_replicas
+
+        _refuse_failures(plan.act, await elect_replicas(cluster, plan.change))
+        return
     if isinstance(plan, ReassignmentUndo):
         await _reassign(cluster, plan)
         return
@@ -221,9 +343,13 @@ async def _reassign(cluster: Cluster, plan: ReassignmentUndo) -> None:
     from klog.client.reassignments import alter_reassignments
 
     wanted = {TopicPartition(plan.topic, number): replicas for number, replicas in plan.change.items()}
-    for name, error in (await alter_reassignments(cluster, wanted)).items():
+    _refuse_failures(plan.act, await alter_reassignments(cluster, wanted))
+
+
+def _refuse_failures(act: Act, outcomes: Mapping[TopicPartition, KlogError | None]) -> None:
+    for name, error in outcomes.items():
         if error is not None:
-            raise Refused(f"act {plan.act.act_id} is not taken back as a whole: {name}: {error.message}")
+            raise Refused(f"act {act.act_id} is not taken back as a whole: {name}: {error.message}")
 
 
 def undo_client(act_id: str) -> str:

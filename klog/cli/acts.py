@@ -41,10 +41,9 @@ async def list_acts(
 ) -> list[Any]:
     """List the acts that changed the cluster, by whatever client they came, the oldest first.
 
-    So far covered: topics created and deleted, partitions added, settings changed, offsets of groups set by hand,
-    groups deleted, partitions reassigned. An act is written in the same transaction as its change. The last 5,000 are
-    kept. `klog.events` has those of a week, without those that commands write to ZooKeeper themselves: `klog group` and
-    `klog offset`.
+    So far covered: topics created and deleted, partitions added, settings changed, offsets of groups set by hand or
+    deleted, groups deleted, partitions reassigned, leaders elected, schemas and their levels, brokers asked to stop. An
+    act is written in the same transaction as its change. The last 5,000 are kept; `klog.events` has those of a week.
     """
     from klog.admin import acts as verbs
 
@@ -64,7 +63,8 @@ async def show(invocation: Invocation, act: ActId) -> Report:
 
 @top_command("undo", rows="klog.admin.undo:UndoRow", asks=True, changes=True)
 async def undo(invocation: Invocation, act: ActId) -> Report:
-    """Take an act back: changes of a topic's settings, of a group's offsets, reassignments, deletions of groups.
+    """Take an act back: changes of a topic's settings, of offsets, of a schema's level, reassignments, elections,
+    deletions of groups.
 
     It is refused if the state has moved on since, with the difference. The undo is an act itself.
     """
@@ -78,7 +78,12 @@ async def undo(invocation: Invocation, act: ActId) -> Report:
         invocation.warn(f"act {act} was undone by {row.undone_by} before")
     invocation.confirm(f"Undo act {act} of {row.principal} on {row.subject}", invocation.report(plan.rows))
     await undoing.undo(await invocation.cluster(client_id=undoing.undo_client(act)), session, plan)
-    changed = {undoing.SettingsUndo: "setting", undoing.OffsetsUndo: "offset"}
+    changed = {
+        undoing.SettingsUndo: "setting",
+        undoing.OffsetsUndo: "offset",
+        undoing.SchemaLevelUndo: "level",
+        undoing.ElectionUndo: "leader",
+    }
     what = changed.get(type(plan), "partition")
     return invocation.report(plan.rows, footer=f"{counted(len(plan.rows), what)} as before")
 

@@ -153,6 +153,19 @@ async def elect_leaders(
     }
 
 
+async def elect_replicas(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, KlogError | None]:
+    """Have these brokers lead these partitions; they must have in-sync replicas. Partition -> error or None."""
+    replicas = [
+        {"topic": name.topic, "partition_index": name.partition, "broker_id": broker_id}
+        for name, broker_id in wanted.items()
+    ]
+    answer = await cluster.to_controller(ApiKey.ELECT_REPLICAS, 0, refused=_is_refused, replicas=replicas)
+    _check(answer, cluster)
+    return {TopicPartition(str(one.topic), int(one.partition_index)): _error(one) for one in answer.outcomes}
+
+
 async def replica_bytes(
     cluster: Cluster, broker_ids: Iterable[int], names: Iterable[TopicPartition]
 ) -> dict[int, dict[TopicPartition, int]]:

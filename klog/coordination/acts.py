@@ -46,6 +46,10 @@ STATE_BYTES_MAX: Final = 64 * 1024
 EVENT_STATE_BYTES_MAX: Final = 2 * 1024
 CLIENT_CHARS_MAX: Final = 200
 
+ELECTION_ACT: Final = "election"
+UNCLEAN_ACT: Final = "unclean-election"
+"""Kinds of acts; the states are objects from partitions to leaders."""
+
 UNDO_CLIENT: Final = "klog-undo-"
 """The client id of a request that takes an act back: this and the act's id. Kafka's protocol has no better place."""
 
@@ -69,7 +73,7 @@ class Actor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """``topic`` and ``group``: what it concerns. ``before`` and ``after``: JSON values."""
+    """``topic``, ``group``, ``schema`` (a subject) or ``broker``: what it is about. ``before``, ``after``: JSON."""
 
     act_id: str
     time_ms: int
@@ -80,6 +84,8 @@ class Act:
     before: Any = None
     after: Any = None
     undoes: str | None = None
+    schema: str | None = None
+    broker: int | None = None
 
     def facts(self) -> dict[str, Any]:
         """Everything but the id, as the node and the event have it."""
@@ -90,6 +96,8 @@ class Act:
             "host": self.actor.host,
             **({} if self.topic is None else {"topic": self.topic}),
             **({} if self.group is None else {"group": self.group}),
+            **({} if self.schema is None else {"schema": self.schema}),
+            **({} if self.broker is None else {"id": self.broker}),
             "before": self.before,
             "after": self.after,
             "undoes": self.undoes,
@@ -114,6 +122,8 @@ def new_act(
     *,
     topic: str | None = None,
     group: str | None = None,
+    schema: str | None = None,
+    broker: int | None = None,
     before: Any = None,
     after: Any = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -123,7 +133,7 @@ def new_act(
         before = after = None
     now_ms = clock.now_ms()
     shown = Actor(actor.client[:CLIENT_CHARS_MAX], actor.host)
-    return Act(new_id(now_ms), now_ms, kind, shown, topic, group, before, after, actor.undoes)
+    return Act(new_id(now_ms), now_ms, kind, shown, topic, group, before, after, actor.undoes, schema, broker)
 
 
 def new_id(now_ms: int) -> str:
@@ -189,7 +199,7 @@ def find(zookeeper: ZooKeeper, act_id: str) -> Act | None:
 def _decoded(act_id: str, path: str, data: bytes) -> Act:
     entry = entries.Entry(path, data)
     fields = entry.fields
-    for name in ("topic", "group", "undoes"):
+    for name in ("topic", "group", "schema", "undoes"):
         if not isinstance(fields.get(name), str | None):
             raise ZooKeeperError(f"ZooKeeper node {path}: {name} is not a text")
     return Act(
@@ -202,6 +212,8 @@ def _decoded(act_id: str, path: str, data: bytes) -> Act:
         fields.get("before"),
         fields.get("after"),
         fields.get("undoes"),
+        fields.get("schema"),
+        entry.integer("id") if "id" in fields else None,
     )
 
 

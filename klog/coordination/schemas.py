@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from klog.coordination import entries, paths
+from klog.coordination.acts import Actor, new_act
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Create, Operation, SetData, ZNode, ZooKeeper
 from klog.errors import BadVersion, NodeExists, NoNode, ZooKeeperError
 from klog.protocol.schema_errors import InvalidSchema, InvalidSubject, SchemaError
@@ -34,6 +35,10 @@ SUBJECT_CHARS_MAX = 255
 SCHEMA_ID_MAX = 2**31 - 1
 """The framing of messages has four bytes for an id, which other decoders read as a signed number."""
 RACE_TRIES = 100
+
+REGISTER_ACT, DELETE_ACT, LEVEL_ACT = "schema-register", "schema-delete", "schema-level"
+"""Kinds of acts; the states are objects from versions to their schemas, and `LEVEL` to the subject's own level."""
+LEVEL = "compatibility"
 CACHE_CHARS_MAX = 16 * 1024 * 1024
 
 
@@ -162,9 +167,10 @@ class SchemaRegistry:
 
     # --- Writes ---------------------------------------------------------------------------------------------------
 
-    def register(self, name: str, kind: str, text: str, admit: Admit) -> Version:
+    def register(self, name: str, kind: str, text: str, admit: Admit, actor: Actor | None = None) -> Version:
         """The live version of the subject with this text: an existing one, or a new one that ``admit`` allows.
 
+        A new one is an act by ``actor``, where there is one, as every change of the registry is.
         InvalidSchema for a text that is too large, InvalidSubject for a bad name, or for a subject that is full.
         """
         _check_name(name)
@@ -193,11 +199,11 @@ class SchemaRegistry:
                 ]
             else:
                 operations.append(Check(paths.SCHEMAS, root.stat.version))
-            if self._commit(operations):
+            if self._commit([*operations, *_acts(actor, subject, grown)]):
                 return version
         raise _too_many_races(name)
 
-    def change(self, name: str, decide: Decide) -> Subject:
+    def change(self, name: str, decide: Decide, actor: Actor | None = None) -> Subject:
         """Write the subject as ``decide`` returns it; no write if that changes nothing."""
         _check_name(name)
         path = paths.subject(name)
@@ -211,20 +217,26 @@ class SchemaRegistry:
             if changed == subject:
                 return subject
             write = self._write_subject(changed, node)
-            if self._commit([write, Check(paths.SCHEMAS, root.stat.version)], lambda: self._stands(write)):  # noqa: B023
+            operations: list[Operation] = [write, Check(paths.SCHEMAS, root.stat.version)]
+            operations += _acts(actor, subject, changed)
+            if self._commit(operations, lambda: self._stands(write)):  # noqa: B023
                 return changed
         raise _too_many_races(name)
 
-    def set_level(self, level: str) -> str:
-        """Set the level of all subjects without their own. Returns the level before."""
+    def set_level(
+        self, level: str, actor: Actor | None = None, check: Callable[[str], object] = lambda level: None
+    ) -> str:
+        """Set the level of all subjects without their own. Returns the level before, which ``check`` may refuse."""
         for _ in range(RACE_TRIES):
             root = self._zookeeper.find(paths.SCHEMAS)
             if root is None:
                 self._make_folders()
                 continue
             settings = _settings(root)
+            check(settings.level)
             write = SetData(paths.SCHEMAS, _encode_settings(replace(settings, level=level)), root.stat.version)
-            if settings.level == level or self._commit([write], lambda: self._stands(write)):  # noqa: B023
+            noted = _acts(actor, Subject("", settings.level), Subject("", level))
+            if settings.level == level or self._commit([write, *noted], lambda: self._stands(write)):  # noqa: B023
                 return settings.level
         raise _too_many_races("all subjects")
 
@@ -245,7 +257,7 @@ class SchemaRegistry:
 
     def _make_folders(self) -> None:
         """Create the nodes in a cluster that is older than the registry."""
-        self._zookeeper.ensure_paths([paths.SCHEMA_IDS, paths.SCHEMA_TEXTS, paths.SUBJECTS])
+        self._zookeeper.ensure_paths([paths.SCHEMA_IDS, paths.SCHEMA_TEXTS, paths.SUBJECTS, paths.ACTS])
 
     @staticmethod
     def _write_subject(subject: Subject, node: ZNode | None) -> Create | SetData:
@@ -257,6 +269,26 @@ class SchemaRegistry:
             )
         path = paths.subject(subject.name)
         return Create(path, data) if node is None else SetData(path, data, node.stat.version)
+
+
+def _acts(actor: Actor | None, before: Subject, after: Subject) -> list[Create]:
+    """The operations that write the acts of a change. The subject "" is the registry, whose level others follow."""
+    if actor is None:
+        return []
+    found = []
+    if before.level != after.level:
+        states = [{LEVEL: one.level} for one in (before, after)]
+        found.append(new_act(LEVEL_ACT, actor, schema=after.name, before=states[0], after=states[1]))
+    if before.versions != after.versions:
+        kind = REGISTER_ACT if len(after.live) > len(before.live) else DELETE_ACT
+        gone, come = {*before.versions} - {*after.versions}, {*after.versions} - {*before.versions}
+        states = [{str(one.number): _text(one) for one in side} for side in (gone, come)]
+        found.append(new_act(kind, actor, schema=after.name, before=states[0], after=states[1]))
+    return [act.write for act in found]
+
+
+def _text(version: Version) -> str:
+    return f"id {version.schema_id}{', deleted' if version.is_deleted else ''}"
 
 
 def _digest(kind: str, text: str) -> str:

@@ -416,3 +416,31 @@ class ReadHistoryResponse(Response, key=ApiKey.READ_HISTORY):
     every_ms: i32
     names: tuple[str, ...]
     points: tuple[HistoryPoint, ...]
+
+
+# --- ElectReplicas: in-sync replicas of one's choice become leaders ---------------------------------------------------
+
+
+class ChosenReplica(Structure):
+    topic: str
+    partition_index: i32
+    broker_id: i32
+
+
+class ElectReplicasRequest(Request, key=ApiKey.ELECT_REPLICAS):
+    """Each replica must be in sync and alive."""
+
+    replicas: tuple[ChosenReplica, ...]
+
+
+class ElectedReplica(Structure):
+    topic: str
+    partition_index: i32
+    error_code: ErrorCode
+    error_message: str | None
+
+
+class ElectReplicasResponse(Response, key=ApiKey.ELECT_REPLICAS):
+    error_code: ErrorCode
+    error_message: str | None
+    outcomes: tuple[ElectedReplica, ...]

@@ -247,6 +247,15 @@ def preferred(state: PartitionState, replicas: Sequence[int], situation: Electio
     return _in_sync(state, (wanted,), situation, "is the preferred replica")
 
 
+def chosen(state: PartitionState, wanted: int, situation: ElectionInput) -> Decision | NoLeader | None:
+    """The in-sync replica on this broker; None when it leads already."""
+    if state.leader == wanted:
+        return None
+    if wanted in situation.leaving:
+        return NoLeader(f"broker {wanted} is shutting down")
+    return _in_sync(state, (wanted,), situation, "was chosen by an operator")
+
+
 def leaving(
     state: PartitionState, replicas: Sequence[int], broker_id: int, situation: ElectionInput
 ) -> Decision | NoLeader:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, unquote
 
+from klog.coordination.acts import Actor
 from klog.coordination.schemas import AVRO, Schema, Subject, Version
 from klog.errors import KlogError
 from klog.net.http_server import RAW_TARGET
@@ -106,7 +107,9 @@ class HttpRegistry:
             length = -1
         if 0 <= length <= BODY_BYTES_MAX:
             body = environ["wsgi.input"].read(length) if length else b""
-            status, answer = self.respond(environ["REQUEST_METHOD"], target, body)
+            client = str(environ.get("HTTP_USER_AGENT") or "http")
+            mine = HttpRegistry(self.registry.acting(Actor(client, str(environ.get("REMOTE_ADDR") or ""))))
+            status, answer = mine.respond(environ["REQUEST_METHOD"], target, body)
         else:
             status, answer = _failed(413, f"a body of at most {BODY_BYTES_MAX} bytes is taken, with its length said")
         data = answer.text.encode() if isinstance(answer, _Text) else json.dumps(answer).encode()

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol
 
+from klog.coordination.acts import Actor
 from klog.coordination.schemas import AVRO, DEFAULT_LEVEL, Schema, SchemaRegistry, Settings, Subject, Version
 from klog.protocol.schema_errors import (
     IncompatibleSchema,
@@ -47,6 +48,9 @@ parse together would leave the event loop none."""
 class Registry(Protocol):
     """Every method may wait, and may be called by any thread. Raises SchemaError, or what keeps it from answering."""
 
+    def acting(self, actor: Actor) -> Registry:
+        """The registry as this client changes it: its changes are acts of the client."""
+
     def schemas(self, ids: Iterable[int]) -> dict[int, Schema]:
         """Those there are."""
 
@@ -75,8 +79,12 @@ class Registry(Protocol):
 class ZooKeeperRegistry:
     """`Registry` on ZooKeeper. Thread-safe; keeps nothing of its own."""
 
-    def __init__(self, kept: SchemaRegistry) -> None:
+    def __init__(self, kept: SchemaRegistry, actor: Actor | None = None) -> None:
         self._kept = kept
+        self._actor = actor
+
+    def acting(self, actor: Actor) -> ZooKeeperRegistry:
+        return ZooKeeperRegistry(self._kept, actor)
 
     def schemas(self, ids: Iterable[int]) -> dict[int, Schema]:
         return self._kept.schemas(ids)
@@ -95,7 +103,7 @@ class ZooKeeperRegistry:
             if found:
                 raise IncompatibleSchema(_refusal(there, settings, found), found=found)
 
-        return self._kept.register(subject, kind, parsed.text, admit)
+        return self._kept.register(subject, kind, parsed.text, admit, self._actor)
 
     def find(self, subject: str, kind: str, text: str, *, deleted: bool = False) -> Version:
         there = self._subject(subject)
@@ -139,13 +147,13 @@ class ZooKeeperRegistry:
             marked = (replace(one, is_deleted=True) if one in gone else one for one in there.versions)
             return replace(there, versions=tuple(marked))
 
-        self._kept.change(subject, decide)
+        self._kept.change(subject, decide, self._actor)
         return [one.number for one in gone]
 
     def set_level(self, subject: str | None, level: str | None) -> str | None:
         wanted = None if level is None else parse_level(level).value
         if subject is None:
-            return self._kept.set_level(wanted or DEFAULT_LEVEL)
+            return self._kept.set_level(wanted or DEFAULT_LEVEL, self._actor)
         prior: str | None = None
 
         def decide(settings: Settings, there: Subject) -> Subject:
@@ -153,7 +161,7 @@ class ZooKeeperRegistry:
             prior = there.level
             return replace(there, level=wanted)
 
-        self._kept.change(subject, decide)
+        self._kept.change(subject, decide, self._actor)
         return prior
 
     def _subject(self, name: str) -> Subject:

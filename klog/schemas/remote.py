@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from klog.client.cluster import Cluster
+from klog.coordination.acts import Actor
 from klog.coordination.schemas import Schema, Subject, Version
 from klog.errors import NoSuchThing
 from klog.protocol import schemas
@@ -28,6 +29,10 @@ class RemoteRegistry:
         self._cluster = cluster
         self._loop = loop
         self._one_at_a_time = threading.Lock()
+
+    def acting(self, actor: Actor) -> RemoteRegistry:
+        """The brokers know who asks."""
+        return self
 
     def schemas(self, ids: Iterable[int]) -> dict[int, Schema]:
         answer = self._ask(ApiKey.GET_SCHEMAS, ids=list(ids))

@@ -333,6 +333,12 @@ def test_broker_stop_stops_it(make_broker: object) -> None:
     ran = klog("broker", "stop", broker.broker_id, "-B", broker.bootstrap, "-o", "json")
     assert ran.code == 0 and ran.rows[0]["stopped"] is True
     assert broker.process.wait(20) == 0
+    (act,) = (
+        row for row in klog("acts", "list", "-z", broker.zookeeper, "-o", "json").rows if row["kind"] == "broker-stop"
+    )
+    assert (act["subject"], act["client"]) == (f"broker {broker.broker_id}", "klog")
+    ran = klog("undo", act["act"], "-y", "-z", broker.zookeeper, "-o", "json")
+    assert ran.code == 1 and "klog broker start" in ran.error["message"]
 
 
 def test_wrong_settings_are_told_before_anything_starts(tmp_path: Path) -> None:

@@ -214,6 +214,29 @@ def test_no_act_is_missing_after_brokers_were_killed(make_cluster: Callable[...,
     )
 
 
+def test_an_election_is_an_act_and_is_taken_back(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(2).start()
+    cluster.create("t", assignment=[[1, 2], [2, 1], [1, 2]])
+    at = ["-B", cluster.bootstrap]
+    cluster.stop(1)
+    cluster.start(1)
+    cluster.wait_in_sync("t")
+    assert {cluster.leader_of("t", number) for number in range(3)} == {2}
+    assert klog("election", "preferred", "t-0", "t-1", *at).code in (0, 1)  # t-1 needs none
+    (act,) = [one for one in remembered(cluster.zookeeper, "t") if one.kind == "election"]
+    assert (act.before, act.after) == ({"0": 2}, {"0": 1})
+
+    assert klog("undo", act.act_id, "--yes", *at).code == 0
+    assert cluster.leader_of("t") == 2
+    ran = klog("undo", act.act_id, "--yes", "-o", "json", *at)
+    assert ran.code == 1 and "the leader of t-0 is 2" in ran.error["message"]
+    wrong = [{"topic": "t", "partition_index": number, "broker_id": one} for number, one in ((0, 2), (1, 7), (9, 1))]
+    answer = cluster.ask(cluster.controller(), ApiKey.ELECT_REPLICAS, 0, replicas=wrong)
+    assert [one.error_code.name for one in answer.outcomes] == [
+        *("election_not_needed", "preferred_leader_not_available", "unknown_topic_or_partition")
+    ]
+
+
 def test_a_reassignment_is_an_act_and_is_taken_back(make_cluster: Callable[..., RunningCluster]) -> None:
     cluster = make_cluster(2).start()
     cluster.create("t", assignment=[[1], [2]])

@@ -51,6 +51,32 @@ def test_register_list_get(run: object, subject: str, unique: str, tmp_path: Pat
     assert json.loads(row["schema"]) == json.loads(schema(unique, "a", "b"))
 
 
+def test_changes_of_the_registry_are_acts_and_a_level_is_taken_back(
+    run: object, broker: RunningBroker, subject: str, unique: str
+) -> None:
+    assert callable(run)
+
+    def acts() -> list[tuple[str, str, str]]:
+        rows = klog("acts", "list", "-o", "json", "-B", broker.bootstrap).rows
+        found[:] = [row["act"] for row in rows if row["subject"] == f"schema {subject}"]
+        return [(row["kind"], row["before"], row["after"]) for row in rows if row["act"] in found]
+
+    found: list[str] = []
+    made = [run("register", subject, "-o", "json", input=schema(unique, "a")).rows[0]["id"] for _ in range(2)]
+    assert acts() == [("schema-register", "-", f"1=id {made[0]}")]
+    run("level", "FULL", "--subject", subject)
+    run("level", "FULL", "--subject", subject)  # changes nothing
+    assert acts()[1:] == [("schema-level", "-", "compatibility=FULL")]
+    undone = klog("undo", found[-1], "-y", "-o", "json", "-B", broker.bootstrap)
+    assert (undone.code, undone.rows[0]["then"]) == (0, None)
+    assert acts()[2:] == [("schema-level", "compatibility=FULL", "-")]
+    run("level", "NONE", "--subject", subject)
+    refused = klog("undo", found[1], "-y", "-o", "json", "-B", broker.bootstrap)
+    assert refused.code == 1 and "NONE" in refused.error["message"] and "FULL" in refused.error["message"]
+    assert run("delete", subject).code == 0
+    assert acts()[-1] == ("schema-delete", f"1=id {made[0]}", f"1=id {made[0]}, deleted")
+
+
 def test_check_tells_every_place_and_exits_1(run: object, subject: str, unique: str) -> None:
     assert callable(run)
     fresh = run("check", subject, input=schema(unique, "a"))

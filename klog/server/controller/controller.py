@@ -66,7 +66,7 @@ class Controller:
         channels = self._channels = BrokerChannels(runtime, peers, self)
         partitions = self._partitions = PartitionWriter(runtime, state, channels)
         self.topics = TopicManager(runtime, image, state, channels, partitions)
-        self.elections = RequestedElections(state, channels, partitions)
+        self.elections = RequestedElections(runtime.zookeeper, state, channels, partitions)
         self.reassigner = Reassigner(runtime, state, channels, partitions, self.elections)
         self._slots = GroupSlots(runtime, state, channels)
         self._balance = Balance(runtime, state, partitions)

@@ -49,7 +49,8 @@ AGAIN_S = 0.5
 WRITE_TRIES = 10
 
 QUEUE = Actor("reassign_partitions", "zookeeper")
-"""The actor for 0.8's queue: ZooKeeper does not know which program wrote it."""
+ELECTION_QUEUE = Actor("preferred_replica_election", "zookeeper")
+"""The actors for 0.8's queues: ZooKeeper does not know which program wrote them."""
 
 Target = Sequence[int] | None
 """Broker ids, the preferred leader first; None cancels: back to the replicas before."""
@@ -445,7 +446,7 @@ class Reassigner:
     async def _take_elections(self, queue: Queue) -> None:
         """Under the lock."""
         names = list(queue.wanted) or list(self._state.context.partitions())
-        outcome = await self._elections.elect_locked(names, unclean=False)
+        outcome = await self._elections.elect_preferred_locked(names, ELECTION_QUEUE)
         for name, error in outcome.items():
             if error is not None:
                 log.info("%s: cannot elect its preferred leader: %s", name, error.message)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from klog.coordination.acts import ELECTION_ACT, UNCLEAN_ACT, Act, Actor, new_act
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
@@ -23,13 +26,16 @@ from klog.server.controller.partition_writer import PartitionWriter
 class RequestedElections:
     """Event loop only."""
 
-    def __init__(self, state: ControllerState, channels: BrokerChannels, partitions: PartitionWriter) -> None:
+    def __init__(
+        self, zookeeper: ZooKeeper, state: ControllerState, channels: BrokerChannels, partitions: PartitionWriter
+    ) -> None:
+        self._zookeeper = zookeeper
         self._state = state
         self._channels = channels
         self._partitions = partitions
 
     async def elect(
-        self, names: Iterable[TopicPartition] | None, *, unclean: bool
+        self, names: Iterable[TopicPartition] | None, *, unclean: bool, actor: Actor
     ) -> dict[TopicPartition, KlogError | None]:
         """Elect the preferred leader of each, or with `unclean` any live replica of those without a leader.
 
@@ -41,27 +47,50 @@ class RequestedElections:
         async with state.lock:
             state.require()
             asked = list(state.context.partitions()) if names is None else list(names)
-            outcome = await self.elect_locked(asked, unclean=unclean)
+            outcome = await self._elect(
+                asked, self._unclean if unclean else self._preferred, actor, UNCLEAN_ACT if unclean else ELECTION_ACT
+            )
         await self._channels.acknowledged(state.context.live)
         if names is None:
             outcome = {name: error for name, error in outcome.items() if not isinstance(error, ElectionNotNeeded)}
         return outcome
 
-    async def elect_locked(
-        self, names: Iterable[TopicPartition], *, unclean: bool
+    async def elect_chosen(
+        self, wanted: Mapping[TopicPartition, int], actor: Actor
+    ) -> dict[TopicPartition, KlogError | None]:
+        """Elect the replica on this broker in each partition. Partition -> error, as `elect`; raises NotController."""
+        state = self._state
+        async with state.lock:
+            state.require()
+            outcome = await self._elect(wanted, lambda name: self._chosen(name, wanted[name]), actor, ELECTION_ACT)
+        await self._channels.acknowledged(state.context.live)
+        return outcome
+
+    async def elect_preferred_locked(
+        self, names: Iterable[TopicPartition], actor: Actor
     ) -> dict[TopicPartition, KlogError | None]:
         """As `elect`, under the controller's lock."""
+        return await self._elect(names, self._preferred, actor, ELECTION_ACT)
+
+    async def _elect(
+        self,
+        names: Iterable[TopicPartition],
+        find: Callable[[TopicPartition], Decision | KlogError],
+        actor: Actor,
+        kind: str,
+    ) -> dict[TopicPartition, KlogError | None]:
+        """Under the lock. The acts are written after the elections, and before any client gets an answer."""
         context = self._state.context
         outcome: dict[TopicPartition, KlogError | None] = {}
-        elected: set[TopicPartition] = set()
+        before: dict[TopicPartition, int] = {}
 
         def decide(name: TopicPartition) -> Decision | None:
-            found = self._unclean(name) if unclean else self._preferred(name)
+            found = find(name)
             if isinstance(found, Decision):
                 outcome[name] = None
-                elected.add(name)
+                before.setdefault(name, context.states[name].leader)
                 return found
-            if name not in elected:
+            if name not in before:
                 outcome[name] = found
             return None
 
@@ -70,7 +99,27 @@ class RequestedElections:
             if not context.knows(name) or name.topic in context.deleting:
                 outcome[name] = UnknownTopicOrPartition(f"partition {name} does not exist")
         await self._partitions.change(asked, decide)
+        acts = _acts(kind, actor, before, {name: context.states[name].leader for name in before})
+        if acts:
+            await self._state.write(self._write_acts, acts)
         return {name: outcome[name] for name in asked}
+
+    def _write_acts(self, acts: Sequence[Act]) -> None:
+        """In a thread."""
+        for act in acts:
+            self._zookeeper.multi([*self._state.fence, act.write])
+
+    def _chosen(self, name: TopicPartition, wanted: int) -> Decision | KlogError:
+        context = self._state.context
+        state = context.states.get(name)
+        if state is None:
+            return PreferredLeaderNotAvailable(f"{name} has never had a leader")
+        found = election.chosen(state, wanted, context.election_input(name))
+        if found is None:
+            return ElectionNotNeeded(f"{name} is led by broker {wanted}")
+        if isinstance(found, NoLeader):
+            return PreferredLeaderNotAvailable(f"{name}: {found.reason}")
+        return found
 
     def _preferred(self, name: TopicPartition) -> Decision | KlogError:
         context = self._state.context
@@ -121,3 +170,22 @@ class RequestedElections:
         async with state.lock:
             state.require()
             await self._partitions.change(names, decide)
+
+
+def _acts(
+    kind: str, actor: Actor, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]
+) -> list[Act]:
+    """One for each topic; the states are objects from partitions to leaders."""
+    topics: dict[str, list[int]] = defaultdict(list)
+    for name in before:
+        topics[name.topic].append(name.partition)
+    return [
+        new_act(
+            kind,
+            actor,
+            topic=topic,
+            before={str(number): before[TopicPartition(topic, number)] for number in numbers},
+            after={str(number): after[TopicPartition(topic, number)] for number in numbers},
+        )
+        for topic, numbers in topics.items()
+    ]

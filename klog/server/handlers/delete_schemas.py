@@ -21,7 +21,7 @@ async def handle(request: Request, *, registry: BrokerRegistry) -> dict[str, Any
     asked = request.entity
     try:
         versions = await registry.ask(
-            lambda verbs: verbs.delete(asked.subject, asked.version, permanent=asked.permanent)
+            lambda verbs: verbs.acting(request.actor).delete(asked.subject, asked.version, permanent=asked.permanent)
         )
     except KlogError as error:
         return {"error": code_of(error), "error_message": words_of(error), "versions": []}

@@ -38,7 +38,7 @@ async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
             raise InvalidRequest(
                 f"the election type must be {PREFERRED} (preferred) or {UNCLEAN} (unclean), got {kind}"
             )
-        outcome = await controller.elections.elect(names, unclean=kind == UNCLEAN)
+        outcome = await controller.elections.elect(names, unclean=kind == UNCLEAN, actor=request.actor)
     except KlogError as error:
         # Version 0 has no error for the whole answer: each partition has it.
         outcome = dict.fromkeys(names or (), error.bare())

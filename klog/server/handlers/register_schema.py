@@ -35,7 +35,9 @@ async def handle(request: Request, *, registry: BrokerRegistry) -> dict[str, Any
                 lambda verbs: verbs.find(asked.subject, asked.type, asked.schema, deleted=asked.deleted)
             )
         else:
-            version = await registry.ask(lambda verbs: verbs.register(asked.subject, asked.type, asked.schema))
+            version = await registry.ask(
+                lambda verbs: verbs.acting(request.actor).register(asked.subject, asked.type, asked.schema)
+            )
     except IncompatibleSchema as error:
         refused = [_shown(one) for one in error.found]
         return {**answer, "error": code_of(error), "error_message": words_of(error), "incompatibilities": refused}

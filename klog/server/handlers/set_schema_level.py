@@ -19,7 +19,7 @@ from klog.server.schema_registry import BrokerRegistry
 async def handle(request: Request, *, registry: BrokerRegistry) -> dict[str, Any]:
     asked = request.entity
     try:
-        prior = await registry.ask(lambda verbs: verbs.set_level(asked.subject, asked.level))
+        prior = await registry.ask(lambda verbs: verbs.acting(request.actor).set_level(asked.subject, asked.level))
     except KlogError as error:
         return {"error": code_of(error), "error_message": words_of(error), "prior": None}
     return {"error": 0, "error_message": None, "prior": prior}

@@ -1,27 +1,44 @@
 """StopBroker (klog's own, 10002): controlled shutdown of this broker.
 
 Behaviour
-    Answered before the shutdown begins. The broker refuses a request that does not name its own id, so that a load
+    Answered before the shutdown begins, and after the act is written. Without ZooKeeper the broker stops all the same;
+    its log says that the act is missing. The broker refuses a request that does not name its own id, so that a load
     balancer in between cannot stop the wrong broker.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import logging
+from typing import Any, Final
 
-from klog.errors import BrokerNotAvailable
+from klog.coordination.acts import new_act
+from klog.errors import BrokerNotAvailable, KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
+from klog.server.executors import Purpose
 from klog.server.lifecycle import Lifecycle
-from klog.server.runtime import Identity
+from klog.server.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+ACT_WITHIN_S: Final = 2.0
 
 
 @handles(ApiKey.STOP_BROKER, 0, 0)
-def handle(request: Request, *, identity: Identity, lifecycle: Lifecycle) -> dict[str, Any]:
-    if request.entity.broker_id != identity.broker_id:
+async def handle(request: Request, *, runtime: Runtime, lifecycle: Lifecycle) -> dict[str, Any]:
+    broker_id = runtime.broker_id
+    if request.entity.broker_id != broker_id:
         return {
             "error_code": BrokerNotAvailable.wire,
-            "error_message": f"this is broker {identity.broker_id}, not {request.entity.broker_id}",
+            "error_message": f"this is broker {broker_id}, not {request.entity.broker_id}",
         }
+    if not lifecycle.is_stopping:
+        act = new_act("broker-stop", request.actor, broker=broker_id)
+        try:
+            async with asyncio.timeout(ACT_WITHIN_S):
+                await runtime.executors.run(Purpose.OTHER, runtime.zookeeper.multi, [act.write])
+        except (KlogError, TimeoutError) as error:
+            log.warning("asked to stop by %s, which could not be written as an act: %s", request.peer, error)
     lifecycle.stop_soon(f"asked by {request.peer}")
     return {"error_code": 0, "error_message": None}

@@ -1,0 +1,33 @@
+"""ElectReplicas (klog's own, 10023): in-sync replicas of the client's choice become leaders.
+
+Behaviour
+    Like ElectLeaders, except that each partition has the broker that is to lead it. `klog undo` takes elections back by
+    it. Each partition succeeds or fails alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from klog.errors import KlogError
+from klog.names import TopicPartition
+from klog.protocol.apis import ApiKey
+from klog.server.controller.controller import Controller
+from klog.server.dispatch import Request, handles
+from klog.server.handlers.alter_partition_reassignments import error_fields
+
+
+@handles(ApiKey.ELECT_REPLICAS, 0, 0, of_controller=True)
+async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
+    wanted = {TopicPartition(one.topic, one.partition_index): one.broker_id for one in request.entity.replicas}
+    try:
+        outcome = await controller.elections.elect_chosen(wanted, request.actor)
+    except KlogError as error:
+        return {**error_fields(error), "outcomes": []}
+    return {
+        **error_fields(None),
+        "outcomes": [
+            {"topic": name.topic, "partition_index": name.partition, **error_fields(error)}
+            for name, error in outcome.items()
+        ],
+    }
