@@ -17,16 +17,19 @@ SOURCES = {1: "topic", 2: "broker", 3: "cluster", 4: "start", 5: "default"}
 when it started (file or flags); no client set it."""
 
 _SET, _DELETE = 0, 1
+_IN_MS = {".hours": 3_600_000, ".minutes": 60_000}
 
 
 class Described(NamedTuple):
-    """One setting as a broker reports it; ``default`` is None where it does not say."""
+    """One setting as a broker reports it; ``default`` is None where it does not say. ``below``: the value that holds
+    without the topic's own."""
 
     name: str
     value: str | None
     source: str
     default: str | None
     doc: str | None
+    below: str | None
 
 
 async def describe_settings(
@@ -84,8 +87,10 @@ async def own_settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, dic
     }
 
 
-async def alter_topic_settings(cluster: Cluster, topic: str, given: Mapping[str, str], deleted: Sequence[str]) -> None:
-    """Set some settings of a topic and delete others, in one step."""
+async def alter_topic_settings(
+    cluster: Cluster, topic: str, given: Mapping[str, str], deleted: Sequence[str], *, validate_only: bool = False
+) -> None:
+    """Set some settings of a topic and delete others, in one step; ``validate_only``: check that this can be done."""
     from klog.protocol.apis import ApiKey
 
     changes = [{"name": name, "config_operation": _SET, "value": value} for name, value in given.items()]
@@ -95,7 +100,7 @@ async def alter_topic_settings(cluster: Cluster, topic: str, given: Mapping[str,
         1,
         refused=lambda answer: any(int(one.error_code) == 41 for one in answer.responses),
         resources=[{"resource_type": TOPIC, "resource_name": topic, "configs": changes}],
-        validate_only=False,
+        validate_only=validate_only,
     )
     for one in answer.responses:
         _check(one, f"topic {topic!r}", cluster)
@@ -114,9 +119,16 @@ def _described(result: Any, what: str, cluster: Cluster) -> list[Described]:
                 source,
                 one.value if default is None and source == "default" else default,
                 getattr(one, "documentation", None),
+                next((_below(other) for other in one.synonyms if SOURCES.get(int(other.source)) != "topic"), None),
             )
         )
     return sorted(found)
+
+
+def _below(synonym: Any) -> str | None:
+    """The value in the unit of the setting that it is a synonym of: ``log.retention.hours`` of ``retention.ms``."""
+    factor = next((factor for end, factor in _IN_MS.items() if str(synonym.name).endswith(end)), None)
+    return synonym.value if factor is None else str(int(synonym.value) * factor)
 
 
 def _check(result: Any, what: str, cluster: Cluster) -> None:

@@ -123,7 +123,9 @@ async def execute(
     moved = sum(len(set(row.to) - set(row.from_)) for row in todo)
     limit = f", at most {throttle} per broker" if rate else ""
     what = f"{counted(len(todo), 'partition')}, {counted(moved, 'replica')} to be filled"
-    question = f"Reassign {what}{limit}"
+    alone = sum(len(row.to) == 1 < len(row.from_) for row in todo)
+    risk = f"; {counted(alone, 'partition')} will have one replica, whose loss loses the messages" if alone else ""
+    question = f"Reassign {what}{limit}{risk}"
     invocation.confirm(question, invocation.report(rows))
     rollback = reassignment_file.rollback_path(file)
     if not rollback.exists():

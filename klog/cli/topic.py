@@ -145,7 +145,7 @@ async def alter(
     return [await topics.alter_topic(cluster, name, partitions)]
 
 
-@topic.command("config", rows="klog.admin.topics:TopicSetting")
+@topic.command("config", rows="klog.admin.topics:TopicSetting", asks=True)
 async def config(
     invocation: Invocation,
     name: Topic,
@@ -156,16 +156,26 @@ async def config(
         list[str] | None, typer.Option("--delete", metavar="NAME", help="Remove this setting from the topic.")
     ] = None,
 ) -> list[Any]:
-    """Show a topic's settings, or set and delete some."""
+    """Show a topic's settings, or set and delete some.
+
+    Asks first where messages would be deleted or acks=all be refused, and says how many and where.
+    """
     from klog.admin import topics
+    from klog.admin.setting_changes import plan_changes
 
     changes = settings(given)
-    if changes or delete:
+    if not changes and not delete:
+        return await topics.topic_settings(await invocation.cluster(), name)
+    dry_run = invocation.shared.dry_run
+    if not dry_run:
         invocation.check_may_change()
     cluster = await invocation.cluster()
-    if changes or delete:
-        return await topics.set_topic_settings(cluster, name, changes, delete or [])
-    return await topics.topic_settings(cluster, name)
+    planned = await plan_changes(cluster, name, changes, delete or [])
+    consequences = [one.consequence for one in planned if one.consequence is not None]
+    if consequences or dry_run:
+        what = f"Change {counted(len(planned), 'setting')} of topic {name}"
+        invocation.confirm("; ".join([what, *consequences]), invocation.report(planned))
+    return await topics.set_topic_settings(cluster, name, changes, delete or [])
 
 
 @topic.command("delete", rows="klog.admin.topics:TopicDeletion", asks=True, changes=True)
