@@ -14,22 +14,31 @@ from klog.render import Report
 SINCE = "@-7d"
 
 
-@top_command("why", rows="klog.tools.why.causes:Step")
+@top_command("why", rows="klog.tools.why.steps:Step")
 async def why(
     invocation: Invocation,
     subject: Annotated[
-        list[str], typer.Argument(metavar="SUBJECT...", help="topic T, partition T-P, broker ID, or just a name.")
+        list[str],
+        typer.Argument(metavar="SUBJECT...", help="topic T, partition T-P, group G, broker ID, or just a name."),
     ],
 ) -> Report:
-    """Show why a partition has no leader or lacks in-sync replicas, or why a broker does not serve.
+    """Show the cause of trouble, of a topic, a partition, a group or a broker.
 
-    One row per step, from the symptom to the cause; `-o wide` shows what helps. Exit 1 if there is a cause.
+    Of a partition without a leader or in-sync replicas, a group that does not move, a topic that is gone, a broker that
+    does not serve. One row per step, from the symptom to the cause; `-o wide` shows what helps. Exit 1 if there is a
+    cause. Of a partition that is well it shows who leads, and since when.
     """
     from klog.tools.why.gathering import why as find
 
     cluster = await invocation.cluster()
     target = invocation.target
     steps = await find(
-        cluster, target.bootstrap, target.zookeeper, subject, position(SINCE, "--since"), invocation.timeout_s
+        cluster,
+        invocation.zookeeper,
+        (target.bootstrap, target.zookeeper),
+        subject,
+        position(SINCE, "--since"),
+        invocation.timeout_s,
     )
-    return invocation.report(steps, failed=bool(steps), footer="" if steps else "nothing is wrong")
+    has_cause = any(step.do is not None for step in steps)
+    return invocation.report(steps, failed=has_cause, footer="" if has_cause else "nothing is wrong")

@@ -208,6 +208,9 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
     "act": lambda event: f"{event['what']} by {event['client']}@{event['host']}, act {event['act']}",
     "broker-down": lambda event: "down",
     "broker-up": _up,
+    "commit-refused": lambda event: (
+        f"commit of {event['member'] or event['client']} at {event['host']} refused: {event['error']}"
+    ),
     "controller-elected": lambda event: (
         f"broker {event['controller']} is the controller, epoch {event['controller_epoch']}"
     ),
@@ -215,6 +218,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
         f"damaged bytes from {event['first_address']} to {event['end_address']}, found by the {event['found_by']}"
     ),
     "events-dropped": lambda event: f"{counted(event['events'], 'event')} could not be sent in time",
+    "group-empty": lambda event: f"no members, generation {event['generation']}",
     "isr-changed": _in_sync,
     "isr-expanded": _in_sync,
     "isr-shrunk": _in_sync,

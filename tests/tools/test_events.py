@@ -33,6 +33,11 @@ SAMPLES: dict[str, tuple[dict[str, Any], str, list[str]]] = {
     ),
     "broker-down": ({"id": 3, "reason": "its session has ended"}, "broker 3", ["down"]),
     "broker-up": ({"id": 3, "host": "h", "port": 9092}, "broker 3", ["h:9092"]),
+    "commit-refused": (
+        {"group": "g", "member": "m", "client": "c", "host": "h", "generation": 3, "error": "ILLEGAL_GENERATION"},
+        "group g",
+        ["m", "h", "ILLEGAL_GENERATION"],
+    ),
     "controller-elected": ({"controller": 2, "controller_epoch": 7}, "controller", ["2", "7"]),
     "damage-found": (
         {**OF_T0, "first_address": 10, "end_address": 90, "found_by": "scrubber", "reason": "crc"},
@@ -40,6 +45,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         ["10", "90", "scrubber"],
     ),
     "events-dropped": ({"events": 1}, "broker 9", ["1 event "]),
+    "group-empty": ({"group": "g", "generation": 4, "reason": "m left"}, "group g", ["no members", "4"]),
     "isr-changed": (IN_SYNC, "t-0", ["1,2", "1,2,3"]),
     "isr-expanded": (IN_SYNC, "t-0", ["1,2", "1,2,3"]),
     "isr-shrunk": (IN_SYNC, "t-0", ["1,2", "1,2,3"]),
@@ -122,7 +128,7 @@ def test_whatever_lies_in_the_topic_is_shown(kind: str, facts: dict[str, Any]) -
     ("chosen", "kinds"),
     [
         (EventFilter(broker=3), {"broker-up", "broker-down", "isr-changed", "isr-expanded", "isr-shrunk"}),
-        (EventFilter(group="g"), {"rebalance"}),
+        (EventFilter(group="g"), {"rebalance", "group-empty", "commit-refused"}),
         (EventFilter(topic="t", partition=0, kinds=("leader-elected", "broker-up")), {"leader-elected"}),
         (EventFilter(broker=9), {"damage-found", "events-dropped", "log-dir-offline", "session-expired"}),
     ],

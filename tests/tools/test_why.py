@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from klog.errors import NoSuchThing, UsageError
+from klog.errors import UsageError
 from klog.names import TopicPartition
 from klog.tools.events import Event
-from klog.tools.why.causes import Known, Step, why_broker, why_partition, why_topic
-from klog.tools.why.gathering import _parsed, answer
+from klog.tools.why.causes import why_broker, why_partition, why_topic
+from klog.tools.why.gathering import _parsed, find
+from klog.tools.why.steps import Known, Step
 from tests.admin.test_check import change_partition, kill, well
 
 DOWN: Event = {"ts": "2026-02-01T03:00:12Z", "kind": "broker-down", "broker": 1, "id": 2, "reason": "refused"}
@@ -34,7 +35,21 @@ def checked(steps: list[Step]) -> Step:
 
 
 def test_a_cluster_that_is_well_has_no_steps() -> None:
-    assert why_topic(known(), "t") == why_partition(known(), TopicPartition("t", 0)) == why_broker(known(), 1) == []
+    assert why_topic(known(), "t") == why_broker(known(), 1) == []
+
+
+ELECTED: Event = {
+    "ts": "2026-02-01T03:00:12Z", "kind": "leader-elected", "broker": 1, "topic": "t", "partition": 0, "leader": 1,
+    "leader_epoch": 4, "isr": [1, 2, 3], "old_leader": 2, "reason": "the reason",
+}  # fmt: skip
+
+
+def test_of_a_partition_that_is_well_who_leads_and_since_when() -> None:
+    first, since = why_partition(known(ELECTED), TopicPartition("t", 0))
+    assert "broker 1 leads" in first.what and first.do is since.do is None
+    assert since.time is not None and since.time.hour == 3 and "the reason" in since.evidence
+    _, since = why_partition(known({**ELECTED, "leader_epoch": 7}), TopicPartition("t", 0))
+    assert since.time is None
 
 
 def test_a_dead_broker_is_the_cause_with_the_time_of_its_event() -> None:
@@ -76,11 +91,11 @@ def test_unread_events_are_said() -> None:
 
 def test_subjects_are_looked_up() -> None:
     of = known(dead=(2,))
-    assert answer(of, None, "t")[0].what == answer(of, None, "t-0")[0].what == answer(of, "partition", "t-0")[0].what
-    assert answer(of, None, "2") == answer(of, "broker", "2") != []
+    found = [find(of, *words) for words in ((None, "t"), (None, "t-0"), ("partition", "t-0"))]
+    assert found[0] and found[1] and found[2] and found[0][0].what == found[1][0].what == found[2][0].what
+    assert find(of, None, "2") == find(of, "broker", "2") != []
     for kind, name in ((None, "u"), (None, "t-9"), ("broker", "9"), ("topic", "t-0"), (None, "9" * 5000)):
-        with pytest.raises(NoSuchThing):
-            answer(of, kind, name)
-    for words in (["group", "g"], ["a", "b", "c"]):
+        assert find(of, kind, name) is None
+    for words in (["gruppe", "g"], ["a", "b", "c"]):
         with pytest.raises(UsageError):
             _parsed(words)

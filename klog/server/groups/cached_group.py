@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from klog.coordination.group_slots import SlotHolder
+from klog.server.groups.changes import MemberChanges, Seldom
 from klog.server.groups.delayed_heartbeats import DelayedHeartbeats
 from klog.server.groups.group import Group
 from klog.server.groups.members import NEVER_S
@@ -28,3 +29,6 @@ class CachedGroup:
     """The last generation whose assignment was recorded as an event."""
     counted_bytes: int = 0
     """The size of its members when it was last counted."""
+    changes: MemberChanges = field(default_factory=MemberChanges)
+    refusals: Seldom = field(default_factory=lambda: Seldom(1))
+    """Of commits, as events."""

@@ -18,7 +18,9 @@ from klog.coordination.group_states import COORDINATOR
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Operation, batches, size_bytes
 from klog.errors import (
     CoordinatorNotAvailable,
+    FencedInstanceId,
     GroupIsHeld,
+    IllegalGeneration,
     KlogError,
     RequestError,
     SessionLost,
@@ -27,6 +29,7 @@ from klog.errors import (
 from klog.names import TopicPartition, is_topic_name
 from klog.server.groups import bounds
 from klog.server.groups.cached_group import CachedGroup
+from klog.server.groups.changes import REFUSALS_MAX, Seldom
 from klog.server.groups.group_cache import GroupCache
 from klog.server.groups.writer import TOGETHER_BYTES_MAX, GroupChanged, GroupWrite, GroupWriter
 from klog.server.groups.zk_calls import ZkCalls
@@ -76,6 +79,8 @@ class Commits:
         self._calls = calls
         self._writer = writer
         self._offsets = offsets
+        self._runtime = runtime
+        self._refusals = Seldom(REFUSALS_MAX)
 
     async def commit(
         self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor
@@ -131,6 +136,7 @@ class Commits:
                 group = cached.group
                 error = group.refuses_commit(*committer, cache.now_s)
                 if error is not None:
+                    self._tell_refused(cached, committer, error, actor)
                     return error
                 if not offsets:
                     return None
@@ -150,6 +156,22 @@ class Commits:
                 await asyncio.sleep(AGAIN_S)
             except KlogError as error:
                 return error.bare()
+
+    def _tell_refused(self, cached: CachedGroup, committer: Committer, error: KlogError, actor: Actor) -> None:
+        """As an event, where the member is no longer one, or was none; seldom, as clients try again."""
+        if not isinstance(error, IllegalGeneration | UnknownMemberId | FencedInstanceId):
+            return
+        if cached.refusals.may(self._cache.now_s) and self._refusals.may(self._cache.now_s):
+            self._runtime.tell(
+                "commit-refused",
+                group=cached.group.name,
+                member=committer.member_id,
+                client=actor.client,
+                host=actor.host,
+                generation=committer.generation,
+                error=error.code,
+                reason=error.message,
+            )
 
     def _parts(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]

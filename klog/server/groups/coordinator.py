@@ -139,8 +139,10 @@ class Coordinator:
         assert isinstance(result, Synced | Refused)
         return result
 
-    async def leave(self, name: str, leaving: Iterable[tuple[str, str | None]]) -> Left | Refused:
-        """A LeaveGroup request."""
+    async def leave(
+        self, name: str, leaving: Iterable[tuple[str, str | None]], reasons: Mapping[str, str] | None = None
+    ) -> Left | Refused:
+        """A LeaveGroup request; ``reasons``: member id -> what the client says."""
         cache = self._cache
         try:
             for member in leaving:
@@ -148,6 +150,9 @@ class Coordinator:
             cached = await cache.load(name)
         except KlogError as error:
             return Refused(error.bare())
+        for member_id, _ in leaving:
+            if member_id in cached.group.members:
+                cached.changes.left(member_id, (reasons or {}).get(member_id))
         result = await cache.submit(cached, lambda to: cached.group.leave(leaving, to, cache.now_s))
         assert isinstance(result, Left | Refused)
         return result

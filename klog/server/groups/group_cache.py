@@ -363,11 +363,22 @@ class GroupCache:
     def _report(self, cached: CachedGroup, state: GroupState) -> None:
         if state.group_protocol != COORDINATOR:
             return
+        before = cached.group.state
+        if state.generation > before.generation:
+            cached.changes.compare(before.members, state.members)
+            if before.members and not state.members:
+                facts = cached.changes.take()
+                self._runtime.tell("group-empty", group=state.group, generation=state.generation, **facts)
         if state.is_assigned and state.generation > cached.reported_generation:
             cached.reported_generation = state.generation
             members = [one.member_id for one in state.members]
             self._runtime.tell(
-                "rebalance", group=state.group, generation=state.generation, protocol=state.protocol, members=members
+                "rebalance",
+                group=state.group,
+                generation=state.generation,
+                protocol=state.protocol,
+                members=members,
+                **cached.changes.take(),
             )
         if not state.is_assigned:
             log.info(
@@ -397,10 +408,12 @@ class GroupCache:
         if cached.group.is_idle and self.now_s - cached.used_s >= IDLE_S:
             self._drop(cached.group.name)
             return
-        before = {member.member_id for member in cached.group.members}
-        acts = cached.group.tick(self.now_s)
-        if gone := before - {member.member_id for member in cached.group.members}:
+        before = {member.member_id: member for member in cached.group.members}
+        now_s = self.now_s
+        acts = cached.group.tick(now_s)
+        if gone := before.keys() - {member.member_id for member in cached.group.members}:
             log.info("group %r: removed members that sent no heartbeat in time: %s", cached.group.name, sorted(gone))
+            cached.changes.gone((before[one] for one in gone), now_s)
         self._carry_out(cached, acts)
 
 

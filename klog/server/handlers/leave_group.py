@@ -6,7 +6,7 @@ Behaviour
 
 Version notes
     v3 names several members, static ones also by their instance id alone, for operators (KIP-345). v4 is flexible.
-    v5 has a reason (KIP-800), which is logged.
+    v5 has a reason (KIP-800), which is logged and is in the event of the rebalance.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
         leaving = [(entity.member_id, None)]
     else:
         leaving = [(one.member_id, one.group_instance_id) for one in entity.members]
-    left = await groups.leave(entity.group_id, leaving)
+    reasons = {one.member_id: str(one.reason) for one in getattr(entity, "members", ()) if getattr(one, "reason", None)}
+    left = await groups.leave(entity.group_id, leaving, reasons)
     if isinstance(left, Refused):
         return {"error_code": left.error.wire, "members": []}
     for asked, error in zip(entity.members if request.head.version >= 3 else (), left.errors, strict=False):

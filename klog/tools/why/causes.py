@@ -1,74 +1,84 @@
-"""From facts to the steps that lead to a cause. Nothing here asks the cluster anything.
+"""Why partitions, topics and brokers do not serve: from facts to steps. Nothing here asks the cluster anything.
 
-The first step is the symptom, the last one the cause with what helps. Without steps nothing is wrong.
+The first step is the symptom, the last one the cause with what helps. Without a cause nothing is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
+from klog.admin.log_dirs import ROOM_BYTES_MIN
+from klog.config.topic import effective_min_isr
 from klog.coordination import paths
 from klog.names import TopicPartition
-from klog.tools.events import Event, EventFilter, row
+from klog.render.counts import counted
+from klog.tools.events import EventFilter
+from klog.tools.why.steps import (
+    BROKER_KINDS,
+    ISR_KINDS,
+    LEADER_KINDS,
+    MOVE_KINDS,
+    Known,
+    Step,
+    listed,
+    numbered,
+    step,
+    time_of,
+    told,
+)
 
 if TYPE_CHECKING:
-    from klog.admin.check_facts import Facts
-    from klog.client.metadata import Metadata, PartitionNode
+    from klog.client.metadata import PartitionNode
 
 HANGS_DO: Final = (
     "its process lives: read its log; `kill -CONT PID` if it was stopped, otherwise `kill -9 PID` and start it"
 )
-LEADER_KINDS: Final = ("leader-elected", "unclean-election", "partition-offline")
-ISR_KINDS: Final = ("isr-changed", "isr-expanded", "isr-shrunk")
-BROKER_KINDS: Final = ("broker-up", "broker-down")
-KINDS: Final = (*LEADER_KINDS, *ISR_KINDS, *BROKER_KINDS)
-"""The events that causes are found in."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step from the symptom to the cause. ``do`` is what helps; only the last step has it."""
-
-    step: int
-    time: datetime | None
-    what: str
-    evidence: str
-    do: str | None = field(default=None, metadata={"wide": True})
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What was gathered; ``events`` in the order of their time. ``no_events``: why they could not be read."""
-
-    facts: Facts
-    metadata: Metadata
-    events: Sequence[Event] = ()
-    no_events: str | None = None
 
 
 def why_partition(known: Known, name: TopicPartition) -> list[Step]:
-    """Why the partition has no leader, or fewer in-sync replicas than replicas."""
+    """Why the partition has no leader, or fewer in-sync replicas than replicas; of one that is well, who leads it."""
     one = known.metadata.topics[name.topic].partitions[name.partition]
-    return _numbered([] if _is_well(one) else list(_partition(known, name, one)))
+    if is_well(one) and name not in _moving(known, name.topic):
+        disks = [] if one.leader is None else list(_disks(known, one.leader))
+        return numbered([*_leads(known, name, one), *disks])
+    return numbered(partition_steps(known, name, one))
 
 
 def why_topic(known: Known, topic: str) -> list[Step]:
     """The worst of its partitions; the first step says how many have the trouble."""
-    bad = [one for one in known.metadata.topics[topic].partitions.values() if not _is_well(one)]
+    moving = _moving(known, topic)
+    partitions = known.metadata.topics[topic].partitions.values()
+    bad = [one for one in partitions if not is_well(one) or TopicPartition(topic, one.partition) in moving]
     if not bad:
-        return []
+        leaders = sorted({one.leader for one in partitions if one.leader is not None})
+        return numbered(next((disks for broker in leaders if (disks := list(_disks(known, broker)))), []))
     worst = min(bad, key=lambda one: (one.leader is not None, len(one.isr) - len(one.replicas), one.partition))
     return why_partition(known, TopicPartition(topic, worst.partition))
 
 
-def why_broker(known: Known, broker: int) -> list[Step]:
-    """Why the broker does not serve."""
-    if broker in known.metadata.brokers and broker not in known.facts.silent:
+def why_gone(known: Known, topic: str) -> list[Step]:
+    """Why there is no such topic; none where it never was, as far as is known."""
+    act = next((one for one in reversed(known.acts) if one.kind == "topic-delete"), None)
+    event = known.last(EventFilter(topic, kinds=("topic-deleted",)))
+    if act is None and event is None:
         return []
-    return _numbered(list(_broker(known, broker)))
+    steps = [step(known.now, f"topic {topic} does not exist", "metadata")]
+    do = f"`klog topic create {topic}` makes an empty one"
+    if act is None:
+        assert event is not None
+        by = step(time_of(event), f"topic {topic} was deleted", "event topic-deleted; no act names the client", do)
+        return numbered([*steps, by])
+    evidence = f"act {act.act}" + (f", {act.before}" if act.before != "-" else "")
+    do = f"`klog acts show {act.act}` shows what there was; {do}"
+    return numbered([*steps, step(act.time, f"{act.principal} deleted topic {topic}", evidence, do)])
+
+
+def why_broker(known: Known, broker: int) -> list[Step]:
+    """Why the broker does not serve, or does not serve all it has."""
+    if broker in known.metadata.brokers and broker not in known.facts.silent:
+        return numbered(_disks(known, broker))
+    return numbered(broker_steps(known, broker))
 
 
 def knows_broker(known: Known, broker: int) -> bool:
@@ -81,73 +91,152 @@ def knows_broker(known: Known, broker: int) -> bool:
     )
 
 
-def _is_well(one: PartitionNode) -> bool:
+def is_well(one: PartitionNode) -> bool:
+    """Led, and with all replicas in sync."""
     return one.leader is not None and not one.is_under_replicated
 
 
-def _numbered(steps: Sequence[Step]) -> list[Step]:
-    return [Step(number, one.time, one.what, one.evidence, one.do) for number, one in enumerate(steps, 1)]
+def _moving(known: Known, topic: str) -> dict[TopicPartition, tuple[int, ...]]:
+    """The topic's partitions that are reassigned -> the brokers that get a replica."""
+    there = known.facts.topics.get(topic)
+    adding = there.adding if there is not None else {}
+    return {TopicPartition(topic, number): tuple(brokers) for number, brokers in adding.items()}
 
 
-def _partition(known: Known, name: TopicPartition, one: PartitionNode) -> Iterator[Step]:
-    at = datetime.fromtimestamp(known.facts.now_ms / 1000, UTC)
+def _leads(known: Known, name: TopicPartition, one: PartitionNode) -> Iterator[Step]:
+    """Who leads, and since when. A partition that is well has no cause."""
+    epoch = "" if one.leader_epoch is None else f", epoch {one.leader_epoch}"
+    evidence = f"metadata: replicas {listed(one.replicas)}, in-sync {listed(one.isr)}"
+    yield step(known.now, f"broker {one.leader} leads {name}{epoch}", evidence)
+    event = known.last(EventFilter(name.topic, name.partition, kinds=LEADER_KINDS))
+    if event is not None and event.get("leader") == one.leader and event.get("leader_epoch") == one.leader_epoch:
+        yield told(event)
+    else:
+        why = known.no_events or "the events that are kept do not tell"
+        yield step(None, "since when is not known", f"events: {why}")
+
+
+def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> Iterator[Step]:
+    """From the trouble of a partition to its cause."""
     offline = one.leader is None
     what = "has no leader" if offline else f"has {len(one.isr)} of {len(one.replicas)} replicas in sync"
-    evidence = f"metadata: replicas {_listed(one.replicas)}, in-sync {_listed(one.isr)}"
-    yield Step(0, at, f"{name.topic}-{name.partition} {what}", evidence)
-    event = _last(known, EventFilter(name.topic, name.partition, kinds=LEADER_KINDS if offline else ISR_KINDS))
-    if event is not None:
-        yield _told(event)
+    evidence = f"metadata: replicas {listed(one.replicas)}, in-sync {listed(one.isr)}"
+    yield step(known.now, f"{name} {what}", evidence)
+    minimum = effective_min_isr(known.facts.min_isr.get(name.topic, 1), len(one.replicas))
+    if not offline and len(one.isr) < minimum:
+        evidence = f"min.insync.replicas is {minimum}, in-sync replicas {len(one.isr)}"
+        yield step(known.now, f"{name} refuses acks=all", evidence)
+    adding = _moving(known, name.topic).get(name, ())
     suspects = one.isr if offline else [broker for broker in one.replicas if broker not in one.isr]
-    down = [broker for broker in suspects if broker not in known.metadata.brokers or broker in known.facts.silent]
+    if not offline and (adding or name in _moving(known, name.topic)) and set(suspects) <= set(adding):
+        yield from _reassignment(known, name, [broker for broker in adding if broker in suspects])
+        return
+    event = known.last(EventFilter(name.topic, name.partition, kinds=LEADER_KINDS if offline else ISR_KINDS))
+    if event is not None:
+        yield told(event)
+    down = [broker for broker in suspects if _is_down(known, broker)]
     if down:
-        yield from _broker(known, down[0])
-    elif offline:
+        yield from broker_steps(known, down[0])
+        return
+    for broker in suspects:
+        disks = list(_disks(known, broker))
+        if disks:
+            yield from disks
+            return
+    if offline:
         do = "read the controller's log: `klog broker list` shows which broker that is"
-        yield Step(0, None, "the cause is not known: every in-sync replica's broker answers", "metadata", do)
+        yield step(None, "the cause is not known: every in-sync replica's broker answers", "metadata", do)
     else:
         do = f"wait until it caught up; `klog partition list {name.topic} --under-replicated` shows it"
-        yield Step(0, None, f"broker {_listed(suspects)} answers, and is behind the leader", "metadata", do)
+        yield step(None, f"broker {listed(suspects)} answers, and is behind the leader", "metadata", do)
 
 
-def _broker(known: Known, broker: int) -> Iterator[Step]:
+def _is_down(known: Known, broker: int) -> bool:
+    return broker not in known.metadata.brokers or broker in known.facts.silent
+
+
+def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Iterator[Step]:
+    """A reassignment, under way or standing still."""
+    begun = known.last(EventFilter(name.topic, name.partition, kinds=("reassignment-begun", "reassignment-cancelled")))
+    to = _moving(known, name.topic).get(name, ())
+    if begun is not None:
+        yield told(begun)
+    else:
+        yield step(None, f"{name} is being reassigned to {listed(to)}", f"ZooKeeper: {paths.topic(name.topic)}")
+    stalled = known.last(EventFilter(name.topic, name.partition, kinds=MOVE_KINDS))
+    if stalled is not None and stalled.get("kind") == "reassignment-stalled":
+        yield told(stalled)
+    down = [broker for broker in filling if _is_down(known, broker)]
+    if down:
+        *before, cause = broker_steps(known, down[0])
+        yield from before
+        do = f"{cause.do}, or take the reassignment back: `klog reassign cancel`"
+        yield step(cause.time, cause.what, cause.evidence, do)
+        return
+    still = known.facts.standing_still.get(name)
+    if still:
+        what = f"the reassignment stands still: broker {listed(still)} gets no data"
+        throttle = known.facts.topics[name.topic].throttles.get(name.partition)
+        limit = f"; its throttle is {throttle:,} bytes/s" if throttle else ""
+        do = "`klog reassign status`; raise the throttle with `klog reassign execute`, or `klog reassign cancel`"
+        yield step(known.now, what, f"its log did not grow within a second{limit}", do)
+    else:
+        do = "wait: `klog reassign status --watch` shows how far it is"
+        yield step(known.now, "the reassignment is under way", "ZooKeeper, and the logs of new replicas grow", do)
+
+
+def broker_steps(known: Known, broker: int) -> Iterator[Step]:
+    """Why this broker does not serve."""
     facts = known.facts
     if facts.registered is not None and broker not in facts.registered:
-        yield Step(0, None, f"broker {broker} is not registered", f"ZooKeeper: no {paths.broker(broker)}")
-    event = _last(known, EventFilter(broker=broker, kinds=BROKER_KINDS))
+        yield step(None, f"broker {broker} is not registered", f"ZooKeeper: no {paths.broker(broker)}")
+    event = known.last(EventFilter(broker=broker, kinds=BROKER_KINDS))
     reason = None
     if event is not None and event.get("kind") == "broker-down":
-        reason = _told(event)
-        yield Step(0, reason.time, f"broker {broker} went down", reason.evidence)
+        reason = told(event)
+        yield step(reason.time, f"broker {broker} went down", reason.evidence)
     elif known.no_events is not None:
-        yield Step(0, None, "when it went down is not known", f"events could not be read: {known.no_events}")
+        yield step(None, "when it went down is not known", f"events could not be read: {known.no_events}")
     time = reason.time if reason is not None else None
     address = facts.hung.get(broker) or _address(known, broker)
     if broker in facts.hung or address in facts.hung_addresses:
         evidence = f"{address} takes connections and does not answer"
-        yield Step(0, time, f"broker {broker} hangs", evidence, HANGS_DO)
+        yield step(time, f"broker {broker} hangs", evidence, HANGS_DO)
     elif broker in facts.silent:
-        do = "`klog check brokers`"
-        yield Step(0, time, f"broker {broker} does not answer", facts.silent[broker], do)
+        yield step(time, f"broker {broker} does not answer", facts.silent[broker], "`klog check brokers`")
     else:
-        do = f"start broker {broker}"
-        yield Step(0, time, f"broker {broker} is dead", "metadata: not among the live brokers", do)
+        evidence = "metadata: not among the live brokers"
+        yield step(time, f"broker {broker} is dead", evidence, f"start broker {broker}")
+
+
+def _disks(known: Known, broker: int) -> Iterator[Step]:
+    """Log dirs of a live broker that are offline, or full."""
+    mine = [one for one in known.facts.log_dirs if one.broker == broker]
+    offline = [one for one in mine if one.error is not None]
+    full = [one for one in mine if one.free_bytes is not None and one.free_bytes < ROOM_BYTES_MIN]
+    if offline:
+        one = offline[0]
+        yield step(known.now, f"broker {broker} does not serve all of its log dirs", f"log dir {one.path}: {one.error}")
+        event = next(
+            (event for event in reversed(known.events) if event.get("kind") == "log-dir-offline"
+             and event.get("broker") == broker and event.get("dir") == one.path),
+            None,
+        )  # fmt: skip
+        time = time_of(event) if event is not None else None
+        evidence = told(event).evidence if event is not None else f"broker {broker} says {one.error}"
+        do = f"repair or replace the disk, then start broker {broker} again"
+        yield step(time, f"log dir {one.path} of broker {broker} is offline", evidence, do)
+    elif full:
+        one = full[0]
+        yield step(known.now, f"broker {broker} has no room for messages", f"log dir {one.path}")
+        evidence = f"{counted(one.free_bytes or 0, 'byte')} free; appends need {ROOM_BYTES_MIN:,}"
+        do = "delete topics, shorten their retention, or give it a larger disk"
+        yield step(known.now, f"the disk of {one.path} on broker {broker} is full", evidence, do)
 
 
 def _address(known: Known, broker: int) -> str | None:
     """Where the broker was last registered, by its event."""
-    events = [one for one in known.events if one.get("kind") == "broker-up" and one.get("id") == broker]
+    events = [
+        one for one in known.events if one.get("kind") == "broker-up" and one.get("id") == broker and "host" in one
+    ]
     return f"{events[-1].get('host')}:{events[-1].get('port')}" if events else None
-
-
-def _last(known: Known, chosen: EventFilter) -> Event | None:
-    return next((event for event in reversed(known.events) if chosen.takes(event)), None)
-
-
-def _told(event: Event) -> Step:
-    shown = row(event)
-    return Step(0, shown.time, shown.what, f"event {shown.kind}" + (f": {shown.reason}" if shown.reason else ""))
-
-
-def _listed(numbers: Sequence[Any]) -> str:
-    return ",".join(str(one) for one in numbers) or "none"

@@ -1,0 +1,96 @@
+"""Who has joined and left a group between two generations, and why: facts for the cluster's events.
+
+Any client chooses its member's names and its reason to leave: all of it is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from klog.coordination.group_states import MemberState
+from klog.render.counts import counted
+from klog.server.groups.members import Member
+
+LISTED_MAX: Final = 10
+"""Members that joined, or left, in one event."""
+TOLD_MAX: Final = 3
+"""Members in its sentence."""
+REASON_CHARS_MAX: Final = 120
+NOTED_MAX: Final = 1_000
+
+WINDOW_S: Final = 60.0
+REFUSALS_MAX: Final = 30
+"""Events of refused commits that a broker writes in `WINDOW_S`, one for a group."""
+
+
+class MemberChanges:
+    """Of one group since its last event. Event loop only."""
+
+    def __init__(self) -> None:
+        self._why: dict[str, str] = {}
+        self._joined: dict[str, MemberState] = {}
+        self._left: dict[str, MemberState] = {}
+
+    def gone(self, members: Iterable[Member], now_s: float) -> None:
+        """The coordinator removed these members, at this time of the group's clock."""
+        for one in members:
+            if one.deadline_s <= now_s:
+                since = datetime.now(UTC) - timedelta(seconds=one.session_timeout_s)
+                why = f"stopped answering at {since:%H:%M:%S} (no heartbeat for {one.session_timeout_s:g} s)"
+            else:
+                why = f"did not join again within {one.rebalance_timeout_s:g} s"
+            self._note(one.member_id, why)
+
+    def left(self, member_id: str, reason: str | None) -> None:
+        """The member left by itself, or an operator removed it; ``reason`` is the client's."""
+        self._note(member_id, f"left: {reason[:REASON_CHARS_MAX]}" if reason else "left")
+
+    def _note(self, member_id: str, why: str) -> None:
+        if len(self._why) < NOTED_MAX:
+            self._why[member_id] = why
+
+    def compare(self, before: Sequence[MemberState], after: Sequence[MemberState]) -> None:
+        """A generation with the members ``after`` replaces one with those ``before``."""
+        old = {one.member_id: one for one in before}
+        new = {one.member_id: one for one in after}
+        self._joined |= {name: one for name, one in new.items() if name not in old}
+        self._left |= {name: one for name, one in old.items() if name not in new}
+
+    def take(self) -> dict[str, Any]:
+        """The facts of an event; what follows begins at nothing."""
+        joined, left, why = self._joined, self._left, self._why
+        self._joined, self._left, self._why = {}, {}, {}
+        told = [f"{_name(one)} {why.get(name, 'is gone')}" for name, one in left.items()]
+        told += [f"{_name(one)} joined" for one in joined.values()]
+        more = f"; {counted(len(told) - TOLD_MAX, 'member')} more" if len(told) > TOLD_MAX else ""
+        return {
+            "joined": [_facts(one) for one in list(joined.values())[:LISTED_MAX]],
+            "left": [{**_facts(one), "why": why.get(name, "is gone")} for name, one in list(left.items())[:LISTED_MAX]],
+            **({"reason": "; ".join(told[:TOLD_MAX]) + more} if told else {}),
+        }
+
+
+class Seldom:
+    """At most so many in `WINDOW_S`."""
+
+    def __init__(self, times_max: int) -> None:
+        self._times: deque[float] = deque(maxlen=times_max)
+        self._max = times_max
+
+    def may(self, now_s: float) -> bool:
+        """Whether it may happen now, and if so it does."""
+        if len(self._times) == self._max and now_s - self._times[0] < WINDOW_S:
+            return False
+        self._times.append(now_s)
+        return True
+
+
+def _facts(one: MemberState) -> Mapping[str, str]:
+    return {"member": one.member_id, "client": one.client_id, "host": one.host}
+
+
+def _name(one: MemberState) -> str:
+    return one.member_id[:REASON_CHARS_MAX]
