@@ -19,24 +19,28 @@ async def why(
     invocation: Invocation,
     subject: Annotated[
         list[str],
-        typer.Argument(metavar="SUBJECT...", help="topic T, partition T-P, group G, broker ID, or just a name."),
+        typer.Argument(
+            metavar="SUBJECT...", help="topic T, partition T-P, group G, broker ID, message T-P OFFSET, or a name."
+        ),
     ],
 ) -> Report:
-    """Show the cause of trouble, of a topic, a partition, a group or a broker.
+    """Show the cause of trouble, of a topic, a partition, a group, a broker or a message.
 
     Of a partition without a leader or in-sync replicas, a group that does not move, a topic that is gone, a broker that
-    does not serve. One row per step, from the symptom to the cause; `-o wide` shows what helps. Exit 1 if there is a
-    cause. Of a partition that is well it shows who leads, and since when.
+    does not serve, a message that cannot be read. One row per step, from the symptom to the cause; `-o wide` shows what
+    helps. Exit 1 if there is a cause. Of a partition that is well it shows who leads, and since when.
     """
+    from klog.tools.why.gathering import parsed
     from klog.tools.why.gathering import why as find
 
+    asked = parsed(subject)
     cluster = await invocation.cluster()
     target = invocation.target
     steps = await find(
         cluster,
         invocation.zookeeper,
         (target.bootstrap, target.zookeeper),
-        subject,
+        asked,
         position(SINCE, "--since"),
         invocation.timeout_s,
     )

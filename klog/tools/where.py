@@ -63,6 +63,11 @@ async def where(cluster: Cluster, topic: str, partition: int, offset: int) -> Pl
     return place
 
 
+async def locate(cluster: Cluster, one: TopicPartition, offset: int) -> Place:
+    """The batch that a fetch at ``offset`` begins with, which need not hold it; OffsetOutOfRange outside of the log."""
+    return await cluster.to_leader(one, offset, _locate)
+
+
 async def with_groups(zookeeper: ZooKeeper, place: Place, topic: str, partition: int, offset: int) -> Place:
     """The place, and which groups have committed an offset behind this one."""
     from klog.coordination import groups

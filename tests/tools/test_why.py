@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from klog.admin.check_facts import LogDirFact
+from klog.admin.quarantine import LostRow
 from klog.errors import UsageError
 from klog.names import TopicPartition
 from klog.tools.events import Event
+from klog.tools.where import Place
 from klog.tools.why.causes import why_broker, why_partition, why_topic
-from klog.tools.why.gathering import _parsed, find
+from klog.tools.why.gathering import find, parsed
+from klog.tools.why.message_causes import MessageFacts, why_message
 from klog.tools.why.steps import Known, Step
 from tests.admin.test_check import change_partition, kill, well
 
@@ -96,6 +100,45 @@ def test_subjects_are_looked_up() -> None:
     assert find(of, None, "2") == find(of, "broker", "2") != []
     for kind, name in ((None, "u"), (None, "t-9"), ("broker", "9"), ("topic", "t-0"), (None, "9" * 5000)):
         assert find(of, kind, name) is None
-    for words in (["gruppe", "g"], ["a", "b", "c"]):
+    for words in (["gruppe", "g"], ["a", "b", "c"], *(["message", "t-0", text] for text in ("-1", "x", "٣", "9" * 30))):
         with pytest.raises(UsageError):
-            _parsed(words)
+            parsed(words)
+
+
+def test_a_message_that_is_appended_and_not_committed() -> None:
+    place = Place(1, "f", 0, 100, 40, "0", "appended", 3, 4)
+    of = MessageFacts(TopicPartition("t", 0), 41, 0, 40, place)
+    assert "flushed" in checked(why_message(known(), of)).what
+    follower = known(DOWN, dead=(2,))
+    assert checked(why_message(follower, of)).do == "start broker 2"
+
+
+@pytest.mark.parametrize(("settings", "what"), [
+    ({"retention.ms": "-1", "retention.bytes": "-1"}, "DeleteRecords"),
+    ({"retention.ms": "604800000", "retention.bytes": "-1"}, "retention deleted"),
+    ({"retention.ms": "-1", "retention.bytes": "1000"}, "retention deleted"),
+    ({"retention.ms": "x"}, "DeleteRecords"),
+])  # fmt: skip
+def test_a_message_below_the_log_start(settings: dict[str, str | None], what: str) -> None:
+    of = MessageFacts(TopicPartition("t", 0), 3, 10, 40, None, settings)
+    assert what in checked(why_message(known(), of)).what
+
+
+def test_a_message_that_was_set_aside() -> None:
+    here = known()
+    here.facts.lost = [LostRow("t", 0, 2, 30, 60, 3, "unclean election", None, 30, "a.lost")]
+    for offset in (30, 59):
+        cause = checked(why_message(here, MessageFacts(TopicPartition("t", 0), offset, 0, 30)))
+        assert "unclean election" in cause.what and cause.do is not None and "klog lost show" in cause.do
+    cause = checked(why_message(here, MessageFacts(TopicPartition("t", 0), 60, 0, 30)))
+    assert "not written yet" in cause.what
+
+
+def test_log_dirs() -> None:
+    here = known()
+    here.facts.log_dirs = [LogDirFact(1, "/data", "KAFKA_STORAGE_ERROR"), LogDirFact(2, "/data", None, 1 << 20)]
+    assert "is offline" in checked(why_broker(here, 1)).what
+    assert "is full" in checked(why_broker(here, 2)).what
+    assert why_broker(here, 3) == []
+    *_, cause = why_partition(here, TopicPartition("t", 1))
+    assert "is full" in cause.what and cause.do is not None

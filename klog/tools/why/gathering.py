@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin import acts, group_lag, groups
 from klog.admin.check_facts import gather
+from klog.admin.settings import describe_settings
+from klog.client import leader_requests, resolve
 from klog.coordination import group_slots
 from klog.coordination import groups as registry
 from klog.coordination.group_states import COORDINATOR
-from klog.errors import GroupIdNotFound, KlogError, NoSuchThing, UsageError
+from klog.errors import GroupIdNotFound, KlogError, NoSuchThing, OffsetOutOfRange, Refused, UsageError
 from klog.names import TopicPartition
 from klog.protocol.consumer_protocol import subscribed_topics
 from klog.tools.events import Event, EventFilter, read_events
+from klog.tools.where import locate
 from klog.tools.why.causes import knows_broker, why_broker, why_gone, why_partition, why_topic
 from klog.tools.why.group_causes import GroupFacts, why_group
+from klog.tools.why.message_causes import RETENTION_BYTES, RETENTION_MS, MessageFacts, first_time, why_message
 from klog.tools.why.steps import KINDS, Known, Step
 
 if TYPE_CHECKING:
@@ -26,26 +31,40 @@ if TYPE_CHECKING:
     from klog.coordination.zookeeper import ZooKeeper
 
 KIND_WORDS: Final = ("topic", "partition", "group", "broker")
+OFFSET_MAX: Final = (1 << 63) - 1
 EVENTS_MAX: Final = 50_000
 """The last ones count."""
+
+
+class Subject(NamedTuple):
+    """What is asked about; ``kind`` None: looked up. With an offset it is a message of a partition."""
+
+    kind: str | None
+    name: str
+    offset: int | None = None
 
 
 async def why(
     cluster: Cluster,
     zookeeper: Callable[[], Awaitable[ZooKeeper]],
     addresses: tuple[str | None, str | None],
-    subject: list[str],
+    subject: Subject,
     since: Position,
     timeout_s: float,
 ) -> list[Step]:
     """The steps from the subject's symptom to its cause; none where nothing is wrong, and without ``do`` where there is
     only something to say. ``addresses``: of brokers and of ZooKeeper, as they were given."""
-    kind, name = _parsed(subject)
+    kind, name, offset = subject
     facts = await gather(*addresses, ("topics", "brokers"), timeout_s=timeout_s)
     if facts.metadata is None:
         raise NoSuchThing(f"no broker answers: {facts.no_brokers}", hint="`klog check`")
     events, no_events = await _events(cluster, since, timeout_s)
     known = Known(facts, facts.metadata, events, no_events)
+    if offset is not None:
+        partition = _partition(known, name)
+        session = await zookeeper()
+        about = await asyncio.to_thread(acts.list_acts, session, topic=partition.topic)
+        return why_message(replace(known, acts=about), await message_facts(cluster, partition, offset))
     if kind != "group":
         found = find(known, kind, name)
         if found is not None:
@@ -59,7 +78,7 @@ async def why(
     if kind in (None, "topic"):
         session = await zookeeper()
         about = await asyncio.to_thread(acts.list_acts, session, topic=name)
-        gone = why_gone(Known(facts, facts.metadata, events, no_events, about), name)
+        gone = why_gone(replace(known, acts=about), name)
         if gone:
             return gone
     raise NoSuchThing(
@@ -74,9 +93,8 @@ def find(known: Known, kind: str | None, name: str) -> list[Step] | None:
     topic, _, number = name.rpartition("-")
     if kind in (None, "topic") and name in topics:
         return why_topic(known, name)
-    partition = _number(number)
-    if kind in (None, "partition") and topic in topics and partition in topics[topic].partitions:
-        return why_partition(known, TopicPartition(topic, partition))
+    if kind in (None, "partition") and topic in topics and _number(number) in topics[topic].partitions:
+        return why_partition(known, TopicPartition(topic, _number(number)))
     broker = _number(name)
     if kind in (None, "broker") and broker >= 0 and knows_broker(known, broker):
         return why_broker(known, broker)
@@ -112,6 +130,35 @@ def _registered(session: ZooKeeper, name: str) -> tuple[registry.Group, int | No
     return registry.read(session, name), None if holder is None else holder.broker_id
 
 
+async def message_facts(cluster: Cluster, name: TopicPartition, offset: int) -> MessageFacts:
+    """What the leader says of an offset. Refused on plain Kafka."""
+    if not cluster.is_klog:
+        raise Refused(f"{cluster} is not a klog cluster: only klog shows where a message lies")
+    settings = await describe_settings(cluster, [name.topic], names=[RETENTION_MS, RETENTION_BYTES])
+    values = {one.name: one.value for one in settings.get(name.topic, ())}
+    try:
+        bounds = (await resolve.bounds(cluster, name.topic, [name.partition]))[name.partition]
+        times = (await cluster.to_leaders({name: [bounds.start]}, leader_requests.message_times))[name]
+    except KlogError as error:
+        return MessageFacts(name, offset, failed=error.message)
+    first = times.get(bounds.start) if times is not None and not isinstance(times, KlogError) else None
+    try:
+        place = await locate(cluster, name, offset)
+    except OffsetOutOfRange:
+        place = None
+    except KlogError as error:
+        return MessageFacts(name, offset, failed=error.message)
+    return MessageFacts(name, offset, bounds.start, bounds.end, place, values, first_time(first))
+
+
+def _partition(known: Known, name: str) -> TopicPartition:
+    topic, _, number = name.rpartition("-")
+    topics = known.metadata.topics
+    if topic not in topics or _number(number) not in topics[topic].partitions:
+        raise NoSuchThing(f"the cluster has no partition {name!r}", hint="`klog partition list` shows what there is")
+    return TopicPartition(topic, _number(number))
+
+
 async def _events(cluster: Cluster, since: Position, timeout_s: float) -> tuple[list[Event], str | None]:
     """The events that causes are found in, by their time; and why there are none."""
     events: deque[Event] = deque(maxlen=EVENTS_MAX)
@@ -133,9 +180,17 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
-def _parsed(subject: list[str]) -> tuple[str | None, str]:
+def parsed(subject: list[str]) -> Subject:
+    """What the words ask about. UsageError."""
     if len(subject) == 1:
-        return None, subject[0]
+        return Subject(None, subject[0])
     if len(subject) == 2 and subject[0] in KIND_WORDS:
-        return subject[0], subject[1]
-    raise UsageError(f"expected topic T, partition T-P, group G, broker ID or a name, got {' '.join(subject)!r}")
+        return Subject(subject[0], subject[1])
+    if len(subject) == 3 and subject[0] == "message":
+        text = subject[2]
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= OFFSET_MAX):
+            raise UsageError(f"an offset must be between 0 and {OFFSET_MAX}, got {text!r}")
+        return Subject("partition", subject[1], int(text))
+    raise UsageError(
+        f"expected topic T, partition T-P, group G, broker ID, message T-P OFFSET or a name, got {' '.join(subject)!r}"
+    )

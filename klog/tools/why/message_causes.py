@@ -1,0 +1,152 @@
+"""Why a message can be read, or cannot: from facts to steps. Nothing here asks the cluster anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from klog.names import TopicPartition
+from klog.render.counts import counted
+from klog.tools.events import EventFilter
+from klog.tools.why.causes import is_well, partition_steps
+from klog.tools.why.steps import Known, Step, moment, numbered, step, time_of
+
+if TYPE_CHECKING:
+    from klog.admin.quarantine import LostRow
+    from klog.tools.where import Place
+
+RETENTION_MS: Final = "retention.ms"
+RETENTION_BYTES: Final = "retention.bytes"
+COMMITTED: Final = "committed"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFacts:
+    """What the leader says of one offset. ``place``: the batch that a fetch there begins with."""
+
+    name: TopicPartition
+    offset: int
+    start: int = 0
+    end: int = 0
+    """The high watermark."""
+    place: Place | None = None
+    settings: Mapping[str, str | None] = field(default_factory=dict)
+    first: datetime | None = None
+    """The time of the first message that is left."""
+    failed: str | None = None
+    """Why the leader could not be asked."""
+
+
+def why_message(known: Known, of: MessageFacts) -> list[Step]:
+    """Where the message is; or why it is not there, or cannot be read yet."""
+    one = known.metadata.topics[of.name.topic].partitions[of.name.partition]
+    if of.failed is not None:
+        first = step(known.now, f"offset {of.offset} of {of.name} cannot be looked up", of.failed)
+        if one.leader is None or not is_well(one):
+            return numbered([first, *partition_steps(known, of.name, one)])
+        return numbered([first, step(known.now, f"the leader, broker {one.leader}, fails", of.failed, "`klog check`")])
+    lost = [row for row in known.facts.lost if _has(row, of)]
+    if of.offset < of.start:
+        return numbered(_below(known, of))
+    if of.place is not None and _holds(of.place, of.offset):
+        if of.place.state == COMMITTED:
+            return numbered(_there(known, of, of.place))
+        return numbered(_uncommitted(known, of))
+    if of.place is None:
+        if lost:
+            return numbered(_cut(known, of, lost))
+        return numbered(_not_yet(known, of))
+    return numbered(_cut(known, of, lost) if lost else _hole(known, of, of.place))
+
+
+def _holds(place: Place, offset: int) -> bool:
+    return place.batch_offset <= offset < place.batch_offset + place.messages
+
+
+def _has(row: LostRow, of: MessageFacts) -> bool:
+    return (
+        (row.topic, row.partition) == of.name
+        and row.from_ is not None
+        and row.to is not None
+        and row.from_ <= of.offset < row.to
+    )
+
+
+def _there(known: Known, of: MessageFacts, place: Place) -> Iterator[Step]:
+    batch = f"batch {place.batch_offset} with {counted(place.messages, 'message')}, leader epoch {place.leader_epoch}"
+    yield step(known.now, f"message {of.offset} of {of.name} is there, committed", f"broker {place.broker}: {batch}")
+
+
+def _uncommitted(known: Known, of: MessageFacts) -> Iterator[Step]:
+    one = known.metadata.topics[of.name.topic].partitions[of.name.partition]
+    evidence = f"high watermark {of.end}"
+    yield step(known.now, f"message {of.offset} of {of.name} is appended, and not committed", evidence)
+    if not is_well(one):
+        yield from partition_steps(known, of.name, one)
+        return
+    what = "an in-sync replica has not flushed it yet"
+    do = "ask again: a replica that stays behind leaves the in-sync replicas after replica.lag.time.max.ms"
+    yield step(known.now, what, "consumers read up to the high watermark", do)
+
+
+def _not_yet(known: Known, of: MessageFacts) -> Iterator[Step]:
+    yield step(known.now, f"{of.name} has no message {of.offset}", f"log start offset {of.start}, end {of.end}")
+    what = f"it is not written yet: the log ends at {of.end}"
+    do = f"`klog tail {of.name.topic} -p {of.name.partition}` shows what comes"
+    yield step(known.now, what, f"leader: high watermark {of.end}", do)
+
+
+def _hole(known: Known, of: MessageFacts, place: Place) -> Iterator[Step]:
+    last = place.batch_offset + place.messages - 1
+    yield step(known.now, f"{of.name} has no message {of.offset}", f"the log has {of.start} to {of.end}")
+    evidence = f"the next batch has {place.batch_offset} to {last}; nothing was lost there"
+    do = f"read from {place.batch_offset}: offsets are addresses, and most addresses are inside of a batch"
+    yield step(None, f"offset {of.offset} was never given to a message", evidence, do)
+
+
+def _cut(known: Known, of: MessageFacts, lost: Sequence[LostRow]) -> Iterator[Step]:
+    """A truncation, an unclean election or damage took it; the bytes are kept."""
+    row = lost[0]
+    show = f"`klog lost show {row.topic} -p {row.partition} --broker {row.broker}`"
+    yield step(known.now, f"{of.name} has no message {of.offset}", f"log start offset {of.start}, end {of.end}")
+    evidence = f"broker {row.broker} keeps {row.from_} to {row.to} in {row.file}"
+    do = f"{show} shows what is kept, `klog lost replay` appends it again"
+    yield step(row.time, f"broker {row.broker} set these messages aside: {row.reason}", evidence, do)
+
+
+def _below(known: Known, of: MessageFacts) -> Iterator[Step]:
+    """Retention, or a request to delete records: what is left is too young for retention where it was that."""
+    yield step(known.now, f"{of.name} has no message {of.offset} any more", f"log start offset {of.start}")
+    retention_ms, retention_bytes = (_number(of.settings.get(name)) for name in (RETENTION_MS, RETENTION_BYTES))
+    settings = f"{RETENTION_MS} {retention_ms}, {RETENTION_BYTES} {retention_bytes}"
+    created = known.last(EventFilter(of.name.topic, kinds=("topic-created",)))
+    since = time_of(created) if created is not None else None
+    is_young = retention_ms < 0 or (
+        since is not None and retention_ms < 1 << 50 and known.now - since < timedelta(milliseconds=retention_ms)
+    )
+    changed = any(one.kind == "topic-settings" for one in known.acts)
+    if is_young and retention_bytes < 0 and not changed:
+        evidence = f"{settings}: the topic is younger than its retention"
+        do = "nothing brings it back; look for who deletes records (`kafka-delete-records`, a stream program)"
+        yield step(None, "a DeleteRecords request deleted it", evidence, do)
+        return
+    first = "" if of.first is None else f"; the first message that is left is from {of.first:%Y-%m-%d %H:%M:%S}"
+    do = f"nothing brings it back; `klog topic config {of.name.topic} retention.ms=N` keeps more of what comes"
+    yield step(of.first, "retention deleted it", f"{settings}{first}", do)
+
+
+def _number(text: str | None) -> int:
+    try:
+        return int(text or "-1")
+    except ValueError:
+        return -1
+
+
+def first_time(timestamp_ms: int | None) -> datetime | None:
+    """A message's time, if it has one that a date can have."""
+    try:
+        return None if timestamp_ms is None or timestamp_ms < 0 else moment(timestamp_ms)
+    except (ValueError, OverflowError, OSError):
+        return None
