@@ -32,6 +32,7 @@ EVENT_KINDS: Final[Mapping[str, str]] = {
     "settings-changed": "a topic's own settings changed",
     "topic-created": "a topic was created",
     "topic-deleted": "a topic was deleted",
+    "topic-purged": "a deleted topic left the trash for good",
     "unclean-election": "a replica that was not in sync became leader; messages that it lacks are lost",
 }
 """Each kind with its meaning."""

@@ -1,4 +1,4 @@
-"""``klog topic``: create, list, describe, alter, config, delete."""
+"""``klog topic``: create, list, describe, alter, config, delete, trash."""
 
 from __future__ import annotations
 
@@ -185,7 +185,10 @@ async def delete(
     if_exists: Annotated[bool, typer.Option("--if-exists", help="No error if a topic does not exist.")] = False,
     internal: Annotated[bool, typer.Option("--internal", help="Also if a topic is the cluster's own.")] = False,
 ) -> Report:
-    """Delete topics and all their messages. Asks first, and shows the number of messages."""
+    """Delete topics and all their messages. Asks first, and shows the number of messages.
+
+    A deleted topic waits in the trash for klog.trash.retention.ms, on its brokers' disks: `klog topic trash`.
+    """
     from klog.admin import topics
 
     cluster = await invocation.cluster()
@@ -205,3 +208,16 @@ async def delete(
     what = f"topic {doomed[0].topic}" if len(doomed) == 1 else counted(len(doomed), "topic")
     invocation.confirm(f"Delete {what} with {total}", invocation.report(preview))
     return invocation.report(await topics.delete_topics(cluster, preview))
+
+
+@topic.command("trash", rows="klog.admin.trash:TrashRow")
+async def list_trash(invocation: Invocation) -> list[Any]:
+    """List deleted topics that wait in the trash, the oldest first.
+
+    A topic waits there for klog.trash.retention.ms (24 hours) after its deletion is complete; before that it has no
+    UNTIL. Its messages need their disk space meanwhile.
+    """
+    from klog.admin import trash
+
+    session = await invocation.zookeeper()
+    return await trash.list_trash(await invocation.cluster(), session)

@@ -104,6 +104,14 @@ LOG_SETTINGS = (
         ("log.cleanup.interval.ms",),
     ),
     Setting(
+        "klog.trash.retention.ms",
+        "ms",
+        24 * _HOUR_MS,
+        "How long a deleted topic waits in the trash, on its brokers' disks; 0: deleted at once. klog's own.",
+        "`klog topic trash`; the space is free afterwards",
+        at_least(0),
+    ),
+    Setting(
         "log.cleanup.policy",
         "list",
         ("delete",),

@@ -1,4 +1,4 @@
-"""The topic registry: topics with their assignment and UUID, their settings, their deletion.
+"""The topic registry: topics with their assignment and UUID, and their settings (`topic_deletion`: how they go).
 
 ``/brokers/topics/<t>`` is 0.8's ``{"version":1,"partitions":{"0":[1,2]}}`` with ``"topic_id"`` behind it (rule L10, a
 UUID in Kafka's form); a topic that a ZooKeeper-era tool made has none until `give_id`. While partitions are reassigned,
@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from klog.config.topic import KEEP_EVERYTHING, usable_settings
-from klog.coordination import committed, entries, partition_states, paths
+from klog.coordination import entries, paths
 from klog.coordination.zookeeper import (
     MULTI_BYTES_MAX,
     Check,
@@ -48,7 +48,6 @@ from klog.errors import (
     NodeExists,
     NoNode,
     TopicAlreadyExists,
-    UnknownTopicOrPartition,
     ZooKeeperError,
 )
 from klog.names import TopicPartition, is_topic_name
@@ -64,8 +63,6 @@ NUMBER_MAX = 2**31 - 1
 NOTICES_AT_ONCE = 1000
 """Notices read at a time; the rest is read the next time."""
 DELETED_AT_ONCE = 100
-BEGUN = b'{"version":1,"begun":true}'
-"""What klog writes into the mark of a deletion, which 0.8's tools leave empty."""
 _NOTICE = "config_change_"
 
 ADDING = "adding_replicas"
@@ -127,7 +124,7 @@ def find(zookeeper: ZooKeeper, name: str, watch: Watch | None = None) -> Topic |
     # Read the fence first: a version that is too old fails the fenced write, one that is too new would fence nothing.
     fence = zookeeper.exists(paths.topic_epoch(name))
     node = zookeeper.find(paths.topic(name), watch)
-    return None if node is None else _decode(name, node, -1 if fence is None else fence.version)
+    return None if node is None else decode(name, node, -1 if fence is None else fence.version)
 
 
 Damage = dict[str, str]
@@ -148,7 +145,7 @@ def read_many(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None
         if node is None:
             continue
         try:
-            decoded.append(_decode(name, node, -1 if fence is None else fence.stat.version))
+            decoded.append(decode(name, node, -1 if fence is None else fence.stat.version))
         except ZooKeeperError as error:
             if damage is None:
                 raise
@@ -222,7 +219,7 @@ def _still_held(
     found = zookeeper.get_many([*map(paths.topic, listed), *map(paths.delete_topic, listed)])
     nodes, marks = found[: len(listed)], found[len(listed) :]
     there = {
-        name: _decode(name, node, -1)
+        name: decode(name, node, -1)
         for name, node, mark in zip(listed, nodes, marks, strict=True)
         if node is not None and mark is None
     }
@@ -337,7 +334,7 @@ def create(
             zookeeper.commit(operations, lambda topic=topic: _is(zookeeper, topic))  # type: ignore[misc]
         except (NodeExists, BadVersion, NoNode):
             for check in fence:
-                _require(zookeeper, check)
+                require(zookeeper, check)
             continue
         return topic
     raise TopicAlreadyExists(f"topic {name!r}: others create and delete the same name")
@@ -449,83 +446,6 @@ def forget_config_changes(zookeeper: ZooKeeper, now_ms: int | None = None) -> in
     return len(old)
 
 
-def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Operation] = ()) -> None:
-    """From here on the topic is being deleted; UnknownTopicOrPartition when there is none. May be repeated."""
-    path = paths.delete_topic(name)
-    topic_node = zookeeper.exists(paths.topic(name))
-    if topic_node is None:
-        raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-    try:
-        zookeeper.commit([*fence, Create(path, BEGUN)], lambda: zookeeper.exists(path) is not None)
-    except NodeExists:
-        pass
-
-
-def take_on_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
-    """Note in the mark that the deletion has begun. Any later controller continues it, whatever the settings say then.
-
-    BadVersion when the fence fails.
-    """
-    path = paths.delete_topic(name)
-    zookeeper.commit([*fence, SetData(path, BEGUN)], lambda: zookeeper.get(path).data == BEGUN)
-
-
-def unmark(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
-    """Take a mark away whose deletion is not to be. BadVersion when the fence fails."""
-    path = paths.delete_topic(name)
-    try:
-        zookeeper.commit([*fence, Delete(path)], lambda: zookeeper.exists(path) is None)
-    except NoNode:
-        pass
-
-
-def deletions_begun(zookeeper: ZooKeeper, listed: Sequence[str]) -> set[str]:
-    """Those of these topics whose deletion a controller has begun."""
-    nodes = zookeeper.get_many([paths.delete_topic(name) for name in listed])
-    return {name for name, node in zip(listed, nodes, strict=True) if node is not None and node.data == BEGUN}
-
-
-def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
-    """Remove a topic from the registry, once no broker serves it. May be interrupted anywhere and repeated.
-
-    The epoch is raised first: from then on every write fenced by the topic fails, such as ISR changes of its leaders
-    and commits of groups (rule Z1). Then the groups' offsets, owners and claims are removed (rule L10). The topic's
-    node and the mark go last, in one multi: until then the name is taken.
-    """
-    topic = find(zookeeper, name)
-    if topic is not None:
-        _raise_first_epoch(zookeeper, topic, fence)
-    committed.forget_topic(zookeeper, name)
-    chroot = zookeeper.address.chroot
-
-    def size(operation: Operation) -> int:
-        return size_bytes(operation, chroot)
-
-    folders = [f"{paths.partitions(name)}/{child}" for child in zookeeper.children_many([paths.partitions(name)])[0]]
-    groups = [
-        [*(Delete(f"{folder}/{child}") for child in children), Delete(folder)]
-        for folder, children in zip(folders, zookeeper.children_many(folders), strict=True)
-    ]
-    for batch in batches(groups, size, MULTI_BYTES_MAX - sum(map(size, fence))):
-        zookeeper.commit([*fence, *batch], lambda batch=batch: _gone(zookeeper, batch))  # type: ignore[misc]
-    last = [paths.partitions(name), paths.topic_config(name), paths.topic_id(name)]
-    last += [paths.topic(name), paths.delete_topic(name)]
-    present = [Delete(path) for path, node in zip(last, zookeeper.get_many(last), strict=True) if node is not None]
-    if present:
-        zookeeper.commit([*fence, *present], lambda: _gone(zookeeper, present))
-
-
-def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> None:
-    """Raise it above all used epochs; written even if it already is, because others check the node's version."""
-    states = partition_states.read_many(zookeeper, topic.topic_partitions)
-    used = max((state.leader_epoch for state in states.values() if state is not None), default=-1)
-    path = paths.topic_epoch(topic.name)
-    node = zookeeper.find(path)
-    raised = str(used + 1 if node is None else max(used + 1, entries.number(path, node.data))).encode()
-    write = Create(path, raised) if node is None else SetData(path, raised, node.stat.version)
-    zookeeper.commit([*fence, write], lambda: zookeeper.get(path).data == raised)
-
-
 def _replace(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Operation]) -> Topic:
     data = encode(topic)
     written = replace(topic, version=topic.version + 1)
@@ -539,14 +459,11 @@ def _is(zookeeper: ZooKeeper, topic: Topic) -> bool:
     return find(zookeeper, topic.name) == topic
 
 
-def _require(zookeeper: ZooKeeper, check: Check) -> None:
+def require(zookeeper: ZooKeeper, check: Check) -> None:
+    """BadVersion unless the check holds now."""
     stat = zookeeper.exists(check.path)
     if stat is None or stat.version != check.version:
         raise BadVersion(f"{check.path} is at version {stat.version if stat else None}, expected {check.version}")
-
-
-def _gone(zookeeper: ZooKeeper, deletes: Sequence[Operation]) -> bool:
-    return all(node is None for node in zookeeper.get_many([delete.path for delete in deletes]))
 
 
 def encode(topic: Topic) -> bytes:
@@ -572,7 +489,8 @@ def encode(topic: Topic) -> bytes:
     return entries.encode(fields)
 
 
-def _decode(name: str, node: ZNode, fence_version: int) -> Topic:
+def decode(name: str, node: ZNode, fence_version: int) -> Topic:
+    """A topic's node. ZooKeeperError for one that holds no topic."""
     path = paths.topic(name)
     if not is_topic_name(name):
         raise ZooKeeperError(f"ZooKeeper node {path!r} is under a name that no topic can have")

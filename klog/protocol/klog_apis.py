@@ -444,3 +444,31 @@ class ElectReplicasResponse(Response, key=ApiKey.ELECT_REPLICAS):
     error_code: ErrorCode
     error_message: str | None
     outcomes: tuple[ElectedReplica, ...]
+
+
+# --- DescribeTrash: the logs of deleted topics on a broker's disks ---------------------------------------------------
+
+
+class DescribeTrashRequest(Request, key=ApiKey.DESCRIBE_TRASH):
+    """Of these topics, or of all."""
+
+    topic_ids: tuple[UUID, ...] | None
+
+
+class TrashedLog(Structure):
+    """A log in the trash. ``messages`` is -1 where they were not counted yet."""
+
+    topic: str
+    partition_index: i32
+    topic_id: UUID | None
+    trashed_ms: i64
+    start_offset: i64
+    end_address: i64
+    messages: i64
+    bytes: i64
+
+
+class DescribeTrashResponse(Response, key=ApiKey.DESCRIBE_TRASH):
+    error_code: ErrorCode
+    broker_id: i32
+    logs: tuple[TrashedLog, ...]

@@ -81,6 +81,7 @@ from klog.server.replicas.reassignment_throttle import ReassignmentThrottle
 from klog.server.replicas.replica_session import ReplicaSession
 from klog.server.replicas.replicas import Replicas
 from klog.server.replicas.reports import Reports
+from klog.server.replicas.trash_emptier import TrashEmptier
 from klog.server.runtime import Identity, Runtime
 from klog.server.schema_registry import BrokerRegistry
 from klog.server.state_log import StateLog
@@ -263,6 +264,7 @@ class Broker:
         self._log_maintenance.start()
         self._disk_watch = DiskWatch(self.runtime, self.log_dirs, self.flusher, self.replicas)
         self._disk_watch.start()
+        self.runtime.spawn(TrashEmptier(self.runtime, self.log_dirs).run())
         self.registry_copies.start()
         events_topic = EventsTopic(
             self.runtime,

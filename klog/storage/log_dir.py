@@ -13,6 +13,7 @@
     .kafka_cleanshutdown               everything was on the disk when the dir was closed; gone as soon as it is opened
                                        again. It names the logs that had lost something before (rule R1)
     <topic>-<partition>/               see partition_folder.py
+    <topic>-<partition>...-trash/      a deleted replica that waits in the trash    see trash.py
 
 The dir is the unit of failure: an I/O error takes it offline with all its logs, and no other dir (rule L5).
 """
@@ -37,6 +38,7 @@ from klog.storage.log import Log
 from klog.storage.log_dir_context import CheckpointedLog, Health, boot_clock_ms, wall_clock_ms
 from klog.storage.meta_properties import BROKER_ID, CLUSTER_ID, CLUSTER_SECRET, DIRECTORY_ID, MetaProperties
 from klog.storage.retention import Deletion, RetentionClock
+from klog.storage.trash_folders import TrashFolders
 
 if TYPE_CHECKING:
     from klog.config.topic import LogConfig
@@ -63,6 +65,7 @@ class LogDir(Health):
         """Since when (monotonic seconds) logs have been being made or removed; None where none are."""
         self._had_no_owner = False
         self.checkpoints = Checkpoints(self)
+        self.trash = TrashFolders(self)
         file_system.make_folder(path)
         self._held = file_system.lock(f"{path}/{LOCK}")
         try:
@@ -71,6 +74,10 @@ class LogDir(Health):
             self._held.release()
             raise
         self.keep_reserve()
+
+    @property
+    def health(self) -> Health:
+        return self
 
     # --- Whose it is ---
 
@@ -136,6 +143,9 @@ class LogDir(Health):
             if entry.name.endswith(partition_folder.DELETED_SUFFIX):
                 fs.remove_folder(folder)
                 continue
+            if entry.name.endswith(partition_folder.TRASHED_SUFFIX):
+                self.trash.found(entry.name)
+                continue
             name = partition_folder.parse_folder_name(entry.name)
             if name is None:
                 continue
@@ -144,7 +154,7 @@ class LogDir(Health):
                 _log.error("%s has no topic id: set aside", folder)
                 self._rename_aside(name, None)
                 continue
-            opened = self._open(name, topic_id, config_of(name), saved.get(name), written=written)
+            opened = self.open_log(name, topic_id, config_of(name), saved.get(name), written=written)
             opened.committed_at_open = committed.get(name, 0)
             opened.nothing_lost = kept is not None and name not in kept
         try:
@@ -192,9 +202,9 @@ class LogDir(Health):
             folders = [partition_folder.new_folder(name, wanted[name][0]) for name in missing]
             self.file_system.publish(self.path, folders)
             for name in missing:
-                self._open(name, *wanted[name], None, written=True)
+                self.open_log(name, *wanted[name], None, written=True)
         except StorageError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         finally:
             self.being_made -= set(missing)
             self.busy_since_s = None
@@ -217,7 +227,7 @@ class LogDir(Health):
             self.file_system.rename(f"{self.path}/{name}", target)
             self.checkpoints.forget(log)
         except StorageError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         finally:
             self.busy_since_s = None
         return target
@@ -226,7 +236,7 @@ class LogDir(Health):
         """Remove a deleted folder's files. Any thread."""
         self.file_system.remove_folder(folder)
 
-    def _open(
+    def open_log(
         self,
         name: TopicPartition,
         topic_id: UUID,
@@ -235,6 +245,7 @@ class LogDir(Health):
         *,
         written: bool,
     ) -> Log:
+        """Open the log in the partition's folder, and serve it from now on."""
         log = Log.open(
             self.file_system,
             f"{self.path}/{name}",
@@ -261,7 +272,8 @@ class LogDir(Health):
         self.quarantined.append(target)
         _log.warning("%s/%s holds another topic's log: set aside as %s", self.path, name, target)
 
-    def _failed(self, error: StorageError) -> StorageError:
+    def failed(self, error: StorageError) -> StorageError:
+        """What is to be raised for an error of this disk, which goes offline unless it is full."""
         return error if isinstance(error, DiskFull) else self.fail(error)
 
     # --- Context of its logs ---
@@ -481,6 +493,17 @@ class LogDirs:
             return None
         folder = found.remove(name)
         return lambda: found.purge(folder)
+
+    def to_trash(self, name: TopicPartition, high_watermark: int) -> bool:
+        """Move a partition's log to the trash, durably; False where there is none. See `TrashFolders.take`."""
+        found = self._dir_of(name)
+        if found is not None:
+            found.trash.take(name, high_watermark)
+        return found is not None
+
+    def is_being_trashed(self, name: TopicPartition) -> bool:
+        """Whether some thread, which a disk may hold up, is moving its log to the trash."""
+        return any(name in one.trash.being_taken for one in self.dirs)
 
     def _dir_of(self, name: TopicPartition) -> LogDir | None:
         return next((one for one in self.dirs if name in one.logs), None)

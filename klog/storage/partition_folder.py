@@ -2,7 +2,8 @@
 
 Rule L10: ``partition.metadata`` holds the topic's UUID (Kafka's form: ``version: 0``, ``topic_id: <base64>``). A
 folder with another UUID, or with none, is set aside by a rename and never served; a deleted one is renamed before it is
-removed, so that a crash cannot bring half of it back.
+removed, so that a crash cannot bring half of it back. The folder of a topic in the trash is renamed too
+(`klog.storage.trash`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from klog.storage.segment import segment_name
 METADATA: Final = "partition.metadata"
 ASIDE_SUFFIX: Final = "-aside"
 DELETED_SUFFIX: Final = "-delete"
+TRASHED_SUFFIX: Final = "-trash"
 FILE_NAME_CHARS_MAX: Final = 255
 
 

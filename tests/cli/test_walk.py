@@ -61,6 +61,7 @@ COLUMNS = {
     "check": "SEVERITY WHAT FOUND EXPECTED DO",
     "why": "STEP TIME WHAT EVIDENCE",
     "metrics": "BROKER NAME LABELS VALUE",
+    "topic trash": "TOPIC PARTITIONS MESSAGES BYTES DELETED-AT UNTIL",
     "acts list": "ACT TIME PRINCIPAL CLIENT KIND SUBJECT BEFORE AFTER UNDONE-BY",
     "acts show": "ACT TIME PRINCIPAL CLIENT KIND SUBJECT BEFORE AFTER UNDONE-BY",
     "profile list": "NAME BOOTSTRAP ZOOKEEPER CLUSTER-ID PROTECTED READ-ONLY COLOUR CURRENT",
@@ -78,6 +79,7 @@ ASKING = {
 
 READING = {
     *("status", "check", "where", "topic list", "topic describe", "partition list", "group list", "group describe"),
+    "topic trash",
     *("group lag", "offset list", "offset export", "broker list", "broker describe", "broker config", "reassign plan"),
     *("reassign status", "verify replicas", "lost list", "lost show", "export run", "export status", "export verify"),
     *("export report", "export submit", "schema list", "schema get", "schema check", "audit report", "perf consume"),

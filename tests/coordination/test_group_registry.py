@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klog.coordination import committed, consumers, group_slots, group_states, paths, topics
+from klog.coordination import committed, consumers, group_slots, group_states, paths, topic_deletion, topics
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.consumers import ConsumerEntry
 from klog.coordination.group_slots import SlotHolder
@@ -201,10 +201,10 @@ def test_no_commit_lands_in_a_topic_whose_offsets_are_forgotten(registry: ZooKee
     writer = OffsetWriter(registry)
     ready = [*writer.topic_fences(["clicks"]), *writer.operations("g", {ONE: CommittedOffset(5)})]
     assert len(ready) == 3
-    topics.mark_for_deletion(registry, "clicks")
+    topic_deletion.mark_for_deletion(registry, "clicks")
     with pytest.raises(UnknownTopicOrPartition, match="deleted"):
         OffsetWriter(registry).topic_fences(["clicks"])
-    topics.finish_deletion(registry, "clicks", [])
+    topic_deletion.finish_deletion(registry, "clicks", [])
     with pytest.raises(BadVersion):
         registry.multi(ready)
     writer.forget("g")

@@ -9,7 +9,16 @@ from collections.abc import Callable
 
 import pytest
 
-from klog.coordination import brokers, cluster, controller_election, partition_states, paths, producer_ids, topics
+from klog.coordination import (
+    brokers,
+    cluster,
+    controller_election,
+    partition_states,
+    paths,
+    producer_ids,
+    topic_deletion,
+    topics,
+)
 from klog.coordination.brokers import Broker
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZooKeeper
@@ -165,9 +174,9 @@ def test_topics(proxy: ZooKeeperProxy, zk_lossy: ZooKeeper) -> None:
     assert topics.configs(zk_lossy, ["t"])["t"] == config
     assert len(zk_lossy.children(paths.CONFIG_CHANGES)) == 1
     proxy.lose_answer_of(frozenset({MULTI}))
-    topics.mark_for_deletion(zk_lossy, "t", fence)
+    topic_deletion.mark_for_deletion(zk_lossy, "t", fence)
     proxy.lose_answer_of(frozenset({MULTI}))
-    topics.finish_deletion(zk_lossy, "t", fence)
+    topic_deletion.finish_deletion(zk_lossy, "t", fence)
     assert proxy.lost == 7
     assert topics.names(zk_lossy) == topics.being_deleted(zk_lossy) == []
     assert topics.first_leader_epochs(zk_lossy, ["t"]) == {"t": 1}

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from klog.admin import registries
-from klog.coordination import brokers, cluster, controller_election, partition_states, topics
+from klog.coordination import brokers, cluster, controller_election, partition_states, topic_deletion, topics
 from klog.coordination.brokers import Broker
 from klog.coordination.controller_election import ControllerTerm
 from klog.coordination.partition_states import PartitionState
@@ -40,7 +40,7 @@ def test_brokers(zk: ZooKeeper, term: ControllerTerm) -> None:
 def test_topics(zk: ZooKeeper, term: ControllerTerm) -> None:
     made = topics.create(zk, "b", {0: [1], 1: [12, 1]}, {"retention.ms": "5"}, [term.fence])
     topics.create(zk, "a", {0: [1]}, {}, [term.fence])
-    topics.mark_for_deletion(zk, "a", [term.fence])
+    topic_deletion.mark_for_deletion(zk, "a", [term.fence])
     a, b = asyncio.run(registries.list_topics(zk))
     assert (a.topic, a.deleting, b.topic, b.deleting) == ("a", True, "b", False)
     assert (b.path, b.version, b.session, b.partitions) == ("/brokers/topics/b", 0, None, 2)

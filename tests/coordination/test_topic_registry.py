@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from klog.coordination import cluster, controller_election, partition_states, paths, topics
+from klog.coordination import cluster, controller_election, partition_states, paths, topic_deletion, topics
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.topics import TopicConfig
 from klog.coordination.zookeeper import Check, Operation, ZooKeeper
@@ -67,13 +67,13 @@ def test_an_existing_topic_is_not_made_again(zk: ZooKeeper, fence: list[Check]) 
     topic = topics.create(zk, "t", {0: [1]}, {}, fence)
     with pytest.raises(TopicAlreadyExists, match="'t'"):
         topics.create(zk, "t", {0: [1]}, {"a": "b"}, fence)
-    topics.mark_for_deletion(zk, "t", fence)
-    topics.mark_for_deletion(zk, "t", fence)
+    topic_deletion.mark_for_deletion(zk, "t", fence)
+    topic_deletion.mark_for_deletion(zk, "t", fence)
     with pytest.raises(TopicAlreadyExists, match="deleted"):
         topics.create(zk, "t", {0: [1]}, {}, fence)
     assert topics.find(zk, "t") == topic
     with pytest.raises(UnknownTopicOrPartition):
-        topics.mark_for_deletion(zk, "none", fence)
+        topic_deletion.mark_for_deletion(zk, "none", fence)
 
 
 def test_many_race_to_make_a_topic_and_one_does(zk: ZooKeeper, connect: Connect) -> None:
@@ -115,8 +115,8 @@ def test_first_epochs_exceed_all_that_the_name_ever_used(zk: ZooKeeper, fence: l
         states = partition_states.create_many(zk, states, [*fence, *topic.fence])
         raised = PartitionState(1, first["t"] + highest, (1,), 1, version=0)
         partition_states.write(zk, TopicPartition("t", 1), raised, [*fence, *topic.fence])
-        topics.mark_for_deletion(zk, "t", fence)
-        topics.finish_deletion(zk, "t", fence)
+        topic_deletion.mark_for_deletion(zk, "t", fence)
+        topic_deletion.finish_deletion(zk, "t", fence)
         expected += highest + 1
     assert topics.first_leader_epochs(zk, ["t"]) == {"t": 52}
     assert zk.children(paths.TOPICS) == zk.children(paths.TOPIC_CONFIGS) == zk.children(paths.DELETE_TOPICS) == []
@@ -128,7 +128,7 @@ def test_what_was_read_of_an_earlier_topic_cannot_be_written_to_a_later_one(zk: 
     old_config = topics.configs(zk, ["t"])["t"]
     first = TopicPartition("t", 0)
     old_state = partition_states.create_many(zk, {first: PartitionState(1, 0, (1,), 1)}, fence)[first]
-    topics.finish_deletion(zk, "t", fence)
+    topic_deletion.finish_deletion(zk, "t", fence)
     new = topics.create(zk, "t", {0: [1]}, {}, fence)
     partition_states.create_many(zk, {first: PartitionState(1, 1, (1,), 1)}, fence)
     assert (old.version, old_config.version, old_state.version) == (0, 0, 0)
@@ -197,7 +197,7 @@ def test_a_deletion_cut_off_anywhere_is_finished_by_the_next(
         topic = topics.create(zk, "t", {number: [1] for number in range(3)}, {}, fence)
         states = {one: PartitionState(1, first + 3, (1,), 1) for one in topic.topic_partitions}
         partition_states.create_many(zk, states, fence)
-        topics.mark_for_deletion(zk, "t", fence)
+        topic_deletion.mark_for_deletion(zk, "t", fence)
         mortal = connect()
         sent = 0
         whole = mortal.multi
@@ -213,14 +213,14 @@ def test_a_deletion_cut_off_anywhere_is_finished_by_the_next(
 
         mortal.multi = multi  # type: ignore[method-assign,assignment]
         with pytest.raises(CutOff):
-            topics.finish_deletion(mortal, "t", fence)
+            topic_deletion.finish_deletion(mortal, "t", fence)
         with pytest.raises(TopicAlreadyExists, match="deleted"):
             topics.create(zk, "t", {0: [1]}, {}, fence)
         assert topics.being_deleted(zk) == ["t"]
-        topics.finish_deletion(zk, "t", fence)
+        topic_deletion.finish_deletion(zk, "t", fence)
         assert topics.being_deleted(zk) == topics.names(zk) == []
         assert topics.first_leader_epochs(zk, ["t"])["t"] == first + 4
-        topics.finish_deletion(zk, "t", fence)  # nothing left to do
+        topic_deletion.finish_deletion(zk, "t", fence)  # nothing left to do
 
 
 def test_a_thousand_partitions(zk: ZooKeeper, fence: list[Check]) -> None:
@@ -232,7 +232,7 @@ def test_a_thousand_partitions(zk: ZooKeeper, fence: list[Check]) -> None:
     states = partition_states.write_many(zk, states, [*fence, *topic.fence])
     assert {state.version for state in states.values()} == {1}
     assert partition_states.read_many(zk, topic.topic_partitions) == states
-    topics.finish_deletion(zk, "t", fence)
+    topic_deletion.finish_deletion(zk, "t", fence)
     assert topics.names(zk) == []
 
 

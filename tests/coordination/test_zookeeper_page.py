@@ -28,6 +28,7 @@ PLACES = {
     "schema_id": "<id>",
     "digest": "<digest>",
     "act_id": "<act>",
+    "topic_id": "<topicid>",
 }
 OTHER = {"group": {"name": "<group>"}, "subject": {"name": "<subject>"}, "schema": {"schema_id": "<id>"}}
 OF_USERS = {"config", "subscription"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from klog.coordination import brokers, leadership_transfer, partition_states, paths, topics
+from klog.coordination import brokers, leadership_transfer, partition_states, paths, topic_deletion
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NotEnoughReplicasAfterAppend, NotLeader, StorageError
 from klog.replication.led_partition import LedPartition
@@ -126,7 +126,7 @@ def test_whatever_else_is_there_means_that_we_lead_no_more(zk: ZooKeeper, tmp_pa
             elif how == "a later epoch":
                 await topic.write(leader_epoch=1)
             elif how == "the topic is gone":
-                await asyncio.to_thread(topics.finish_deletion, zk, "t", [])
+                await asyncio.to_thread(topic_deletion.finish_deletion, zk, "t", [])
                 made_again = await owner.make_topic("t", isr=(1, 2), new=False)
                 await made_again.write(leader=2, leader_epoch=7)  # at the very version that ours is to replace
             else:

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from klog.coordination import partition_states, topics
+from klog.coordination import partition_states, topic_deletion, topics
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import FencedLeaderEpoch, NotLeader, UnknownTopicOrPartition
 from klog.names import TopicPartition
@@ -364,7 +364,7 @@ def test_a_deleted_replica_goes_durably_another_topics_stays(zk: ZooKeeper, tmp_
             await owner.say(topic)
             waiter = owner.append(topic)
             assert failed(await owner.say_stop(topic, topic_id=uuid4())) == {}
-            await asyncio.to_thread(topics.mark_for_deletion, zk, topic.name)
+            await asyncio.to_thread(topic_deletion.mark_for_deletion, zk, topic.name)
             assert failed(await owner.say_stop(topic, epoch=2)) == {}  # of an epoch that is over
             assert set(owner.partitions) == {topic.first}
             assert failed(await owner.say_stop(topic)) == {}

@@ -12,7 +12,7 @@ Acts that clients ask for (topics, shutdown, elections) take the same lock as re
     partition_writer      leaders and in-sync sets are written and sent
     broker_channels       what is sent to each broker
     topic_manager, requested_elections, reassigner, balance, group_slots, leadership_transfer, registry_watch,
-    act_publisher:        one task each
+    act_publisher, trash_keeper: one task each
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from klog.coordination import brokers, group_slots, partition_states, topics
+from klog.coordination import brokers, group_slots, partition_states, topic_deletion, topics
 from klog.coordination.brokers import Registration
 from klog.coordination.controller_election import ControllerTerm
 from klog.errors import KlogError
@@ -45,6 +45,7 @@ from klog.server.controller.reassigner import Reassigner
 from klog.server.controller.registry_watch import RegistryWatch
 from klog.server.controller.requested_elections import RequestedElections
 from klog.server.controller.topic_manager import TopicManager
+from klog.server.controller.trash_keeper import TrashKeeper
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
 
@@ -73,6 +74,7 @@ class Controller:
         self._transfer = LeadershipTransfer(runtime, state, self.elections, peers)
         self._registry_watch = RegistryWatch(runtime, state, channels, partitions, self.topics)
         self._act_publisher = ActPublisher(runtime, state)
+        self._trash = TrashKeeper(runtime, state, self.topics.resume_deletions)
         self._reconciling: asyncio.Task[None] | None = None
 
     # --- the term ---------------------------------------------------------------------------------------------------
@@ -123,6 +125,7 @@ class Controller:
             self._transfer.start()
             self._registry_watch.start()
             self._act_publisher.start()
+            self._trash.start()
             self._runtime.tell("controller-elected", controller=term.broker_id, controller_epoch=term.epoch)
         await self._channels.acknowledged({broker_id}, within_s=None)
         await self.topics.resume_deletions()
@@ -145,10 +148,11 @@ class Controller:
         configs = topics.configs(self._zookeeper, names, damage)
         context.overrides = {name: config.settings for name, config in configs.items()}
         marked = set(topics.being_deleted(self._zookeeper)) & set(names)
-        context.deleting = topics.deletions_begun(self._zookeeper, sorted(marked))
+        context.deleting = topic_deletion.deletions_begun(self._zookeeper, sorted(marked))
         if self._runtime.config["delete.topic.enable"]:
             for name in marked - context.deleting:
-                topics.take_on_deletion(self._zookeeper, name, fence)
+                entry = self.topics.trash_entry(context.topics[name])
+                topic_deletion.take_on_deletion(self._zookeeper, name, fence, entry)
             context.deleting = marked
         for what in damage.values():
             log.error("ignored: %s", what)
@@ -169,6 +173,7 @@ class Controller:
         self._transfer.stop()
         self._registry_watch.stop()
         self._act_publisher.stop()
+        self._trash.stop()
         if self._reconciling is not None:
             self._reconciling.cancel()
             self._reconciling = None

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from klog.config.topic import KEEP_EVERYTHING
-from klog.coordination import partition_states, paths, topics
+from klog.coordination import partition_states, paths, topic_deletion, topics
 from klog.coordination.topics import Damage, Topic
 from klog.coordination.zookeeper import WatchEvent
 from klog.errors import BadVersion, InvalidConfig, KlogError, NodeExists, NoNode
@@ -284,7 +284,7 @@ class RegistryWatch:
         found.overrides = {
             topic.name: self._by_flush_rule(topic, configs[topic.name].settings) for topic in found.topics
         }
-        found.deleting = topics.deletions_begun(self._zookeeper, listed)
+        found.deleting = topic_deletion.deletions_begun(self._zookeeper, listed)
         return found
 
     async def _grow(self, known: Topic, now: Topic) -> None:
@@ -335,7 +335,7 @@ class RegistryWatch:
             why = "the topic does not exist" if node is None else "delete.topic.enable is false"
             log.warning("topic %s is marked for deletion in ZooKeeper and not deleted: %s", name, why)
             try:
-                await self._state.run(topics.unmark, self._zookeeper, name, self._state.fence)
+                await self._state.run(topic_deletion.unmark, self._zookeeper, name, self._state.fence)
             except NodeExists:
                 self._complain(name, f"ZooKeeper node {paths.delete_topic(name)} has children, expected none")
 

@@ -4,7 +4,8 @@ create   writes the topic node, then the states, marked new. The leaders create 
          partition without a state has never had a leader.
 delete   writes the mark, after which the topic has no leaders. Every replica removes its log and reports that. Then
          the committed offsets go, then the nodes, the mark last. Until then the name is taken. Replicas of brokers
-         that are away are removed when they are back.
+         that are away are removed when they are back. With ``klog.trash.retention.ms`` the logs, the states and the
+         offsets go to the trash.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from klog.config import LogConfig
-from klog.coordination import topics
+from klog.coordination import topic_deletion, topics
 from klog.coordination.acts import Act, Actor, new_act
 from klog.coordination.partition_states import NO_LEADER
+from klog.coordination.trash import Entry
 from klog.coordination.zookeeper import Operation
 from klog.errors import (
     InvalidPartitions,
@@ -284,7 +286,7 @@ class TopicManager:
     # --- delete -----------------------------------------------------------------------------------------------------
 
     async def delete(self, name: str, *, actor: Actor) -> None:
-        """Delete a topic, its messages and the offsets that groups have committed in it (rule L10).
+        """Delete a topic, its messages and the offsets that groups have committed in it (rule L10): to the trash.
 
         Done when it returns, unless a broker with a replica is away: then the topic is deleted when that is back.
         """
@@ -302,7 +304,9 @@ class TopicManager:
                     "settings": dict(state.context.overrides.get(name, {})),
                 },
             )
-            await state.write(topics.mark_for_deletion, self._zookeeper, name, [*state.fence, act.write])
+            fence: list[Operation] = [*state.fence, act.write]
+            entry = self.trash_entry(topic, act)
+            await state.write(topic_deletion.mark_for_deletion, self._zookeeper, name, fence, entry)
             state.context.deleting.add(name)
             self._runtime.tell("topic-deleted", topic=name)
             self._channels.send_metadata(gone={name: state.context.topics[name].topic_id})
@@ -328,12 +332,19 @@ class TopicManager:
     async def begin_marked(self, name: str) -> None:
         """Under the controller's lock: begin the deletion of a topic that another program has marked in ZooKeeper."""
         state = self._state
-        await state.write(topics.take_on_deletion, self._zookeeper, name, state.fence)
+        entry = self.trash_entry(state.context.topics[name])
+        await state.write(topic_deletion.take_on_deletion, self._zookeeper, name, state.fence, entry)
         state.context.deleting.add(name)
         log.info("topic %s is marked for deletion in ZooKeeper: deleting it", name)
         self._runtime.tell("topic-deleted", topic=name)
         self._channels.send_metadata(gone={name: state.context.topics[name].topic_id})
         self._begin_deletion(name)
+
+    def trash_entry(self, topic: topics.Topic, act: Act | None = None) -> Entry | None:
+        """The entry under which a topic that is deleted now waits in the trash; None where it does not."""
+        if topic.topic_id is None or self._config.integer("klog.trash.retention.ms") <= 0:
+            return None
+        return Entry(topic.topic_id, topic.name, self._zookeeper.clock.now_ms(), None if act is None else act.act_id)
 
     def _begin_deletion(self, name: str) -> asyncio.Event:
         """Stop and delete every replica; those of brokers that are away wait."""
@@ -400,7 +411,7 @@ class TopicManager:
             if not state.active or name not in state.context.deleting:
                 return
             try:
-                await state.write(topics.finish_deletion, self._zookeeper, name, state.fence)
+                await state.write(topic_deletion.finish_deletion, self._zookeeper, name, state.fence)
             except KlogError as error:
                 log.error("topic %s is not deleted yet: %s", name, error.message)
                 return

@@ -50,7 +50,7 @@ from klog.server.replicas.isr_monitor import IsrMonitor
 from klog.server.replicas.isr_writer import write_states
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.replicas.opening import Opened, open_logs
-from klog.server.replicas.removal import remove_logs, undeletable
+from klog.server.replicas.removal import deletable, remove_logs
 from klog.server.replicas.reports import Reports
 from klog.server.runtime import Runtime
 from klog.storage.flusher import Flusher
@@ -357,11 +357,12 @@ class Replicas:
         async with self._applying:
             try:
                 await self._authority.check(request.controller_epoch, request.incarnation)
-                failed = await undeletable(self._runtime, self._log_dirs, request)
+                failed, to_trash = await deletable(self._runtime, self._log_dirs, request)
             except KlogError as error:
                 wire = RequestTimedOut.wire if isinstance(error, ZooKeeperError) else error.wire
                 return {"error_code": wire, "failed": []}
             stopped, doomed = [], []
+            trashed: dict[TopicPartition, int] = {}
             for topic in request.topics:
                 for one in topic.partitions:
                     name = TopicPartition(topic.name, one.partition_index)
@@ -377,9 +378,12 @@ class Replicas:
                         self._assignments.pop(name, None)
                         self._seen.pop(name, None)
                         doomed.append(name)
+                        there = self._log_dirs.log(name)
+                        if there is not None and topic.topic_id in to_trash:
+                            trashed[name] = self.high_watermark(there)
             await self.fetchers.let_go(stopped)
             try:
-                failed |= await remove_logs(self._runtime, self._log_dirs, doomed, request)
+                failed |= await remove_logs(self._runtime, self._log_dirs, doomed, request, trashed)
             except KlogError as error:
                 return {"error_code": error.wire, "failed": []}
         return {

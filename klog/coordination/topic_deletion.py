@@ -1,0 +1,132 @@
+"""How a topic leaves the registry: the mark ``/admin/delete_topics/<t>``, and what is removed once no broker serves it.
+
+A deletion with an entry for the trash (`klog.coordination.trash`) creates that entry in the transaction that writes the
+mark, and fills it before the first state is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from klog.coordination import committed, entries, partition_states, paths, topics, trash
+from klog.coordination.topics import RACE_TRIES, Topic
+from klog.coordination.trash import Entry
+from klog.coordination.zookeeper import (
+    MULTI_BYTES_MAX,
+    Check,
+    Create,
+    Delete,
+    Operation,
+    SetData,
+    ZooKeeper,
+    batches,
+    size_bytes,
+)
+from klog.errors import BadVersion, NodeExists, NoNode, UnknownTopicOrPartition
+
+BEGUN = b'{"version":1,"begun":true}'
+"""What klog writes into the mark of a deletion, which 0.8's tools leave empty."""
+
+
+def mark_for_deletion(
+    zookeeper: ZooKeeper, name: str, fence: Sequence[Operation] = (), entry: Entry | None = None
+) -> None:
+    """From here on the topic is being deleted; UnknownTopicOrPartition when there is none. May be repeated.
+
+    ``entry``: the topic goes to the trash.
+    """
+    path = paths.delete_topic(name)
+    for _ in range(RACE_TRIES):
+        if zookeeper.exists(paths.topic(name)) is None:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        mark = zookeeper.find(path)
+        if mark is not None and mark.data == BEGUN:
+            return
+        write = Create(path, BEGUN) if mark is None else SetData(path, BEGUN, mark.stat.version)
+        begin = [] if entry is None else [trash.begin(zookeeper, entry)]
+
+        def landed() -> bool:
+            found = zookeeper.find(path)
+            return found is not None and found.data == BEGUN
+
+        try:
+            zookeeper.commit([*fence, write, *begin], landed)
+            return
+        except (NodeExists, NoNode, BadVersion):
+            for check in fence:
+                if isinstance(check, Check):
+                    topics.require(zookeeper, check)
+    raise BadVersion(f"topic {name!r}: others write the mark of its deletion")
+
+
+def take_on_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check], entry: Entry | None = None) -> None:
+    """Note in the mark that the deletion has begun. Any later controller continues it, whatever the settings say then.
+
+    BadVersion when the fence fails, NoNode where the mark is gone.
+    """
+    zookeeper.get(paths.delete_topic(name))
+    mark_for_deletion(zookeeper, name, fence, entry)
+
+
+def unmark(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
+    """Take a mark away whose deletion is not to be. BadVersion when the fence fails."""
+    path = paths.delete_topic(name)
+    try:
+        zookeeper.commit([*fence, Delete(path)], lambda: zookeeper.exists(path) is None)
+    except NoNode:
+        pass
+
+
+def deletions_begun(zookeeper: ZooKeeper, listed: Sequence[str]) -> set[str]:
+    """Those of these topics whose deletion a controller has begun."""
+    nodes = zookeeper.get_many([paths.delete_topic(name) for name in listed])
+    return {name for name, node in zip(listed, nodes, strict=True) if node is not None and node.data == BEGUN}
+
+
+def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
+    """Remove a topic from the registry, once no broker serves it. May be interrupted anywhere and repeated.
+
+    The epoch is raised first: from then on every write fenced by the topic fails, such as ISR changes of its leaders
+    and commits of groups (rule Z1). What the trash keeps is copied then: earlier, a leader could still shrink the ISR.
+    Then the groups' offsets, owners and claims are removed (rule L10). The topic's node and the mark go last, in one
+    multi: until then the name is taken.
+    """
+    topic = topics.find(zookeeper, name)
+    if topic is not None:
+        first_epoch = _raise_first_epoch(zookeeper, topic, fence)
+        trash.fill(zookeeper, topic, first_epoch, fence)
+    committed.forget_topic(zookeeper, name)
+    chroot = zookeeper.address.chroot
+
+    def size(operation: Operation) -> int:
+        return size_bytes(operation, chroot)
+
+    folders = [f"{paths.partitions(name)}/{child}" for child in zookeeper.children_many([paths.partitions(name)])[0]]
+    groups = [
+        [*(Delete(f"{folder}/{child}") for child in children), Delete(folder)]
+        for folder, children in zip(folders, zookeeper.children_many(folders), strict=True)
+    ]
+    for batch in batches(groups, size, MULTI_BYTES_MAX - sum(map(size, fence))):
+        zookeeper.commit([*fence, *batch], lambda batch=batch: _gone(zookeeper, batch))  # type: ignore[misc]
+    last = [paths.partitions(name), paths.topic_config(name), paths.topic_id(name)]
+    last += [paths.topic(name), paths.delete_topic(name)]
+    present = [Delete(path) for path, node in zip(last, zookeeper.get_many(last), strict=True) if node is not None]
+    if present:
+        zookeeper.commit([*fence, *present], lambda: _gone(zookeeper, present))
+
+
+def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> int:
+    """Raise it above all used epochs; written even if it already is, because others check the node's version."""
+    states = partition_states.read_many(zookeeper, topic.topic_partitions)
+    used = max((state.leader_epoch for state in states.values() if state is not None), default=-1)
+    path = paths.topic_epoch(topic.name)
+    node = zookeeper.find(path)
+    first_epoch = used + 1 if node is None else max(used + 1, entries.number(path, node.data))
+    raised = str(first_epoch).encode()
+    write = Create(path, raised) if node is None else SetData(path, raised, node.stat.version)
+    zookeeper.commit([*fence, write], lambda: zookeeper.get(path).data == raised)
+    return first_epoch
+
+
+def _gone(zookeeper: ZooKeeper, deletes: Sequence[Operation]) -> bool:
+    return all(node is None for node in zookeeper.get_many([delete.path for delete in deletes]))

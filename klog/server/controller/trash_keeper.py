@@ -1,0 +1,104 @@
+"""Ends the time of deleted topics in the trash, and continues deletions that a disk or a broker has refused.
+
+An entry is purged when it has been whole for ``klog.trash.retention.ms``, by ZooKeeper's clock alone: the time of the
+entry and the time of now come from it. While that clock disagrees with the time that has passed here (rule L7),
+nothing is purged. The brokers then delete the folders (`klog.server.replicas.trash_emptier`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from klog.coordination import paths, trash
+from klog.coordination.trash import Entry
+from klog.errors import KlogError, NoNode
+from klog.server.controller.controller_state import ControllerState
+from klog.server.replicas.trash_emptier import look_every_s
+from klog.server.runtime import Runtime
+from klog.storage.retention import RetentionClock
+
+log = logging.getLogger(__name__)
+
+
+class TrashKeeper:
+    """Event loop only; ZooKeeper is called in threads."""
+
+    def __init__(
+        self, runtime: Runtime, state: ControllerState, resume_deletions: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._runtime = runtime
+        self._zookeeper = runtime.zookeeper
+        self._state = state
+        self._resume_deletions = resume_deletions
+        self._retention_ms = runtime.config.integer("klog.trash.retention.ms")
+        self._trusted: RetentionClock | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._complaints: set[str] = set()
+
+    def start(self) -> None:
+        """The term has begun."""
+        self._trusted = None
+        self._task = self._runtime.spawn(self._run())
+
+    def stop(self) -> None:
+        """The term is over."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(look_every_s(self._retention_ms))
+            try:
+                if self._state.context.deleting:
+                    await self._resume_deletions()
+                for entry in await self._state.run(self._due):
+                    await self._purge(entry)
+            except KlogError as error:
+                if not self._state.active:
+                    return
+                log.warning("the trash is not emptied yet: %s", error.message)
+
+    def _due(self) -> list[Entry]:
+        """In a thread: the entries whose time is over."""
+        damage: dict[str, str] = {}
+        found = trash.read_all(self._zookeeper, damage)
+        for path, what in damage.items():
+            if path not in self._complaints:
+                self._complaints.add(path)
+                log.error("ignored: %s", what)
+        if not found:
+            return []
+        now_ms = self._zookeeper.set(paths.TRASH, b"").modified_ms  # by ZooKeeper's clock, as the entries' times
+        monotonic_ms = int(self._zookeeper.clock.monotonic_s() * 1000)
+        if self._trusted is None:
+            self._trusted = RetentionClock(now_ms, monotonic_ms)
+            return []
+        doubt = self._trusted.doubt(now_ms, monotonic_ms)
+        if doubt is not None:
+            log.error("the trash is not emptied: %s", doubt)
+            return []
+        return [entry for entry in found if self._is_due(entry, now_ms)]
+
+    def _is_due(self, entry: Entry, now_ms: int) -> bool:
+        if entry.state == trash.PURGED:
+            return True
+        if now_ms - entry.modified_ms <= self._retention_ms:
+            return False
+        # One that was never filled, by a controller that knows no trash, has nothing to restore.
+        return entry.state == trash.WHOLE or not trash.is_registered(self._zookeeper, entry)
+
+    async def _purge(self, entry: Entry) -> None:
+        state = self._state
+        async with state.lock:
+            state.require()
+            try:
+                await state.run(trash.purge, self._zookeeper, entry, state.fence)
+            except NoNode:
+                return
+        log.info(
+            "topic %s, deleted before, is removed from the trash for good (topic id %s)", entry.name, entry.topic_id
+        )
+        self._runtime.tell("topic-purged", topic=entry.name, topic_id=str(entry.topic_id))
