@@ -143,7 +143,7 @@ def _kept(zookeeper: ZooKeeper, wanted: Sequence[uuid.UUID]) -> set[uuid.UUID]:
             continue
         try:
             state = _decode(topic_id, path, node).state
-        except ZooKeeperError:  # whoever wrote that: nothing is deleted because of it
+        except ZooKeeperError:  # not klog's: nothing is deleted because of it
             state = DELETING
         if state != PURGED:
             kept.add(topic_id)
@@ -217,7 +217,7 @@ def begin(zookeeper: ZooKeeper, entry: Entry) -> Create | SetData:
 def fill(zookeeper: ZooKeeper, topic: Topic, first_epoch: int, fence: Sequence[Check]) -> None:
     """Copy what the registries have of a topic below its entry, if it has one that is not whole. May be repeated.
 
-    Nothing may write the topic's states and offsets any more.
+    Nothing may write the topic's states and offsets from then on.
     """
     entry = None if topic.topic_id is None else find(zookeeper, topic.topic_id)
     if entry is None or entry.state != DELETING:

@@ -66,7 +66,7 @@ class Trashed(NamedTuple):
 
 
 def describe(log: Log, topic_id: UUID, high_watermark: int, now_ms: int) -> Trashed:
-    """A log that is flushed and that nobody writes any more."""
+    """A log that is flushed and closed."""
     summary = log.summary()
     messages = count(log.segments, log.start_offset, log.end.offset)
     return Trashed(

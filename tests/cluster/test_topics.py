@@ -31,11 +31,12 @@ def admin(cluster: RunningCluster, broker_id: int | None = None) -> AdminClient:
 
 
 def folders(cluster: RunningCluster, topic: str) -> list[Path]:
+    """Those that are served: others may wait in the trash."""
     return [
         found
         for broker in cluster.brokers.values()
         for found in (broker.folder / "data").glob(f"{topic}-*")
-        if found.is_dir()
+        if found.is_dir() and not found.name.endswith("-trash")
     ]
 
 
