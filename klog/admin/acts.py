@@ -101,6 +101,8 @@ def _undone(found: Sequence[Act]) -> dict[str, str]:
 
 
 def _takes_back(act: Act, first: Act) -> bool:
+    if first.path is not None:
+        return act.path == first.path and _data(act.after) == _data(first.before)
     if (
         (act.topic, act.group, act.schema) != (first.topic, first.group, first.schema)
         or first.kind not in STATES
@@ -110,6 +112,11 @@ def _takes_back(act: Act, first: Act) -> bool:
     if not all(isinstance(state, dict) for state in (first.before, first.after, act.after)):
         return False
     return all(act.after.get(name) == first.before.get(name) for name in changed(first.before, first.after))
+
+
+def _data(state: Any) -> Any:
+    """What a znode holds, without its version; None where there is no node."""
+    return state and {name: value for name, value in state.items() if name in ("data", "base64")}
 
 
 def principal(act: Act) -> str:
@@ -137,7 +144,7 @@ def row(act: Act, undone_by: str | None) -> ActRow:
 def _subject(act: Act) -> str:
     if act.schema is not None:
         return f"schema {act.schema}" if act.schema else "schemas"
-    for what, name in (("topic", act.topic), ("group", act.group), ("broker", act.broker)):
+    for what, name in (("topic", act.topic), ("group", act.group), ("broker", act.broker), ("znode", act.path)):
         if name is not None:
             return f"{what} {name}"
     return "cluster"

@@ -6,11 +6,13 @@ import asyncio
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from klog.admin.acts import REASSIGNMENT, SETTINGS, SHOWN_MAX, changed, here
+from klog.admin.znodes import ZnodeChange, data_of
+from klog.admin.znodes import write as write_znode
 from klog.coordination import acts, committed, offset_acts, offset_changes, partition_states, topics
-from klog.coordination.acts import ELECTION_ACT, UNCLEAN_ACT, Act
+from klog.coordination.acts import ELECTION_ACT, UNCLEAN_ACT, ZNODE_CREATE, ZNODE_DELETE, ZNODE_KINDS, Act
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.schemas import (
     DEFAULT_LEVEL,
@@ -94,6 +96,15 @@ class SchemaLevelUndo:
 
 
 @dataclass(frozen=True, slots=True)
+class ZnodeUndo:
+    """What takes a change of a znode back: another one."""
+
+    act: Act
+    rows: tuple[UndoRow, ...]
+    change: ZnodeChange
+
+
+@dataclass(frozen=True, slots=True)
 class ElectionUndo:
     """What takes elections back: others, of the leaders before."""
 
@@ -103,7 +114,7 @@ class ElectionUndo:
     change: Mapping[TopicPartition, int]
 
 
-Undo = ElectionUndo | SchemaLevelUndo | SettingsUndo | OffsetsUndo | ReassignmentUndo
+Undo = ZnodeUndo | ElectionUndo | SchemaLevelUndo | SettingsUndo | OffsetsUndo | ReassignmentUndo
 
 
 def plan_undo(zookeeper: ZooKeeper, act: Act) -> Undo:
@@ -117,6 +128,8 @@ def plan_undo(zookeeper: ZooKeeper, act: Act) -> Undo:
         return _plan_reassignment(zookeeper, act, act.topic)
     if act.kind == ELECTION_ACT and act.topic is not None:
         return _plan_election(zookeeper, act, act.topic)
+    if act.kind in ZNODE_KINDS and act.path is not None:
+        return _plan_znode(zookeeper, act, act.path)
     if act.kind == LEVEL_ACT and act.schema is not None:
         return _plan_level(zookeeper, act, act.schema)
     why = CANNOT_BE_UNDONE.get(act.kind, "this version of klog does not know how")
@@ -204,6 +217,40 @@ def _plan_election(zookeeper: ZooKeeper, act: Act, topic: str) -> ElectionUndo:
         )
     rows = tuple(UndoRow(f"topic {topic}", str(name), str(after[name]), str(before[name])) for name in names)
     return ElectionUndo(act, topic, rows, {name: before[name] for name in names})
+
+
+def _plan_znode(zookeeper: ZooKeeper, act: Act, path: str) -> ZnodeUndo:
+    before, after = _znode(act, act.before), _znode(act, act.after)
+    if act.kind != ZNODE_CREATE and before is None:
+        raise Refused(f"act {act.act_id} cannot be taken back: the node's data was too long to be kept")
+    if isinstance(act.before, dict) and act.before.get("session") is not None and act.kind == ZNODE_DELETE:
+        raise Refused(f"act {act.act_id} cannot be taken back: {path} belonged to session {act.before['session']}")
+    now = zookeeper.find(path)
+    version = act.after.get("version") if isinstance(act.after, dict) else None
+    if (None if now is None else now.stat.version) != version or (now is not None and now.data != after):
+        is_now = "is not there" if now is None else f"is at version {now.stat.version}"
+        left = "removed it" if version is None else f"left it at version {version}"
+        raise Refused(
+            f"znode {path} has changed since act {act.act_id}: it {is_now}, and the act {left}",
+            hint=f"`klog zk get {path}` shows it",
+        )
+    what = "create" if now is None else "set" if before is not None else "delete"
+    change = ZnodeChange(path, what, version, None if now is None else now.data, before)
+    row = UndoRow(f"znode {path}", "data", _bytes_text(change.before), _bytes_text(change.after))
+    return ZnodeUndo(act, (row,), change)
+
+
+def _znode(act: Act, state: object) -> bytes | None:
+    if state is None:
+        return None
+    try:
+        return data_of(cast("dict[str, Any]", state))
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused(f"act {act.act_id} cannot be taken back: its data cannot be read ({error})") from None
+
+
+def _bytes_text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "backslashreplace")
 
 
 def _leaders(act: Act, topic: str, state: object) -> dict[TopicPartition, int]:
@@ -320,6 +367,9 @@ async def undo(cluster: Cluster, zookeeper: ZooKeeper, plan: Undo) -> None:
         return
     if isinstance(plan, SchemaLevelUndo):
         await asyncio.to_thread(_undo_level, zookeeper, plan)
+        return
+    if isinstance(plan, ZnodeUndo):
+        await write_znode(zookeeper, plan.change, here(undo_client(plan.act.act_id)))
         return
     if isinstance(plan, ElectionUndo):
         from klog.client.reassignments import elect_replicas

@@ -42,8 +42,9 @@ async def list_acts(
     """List the acts that changed the cluster, by whatever client they came, the oldest first.
 
     So far covered: topics created and deleted, partitions added, settings changed, offsets of groups set by hand or
-    deleted, groups deleted, partitions reassigned, leaders elected, schemas and their levels, brokers asked to stop. An
-    act is written in the same transaction as its change. The last 5,000 are kept; `klog.events` has those of a week.
+    deleted, groups deleted, partitions reassigned, leaders elected, schemas and their levels, brokers asked to stop,
+    ZooKeeper written by `klog zk`. An act is written in the same transaction as its change. The last 5,000 are kept;
+    `klog.events` has those of a week.
     """
     from klog.admin import acts as verbs
 
@@ -63,10 +64,10 @@ async def show(invocation: Invocation, act: ActId) -> Report:
 
 @top_command("undo", rows="klog.admin.undo:UndoRow", asks=True, changes=True)
 async def undo(invocation: Invocation, act: ActId) -> Report:
-    """Take an act back: changes of a topic's settings, of offsets, of a schema's level, reassignments, elections,
-    deletions of groups.
+    """Take an act back.
 
-    It is refused if the state has moved on since, with the difference. The undo is an act itself.
+    Changes of a topic's settings, of offsets, of a schema's level and of znodes; reassignments, elections, deletions of
+    groups. It is refused if the state has moved on since, with the difference. The undo is an act itself.
     """
     from klog.admin import acts as verbs
     from klog.admin import undo as undoing
@@ -83,6 +84,7 @@ async def undo(invocation: Invocation, act: ActId) -> Report:
         undoing.OffsetsUndo: "offset",
         undoing.SchemaLevelUndo: "level",
         undoing.ElectionUndo: "leader",
+        undoing.ZnodeUndo: "znode",
     }
     what = changed.get(type(plan), "partition")
     return invocation.report(plan.rows, footer=f"{counted(len(plan.rows), what)} as before")

@@ -1,16 +1,24 @@
-"""``klog zk``: the content of ZooKeeper: decoded registries and raw znodes; nothing here writes."""
+"""``klog zk``: the content of ZooKeeper: decoded registries, raw znodes, and znodes written by hand."""
 
 from __future__ import annotations
 
+import asyncio
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path as File
 from typing import Annotated, Any
 
 import typer
 
 from klog.cli.arguments import OptionalGroups
 from klog.cli.command import Noun
-from klog.cli.invocation import Invocation
+from klog.cli.invocation import Invocation, is_terminal
+from klog.errors import UsageError
+from klog.render import Format, Report
+from klog.render.counts import counted
 
-zk = Noun("zk", "Show the content of ZooKeeper: registries and raw znodes.")
+zk = Noun("zk", "The content of ZooKeeper: registries and raw znodes.")
 
 Path = Annotated[str, typer.Argument(metavar="PATH", help="Path of the znode below the chroot.")]
 
@@ -103,3 +111,174 @@ async def stat(invocation: Invocation, path: Path) -> list[Any]:
 
     registries.check_path(path)
     return [await registries.stat_node(await invocation.zookeeper(), path)]
+
+
+@zk.command("find", rows="klog.admin.registries:NodeRow")
+async def find(
+    invocation: Invocation,
+    path: Path,
+    pattern: Annotated[str, typer.Argument(metavar="NAME", help="Glob pattern of the znode's name.")],
+) -> Report:
+    """List the znodes below a path whose name matches a pattern. The exit code is 1 if none does."""
+    from klog.admin import registries, znodes
+
+    registries.check_path(path)
+    rows = await znodes.find(await invocation.zookeeper(), path, pattern)
+    return invocation.report(rows, footer=counted(len(rows), "znode"), failed=not rows)
+
+
+@zk.command("grep", rows="klog.admin.registries:NodeData")
+async def grep(
+    invocation: Invocation,
+    path: Path,
+    pattern: Annotated[str, typer.Argument(metavar="REGEX", help="Regular expression to find in the data.")],
+) -> Report:
+    """List the znodes at and below a path whose data has a match. The exit code is 1 if none has."""
+    from klog.admin import registries, znodes
+
+    registries.check_path(path)
+    try:
+        wanted = re.compile(pattern.encode())
+    except re.error as error:
+        raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
+    rows = await znodes.grep(await invocation.zookeeper(), path, wanted)
+    return invocation.report(rows, footer=counted(len(rows), "znode"), failed=not rows)
+
+
+@zk.command("diff", rows="klog.admin.znodes:ZnodeDifference")
+async def diff(
+    invocation: Invocation,
+    path: Path,
+    other: Annotated[
+        str | None, typer.Argument(metavar="[OTHER]", help="Path to compare with; the same path if not given.")
+    ] = None,
+    other_zookeeper: Annotated[
+        str | None,
+        typer.Option("--to-zookeeper", metavar="HOST:PORT/CHROOT", help="Compare with this ZooKeeper."),
+    ] = None,
+) -> Report:
+    """Compare two trees of znodes: two paths, or a path in two ZooKeepers. The exit code is 1 if they differ."""
+    from klog.admin import registries, znodes
+    from klog.coordination.zookeeper import ZooKeeper
+
+    if other is None and other_zookeeper is None:
+        raise UsageError("OTHER or --to-zookeeper is missing", hint="`klog zk diff /a /b`")
+    other = other or path
+    for one in (path, other):
+        registries.check_path(one)
+    here = await invocation.zookeeper()
+    if other_zookeeper is None:
+        rows = await znodes.compare(here, path, here, other)
+    else:
+        there = ZooKeeper(other_zookeeper)
+        try:
+            await asyncio.to_thread(there.start, invocation.timeout_s, patient=False)
+            rows = await znodes.compare(here, path, there, other)
+        finally:
+            await asyncio.to_thread(there.stop)
+    return invocation.report(rows, footer=counted(len(rows), "difference"), failed=bool(rows))
+
+
+@zk.command("watch", rows="klog.admin.znodes:ZnodeEvent", own_interrupt=True)
+async def watch(
+    invocation: Invocation,
+    path: Path,
+    count: Annotated[
+        int | None, typer.Option("-c", "--count", metavar="N", min=1, help="End after this many changes.")
+    ] = None,
+) -> None:
+    """Show changes of a znode and of those below it, until stopped.
+
+    A node that changes twice at once can be shown once.
+    """
+    from klog.admin import registries, znodes
+
+    registries.check_path(path)
+    if invocation.shared.output in (Format.JSON, Format.YAML):
+        raise UsageError(f"--output {invocation.shared.output.value} is for a single report", hint="-o jsonl")
+    if invocation.shared.output is None and not is_terminal(sys.stdout):
+        invocation.shared = replace(invocation.shared, output=Format.JSONL)
+    left = count
+
+    def show(event: znodes.ZnodeEvent) -> bool:
+        nonlocal left
+        invocation.show(invocation.report([event]), out=sys.stdout)
+        invocation.shared = replace(invocation.shared, no_header=True)
+        left = None if left is None else left - 1
+        return left != 0
+
+    try:
+        await znodes.watch(await invocation.zookeeper(), path, show)
+    except asyncio.CancelledError:
+        return
+
+
+Data = Annotated[
+    str | None, typer.Argument(metavar="[DATA]", help="The data; - for standard input; empty if not given.")
+]
+DataFile = Annotated[File | None, typer.Option("--file", metavar="FILE", help="Read the data from this file.")]
+Version = Annotated[
+    int,
+    typer.Option("--version", metavar="N", min=0, help="Version that `klog zk get` has shown."),
+]
+
+
+@zk.command("set", rows="klog.admin.znodes:ZnodeChange", asks=True, changes=True)
+async def set_data(
+    invocation: Invocation, path: Path, version: Version, data: Data = None, file: DataFile = None
+) -> Report:
+    """Replace the data of a znode. Asks first; refused if the znode has changed since that version.
+
+    Brokers and consumers act on what ZooKeeper has: most of it has a command of its own. The change is an act, which
+    `klog undo` takes back.
+    """
+    from klog.admin import registries, znodes
+
+    registries.check_path(path)
+    wanted = _data(data, file)
+    session = await invocation.zookeeper()
+    return await _write(invocation, session, await znodes.plan_set(session, path, wanted, version))
+
+
+@zk.command("create", rows="klog.admin.znodes:ZnodeChange", asks=True, changes=True)
+async def create(invocation: Invocation, path: Path, data: Data = None, file: DataFile = None) -> Report:
+    """Create a znode below an existing one. Asks first. The change is an act, which `klog undo` takes back."""
+    from klog.admin import registries, znodes
+
+    registries.check_path(path)
+    wanted = _data(data, file)
+    session = await invocation.zookeeper()
+    return await _write(invocation, session, await znodes.plan_create(session, path, wanted))
+
+
+@zk.command("rm", rows="klog.admin.znodes:ZnodeChange", asks=True, changes=True)
+async def remove(invocation: Invocation, path: Path, version: Version) -> Report:
+    """Delete a znode that has no children. Asks first; refused if it has changed since that version.
+
+    The change is an act, which `klog undo` takes back, unless the node was ephemeral.
+    """
+    from klog.admin import registries, znodes
+
+    registries.check_path(path)
+    session = await invocation.zookeeper()
+    return await _write(invocation, session, await znodes.plan_delete(session, path, version))
+
+
+async def _write(invocation: Invocation, session: Any, plan: Any) -> Report:
+    from klog.admin import znodes
+
+    owner = f" of session {plan.session}" if plan.session is not None else ""
+    invocation.confirm(f"{plan.change.capitalize()} znode {plan.path}{owner}", invocation.report([plan]))
+    await znodes.write(session, plan)
+    return invocation.report([plan])
+
+
+def _data(data: str | None, file: File | None) -> bytes:
+    if file is not None:
+        if data is not None:
+            raise UsageError("DATA and --file exclude each other")
+        try:
+            return file.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    return sys.stdin.buffer.read() if data == "-" else (data or "").encode()

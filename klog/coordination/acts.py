@@ -50,6 +50,10 @@ ELECTION_ACT: Final = "election"
 UNCLEAN_ACT: Final = "unclean-election"
 """Kinds of acts; the states are objects from partitions to leaders."""
 
+ZNODE_CREATE, ZNODE_SET, ZNODE_DELETE = "znode-create", "znode-set", "znode-delete"
+ZNODE_KINDS: Final = frozenset({ZNODE_CREATE, ZNODE_SET, ZNODE_DELETE})
+"""Kinds of acts on nodes of ZooKeeper, written by hand: ``{"version":3,"data":".."}``, null where there is no node."""
+
 UNDO_CLIENT: Final = "klog-undo-"
 """The client id of a request that takes an act back: this and the act's id. Kafka's protocol has no better place."""
 
@@ -73,7 +77,7 @@ class Actor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """``topic``, ``group``, ``schema`` (a subject) or ``broker``: what it is about. ``before``, ``after``: JSON."""
+    """``topic``, ``group``, ``schema`` (a subject), ``broker``, ``path``: its subject. ``before``, ``after``: JSON."""
 
     act_id: str
     time_ms: int
@@ -86,6 +90,7 @@ class Act:
     undoes: str | None = None
     schema: str | None = None
     broker: int | None = None
+    path: str | None = None
 
     def facts(self) -> dict[str, Any]:
         """Everything but the id, as the node and the event have it."""
@@ -98,6 +103,7 @@ class Act:
             **({} if self.group is None else {"group": self.group}),
             **({} if self.schema is None else {"schema": self.schema}),
             **({} if self.broker is None else {"id": self.broker}),
+            **({} if self.path is None else {"path": self.path}),
             "before": self.before,
             "after": self.after,
             "undoes": self.undoes,
@@ -124,6 +130,7 @@ def new_act(
     group: str | None = None,
     schema: str | None = None,
     broker: int | None = None,
+    path: str | None = None,
     before: Any = None,
     after: Any = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -133,7 +140,7 @@ def new_act(
         before = after = None
     now_ms = clock.now_ms()
     shown = Actor(actor.client[:CLIENT_CHARS_MAX], actor.host)
-    return Act(new_id(now_ms), now_ms, kind, shown, topic, group, before, after, actor.undoes, schema, broker)
+    return Act(new_id(now_ms), now_ms, kind, shown, topic, group, before, after, actor.undoes, schema, broker, path)
 
 
 def new_id(now_ms: int) -> str:
@@ -199,7 +206,7 @@ def find(zookeeper: ZooKeeper, act_id: str) -> Act | None:
 def _decoded(act_id: str, path: str, data: bytes) -> Act:
     entry = entries.Entry(path, data)
     fields = entry.fields
-    for name in ("topic", "group", "schema", "undoes"):
+    for name in ("topic", "group", "schema", "path", "undoes"):
         if not isinstance(fields.get(name), str | None):
             raise ZooKeeperError(f"ZooKeeper node {path}: {name} is not a text")
     return Act(
@@ -214,6 +221,7 @@ def _decoded(act_id: str, path: str, data: bytes) -> Act:
         fields.get("undoes"),
         fields.get("schema"),
         entry.integer("id") if "id" in fields else None,
+        fields.get("path"),
     )
 
 
