@@ -1,8 +1,9 @@
 """`klog check`: problems of a cluster, present or near. One row per finding, with what to do about it.
 
 Each rule is a function from `klog.admin.check_facts.Facts` to findings and covers one thing that can be wrong. No rule
-asks the cluster anything. A finding is ``critical`` where messages cannot be written or read, or where one more failure
-loses some; the others are ``warning``. Partitions of one topic with the same trouble are one finding.
+asks the cluster anything. A rule may name the finding that it takes for the cause (`klog.admin.findings`). A finding is
+``critical`` where messages cannot be written or read, or where one more failure loses some; the others are ``warning``.
+Partitions of one topic with the same trouble are one finding.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from klog.admin.check_facts import Facts, gather
+from klog.admin.check_group_rules import groups as _groups
+from klog.admin.findings import CRITICAL, WARNING, Finding, in_order
 from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
@@ -24,8 +26,6 @@ from klog.render.counts import counted
 if TYPE_CHECKING:
     from klog.client.metadata import Metadata, PartitionNode, TopicNode
 
-CRITICAL: Final = "critical"
-WARNING: Final = "warning"
 SUBJECTS: Final = ("topics", "groups", "brokers", "zookeeper")
 LOOK_AGAIN_S: Final = 0.5
 DELETION_PATIENCE_MS: Final = 30_000
@@ -37,20 +37,14 @@ HANGS_DO: Final = (
     "do not start it: its process lives. Read its log; resume it (`kill -CONT PID`) if it was stopped, "
     "otherwise `kill -9 PID`, and then start it"
 )
+SIZES: Final = (
+    ("socket.request.max.bytes", CRITICAL, "brokers close the connection that sends such a batch"),
+    ("fetch.max.bytes", WARNING, "such a batch is fetched alone, and by consumers of 0.8 not at all"),
+    ("replica.fetch.max.bytes", WARNING, "such a batch is replicated alone, which is slow"),
+)
+"""Settings that a topic's ``max.message.bytes`` must fit, how bad it is where it does not, and what happens then."""
 SHOWN_MAX: Final = 12
 """Partitions named in a row; more are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong. ``kind`` is its name for scripts, ``do`` what helps."""
-
-    severity: str
-    what: str
-    found: str
-    expected: str
-    do: str
-    kind: str = field(metadata={"wide": True})
 
 
 Rule = Callable[[Facts, "Metadata"], Iterable[Finding]]
@@ -87,7 +81,8 @@ def judge(facts: Facts, subjects: Sequence[str], max_lag: int | None = None) -> 
         found.append(Finding(CRITICAL, "brokers", facts.no_brokers, "an answer", do, "no-brokers"))
     if facts.no_zookeeper is not None:
         do = "start ZooKeeper: reads and writes continue without it, changes wait"
-        found.append(Finding(CRITICAL, "zookeeper", facts.no_zookeeper, "a session", do, "no-zookeeper"))
+        down = next((f"zookeeper {one.address}" for one in facts.servers if one.mode is None), None)
+        found.append(Finding(CRITICAL, "zookeeper", facts.no_zookeeper, "a session", do, "no-zookeeper", down))
     if "zookeeper" in subjects:
         found += _zookeeper(facts)
     if facts.metadata is not None:
@@ -97,7 +92,7 @@ def judge(facts: Facts, subjects: Sequence[str], max_lag: int | None = None) -> 
                     found += rule(facts, facts.metadata)
         if "groups" in subjects:
             found += _groups(facts, facts.metadata, max_lag)
-    return sorted(found, key=lambda one: one.severity != CRITICAL)
+    return in_order(found)
 
 
 # --- Topics -----------------------------------------------------------------------------------------------------------
@@ -111,7 +106,8 @@ def _offline(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         if any(broker in metadata.brokers for one in bad for broker in one.isr) and waited_for:
             was = "was" if len(waited_for) == 1 else "were"
             found += f": waiting for {_brokers(waited_for)}, which {was} in the in-sync set"
-        yield Finding(CRITICAL, f"topic {topic.name}", found, "a leader", do, "offline-partitions")
+        because = _blamed(facts, metadata, [broker for one in bad for broker in (*one.isr, *one.replicas)])
+        yield Finding(CRITICAL, f"topic {topic.name}", found, "a leader", do, "offline-partitions", because)
 
 
 def _under_min_isr(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
@@ -128,7 +124,22 @@ def _under_min_isr(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             f"{minimum} in sync",
             _bring_back(facts, bad, metadata),
             "under-min-isr",
+            _blamed(facts, metadata, _missing(bad)),
         )
+
+
+def _at_min_isr(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    def is_at(topic: TopicNode, one: PartitionNode) -> bool:
+        is_at = one.leader is not None and len(one.isr) == _min_isr(facts, topic, one) > 1
+        return is_at and one.is_under_replicated and not _is_filled(facts, topic, one)
+
+    for topic, bad in _partitions(metadata, is_at):
+        minimum = max(_min_isr(facts, topic, one) for one in bad)
+        found = f"{_of(bad, topic)} are at min.insync.replicas: without one more, acks=all is refused"
+        expected = f"more than {minimum} in sync"
+        because = _blamed(facts, metadata, _missing(bad))
+        do = _bring_back(facts, bad, metadata)
+        yield Finding(WARNING, f"topic {topic.name}", found, expected, do, "at-min-isr", because)
 
 
 def _min_isr(facts: Facts, topic: TopicNode, one: PartitionNode) -> int:
@@ -136,12 +147,19 @@ def _min_isr(facts: Facts, topic: TopicNode, one: PartitionNode) -> int:
 
 
 def _under_replicated(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    for topic, bad in _partitions(metadata, lambda topic, one: one.leader is not None and one.is_under_replicated):
-        missing = sorted({broker for one in bad for broker in one.replicas if broker not in one.isr})
-        found = f"{_of(bad, topic)} are under-replicated: {_brokers(missing)} not in sync"
-        yield Finding(
-            WARNING, f"topic {topic.name}", found, "all in sync", _bring_back(facts, bad, metadata), "under-replicated"
-        )
+    for topic, every in _partitions(metadata, lambda topic, one: one.leader is not None and one.is_under_replicated):
+        filled = [one for one in every if _is_filled(facts, topic, one)]
+        for bad in ([one for one in every if one not in filled], filled):
+            if not bad:
+                continue
+            missing = _missing(bad)
+            found, do = f"{_brokers(missing)} not in sync", _bring_back(facts, bad, metadata)
+            if bad is filled:
+                found = f"a reassignment fills {_brokers(missing)}"
+                do = "wait: `klog reassign status --watch` shows how far it is"
+            because = _blamed(facts, metadata, missing)
+            found = f"{_of(bad, topic)} are under-replicated: {found}"
+            yield Finding(WARNING, f"topic {topic.name}", found, "all in sync", do, "under-replicated", because)
 
 
 def _min_isr_above_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
@@ -169,7 +187,8 @@ def _uneven_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
                 f"topic {topic.name}",
                 f"partitions with {' and '.join(map(str, sorted(factors)))} replicas",
                 "as many each",
-                f"`klog reassign plan --topics {topic.name} --replication-factor {max(factors)}`",
+                f"`klog reassign plan --topics {topic.name} --replication-factor "
+                f"{min(max(factors), max(1, len(metadata.brokers)))}`",
                 "uneven-replication-factor",
             )
 
@@ -201,7 +220,8 @@ def _deletions(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         dead = sorted(assigned - metadata.brokers.keys())
         found = f"marked for deletion {waited_ms // 1000} s ago" + (f"; {_brokers(dead)} not alive" if dead else "")
         do = f"{_start(facts, dead)}: the deletion then continues" if dead else "see the controller's log for why"
-        yield Finding(WARNING, f"topic {name}", found, "gone within seconds", do, "deletion-stalls")
+        because = _blamed(facts, metadata, dead)
+        yield Finding(WARNING, f"topic {name}", found, "gone within seconds", do, "deletion-stalls", because)
 
 
 def _reassignments(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
@@ -217,7 +237,8 @@ def _reassignments(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             else:
                 continue
             do = f"{_start(facts, dead)}, or `klog reassign cancel`" if dead else "`klog reassign status`"
-            yield Finding(WARNING, f"partition {name}", found, "moving", do, "reassignment-stalls")
+            because = _blamed(facts, metadata, dead or still)
+            yield Finding(WARNING, f"partition {name}", found, "moving", do, "reassignment-stalls", because)
 
 
 def _set_aside(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
@@ -293,14 +314,16 @@ def _no_controller(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     ):
         found = "no active controller"
         do = "see the brokers' logs: a broker becomes controller as soon as it reaches ZooKeeper"
-        yield Finding(CRITICAL, "controller", found, "one", do, "no-controller")
+        yield Finding(CRITICAL, "controller", found, "one", do, "no-controller", "zookeeper")
 
 
 def _dead_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     for broker, replicas in sorted(_replicas_of_dead(metadata).items()):
         found = f"not alive; it has {counted(replicas, 'replica')}"
-        do = f"start it, or `klog reassign plan --remove-broker {broker}`. If its process still runs, it hangs: "
-        do += "`kill -9 PID` first"
+        do = "start it"
+        if len(metadata.brokers) >= _factor_on(metadata, broker):
+            do += f", or `klog reassign plan --remove-broker {broker}`"
+        do += ". If its process still runs, it hangs: `kill -9 PID` first"
         if facts.hung_addresses:
             found += f". {', '.join(facts.hung_addresses)} accepts connections but does not answer: a broker that hangs"
             do = HANGS_DO
@@ -328,11 +351,14 @@ def _silent_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
 def _unpreferred_leaders(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     preferred: Counter[int] = Counter()
     elsewhere: Counter[int] = Counter()
+    able: Counter[int] = Counter()
+    """Of those elsewhere, how many the broker may lead now."""
     for topic in metadata.topics.values():
         for one in topic.partitions.values():
             if one.replicas and one.replicas[0] in metadata.brokers:
                 preferred[one.replicas[0]] += 1
                 elsewhere[one.replicas[0]] += one.leader not in (None, one.replicas[0])
+                able[one.replicas[0]] += one.leader not in (None, one.replicas[0]) and one.replicas[0] in one.isr
     for broker in sorted(preferred):
         allowed = int(facts.settings.get(broker, {}).get("leader.imbalance.per.broker.percentage") or 10)
         if 100 * elsewhere[broker] > allowed * preferred[broker]:
@@ -341,8 +367,11 @@ def _unpreferred_leaders(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
                 f"broker {broker}",
                 f"other brokers lead {elsewhere[broker]} of {counted(preferred[broker], 'partition')} that prefer it",
                 f"at most {allowed} %",
-                "`klog election preferred`",
+                "`klog election preferred`"
+                if able[broker]
+                else f"wait until broker {broker} is in sync, then `klog election preferred`",
                 "unpreferred-leaders",
+                _blamed(facts, metadata, [broker]),
             )
 
 
@@ -401,6 +430,27 @@ def _differing_settings(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             yield Finding(WARNING, f"setting {name}", found, "one value", do, "differing-settings")
 
 
+def _sizes(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    """A batch that a topic takes, and that a request or a fetch is too small for."""
+    for name, smallest, found in SIZES:
+        limits = {broker: int(value) for broker, some in facts.sizes.items() if (value := some.get(name))}
+        if not limits:
+            continue
+        broker, limit = min(limits.items(), key=lambda one: one[1])
+        large = {topic: most for topic, most in facts.max_bytes.items() if most > limit}
+        if large:
+            topic, most = max(large.items(), key=lambda one: one[1])
+            others = f" and {counted(len(large) - 1, 'other topic')}" if len(large) > 1 else ""
+            yield Finding(
+                smallest,
+                f"setting {name}",
+                f"{limit:,} on broker {broker}, max.message.bytes of {topic}{others} is {most:,}: {found}",
+                f"at least {most:,}",
+                f"raise {name} on every broker, or `klog topic config {topic} max.message.bytes={limit}`",
+                "sizes-differ",
+            )
+
+
 # --- ZooKeeper --------------------------------------------------------------------------------------------------------
 
 
@@ -425,37 +475,6 @@ def _zookeeper(facts: Facts) -> Iterator[Finding]:
             yield Finding(severity, f"zookeeper {one.address}", found, expected, do, "zookeeper-heap")
 
 
-# --- Groups -----------------------------------------------------------------------------------------------------------
-
-
-def _groups(facts: Facts, metadata: Metadata, max_lag: int | None) -> Iterator[Finding]:
-    for one in facts.groups:
-        what = f"group {one.group}, partition {one.partition}"
-        if one.partition.topic not in metadata.topics:
-            do = f"`klog group delete {one.group}`, or delete /consumers/{one.group}/offsets/{one.partition.topic}"
-            yield Finding(WARNING, what, "no such topic", "a topic", do, "offset-without-topic")
-        elif one.partition.partition not in metadata.topics[one.partition.topic].partitions:
-            do = f"delete {paths.consumer_offset(one.group, *one.partition)}"
-            yield Finding(WARNING, what, "no such partition", "a partition", do, "offset-without-partition")
-        elif one.offset is None:
-            if max_lag is not None:
-                do = f"look at its consumers, and whether they commit: `klog group describe {one.group}`"
-                found = "its member has never committed, and there are messages"
-                yield Finding(WARNING, what, found, f"lag of at most {max_lag:,}", do, "never-committed")
-        elif one.start is not None and one.offset < one.start:
-            found = f"offset {one.offset} is below the log's start"
-            do = "consume faster, or raise the retention: removed messages are skipped"
-            yield Finding(WARNING, what, found, f"{one.start} or later", do, "offset-below-start")
-        elif one.end is not None and one.offset > one.end:
-            found = f"offset {one.offset} is behind the log's end"
-            do = f"check whether the topic was deleted and created again, then `klog group rewind {one.group} --to end`"
-            yield Finding(WARNING, what, found, f"{one.end} at most", do, "offset-behind-end")
-        elif max_lag is not None and one.lag is not None and one.lag > max_lag:
-            found = f"lags by {counted(one.lag, 'message')}"
-            do = f"look at its consumers: `klog group describe {one.group}`"
-            yield Finding(WARNING, what, found, f"at most {max_lag:,}", do, "lag")
-
-
 RULES: Final[dict[str, tuple[Rule, ...]]] = {
     "brokers": (
         _silent_brokers,
@@ -465,10 +484,12 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
         _unpreferred_leaders,
         _default_topics,
         _differing_settings,
+        _sizes,
     ),
     "topics": (
         _offline,
         _under_min_isr,
+        _at_min_isr,
         _min_isr_above_factor,
         _under_replicated,
         _uneven_factor,
@@ -518,6 +539,35 @@ def _brokers(ids: Sequence[int]) -> str:
 def _start(facts: Facts, ids: Sequence[int]) -> str:
     """How dead brokers come back; of one that hangs its own finding says how."""
     return f"bring {_brokers(ids)} back (`klog check brokers`)" if facts.hung_addresses else f"start {_brokers(ids)}"
+
+
+def _factor_on(metadata: Metadata, broker: int) -> int:
+    """The most replicas that a partition with one on this broker has."""
+    partitions = (one for topic in metadata.topics.values() for one in topic.partitions.values())
+    return max((len(one.replicas) for one in partitions if broker in one.replicas), default=0)
+
+
+def _is_filled(facts: Facts, topic: TopicNode, one: PartitionNode) -> bool:
+    """All replicas that are not in sync are new: a reassignment fills them."""
+    known = facts.topics.get(topic.name)
+    return known is not None and set(_missing([one])) <= set(known.adding.get(one.partition, ()))
+
+
+def _missing(bad: Sequence[PartitionNode]) -> list[int]:
+    return sorted({broker for one in bad for broker in one.replicas if broker not in one.isr})
+
+
+def _blamed(facts: Facts, metadata: Metadata, brokers: Sequence[int]) -> str | None:
+    """The finding about the first of these brokers that does not serve, or whose disk does not."""
+    for broker in brokers:
+        if broker not in metadata.brokers or broker in facts.silent:
+            return f"broker {broker}"
+    for one in facts.log_dirs:
+        if one.broker in brokers and (
+            one.error is not None or (one.free_bytes is not None and one.free_bytes < ROOM_BYTES_MIN)
+        ):
+            return f"broker {one.broker}, log dir {one.path}"
+    return None
 
 
 def _bring_back(facts: Facts, bad: Sequence[PartitionNode], metadata: Metadata) -> str:

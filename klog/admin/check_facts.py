@@ -16,7 +16,7 @@ from klog.errors import KlogError
 from klog.names import TopicPartition
 
 if TYPE_CHECKING:
-    from klog.admin.check_groups import GroupOffset
+    from klog.admin.check_groups import GroupLook, GroupOffset
     from klog.admin.quarantine import LostRow
     from klog.client.cluster import Cluster
     from klog.client.metadata import Metadata
@@ -30,6 +30,8 @@ nothing for so long."""
 KNOCK_S: Final = 3.0
 """What takes a connection and says nothing for so long hangs."""
 MIN_ISR: Final = "min.insync.replicas"
+MAX_BYTES: Final = "max.message.bytes"
+SIZE_SETTINGS: Final = ("fetch.max.bytes", "replica.fetch.max.bytes", "socket.request.max.bytes")
 AFTER_MAX_MS: Final = "message.timestamp.after.max.ms"
 NO_BOUND_MS: Final = 1 << 61
 """From here on `AFTER_MAX_MS` asks for nothing."""
@@ -106,6 +108,12 @@ class Facts:
     ahead: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     """The first message of each partition that is further ahead of the clock than that: its offset and time in ms."""
     groups: list[GroupOffset] = field(default_factory=list)
+    group_looks: list[GroupLook] = field(default_factory=list)
+    """Groups with members."""
+    max_bytes: dict[str, int] = field(default_factory=dict)
+    """Topic -> ``max.message.bytes``."""
+    sizes: dict[int, dict[str, str | None]] = field(default_factory=dict)
+    """Broker -> its `SIZE_SETTINGS`."""
 
 
 async def gather(
@@ -144,9 +152,11 @@ async def gather(
             if "brokers" in subjects:
                 await _knock(facts, cluster)
             if "groups" in subjects and session is not None and facts.no_zookeeper is None:
-                from klog.admin.check_groups import group_offsets
+                from klog.admin.check_groups import group_looks, group_offsets
 
-                facts.groups = await group_offsets(cluster, session)
+                facts.groups = await group_offsets(cluster, session, facts.now_ms)
+                if facts.metadata is not None:
+                    facts.group_looks = await group_looks(cluster, session, facts.metadata.topics, facts.silent)
     finally:
         if cluster is not None:
             await cluster.close()
@@ -264,10 +274,11 @@ async def _ask_cluster(facts: Facts, cluster: Cluster, subjects: Collection[str]
         from klog.admin.settings import describe_settings
 
         try:
-            told = await describe_settings(cluster, list(metadata.topics), names=[MIN_ISR, AFTER_MAX_MS])
+            told = await describe_settings(cluster, list(metadata.topics), names=[MIN_ISR, AFTER_MAX_MS, MAX_BYTES])
             for topic, settings in told.items():
                 values = {one.name: one.value for one in settings}
                 facts.min_isr[topic] = int(values.get(MIN_ISR) or 1)
+                facts.max_bytes[topic] = int(values.get(MAX_BYTES) or 0)
                 facts.ahead_max_ms[topic] = int(values.get(AFTER_MAX_MS) or NO_BOUND_MS)
             await _look_ahead(facts, cluster, metadata)
             if cluster.is_klog:
@@ -312,8 +323,9 @@ async def _ask_broker(facts: Facts, cluster: Cluster, broker: int) -> None:
     from klog.protocol.apis import ApiKey
 
     try:
-        told = await describe_broker_settings(cluster, broker, names=SHARED_SETTINGS)
+        told = await describe_broker_settings(cluster, broker, names=[*SHARED_SETTINGS, *SIZE_SETTINGS])
         facts.settings[broker] = {one.name: one.value for one in told if one.name in SHARED_SETTINGS}
+        facts.sizes[broker] = {one.name: one.value for one in told if one.name in SIZE_SETTINGS}
         answer = await cluster.to_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, 1, topics=[])
     except KlogError as error:
         facts.silent[broker] = _or_raise(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -60,8 +60,9 @@ Phases = Mapping[str, str]
 """Group -> what its coordinator says it is doing; of others, the registry says as much as it knows."""
 
 
-async def phases(cluster: Cluster) -> dict[str, str]:
-    """What every broker says of the groups that it coordinates; one that does not answer says nothing."""
+async def phases(cluster: Cluster, silent: Collection[int] = ()) -> dict[str, str]:
+    """What every broker says of the groups that it coordinates; one that does not answer says nothing, and those that
+    are known to be ``silent`` are not asked."""
 
     async def ask(broker: int) -> list[Any]:
         try:
@@ -70,7 +71,8 @@ async def phases(cluster: Cluster) -> dict[str, str]:
             return []
         return list(answer.groups)
 
-    answers = await asyncio.gather(*(ask(one.broker_id) for one in await cluster.brokers()))
+    brokers = [one.broker_id for one in await cluster.brokers()]
+    answers = await asyncio.gather(*(ask(one) for one in brokers if one not in silent))
     return {str(one.group_id): str(one.group_state) for listed in answers for one in listed}
 
 

@@ -11,17 +11,17 @@ from klog.cli.command import top_command
 from klog.cli.flags import duration
 from klog.cli.invocation import Invocation
 from klog.errors import KlogError, UsageError
-from klog.render import Report
+from klog.render import Format, Report
 from klog.render.counts import counted
 from klog.render.visible import for_stream
 
 if TYPE_CHECKING:
-    from klog.admin.check import Finding
+    from klog.admin.findings import Finding
 
 NAGIOS_OK, NAGIOS_WARNING, NAGIOS_CRITICAL, NAGIOS_UNKNOWN = range(4)
 
 
-@top_command("check", rows="klog.admin.check:Finding")
+@top_command("check", rows="klog.admin.findings:Finding")
 async def check(
     invocation: Invocation,
     subjects: Annotated[
@@ -45,11 +45,13 @@ async def check(
         bool, typer.Option("--nagios", help="Print one line and exit with 0, 1, 2 or 3, as monitoring plugins do.")
     ] = False,
 ) -> Report | int:
-    """Find problems, present or imminent, and show how to fix them. One row per finding.
+    """Find problems, present or imminent, and show how to fix them. One row per cause.
 
-    Exit 1 on any finding. For groups it checks the offsets in ZooKeeper.
+    The other formats, `-o wide` too, have a row for each of its consequences as well. Exit 1 on any finding. For groups
+    it checks the offsets in ZooKeeper.
     """
     from klog.admin import check as checking
+    from klog.admin.findings import folded
 
     unknown = [one for one in subjects or () if one not in checking.SUBJECTS]
     if unknown:
@@ -72,7 +74,12 @@ async def check(
     if nagios:
         return _plugin_line(findings)
     footer = counted(len(findings), "finding") if findings else "no findings"
-    return invocation.report(findings, failed=bool(findings), footer=footer)
+    if invocation.output is not Format.TABLE:
+        return invocation.report(findings, failed=bool(findings), footer=footer)
+    shown = folded(findings)
+    if len(shown) < len(findings):
+        footer += f", {len(findings) - len(shown)} of them consequences of others"
+    return invocation.report(shown, failed=bool(findings), footer=footer)
 
 
 def _plugin_line(findings: list[Finding]) -> int:

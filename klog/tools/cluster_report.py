@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog import __version__
 from klog.admin import acts
-from klog.admin.check import Finding, check
+from klog.admin.check import check
+from klog.admin.findings import Finding
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError, MalformedRequest, Refused, TimedOut

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from klog.admin.check import SUBJECTS, Finding, check, judge
+from klog.admin.check import SUBJECTS, check, judge
 from klog.admin.check_facts import Facts, LogDirFact, ServerFact
-from klog.admin.check_groups import GroupOffset
+from klog.admin.check_groups import GroupLook, GroupOffset
+from klog.admin.findings import Finding, folded, in_order
 from klog.admin.quarantine import LostRow
 from klog.client.metadata import BrokerNode, Metadata, PartitionNode, TopicNode
 from klog.coordination import embedded
@@ -103,6 +105,23 @@ def above_factor(facts: Facts) -> None:
 def above_factor_and_under_it(facts: Facts) -> None:
     facts.min_isr["t"] = 4
     change_partition(facts, 2, isr=(3, 1))
+
+
+def at_min_isr(facts: Facts) -> None:
+    change_partition(facts, 2, isr=(3, 1))
+
+
+def being_filled(facts: Facts) -> None:
+    change_partition(facts, 2, isr=(3, 1))
+    facts.topics["t"].adding[2] = (2,)
+
+
+def large_batches(facts: Facts) -> None:
+    facts.max_bytes = {"t": 5_000_000, "u": 1_000}
+    facts.sizes = {
+        1: {"socket.request.max.bytes": "100000000", "fetch.max.bytes": "50000000"},
+        2: {"socket.request.max.bytes": "1000000", "replica.fetch.max.bytes": "1048576"},
+    }
 
 
 def uneven(facts: Facts) -> None:
@@ -196,6 +215,9 @@ def zookeeper_fills_up(facts: Facts) -> None:
         (under_min_isr, ["under-min-isr", "under-replicated"]),
         (above_factor, ["min-isr-above-factor"]),
         (above_factor_and_under_it, ["under-min-isr", "min-isr-above-factor", "under-replicated"]),
+        (at_min_isr, ["at-min-isr", "under-replicated"]),
+        (being_filled, ["under-replicated"]),
+        (large_batches, ["sizes-differ", "sizes-differ"]),
         (uneven, ["uneven-replication-factor"]),
         (no_controller, ["no-controller"]),
         (silent, ["silent-broker"]),
@@ -230,7 +252,10 @@ def test_a_dead_broker_is_one_finding_beside_its_partitions() -> None:
     facts = well()
     kill(facts, 3)
     found = judge(facts, SUBJECTS)
-    assert {one.kind for one in found} == {"dead-broker", "under-replicated"}
+    assert {one.kind for one in found} == {"dead-broker", "under-replicated", "at-min-isr"}
+    assert [one.because for one in found] == [None, "broker 3", "broker 3"] and found[0].consequences == 2
+    (shown,) = folded(found)
+    assert shown.kind == "dead-broker" and "2 consequences" in shown.found and "1 at-min-isr" in shown.found
     dead = next(one for one in found if one.kind == "dead-broker")
     assert (dead.severity, dead.what) == ("critical", "broker 3") and "3 replicas" in dead.found
     assert next(one for one in found if one.kind == "under-replicated").do == "start broker 3"
@@ -240,7 +265,7 @@ def test_a_broker_that_has_just_died_and_is_still_registered_is_dead_and_nothing
     facts = well()
     kill(facts, 3)
     facts.registered = {1, 2, 3}
-    assert kinds(facts) == ["dead-broker", "under-replicated"]
+    assert kinds(facts) == ["dead-broker", "at-min-isr", "under-replicated"]
 
 
 @pytest.mark.parametrize(("broker", "help_"), [(1, "elect "), (2, "wait: ")])
@@ -251,6 +276,57 @@ def test_a_hole_is_filled_from_a_replica_that_has_the_messages(broker: int, help
     assert one.do.startswith(help_)
     change_partition(facts, 0, replicas=(broker,), isr=(broker,), leader=broker)
     assert any(one.kind == "damage" and "lost show" in one.do for one in judge(facts, SUBJECTS))
+
+
+def test_no_advice_that_would_be_refused() -> None:
+    facts = well()
+    kill(facts, 3)
+    dead = next(one for one in judge(facts, SUBJECTS) if one.kind == "dead-broker")
+    assert "remove-broker" not in dead.do, "two brokers cannot have three replicas"
+    facts = well()
+    change_partition(facts, 0, isr=(2,), leader=2)
+    unpreferred = next(one for one in judge(facts, SUBJECTS) if one.kind == "unpreferred-leaders")
+    assert unpreferred.do.startswith("wait until broker 1 is in sync")
+    facts = well()
+    uneven(facts)
+    kill(facts, 3)
+    assert "--replication-factor 2" in next(one for one in judge(facts, SUBJECTS) if one.kind.startswith("uneven")).do
+
+
+def test_causes_of_causes() -> None:
+    def found(what: str, because: str | None = None, severity: str = "warning") -> Finding:
+        return Finding(severity, what, "f", "e", "d", f"kind-{what}", because)
+
+    every = [found("a", "b"), found("x"), found("b", "c"), found("c", None, "critical"), found("d", "gone")]
+    assert [(one.what, one.because, one.consequences) for one in in_order(every)] == [
+        ("c", None, 2), ("a", "c", 0), ("b", "c", 0), ("x", None, 0), ("d", None, 0),
+    ]  # fmt: skip
+    circle = in_order([found("a", "b"), found("b", "a")])
+    assert [one.because for one in circle] == [None, None]
+
+
+def test_members_of_groups() -> None:
+    facts = well()
+    look = GroupLook("g", ("m1", "m2"), since_ms=NOW_MS - 3_600_000)
+    facts.group_looks = [replace(look, idle=("m2",))]
+    assert kinds(facts) == ["idle-members"]
+    facts.group_looks = [replace(look, unowned=(TopicPartition("t", 1),))]
+    assert kinds(facts) == ["unowned-partitions"]
+    facts.group_looks = [replace(look, unowned=(TopicPartition("t", 1),), since_ms=NOW_MS - 1_000)]
+    assert kinds(facts) == [], "a rebalance may be under way"
+    facts.group_looks = [look]
+    facts.groups = [GroupOffset("g", TopicPartition("t", 0), None, 2, 200, None)]
+    assert kinds(facts) == ["never-committed"]
+    facts.group_looks = [replace(look, since_ms=NOW_MS - 1_000)]
+    assert kinds(facts) == []
+    facts.groups = [GroupOffset("g", TopicPartition("t", 0), 5, 2, 200, 3, 600_000)]
+    assert kinds(facts) == ["group-stopped"]
+    change_partition(facts, 0, leader=None, isr=(9,))
+    stopped = next(one for one in judge(facts, SUBJECTS) if one.kind == "group-stopped")
+    assert stopped.because == "topic t"
+    facts.groups = [GroupOffset("g", TopicPartition("gone", 0), 5, None, None, None)]
+    gone = next(one for one in judge(facts, SUBJECTS) if one.kind == "offset-without-topic")
+    assert "group delete" not in gone.do, "a group with members cannot be deleted"
 
 
 def test_offline_says_which_broker_to_start() -> None:

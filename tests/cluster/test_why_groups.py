@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from klog.admin.check_facts import gather
 from klog.coordination import group_states
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
@@ -129,6 +130,10 @@ def test_the_cause_is_found(three: RunningCluster, topic: str, what: Play, words
         cut = [{"partition_index": 0, "offset": -1}]
         leader = three.leader_of(topic, 0)
         three.ask(leader, ApiKey.DELETE_RECORDS, 2, topics=[{"name": topic, "partitions": cut}], timeout=10_000)
+    if what in (idle, unowned):  # `klog check` waits until a group has settled
+        facts = asyncio.run(gather(three.bootstrap, None, ("groups",)))
+        (look,) = [one for one in facts.group_looks if one.name == f"g-{topic}"]
+        assert (len(look.idle), len(look.unowned)) == ((1, 0) if what is idle else (0, 1))
     cause = wait_for_cause(three, ("group", f"g-{topic}"), words)
     assert do in cause["do"], cause
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,7 +17,6 @@ from klog.coordination import groups as registry
 from klog.coordination.group_states import COORDINATOR
 from klog.errors import GroupIdNotFound, KlogError, NoSuchThing, OffsetOutOfRange, Refused, UsageError
 from klog.names import TopicPartition
-from klog.protocol.consumer_protocol import subscribed_topics
 from klog.tools.events import Event, EventFilter, read_events
 from klog.tools.where import locate
 from klog.tools.why.causes import knows_broker, why_broker, why_gone, why_partition, why_topic
@@ -72,7 +71,7 @@ async def why(
     if kind in (None, "group"):
         session = await zookeeper()
         try:
-            return why_group(known, await group_facts(cluster, session, name))
+            return why_group(known, await group_facts(cluster, session, name, facts.silent))
         except GroupIdNotFound:
             pass
     if kind in (None, "topic"):
@@ -101,27 +100,16 @@ def find(known: Known, kind: str | None, name: str) -> list[Step] | None:
     return None
 
 
-async def group_facts(cluster: Cluster, session: ZooKeeper, name: str) -> GroupFacts:
-    """What is known of a group. GroupIdNotFound."""
+async def group_facts(cluster: Cluster, session: ZooKeeper, name: str, silent: Collection[int]) -> GroupFacts:
+    """What is known of a group; ``silent`` brokers are not asked about it. GroupIdNotFound."""
     rows, phases, (group, coordinator) = await asyncio.gather(
-        group_lag.lag(cluster, session, [name]), groups.phases(cluster), asyncio.to_thread(_registered, session, name)
+        group_lag.lag(cluster, session, [name]),
+        groups.phases(cluster, silent),
+        asyncio.to_thread(_registered, session, name),
     )
     by_broker = group.state.group_protocol == COORDINATOR
     phase = phases.get(name, group.phase) if by_broker else group.phase
-    return GroupFacts(group, phase, coordinator if by_broker else None, rows, topics_of(group))
-
-
-def topics_of(group: registry.Group) -> frozenset[str]:
-    """The topics that a group's members subscribe to; of consumers that coordinate through ZooKeeper, those that they
-    own partitions of."""
-    found = {name.topic for name in group.readers}
-    if group.state.group_protocol == COORDINATOR and group.state.protocol_type == "consumer":
-        for one in group.state.members:
-            try:
-                found |= set(subscribed_topics(one.metadata))
-            except KlogError:
-                continue  # a format that only its members understand
-    return frozenset(found)
+    return GroupFacts(group, phase, coordinator if by_broker else None, rows)
 
 
 def _registered(session: ZooKeeper, name: str) -> tuple[registry.Group, int | None]:

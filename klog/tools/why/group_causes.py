@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from klog.admin.check_groups import look_of
 from klog.coordination import paths
 from klog.coordination.group_states import COORDINATOR
 from klog.names import TopicPartition
@@ -21,7 +22,7 @@ from klog.tools.why.steps import Known, Step, listed, moment, numbered, step, ti
 
 if TYPE_CHECKING:
     from klog.admin.group_lag import LagRow
-    from klog.coordination.groups import Group, Member
+    from klog.coordination.groups import Group
 
 LOOP_WITHIN: Final = timedelta(minutes=10)
 LOOP_MIN: Final = 5
@@ -29,7 +30,6 @@ LOOP_MIN: Final = 5
 STANDS_STILL: Final = timedelta(seconds=30)
 """Clients commit every 5 s unless told otherwise."""
 REFUSED_WITHIN: Final = timedelta(hours=1)
-STABLE: Final = "Stable"
 JOINING: Final = ("PreparingRebalance", "CompletingRebalance")
 
 
@@ -41,8 +41,6 @@ class GroupFacts:
     phase: str
     coordinator: int | None = None
     rows: Sequence[LagRow] = ()
-    topics: frozenset[str] = field(default_factory=frozenset)
-    """Those that its members subscribe to, as far as that is known."""
 
     @property
     def name(self) -> str:
@@ -225,7 +223,7 @@ def _never(known: Known, of: GroupFacts) -> Iterator[Step]:
 
 
 def _unowned(known: Known, of: GroupFacts) -> Iterator[Step]:
-    missing = unowned(known.metadata.topics, of)
+    missing = look_of(of.group, of.phase, known.metadata.topics).unowned
     if missing:
         do = f"restart its consumers, so that they share the partitions out again; `klog group describe {of.name}`"
         what = f"no live consumer owns {listed(missing, 6)}"
@@ -245,7 +243,7 @@ def _stuck(known: Known, of: GroupFacts) -> Iterator[Step]:
 
 
 def _idle(known: Known, of: GroupFacts) -> Iterator[Step]:
-    idle = idle_members(of.group, of.phase)
+    idle = look_of(of.group, of.phase, known.metadata.topics).idle
     if idle:
         partitions = len(of.group.readers)
         evidence = f"{counted(partitions, 'partition')} for {counted(len(of.group.members), 'member')}"
@@ -268,23 +266,6 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-# --- What `klog check` asks, too --------------------------------------------------------------------------------------
-
-
-def unowned(topics: Mapping[str, Any], of: GroupFacts) -> list[TopicPartition]:
-    """Partitions that the group reads by its members' subscriptions, and that no live member owns."""
-    if not of.group.members or of.phase != STABLE:
-        return []
-    owned = of.group.readers.keys()
-    return [
-        TopicPartition(topic, number)
-        for topic in sorted(of.topics)
-        if topic in topics
-        for number in topics[topic].partitions
-        if TopicPartition(topic, number) not in owned
-    ]
-
-
 def stands_still(row: LagRow, now: datetime, within: timedelta) -> bool:
     """A message waits for longer than this, and nothing was committed for as long."""
     return (
@@ -293,11 +274,6 @@ def stands_still(row: LagRow, now: datetime, within: timedelta) -> bool:
         and row.lag_ms is not None
         and row.lag_ms > within.total_seconds() * 1000
     )
-
-
-def idle_members(group: Group, phase: str) -> list[Member]:
-    """Members that own nothing, of a group that has shared its partitions out."""
-    return [one for one in group.members if not one.partitions] if phase == STABLE and group.readers else []
 
 
 # --- Parts ------------------------------------------------------------------------------------------------------------

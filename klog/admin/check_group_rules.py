@@ -1,0 +1,103 @@
+"""What `klog check` finds about groups: their offsets, their members, and what the members own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from klog.admin.findings import WARNING, Finding
+from klog.coordination import paths
+from klog.render.counts import counted
+
+if TYPE_CHECKING:
+    from klog.admin.check_facts import Facts
+    from klog.client.metadata import Metadata
+
+PATIENCE_MS: Final = 300_000
+"""Members that began less than this ago may commit yet."""
+SETTLED_MS: Final = 10_000
+"""Members of a group that changed less than this ago may be sharing its partitions out."""
+NAMED_MAX: Final = 5
+
+
+def groups(facts: Facts, metadata: Metadata, max_lag: int | None) -> Iterator[Finding]:
+    """The findings about groups."""
+    yield from _offsets(facts, metadata, max_lag)
+    if max_lag is None:
+        yield from _never_committed(facts, metadata)
+    yield from _stopped(facts, metadata)
+    yield from _members(facts)
+
+
+def _offsets(facts: Facts, metadata: Metadata, max_lag: int | None) -> Iterator[Finding]:
+    for one in facts.groups:
+        what = f"group {one.group}, partition {one.partition}"
+        if one.partition.topic not in metadata.topics:
+            node = f"/consumers/{one.group}/offsets/{one.partition.topic}"
+            lives = any(look.name == one.group and look.members for look in facts.group_looks)
+            do = f"delete {node}" if lives else f"`klog group delete {one.group}`, or delete {node}"
+            yield Finding(WARNING, what, "no such topic", "a topic", do, "offset-without-topic")
+        elif one.partition.partition not in metadata.topics[one.partition.topic].partitions:
+            do = f"delete {paths.consumer_offset(one.group, *one.partition)}"
+            yield Finding(WARNING, what, "no such partition", "a partition", do, "offset-without-partition")
+        elif one.offset is None:
+            if max_lag is not None:
+                do = f"look at its consumers, and whether they commit: `klog group describe {one.group}`"
+                found = "its member has never committed, and there are messages"
+                yield Finding(WARNING, what, found, f"lag of at most {max_lag:,}", do, "never-committed")
+        elif one.start is not None and one.offset < one.start:
+            found = f"offset {one.offset} is below the log's start"
+            do = "consume faster, or raise the retention: removed messages are skipped"
+            yield Finding(WARNING, what, found, f"{one.start} or later", do, "offset-below-start")
+        elif one.end is not None and one.offset > one.end:
+            found = f"offset {one.offset} is behind the log's end"
+            do = f"check whether the topic was deleted and created again, then `klog group rewind {one.group} --to end`"
+            yield Finding(WARNING, what, found, f"{one.end} at most", do, "offset-behind-end")
+        elif max_lag is not None and one.lag is not None and one.lag > max_lag:
+            found = f"lags by {counted(one.lag, 'message')}"
+            do = f"look at its consumers: `klog group describe {one.group}`"
+            yield Finding(WARNING, what, found, f"at most {max_lag:,}", do, "lag")
+
+
+def _never_committed(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    """Groups whose members read, and have not committed anything for a while."""
+    for look in facts.group_looks:
+        mine = [one for one in facts.groups if one.group == look.name and one.partition.topic in metadata.topics]
+        never = [one.partition for one in mine if one.offset is None]
+        if not never or len(never) < len(mine) or facts.now_ms - look.since_ms < PATIENCE_MS:
+            continue
+        found = f"its {counted(len(look.members), 'member')} never committed; there are messages in {_named(never)}"
+        do = f"let it commit (enable.auto.commit=true); `klog why group {look.name}`"
+        yield Finding(WARNING, f"group {look.name}", found, "committed offsets", do, "never-committed")
+
+
+def _stopped(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for name in dict.fromkeys(one.group for one in facts.groups if one.stopped_ms is not None):
+        mine = [one for one in facts.groups if one.group == name and one.stopped_ms is not None]
+        longest_ms = max(one.stopped_ms or 0 for one in mine)
+        first = mine[0].partition
+        node = metadata.topics[first.topic].partitions.get(first.partition) if first.topic in metadata.topics else None
+        because = f"topic {first.topic}" if node is not None and node.leader is None else None
+        waited = f"messages wait for {longest_ms // 60_000} minutes"
+        found = f"stopped moving in {_named([one.partition for one in mine])}: {waited}, and nothing is committed"
+        do = f"`klog why group {name}`"
+        yield Finding(WARNING, f"group {name}", found, "commits while messages wait", do, "group-stopped", because)
+
+
+def _members(facts: Facts) -> Iterator[Finding]:
+    for look in facts.group_looks:
+        if facts.now_ms - look.since_ms < SETTLED_MS:
+            continue
+        if look.unowned:
+            found = f"no live consumer owns {_named(look.unowned)}"
+            do = f"restart its consumers; `klog group describe {look.name}` shows who owns what"
+            yield Finding(WARNING, f"group {look.name}", found, "an owner each", do, "unowned-partitions")
+        if look.idle:
+            found = f"{counted(len(look.idle), 'member')} own nothing: {_named(look.idle)}"
+            do = "more partitions (`klog topic alter TOPIC -p N`), or fewer members"
+            yield Finding(WARNING, f"group {look.name}", found, "partitions for each member", do, "idle-members")
+
+
+def _named(names: Sequence[object]) -> str:
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ",".join(map(str, names[:NAMED_MAX])) + more
