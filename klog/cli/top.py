@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import textwrap
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 EVERY_S = 2.0
 WHY_S = 60.0
 """How long `klog why` may take."""
+WHY_WIDTH = 78
 REDRAW_S = 1.0
 
 
@@ -153,21 +155,51 @@ async def _why(invocation: Invocation, subject: tuple[str, ...]) -> list[str]:
     if entry_named("why") is None:
         return ["this version of klog has no `klog why`"]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "klog", "why", "-B", await invocation.bootstrap_servers(), "--", *subject),
+        *(
+            sys.executable,
+            "-m",
+            "klog",
+            "why",
+            "-B",
+            await invocation.bootstrap_servers(),
+            "-o",
+            "json",
+            "--",
+            *subject,
+        ),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stderr=asyncio.subprocess.PIPE,
     )
     try:
         async with asyncio.timeout(WHY_S):
-            said, _ = await process.communicate()
+            said, trouble = await process.communicate()
     except TimeoutError:
         return [f"`klog why` has not answered within {WHY_S:g} s"]
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return said.decode("utf-8", "replace").splitlines() or ["`klog why` says nothing"]
+    try:
+        steps = json.loads(said)["rows"] if said else []
+        error = json.loads(trouble)["error"]["message"] if trouble and not steps else None
+        return _steps(steps) if error is None else textwrap.wrap(error, WHY_WIDTH)
+    except (ValueError, KeyError, TypeError):
+        return trouble.decode("utf-8", "replace").splitlines() or ["`klog why` says nothing"]
+
+
+def _steps(steps: list[dict[str, Any]]) -> list[str]:
+    """The steps of `klog why`, each on lines of its own, so that they fit in 80 columns."""
+    lines = []
+    for one in steps:
+        time = str(one["time"] or "")[11:19]
+        lines += textwrap.wrap(f"{one['step']}  {time:8}  {one['what']}", WHY_WIDTH, subsequent_indent=" " * 13)
+        lines += textwrap.wrap(one["evidence"], WHY_WIDTH, initial_indent=" " * 13, subsequent_indent=" " * 13)
+        if one["do"] is not None:
+            lines += ["", *textwrap.wrap(f"what helps: {one['do']}", WHY_WIDTH)]
+    if not any(one["do"] is not None for one in steps):
+        lines.append("nothing is wrong")
+    return lines
 
 
 def _application(screen: Screen, load: Any) -> Any:

@@ -67,7 +67,8 @@ class ElectionInput:
     None where it has no log of this partition under the topic's UUID. `offline`: brokers whose replica of this
     partition is lost with its disk. `leaving`: brokers that shut down. `heard`: brokers that have answered since
     the last change in who lives; None where that is not watched, and who is registered is believed to live. `waited`:
-    members of an interrupted ISR that are missing have been given their time.
+    members of an interrupted ISR that are missing have been given their time. `departed`: how brokers were lost that
+    are gone, or were, with the time; for reasons alone.
     """
 
     live: Mapping[int, int]
@@ -76,6 +77,7 @@ class ElectionInput:
     leaving: Set[int] = frozenset()
     heard: Set[int] | None = None
     waited: bool = True
+    departed: Mapping[int, str] = field(default_factory=dict)
 
     def answers(self, broker_id: int) -> bool:
         return self.heard is None or broker_id in self.heard
@@ -171,7 +173,7 @@ def reconcile(
         return without_dead(state, situation)
     found = offline(state, replicas, situation, unclean_allowed=unclean_allowed, first_epoch=first_epoch)
     if isinstance(found, NoLeader) and state.leader != NO_LEADER:
-        return _changed(state, NO_LEADER, _as_recorded(state), f"leader {state.leader} is dead, and {found.reason}")
+        return _changed(state, NO_LEADER, _as_recorded(state), f"{_lost(state, situation)}, and {found.reason}")
     return found
 
 
@@ -185,7 +187,7 @@ def without_dead(state: PartitionState, situation: ElectionInput) -> Decision | 
     if members == state.isr or not any(map(situation.answers, members)):
         return None
     gone = [one for one in state.isr if one not in members]
-    return _changed(state, state.leader, _recorded(state, members), f"{_names(gone)} left the ISR")
+    return _changed(state, state.leader, _recorded(state, members), "; ".join(_gone(one, situation) for one in gone))
 
 
 # --- The five choices -------------------------------------------------------------------------------------------------
@@ -221,7 +223,8 @@ def offline(
     leader = _first(filter(situation.answers, members), replicas, situation)
     if leader is not None:
         isr = _recorded(state, members)
-        return _changed(state, leader, isr, _after(state, "is in sync"), situation, first_epoch)
+        reason = _after(state, situation, f"{leader} is the first in-sync replica that is alive")
+        return _changed(state, leader, isr, reason, situation, first_epoch)
     if members:
         return NoLeader(
             f"in-sync {_names(members)} have yet to answer, or are not among its replicas {_names(replicas)}"
@@ -300,7 +303,7 @@ def _first_back(
     leader = min(equal, key=lambda one: (one not in kept, one in situation.leaving, replicas.index(one)))
     isr = {one: situation.live[one] for one in state.isr if one == leader or (one in equal and one in kept)}
     why = "is back with all it had" if leader in kept else "has the most of all that were in sync"
-    return _changed(state, leader, isr, _after(state, why), situation, first_epoch)
+    return _changed(state, leader, isr, _after(state, situation, f"{leader} {why}"), situation, first_epoch)
 
 
 def _unclean(
@@ -370,8 +373,20 @@ def _recorded(state: PartitionState, members: Iterable[int]) -> dict[int, int]:
     return {one: recorded[one] for one in members}
 
 
-def _after(state: PartitionState, why: str) -> str:
-    return f"{f'after {state.leader} ' if state.leader != NO_LEADER else ''}it {why}"
+def _after(state: PartitionState, situation: ElectionInput, why: str) -> str:
+    return why if state.leader == NO_LEADER else f"{_lost(state, situation)}; {why}"
+
+
+def _lost(state: PartitionState, situation: ElectionInput) -> str:
+    """What became of the leader."""
+    if state.leader in situation.live and state.leader in situation.offline:
+        return f"the disk of broker {state.leader} is lost"
+    return _gone(state.leader, situation)
+
+
+def _gone(broker_id: int, situation: ElectionInput) -> str:
+    """``broker 2 stopped answering at 03:00:12``."""
+    return f"broker {broker_id} {situation.departed.get(broker_id, 'is dead, or was')}"
 
 
 def _names(broker_ids: Iterable[int]) -> str:

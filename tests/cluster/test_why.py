@@ -40,6 +40,10 @@ def test_the_cause_is_found(three: RunningCluster, harm: str, replicas: list[int
     cause = ran.rows[-1]
     assert "broker 2" in cause["what"] and words[0] in cause["what"] and words[1] in cause["do"], ran.rows
     assert [row["do"] for row in ran.rows[:-1]] == [None] * (len(ran.rows) - 1)
+    downs = [row for row in ran.rows if "broker-down" in row["evidence"]]
+    assert all("stopped answering" in row["evidence"] for row in downs)
+    decided = [row for row in ran.rows if "partition-offline" in row["evidence"] or "isr-changed" in row["evidence"]]
+    assert all("broker 2 stopped answering" in row["evidence"] for row in decided)
     refused = any("acks=all" in row["what"] for row in ran.rows)
     assert refused == (len(replicas) == 2), "min.insync.replicas is 2"
 

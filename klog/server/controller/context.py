@@ -43,6 +43,8 @@ class Context:
     alone does not prove that, as it outlives its broker."""
     leaving: dict[int, int] = field(default_factory=dict)
     """Broker id -> the incarnation that is shutting down."""
+    departed: dict[int, str] = field(default_factory=dict)
+    """Broker id -> how it was last lost, and when; for the reasons of decisions."""
     topics: dict[str, Topic] = field(default_factory=dict)
     overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     first_epochs: dict[str, int] = field(default_factory=dict)
@@ -157,6 +159,7 @@ class Context:
             leaving={one for one in members if one in self.leaving and self.leaving[one] == self._now(one)},
             heard={one for one in members if one in self.heard and self.heard[one] == self._now(one)},
             waited=name in self.waits and self.now_s() - self.waits[name] >= self.restart_wait_s,
+            departed=self.departed,
         )
 
     @property

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from klog.coordination import brokers, group_slots, partition_states, topic_deletion, topics
@@ -239,18 +240,31 @@ class Controller:
             was, new = before.get(broker_id), now.get(broker_id)
             if was is not None and new is not None and was.incarnation == new.incarnation:
                 continue
+            how = self._departed(broker_id, was) if was is not None else ""
             for known in (context.refused, context.heard, context.leaving, context.facts, context.lost):
                 known.pop(broker_id, None)
             if new is None:
                 self._channels.close(broker_id)
                 log.warning("broker %d is gone: its registration has ended", broker_id)
-                self._runtime.tell("broker-down", id=broker_id, reason="its session has ended")
+                self._runtime.tell("broker-down", id=broker_id, reason=f"it {how}")
             else:
                 log.info("broker %d has registered, incarnation %d", broker_id, new.incarnation)
                 self._runtime.tell("broker-up", id=broker_id, host=new.broker.host, port=new.broker.port)
                 self._channels.open(context, state.require().epoch, new)
             state.mark_dirty(context.hosted(broker_id))
         self._channels.send_metadata()
+
+    def _departed(self, broker_id: int, was: Registration) -> str:
+        """How a broker was lost, for the reasons of what follows."""
+        context = self.context
+        if context.leaving.get(broker_id) == was.incarnation:
+            how = f"shut down at {_clock_time()}"
+        elif context.refused.get(broker_id) == was.incarnation and broker_id in context.departed:
+            how = context.departed[broker_id]
+        else:
+            how = f"stopped answering: its ZooKeeper session ended at {_clock_time()}"
+        context.departed[broker_id] = how
+        return how
 
     def refused(self, registration: Registration) -> None:
         """Connections are refused where this broker listened: it counts as dead, unless that was wrong once before."""
@@ -262,7 +276,8 @@ class Controller:
             return
         log.warning("broker %d is dead: connections to %s are refused", broker_id, registration.broker.bind)
         context.refused[broker_id] = registration.incarnation
-        self._runtime.tell("broker-down", id=broker_id, reason="it refuses connections")
+        how = context.departed[broker_id] = f"stopped answering at {_clock_time()}: connections are refused"
+        self._runtime.tell("broker-down", id=broker_id, reason=f"it {how}")
         self._state.mark_dirty(context.hosted(broker_id))
         self._channels.send_metadata()
 
@@ -363,3 +378,8 @@ class Controller:
         await self._channels.acknowledged(self.context.live)
         states = self.context.states
         return sum(states[name].leader == broker_id for name in hosted if name in states)
+
+
+def _clock_time() -> str:
+    """Events have the date."""
+    return f"{datetime.now(UTC):%H:%M:%S}"
