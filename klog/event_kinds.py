@@ -33,6 +33,7 @@ EVENT_KINDS: Final[Mapping[str, str]] = {
     "topic-created": "a topic was created",
     "topic-deleted": "a topic was deleted",
     "topic-purged": "a deleted topic left the trash for good",
+    "topic-restored": "a deleted topic came back from the trash",
     "unclean-election": "a replica that was not in sync became leader; messages that it lacks are lost",
 }
 """Each kind with its meaning."""

@@ -203,7 +203,7 @@ async def create_topic(
     if wire and not (wire == TopicAlreadyExists.wire and if_not_exists):
         said = answer.topics[0].error_message or answer.topics[0].error_code.name
         raise error_of(wire, f"cannot create topic {name!r} on {cluster}: {said}")
-    topic = await _until_led(cluster, name)
+    topic = await until_led(cluster, name)
     return TopicCreated(name, len(topic.partitions), topic.replication_factor, created)
 
 
@@ -271,7 +271,7 @@ async def alter_topic(cluster: Cluster, name: str, partitions: int) -> TopicAlte
     if wire:
         said = answer.results[0].error_message or answer.results[0].error_code.name
         raise error_of(wire, f"cannot add partitions to topic {name!r} on {cluster}: {said}")
-    await _until_led(cluster, name, partitions)
+    await until_led(cluster, name, partitions)
     return altered
 
 
@@ -358,7 +358,7 @@ async def delete_topics(cluster: Cluster, preview: Sequence[TopicDeletion]) -> l
     ]
 
 
-async def _until_led(cluster: Cluster, name: str, partitions: int = 1) -> TopicNode:
+async def until_led(cluster: Cluster, name: str, partitions: int = 1) -> TopicNode:
     """The topic, once it has so many partitions and each a leader, or as it is when the time-out has passed."""
     import asyncio
 

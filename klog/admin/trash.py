@@ -1,4 +1,4 @@
-"""The trash of topics: what waits there, and until when.
+"""The trash of topics: what waits there, until when, and how it comes back.
 
 `klog.coordination.trash` has what is written; the brokers say what they have on their disks.
 """
@@ -14,7 +14,8 @@ from uuid import UUID
 
 from klog.coordination import entries, trash
 from klog.coordination.trash import Entry
-from klog.errors import KlogError
+from klog.errors import KlogError, NoSuchThing, NotController, Refused, TopicAlreadyExists
+from klog.names import check_topic_name
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -80,6 +81,108 @@ def _row(entry: Entry, partitions: int | None, copies: Iterable[Copy], retention
         entries.uuid_text(entry.topic_id),
         entry.act,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRow:
+    """A topic that comes back. ``groups``: how many groups have their offsets in it back; ``was``: its name before."""
+
+    topic: str
+    partitions: int
+    messages: int | None
+    bytes: int | None
+    deleted_at: datetime
+    groups: int
+    was: str = field(metadata={"wide": True})
+    id: str = field(metadata={"wide": True})
+
+
+class RestorePlan(NamedTuple):
+    """What a restore brings back."""
+
+    topic_id: UUID
+    row: RestoreRow
+
+
+async def plan_restore(
+    cluster: Cluster, zookeeper: ZooKeeper, name: str, *, other: str | None = None, entry_id: str | None = None
+) -> RestorePlan:
+    """What restoring the topic brings back: the newest one of that name, or the one with that id, as ``other``.
+
+    NoSuchThing, TopicAlreadyExists; Refused where its deletion is not complete, or where no in-sync replica of a
+    partition has its log.
+    """
+    check_topic_name(other or name)
+    found = [one for one in await asyncio.to_thread(trash.read_all, zookeeper) if one.name == name]
+    chosen = [one for one in found if entry_id is None or entries.uuid_text(one.topic_id) == entry_id]
+    chosen = [one for one in chosen if one.state in (trash.WHOLE, trash.DELETING)]
+    if not chosen:
+        what = f"topic {name!r}" if entry_id is None else f"topic {name!r} with the id {entry_id}"
+        raise NoSuchThing(f"{what} is not in the trash of {cluster}", hint="klog topic trash -o wide")
+    entry = chosen[-1]
+    live = [one.broker_id for one in await cluster.brokers()]
+    if entry.state == trash.DELETING:
+        raise await _refused_half(cluster, zookeeper, entry, live)
+    target = other or name
+    if target in (await cluster.metadata(fresh=True)).topics:
+        raise TopicAlreadyExists(
+            f"topic {target!r} exists on {cluster}", hint=f"klog topic restore {name} --as OTHER gives it another name"
+        )
+    kept = await asyncio.to_thread(trash.contents, zookeeper, entry)
+    copies, failed = await copies_of(cluster, [entry.topic_id])
+    if failed:
+        broker, error = next(iter(failed.items()))
+        raise Refused(f"topic {name!r} is not restored: broker {broker} does not say what it has: {error.message}")
+    of_topic = copies.get(entry.topic_id, [])
+    there = {(one.broker, one.partition) for one in of_topic}
+    lacking = {
+        number: state.isr
+        for number, state in sorted(kept.states.items())
+        if not state.new and not any((broker, number) in there for broker in state.isr)
+    }
+    if lacking:
+        listed = ", ".join(f"{name}-{number} (in sync: {list(isr)})" for number, isr in list(lacking.items())[:10])
+        raise Refused(
+            f"topic {name!r} is not restored: no broker that is alive and was in sync has the log of {listed}",
+            hint="start these brokers, and try again",
+        )
+    partitions = len(kept.topic.partitions)
+    counted = _row(entry, partitions, of_topic, None)
+    groups = len(kept.offsets) if target == name else 0
+    row = RestoreRow(target, partitions, counted.messages, counted.bytes, counted.deleted_at, groups, name, counted.id)
+    return RestorePlan(entry.topic_id, row)
+
+
+async def _refused_half(cluster: Cluster, zookeeper: ZooKeeper, entry: Entry, live: Sequence[int]) -> Refused:
+    from klog.coordination import topics
+
+    topic = await asyncio.to_thread(topics.find, zookeeper, entry.name)
+    away = {one for replicas in (topic.partitions.values() if topic else ()) for one in replicas} - set(live)
+    listed = ", ".join(map(str, sorted(away))) or "with its replicas"
+    return Refused(
+        f"topic {entry.name!r} is still being deleted on {cluster}: brokers {listed} must come back first",
+        hint="its deletion is complete then, and it can be restored",
+    )
+
+
+async def restore_topic(cluster: Cluster, plan: RestorePlan) -> RestoreRow:
+    """Bring it back, and wait until its partitions have leaders."""
+    from klog.admin.topics import until_led
+    from klog.client.blocking import error_of
+    from klog.protocol.apis import ApiKey
+
+    answer = await cluster.to_controller(
+        ApiKey.RESTORE_TOPIC,
+        0,
+        refused=lambda answer: int(answer.error_code) == NotController.wire,
+        topic_id=plan.topic_id,
+        name=plan.row.topic,
+    )
+    wire = int(answer.error_code)
+    if wire:
+        raise error_of(wire, f"cannot restore topic {plan.row.was!r} on {cluster}: {answer.error_message}")
+    await until_led(cluster, plan.row.topic, plan.row.partitions)
+    return plan.row
 
 
 async def copies_of(

@@ -1,4 +1,4 @@
-"""``klog topic``: create, list, describe, alter, config, delete, trash."""
+"""``klog topic``: create, list, describe, alter, config, delete, trash, restore."""
 
 from __future__ import annotations
 
@@ -221,3 +221,32 @@ async def list_trash(invocation: Invocation) -> list[Any]:
 
     session = await invocation.zookeeper()
     return await trash.list_trash(await invocation.cluster(), session)
+
+
+@topic.command("restore", rows="klog.admin.trash:RestoreRow")
+async def restore(
+    invocation: Invocation,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The topic's name when it was deleted.")],
+    other: Annotated[
+        str | None, typer.Option("--as", metavar="OTHER", help="Give it another name; offsets of groups stay away.")
+    ] = None,
+    entry_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="The topic's id, if several of that name were deleted.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would come back, and change nothing.")] = False,
+) -> Report:
+    """Bring a deleted topic back from the trash.
+
+    It has the messages that were acknowledged, its settings and the offsets of groups, as when it was deleted. Of
+    several deleted topics of one name, the last one comes back unless --id names another. -o wide shows the ids.
+    """
+    from klog.admin import trash
+
+    if not dry_run:
+        invocation.check_may_change()
+    session = await invocation.zookeeper()
+    cluster = await invocation.cluster()
+    plan = await trash.plan_restore(cluster, session, name, other=other, entry_id=entry_id)
+    if dry_run:
+        return invocation.report([plan.row], footer="dry run, nothing changed")
+    return invocation.report([await trash.restore_topic(cluster, plan)])

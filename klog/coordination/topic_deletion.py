@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from klog.coordination import committed, entries, partition_states, paths, topics, trash
-from klog.coordination.topics import RACE_TRIES, Topic
+from klog.coordination.topics import RACE_TRIES, RESTORING, Topic
 from klog.coordination.trash import Entry
 from klog.coordination.zookeeper import (
     MULTI_BYTES_MAX,
@@ -42,6 +42,8 @@ def mark_for_deletion(
         mark = zookeeper.find(path)
         if mark is not None and mark.data == BEGUN:
             return
+        if mark is not None and mark.data == RESTORING:
+            raise BadVersion(f"topic {name!r} is being restored")
         write = Create(path, BEGUN) if mark is None else SetData(path, BEGUN, mark.stat.version)
         begin = [] if entry is None else [trash.begin(zookeeper, entry)]
 

@@ -64,6 +64,8 @@ NOTICES_AT_ONCE = 1000
 """Notices read at a time; the rest is read the next time."""
 DELETED_AT_ONCE = 100
 _NOTICE = "config_change_"
+RESTORING = b'{"version":1,"restoring":true}'
+"""In place of a deletion's mark: the topic comes back from the trash (`topic_restore`), and is not complete yet."""
 
 ADDING = "adding_replicas"
 REMOVING = "removing_replicas"
@@ -221,7 +223,7 @@ def _still_held(
     there = {
         name: decode(name, node, -1)
         for name, node, mark in zip(listed, nodes, marks, strict=True)
-        if node is not None and mark is None
+        if node is not None and (mark is None or mark.data == RESTORING)
     }
     return {
         name
@@ -316,7 +318,14 @@ def create(
         )
         if there is not None or marked is not None:
             raise TopicAlreadyExists(
-                f"topic {name!r} " + ("is still being deleted" if marked is not None else "already exists")
+                f"topic {name!r} "
+                + (
+                    "already exists"
+                    if marked is None
+                    else "is being restored"
+                    if marked.data == RESTORING
+                    else "is still being deleted"
+                )
             )
         fence_version = 0 if epoch_node is None else epoch_node.stat.version + 1
         topic = Topic(name, uuid.uuid4(), partitions, 0, fence_version)

@@ -4,7 +4,8 @@
 created in the transaction that marks the topic for deletion. Its state becomes ``whole`` when everything below it has
 been copied, with ``"first_epoch":N`` and the number of ``"parts"``; from then on it is not filled again, because what
 it was copied from may be half deleted. A whole entry is kept for the retention time, which begins when it became whole.
-``purged`` is written before its parts are removed: from then on it cannot be restored.
+``restoring`` is written when a restore begins (`klog.coordination.topic_restore`), and ``purged`` when it is done, or
+before the parts are removed for good: from then on it cannot be restored.
 
 The parts are nodes below it:
 
@@ -26,6 +27,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from klog.coordination import committed, entries, partition_states, paths, topics
+from klog.coordination.acts import Actor
+from klog.coordination.committed import CommittedOffset
+from klog.coordination.partition_states import PartitionState
 from klog.coordination.topics import Topic
 from klog.coordination.zookeeper import (
     MULTI_BYTES_MAX,
@@ -43,6 +47,7 @@ from klog.errors import NoNode, ZooKeeperError
 
 DELETING: Final = "deleting"
 WHOLE: Final = "whole"
+RESTORING: Final = "restoring"
 PURGED: Final = "purged"
 PART_BYTES: Final = 128 * 1024
 """Of states, or of a group's offsets, in one node."""
@@ -51,7 +56,8 @@ READ_AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A deleted topic. ``first_epoch``: the first leader epoch that it has not used. The last three are the node's."""
+    """A deleted topic. ``first_epoch``: the first leader epoch that it has not used. ``restored_by``: who restores it
+    now. ``version`` and ``modified_ms`` are the node's."""
 
     topic_id: uuid.UUID
     name: str
@@ -60,6 +66,7 @@ class Entry:
     state: str = DELETING
     first_epoch: int = 0
     parts: int = 0
+    restored_by: Actor | None = None
     version: int = -1
     modified_ms: int = 0
 
@@ -75,6 +82,8 @@ class Entry:
         fields["time"] = self.deleted_ms
         if self.state != DELETING:
             fields |= {"first_epoch": self.first_epoch, "parts": self.parts}
+        if self.restored_by is not None:
+            fields |= {"client": self.restored_by.client, "host": self.restored_by.host}
         return entries.encode(fields)
 
 
@@ -89,6 +98,7 @@ def _decode(topic_id: uuid.UUID, path: str, node: ZNode) -> Entry:
         entry.text("state"),
         entry.integer("first_epoch", 0),
         entry.integer("parts", 0),
+        Actor(entry.text("client"), entry.text("host")) if "client" in entry.fields else None,
         node.stat.version,
         node.stat.modified_ms,
     )
@@ -179,6 +189,67 @@ def _present(zookeeper: ZooKeeper, topic_ids: set[uuid.UUID]) -> set[uuid.UUID]:
     wanted = sorted(topic_ids)
     stats = zookeeper.exists_many([paths.trashed(entries.uuid_text(one)) for one in wanted])
     return {one for one, stat in zip(wanted, stats, strict=True) if stat is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What an entry has of its topic. ``settings``: the data of their node, None where it had none."""
+
+    topic: Topic
+    settings: bytes | None
+    states: Mapping[int, PartitionState]
+    offsets: Mapping[str, Mapping[int, CommittedOffset]]
+
+
+def contents(zookeeper: ZooKeeper, entry: Entry) -> Contents:
+    """All of an entry that is whole. ZooKeeperError where a part is missing or cannot be read."""
+    names = zookeeper.children(entry.path)
+    if len(names) != entry.parts:
+        raise ZooKeeperError(f"ZooKeeper node {entry.path} has {len(names)} parts, expected {entry.parts}")
+    where = [f"{entry.path}/{name}" for name in names]
+    found = dict(zip(names, zookeeper.get_many(where), strict=True))
+    topic_node = found.get("topic")
+    if topic_node is None:
+        raise ZooKeeperError(f"ZooKeeper node {entry.path} lacks its part {'topic'!r}")
+    settings = found.get("config")
+    states: dict[int, PartitionState] = {}
+    offsets: dict[str, dict[int, CommittedOffset]] = {}
+    for name, node in found.items():
+        if node is None:
+            raise ZooKeeperError(f"ZooKeeper node {entry.path} lacks its part {name!r}")
+        part = entries.Entry(f"{entry.path}/{name}", node.data) if "-" in name else None
+        if part is not None and name.startswith("states-"):
+            for number, one in part.entry_map("states").items():
+                states[number] = PartitionState(
+                    partition_states.NO_LEADER,
+                    one.integer("leader_epoch"),
+                    one.integers("isr"),
+                    0,
+                    new=one.flag("new"),
+                    unclean_epoch=one.integer("unclean_epoch"),
+                )
+        elif part is not None and name.startswith("offsets-"):
+            of_group = offsets.setdefault(part.text("group"), {})
+            for number, one in part.entry_map("offsets").items():
+                of_group[number] = CommittedOffset(
+                    one.integer("offset"), one.integer("leader_epoch"), one.text("metadata"), one.integer("time")
+                )
+    topic = topics.decode(entry.name, topic_node, -1)
+    return Contents(topic, None if settings is None else settings.data, states, offsets)
+
+
+def registered(zookeeper: ZooKeeper, topic_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Topic]:
+    """The topics that have these ids, under whatever name, without those that are being deleted; by a server that is
+    up to date."""
+    wanted = set(topic_ids)
+    zookeeper.sync(paths.TOPICS)
+    found = {one.topic_id: one for one in topics.read_all(zookeeper, {}) if one.topic_id in wanted}
+    marks = zookeeper.get_many([paths.delete_topic(one.name) for one in found.values()])
+    return {
+        topic_id: topic
+        for (topic_id, topic), mark in zip(found.items(), marks, strict=True)
+        if topic_id is not None and (mark is None or mark.data == topics.RESTORING)
+    }
 
 
 def is_registered(zookeeper: ZooKeeper, entry: Entry) -> bool:
@@ -299,14 +370,17 @@ def _chunks(rows: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def purge(zookeeper: ZooKeeper, entry: Entry, fence: Sequence[Check]) -> None:
     """Remove an entry for good, at its version: BadVersion where it has been changed since. May be repeated."""
+    version = entry.version
     if entry.state != PURGED:
         purged = replace(entry, state=PURGED).encode()
         zookeeper.commit(
-            [*fence, SetData(entry.path, purged, entry.version)], lambda: zookeeper.get(entry.path).data == purged
+            [*fence, SetData(entry.path, purged, version)], lambda: zookeeper.get(entry.path).data == purged
         )
-    _remove_parts(zookeeper, entry, fence)
+        version += 1
+    # At its version: a topic that was restored may be deleted again meanwhile, and has this entry then.
     try:
-        zookeeper.commit([*fence, Delete(entry.path)], lambda: zookeeper.exists(entry.path) is None)
+        _remove_parts(zookeeper, entry, [*fence, Check(entry.path, version)])
+        zookeeper.commit([*fence, Delete(entry.path, version)], lambda: zookeeper.exists(entry.path) is None)
     except NoNode:
         pass
 

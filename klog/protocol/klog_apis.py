@@ -472,3 +472,18 @@ class DescribeTrashResponse(Response, key=ApiKey.DESCRIBE_TRASH):
     error_code: ErrorCode
     broker_id: i32
     logs: tuple[TrashedLog, ...]
+
+
+# --- RestoreTopic: a deleted topic comes back from the trash ---------------------------------------------------------
+
+
+class RestoreTopicRequest(Request, key=ApiKey.RESTORE_TOPIC):
+    """``name``: the one that it gets."""
+
+    topic_id: UUID | None
+    name: str
+
+
+class RestoreTopicResponse(Response, key=ApiKey.RESTORE_TOPIC):
+    error_code: ErrorCode
+    error_message: str | None

@@ -35,6 +35,8 @@ class Checkpoints:
         self._starts: dict[TopicPartition, int] = {}
         self._summaries: dict[TopicPartition, checkpoint.LogSummary] = {}
         self._lines: dict[TopicPartition, str] = {}
+        self._brought: dict[TopicPartition, int] = {}
+        """High watermarks that logs have brought from the trash: in the file, whatever its writer knows already."""
         self._changed: set[CheckpointedLog] = set()
         self._rolled: set[CheckpointedLog] = set()
         self._changed_batches = 0
@@ -82,7 +84,9 @@ class Checkpoints:
 
     def keep_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Durable when it returns."""
-        self._replace(checkpoint.HIGH_WATERMARKS, checkpoint.render_offsets(high_watermarks))
+        with self._lock:
+            whole = {**self._brought, **high_watermarks}
+            self._replace(checkpoint.HIGH_WATERMARKS, checkpoint.render_offsets(whole))
 
     def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
         """The starts shown of several logs, with one write. Durable when it returns."""
@@ -103,19 +107,48 @@ class Checkpoints:
             self._points[name] = kept.recovery_point if kept else 0
             self._write_points()
 
+    def take_over(
+        self,
+        name: TopicPartition,
+        start: int,
+        high_watermark: int,
+        summary: checkpoint.LogSummary | None,
+        recovery_point: int,
+    ) -> None:
+        """What is known of a log that comes from the trash, before it is opened. Durable when it returns.
+
+        Where something is known here already, a kill has interrupted this, or the way there: the higher one holds.
+        """
+        with self._lock:
+            known = self.high_watermarks()
+            self._brought[name] = max(high_watermark, known.get(name, 0))
+            self._keep(name, summary)
+            self._points[name] = recovery_point if summary is None else summary.recovery_point
+            self._write_points()
+            self._starts[name] = max(start, self._starts.get(name, 0))
+            self._write_starts()
+            self.keep_high_watermarks(known)
+
     def forget(self, log: CheckpointedLog) -> None:
         """A log that is no longer here: nothing of it may be taken for its successor's."""
-        name = log.topic_partition
         with self._lock:
             self._changed.discard(log)
             self._rolled.discard(log)
             with self._noting:
                 self._noted.pop(log, None)
-            if name in self._lines or name in self._points:
-                self._keep(name, None)
-                self._points.pop(name, None)
+            self.forget_name(log.topic_partition)
+
+    def forget_name(self, name: TopicPartition) -> None:
+        """Nothing is known of a partition's log from now on."""
+        with self._lock:
+            self._brought.pop(name, None)
+            had_points = name in self._lines or name in self._points
+            had_start = self._starts.pop(name, None) is not None
+            self._keep(name, None)
+            self._points.pop(name, None)
+            if had_points:
                 self._write_points()
-            if self._starts.pop(name, None) is not None:
+            if had_start:
                 self._write_starts()
 
     # --- When ---

@@ -154,6 +154,8 @@ class LogDir(Health):
                 _log.error("%s has no topic id: set aside", folder)
                 self._rename_aside(name, None)
                 continue
+            if self.trash.take_over(name, config_of(name)) is not None:
+                continue
             opened = self.open_log(name, topic_id, config_of(name), saved.get(name), written=written)
             opened.committed_at_open = committed.get(name, 0)
             opened.nothing_lost = kept is not None and name not in kept
@@ -500,6 +502,19 @@ class LogDirs:
         if found is not None:
             found.trash.take(name, high_watermark)
         return found is not None
+
+    def restore(self, name: TopicPartition, topic_id: UUID, config: LogConfig) -> Log | None:
+        """Bring a partition's log back from the trash, if it is there and the partition has none under that id."""
+        there = self._dir_of(name)
+        if there is not None and there.topic_ids[name] == topic_id:
+            return None
+        for one in self.dirs:
+            folder = one.trash.find(topic_id, name.partition) if one.failure is None else None
+            if folder is not None:
+                if there is not None:
+                    there.quarantine_log(name)
+                return one.trash.restore(folder, name, config)
+        return None
 
     def is_being_trashed(self, name: TopicPartition) -> bool:
         """Whether some thread, which a disk may hold up, is moving its log to the trash."""

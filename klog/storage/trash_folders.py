@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol
 from uuid import UUID
 
@@ -15,6 +16,8 @@ from klog.storage.log import Log
 from klog.storage.log_dir_context import Health
 from klog.storage.partition_folder import DELETED_SUFFIX, FILE_NAME_CHARS_MAX, TRASHED_SUFFIX
 from klog.storage.trash import Trashed
+
+_log = logging.getLogger(__name__)
 
 
 class Home(Protocol):
@@ -94,6 +97,72 @@ class TrashFolders:
             if not health.give_reserve():
                 raise
             health.file_system.replace(path, data)
+
+    def find(self, topic_id: UUID, partition: int) -> str | None:
+        """The folder of a partition's log; the newest where there are several."""
+        found = {
+            folder: one.trashed_ms
+            for folder, one in self.waiting.copy().items()
+            if (one.topic_id, one.name.partition) == (topic_id, partition)
+        }
+        return max(found, key=lambda folder: found[folder]) if found else None
+
+    def restore(self, folder_name: str, name: TopicPartition, config: LogConfig) -> Log | None:
+        """Bring a log back, under this name, as it was: None where it is not here. The next start continues after a
+        kill (`take_over`)."""
+        log_dir, health, fs = self._dir, self._health, self._health.file_system
+        waiting = self.waiting.pop(folder_name, None)
+        if waiting is None:
+            return None
+        log_dir.busy_since_s = health.clock.monotonic_s()
+        try:
+            fs.rename(f"{health.path}/{folder_name}", f"{health.path}/{name}")
+            return self.take_over(name, config)
+        except StorageError as error:
+            if isinstance(error, DiskFull):
+                self._put_back(folder_name, name, waiting)
+            raise log_dir.failed(error) from error
+        finally:
+            log_dir.busy_since_s = None
+
+    def _put_back(self, folder_name: str, name: TopicPartition, waiting: Trashed) -> None:
+        """After a restore for which there was no room: it can be tried again."""
+        log_dir, health, fs = self._dir, self._health, self._health.file_system
+        log = log_dir.logs.pop(name, None)
+        if log is not None:
+            log_dir.topic_ids.pop(name)
+            log.abandon()
+        try:
+            log_dir.checkpoints.forget_name(name)
+        except StorageError:
+            pass  # of no log: the next one that is forgotten writes the file
+        try:
+            if not fs.exists(f"{health.path}/{folder_name}"):
+                fs.rename(f"{health.path}/{name}", f"{health.path}/{folder_name}")
+        except StorageError as error:
+            raise health.fail(error) from error  # the next start takes it over
+        self.waiting[folder_name] = waiting
+
+    def take_over(self, name: TopicPartition, config: LogConfig) -> Log | None:
+        """Open the log of a folder that was in the trash, or on its way there, with what `trash.METADATA` says of it.
+
+        None where the folder has no such file. The file goes last, durably, before anything can be written to the log:
+        it would be wrong from then on.
+        """
+        log_dir, health, fs = self._dir, self._health, self._health.file_system
+        folder = f"{health.path}/{name}"
+        known = trash.read(fs, folder)
+        if known is None:
+            return None
+        log_dir.checkpoints.take_over(
+            name, known.start_offset, known.high_watermark, known.summary, known.recovery_point
+        )
+        log = log_dir.open_log(name, known.topic_id, config, known.summary, written=True)
+        log.committed_at_open, log.nothing_lost = known.high_watermark, known.nothing_lost
+        fs.remove(f"{folder}/{trash.METADATA}")
+        fs.sync_folder(folder)
+        _log.info("%s: its log is back from the trash, up to %d", name, log.end.address)
+        return log
 
     def discard(self, folder_name: str) -> None:
         """Delete a folder of the trash for good."""

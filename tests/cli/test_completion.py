@@ -38,7 +38,16 @@ def offered(line: str, **environment: str) -> tuple[list[str], str]:
 
 def test_words_of_the_tree() -> None:
     assert offered("klog topi") == (["topic"], "")
-    assert set(offered("klog topic ")[0]) == {"create", "list", "describe", "alter", "config", "delete", "trash"}
+    assert set(offered("klog topic ")[0]) == {
+        "create",
+        "list",
+        "describe",
+        "alter",
+        "config",
+        "delete",
+        "trash",
+        "restore",
+    }
     assert "--under-replicated" in offered("klog partition list --und")[0]
     assert offered("klog topics li") == (["list"], "")
     assert offered("klog topic list -o js") == (["json", "jsonl"], "")

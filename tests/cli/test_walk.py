@@ -61,6 +61,7 @@ COLUMNS = {
     "check": "SEVERITY WHAT FOUND EXPECTED DO",
     "why": "STEP TIME WHAT EVIDENCE",
     "metrics": "BROKER NAME LABELS VALUE",
+    "topic restore": "TOPIC PARTITIONS MESSAGES BYTES DELETED-AT GROUPS",
     "topic trash": "TOPIC PARTITIONS MESSAGES BYTES DELETED-AT UNTIL",
     "acts list": "ACT TIME PRINCIPAL CLIENT KIND SUBJECT BEFORE AFTER UNDONE-BY",
     "acts show": "ACT TIME PRINCIPAL CLIENT KIND SUBJECT BEFORE AFTER UNDONE-BY",
@@ -90,7 +91,7 @@ READING = {
 }
 """What connects and changes nothing."""
 
-SOMETIMES = {"tail", "topic config", "schema level", "replay", "audit run"}
+SOMETIMES = {"tail", "topic restore", "topic config", "schema level", "replay", "audit run"}
 """What changes the cluster with some flags or arguments only, and asks `Invocation.check_may_change` itself."""
 
 WORDS = {

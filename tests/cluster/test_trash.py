@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from klog.coordination import trash
+from klog.coordination import paths, topic_restore, topics, trash
+from klog.coordination.acts import Actor
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.trash import Entry
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import TopicAlreadyExists
+from klog.errors import KlogError, Refused, TopicAlreadyExists
+from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.cluster_fixture import RunningCluster
@@ -26,7 +32,9 @@ WITHIN_S = 30.0
 def cluster(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     """Three brokers that the tests of this module share."""
     where = f"{zookeeper.address}/trash"
-    running = RunningCluster(tmp_path_factory.mktemp("trash"), where, min__insync__replicas="2")
+    running = RunningCluster(
+        tmp_path_factory.mktemp("trash"), where, min__insync__replicas="2", unclean__restart__wait__ms="300"
+    )
     try:
         yield running.start()
     finally:
@@ -120,3 +128,186 @@ def test_the_trash_is_emptied_in_time(make_cluster: Callable[..., RunningCluster
     assert klog("topic", "delete", topic, "--yes", *at).code == 0
     assert entries_of(cluster.zookeeper, topic) == []
     cluster.wait_until(lambda: not folders(broker, topic), "it is deleted at once")
+
+
+# --- Restore ---
+
+
+def contents(bootstrap: str, topic: str) -> dict[int, list[bytes]]:
+    """Every message that a consumer gets, by partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": secrets.token_hex(4),
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    found: dict[int, list[bytes]] = {}
+    try:
+        partitions = consumer.list_topics(topic, WITHIN_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+        ended: set[int] = set()
+        while len(ended) < len(partitions):
+            message = consumer.poll(WITHIN_S)
+            assert message is not None
+            if message.error() is None:
+                found.setdefault(message.partition(), []).append(message.value())
+            else:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                ended.add(message.partition())
+    finally:
+        consumer.close()
+    return found
+
+
+def facts(at: list[str], topic: str) -> list[tuple[int, int, int]]:
+    """Partition, start and end of each log as the leader has them."""
+    rows = klog("topic", "describe", topic, "-o", "json", *at).rows
+    return [(row["partition"], row["log_start_offset"], row["log_end_offset"]) for row in rows]
+
+
+def epochs(cluster: RunningCluster, topic: str) -> list[int]:
+    return [int(one.leader_epoch) for _, one in sorted(cluster.partitions(topic).items())]
+
+
+def topic_exists(at: list[str], topic: str) -> bool:
+    return klog("topic", "list", topic, "-o", "json", *at).code == 0
+
+
+def whole(cluster: RunningCluster, topic: str) -> Entry:
+    """The newest entry of the name, once it is whole."""
+    cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic)[-1].state == trash.WHOLE, "it is whole")
+    return entries_of(cluster.zookeeper, topic)[-1]
+
+
+def test_a_restored_topic_has_what_it_had(cluster: RunningCluster, topic: str) -> None:
+    """One broker is down at the deletion, another at the restore."""
+    cluster.heal()
+    at, group = ["-B", cluster.bootstrap], f"g-{topic}"
+    cluster.create(topic, 3, retention_ms="77000000")
+    send(cluster.bootstrap, topic, 300)
+    cluster.kill(1)
+    cluster.wait_for_leader(topic, other_than=1)
+    send(cluster.bootstrap, topic, 200, first=300)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    (first_end, *_) = [end for _, _, end in facts(at, topic)]
+    admin.delete_records([TopicPartition(topic, 0, first_end // 2)])[TopicPartition(topic, 0)].result(WITHIN_S)
+    commit(cluster.bootstrap, group, topic, first_end // 2 + 1)
+    had, shown, before = contents(cluster.bootstrap, topic), facts(at, topic), epochs(cluster, topic)
+    assert shown[0][1] == first_end // 2
+    assert klog("topic", "delete", topic, "--yes", *at).code == 0
+    refused = klog("topic", "restore", topic, *at, "-o", "json")
+    assert (refused.code, refused.error["code"]) == (1, Refused.code)  # broker 1 still has it
+    cluster.start(1)
+    whole(cluster, topic)
+
+    cluster.kill(2)
+    (row,) = klog("topic", "restore", topic, "--dry-run", "-o", "json", *at).rows
+    assert (row["messages"], row["groups"]) == (sum(map(len, had.values())), 1)
+    assert not topic_exists(at, topic)
+    (row,) = klog("topic", "restore", topic, "-o", "json", *at).rows
+    assert (row["topic"], row["partitions"], row["groups"]) == (topic, 3, 1)
+    assert contents(cluster.bootstrap, topic) == had
+    assert facts(at, topic) == shown
+    assert all(now > then for now, then in zip(epochs(cluster, topic), before, strict=True))
+    settings = klog("topic", "config", topic, "-o", "json", *at).rows
+    assert [one["value"] for one in settings if one["name"] == "retention.ms"] == ["77000000"]
+    lags = klog("group", "lag", group, "-o", "json", *at).rows
+    assert [one["current_offset"] for one in lags if one["partition"] == 0] == [first_end // 2 + 1]
+    kinds = [one["kind"] for one in klog("acts", "list", "--topic", topic, "-o", "json", *at).rows]
+    assert kinds[-1] == "topic-restore"
+
+    more = send(cluster.bootstrap, topic, 30, first=500)
+    cluster.start(2)
+    cluster.wait_in_sync(topic)
+    assert klog("verify", "replicas", topic, *at).code == 0
+    values = [value for values in contents(cluster.bootstrap, topic).values() for value in values]
+    assert sorted(values) == sorted([*(value for values in had.values() for value in values), *more])
+    cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic) == [], "its entry is gone")
+    assert not [one for broker in cluster.brokers.values() for one in folders(broker, topic) if one == "trash"]
+
+
+def test_a_name_that_is_taken_needs_another(cluster: RunningCluster, topic: str) -> None:
+    cluster.heal()
+    at = ["-B", cluster.bootstrap]
+    cluster.create(topic, 2)
+    send(cluster.bootstrap, topic, 40)
+    had = contents(cluster.bootstrap, topic)
+    assert klog("topic", "delete", topic, "--yes", *at).code == 0
+    cluster.create(topic, 1)
+    send(cluster.bootstrap, topic, 3)
+    refused = klog("topic", "restore", topic, *at, "-o", "json")
+    assert (refused.code, refused.error["code"]) == (1, TopicAlreadyExists.code)
+    assert "--as" in refused.error["hint"]
+    other = f"back-{topic}"
+    assert klog("topic", "restore", topic, "--as", other, *at).code == 0
+    assert contents(cluster.bootstrap, other) == had
+    assert len(contents(cluster.bootstrap, topic)[0]) == 3
+    cluster.wait_in_sync(other)
+
+    assert klog("topic", "delete", topic, other, "--yes", *at).code == 0  # each with its own id, and back again
+    ids = {row["topic"]: row["id"] for row in klog("topic", "trash", "-o", "json", *at).rows}
+    assert klog("topic", "restore", other, "--id", ids[other], *at).code == 0
+    assert contents(cluster.bootstrap, other) == had
+    assert klog("topic", "restore", other, "-o", "json", *at).code == 1
+    assert klog("topic", "restore", topic, "--id", ids[other], *at).code == 1
+
+
+def test_a_restore_goes_on_whatever_is_killed(cluster: RunningCluster, topic: str) -> None:
+    """The steps before the kill are those that a controller has made when all brokers die."""
+    cluster.heal()
+    at = ["-B", cluster.bootstrap]
+    cluster.create(topic, 2)
+    send(cluster.bootstrap, topic, 100)
+    had, shown = contents(cluster.bootstrap, topic), facts(at, topic)
+    for steps in range(2):
+        assert klog("topic", "delete", topic, "--yes", *at).code == 0
+        entry = whole(cluster, topic)
+        cluster.kill(1, 2, 3)
+        with ZooKeeper(cluster.zookeeper) as session:
+            session.start()
+            topic_restore.begin(session, entry, topic, Actor("killed", ""), ())
+            registered = topics.find(session, topic)
+            assert registered is not None
+            if steps:  # as if only the first batch of states had been written
+                topic_restore.fill(session, registered, (), 1)
+                session.delete(paths.partition_state(topic, 1))
+        cluster.start()
+        cluster.wait_until(lambda: topic_exists(at, topic), "it is back")
+        cluster.wait_in_sync(topic)
+        assert contents(cluster.bootstrap, topic) == had, steps
+        assert facts(at, topic) == shown
+        last = klog("acts", "list", "--topic", topic, "-o", "json", *at).rows[-1]
+        assert (last["kind"], last["client"]) == ("topic-restore", "killed")
+        cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic) == [], "its entry is gone")
+
+
+def test_a_controller_that_is_killed_while_it_restores(cluster: RunningCluster, topic: str) -> None:
+    cluster.heal()
+    at = ["-B", cluster.bootstrap]
+    cluster.create(topic, 4)
+    send(cluster.bootstrap, topic, 100)
+    had, shown = contents(cluster.bootstrap, topic), facts(at, topic)
+    for delay_s in (0.02, 0.1):
+        assert klog("topic", "delete", topic, "--yes", *at).code == 0
+        entry = whole(cluster, topic)
+        doomed = cluster.controller()
+        ask = threading.Thread(target=ask_for, args=(cluster, doomed, entry, topic))
+        ask.start()
+        ask.join(delay_s)
+        cluster.kill(doomed)
+        ask.join(WITHIN_S)
+        cluster.wait_until(lambda doomed=doomed: cluster.controller() not in (-1, doomed), "another controller")  # type: ignore[misc]
+        if not topic_exists(at, topic):
+            klog("topic", "restore", topic, *at)  # it had not begun, or the other controller finishes it
+        cluster.wait_until(lambda: topic_exists(at, topic), "it is back")
+        cluster.start()
+        cluster.wait_in_sync(topic)
+        assert contents(cluster.bootstrap, topic) == had
+        assert facts(at, topic) == shown
+
+
+def ask_for(cluster: RunningCluster, broker_id: int, entry: Entry, name: str) -> None:
+    with contextlib.suppress(KlogError):
+        cluster.ask(broker_id, ApiKey.RESTORE_TOPIC, 0, topic_id=entry.topic_id, name=name)

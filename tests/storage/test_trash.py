@@ -11,10 +11,10 @@ from klog.errors import DiskFull
 from klog.names import TOPIC_NAME_CHARS_MAX, TopicPartition
 from klog.storage import trash
 from klog.storage.log import Log
-from klog.storage.log_dir import LogDir
+from klog.storage.log_dir import LogDir, LogDirs
 from klog.storage.partition_folder import FILE_NAME_CHARS_MAX
 from tests.faulty_filesystem import FaultyFileSystem, Stopped
-from tests.storage.log_cases import NAME, NEVER, TOPIC_ID, append, batch, log_in, open_dir
+from tests.storage.log_cases import NAME, NEVER, TOPIC_ID, Stored, append, batch, log_in, open_dir, read_all
 
 
 def filled(log_dir: LogDir) -> Log:
@@ -107,7 +107,7 @@ def test_power_that_goes_in_any_step_loses_nothing() -> None:
             is_done = True
         except Stopped:
             is_done = False
-        disk = disk.crash(step)
+        disk = disk.crash()
         log_dir = open_dir(disk)
         served, waiting = log_dir.logs.get(NAME), list(log_dir.trash.waiting.values())
         ways.add((served is not None, len(waiting)))
@@ -142,3 +142,118 @@ def test_the_trash_of_two_topics_of_one_name() -> None:
         append(log_dir.create({NAME: (topic_id, NEVER)})[NAME], batch(1))
         log_dir.trash.take(NAME, 0)
     assert {one.topic_id for one in open_dir(disk.crash()).trash.waiting.values()} == {UUID(int=1), UUID(int=2)}
+
+
+# --- Back from there ---
+
+
+def trashed(disk: FaultyFileSystem) -> tuple[LogDir, list[Stored]]:
+    """A log dir whose one log, with a start of its own, is in the trash; and what consumers got from it."""
+    log_dir = open_dir(disk)
+    log = filled(log_dir)
+    log.delete_records(300)
+    log.nothing_lost = True
+    had = read_all(log)
+    log_dir.trash.take(NAME, 500)
+    return log_dir, had
+
+
+def restore(log_dir: LogDir, name: TopicPartition = NAME) -> Log:
+    folder = log_dir.trash.find(TOPIC_ID, name.partition)
+    assert folder is not None
+    log = log_dir.trash.restore(folder, name, NEVER)
+    assert log is not None
+    return log
+
+
+def check_restored(log_dir: LogDir, had: list[Stored], name: TopicPartition = NAME) -> None:
+    log = log_dir.logs[name]
+    assert read_all(log) == had
+    assert (log.start_offset, log.end.address) == (300, 710)
+    assert (log.committed_at_open, log.nothing_lost) == (500, True)
+    assert log_dir.topic_ids[name] == TOPIC_ID
+    assert log_dir.checkpoints.high_watermarks()[name] == 500
+    assert not [path for path in log_dir.file_system.names if trash.METADATA in path]  # type: ignore[attr-defined]
+    again = log.append(memoryview(batch(3, producer_id=8, sequence=12)), 1)
+    assert (again.duplicate, again.base_offset) == (True, 568)  # the producer's state is back, too
+
+
+def test_a_restored_log_is_as_it_was() -> None:
+    disk = FaultyFileSystem()
+    log_dir, had = trashed(disk)
+    log = restore(log_dir)
+    assert log.recovered_bytes == 0  # nothing had to be checked again
+    check_restored(log_dir, had)
+    assert log_dir.trash.waiting == {}
+    log_dir.checkpoints.keep_high_watermarks({})  # by a writer that does not know it yet
+    assert log_dir.checkpoints.high_watermarks()[NAME] == 500
+
+
+def test_a_restored_log_may_have_another_name() -> None:
+    disk = FaultyFileSystem()
+    log_dir, had = trashed(disk)
+    other = TopicPartition("other", 0)
+    restore(log_dir, other)
+    check_restored(log_dir, had, other)
+    log_dir.close()
+    log_dir = open_dir(disk.crash())
+    assert read_all(log_dir.logs[other]) == had
+
+
+@pytest.mark.parametrize("is_power_cut", [True, False])
+def test_a_restore_that_is_cut_off_in_any_step_is_finished_by_the_next_start(is_power_cut: bool) -> None:
+    ways = set()
+    for step in range(1, 100):
+        disk = FaultyFileSystem()
+        log_dir, had = trashed(disk)
+        disk.stop_at(disk.steps + step)
+        try:
+            restore(log_dir)
+            is_done = True
+        except Stopped:
+            is_done = False
+        disk = disk.crash() if is_power_cut else disk.kill()
+        log_dir = open_dir(disk)
+        is_back = NAME in log_dir.logs
+        ways.add(is_back)
+        if is_done:
+            log = log_dir.logs[NAME]  # a start without a clean stop: as after any crash
+            assert (read_all(log), log.start_offset, log.committed_at_open) == (had, 300, 500)
+            break
+        if not is_back:
+            restore(log_dir)
+        log = log_dir.logs[NAME]
+        assert (read_all(log), log.start_offset, log.committed_at_open) == (had, 300, 500)
+    assert ways == {True, False}
+
+
+def test_a_full_disk_leaves_a_log_in_the_trash() -> None:
+    disk = FaultyFileSystem()
+    log_dir, had = trashed(disk)
+    log_dir.give_reserve()
+    disk.fail("create", "*-checkpoint.tmp", errno.ENOSPC)
+    with pytest.raises(DiskFull):
+        restore(log_dir)
+    assert log_dir.failure is None
+    assert (log_dir.logs, len(log_dir.trash.waiting)) == ({}, 1)
+    disk.heal()
+    restore(log_dir)
+    check_restored(log_dir, had)
+
+
+def test_a_log_dir_brings_back_what_is_asked_for_and_nothing_twice() -> None:
+    disk = FaultyFileSystem()
+    dirs = LogDirs(disk, ("/a", "/b"))
+    dirs.load(lambda name: NEVER)
+    log = dirs.log_or_create(NAME, TOPIC_ID, NEVER)
+    append(log, batch(1))
+    assert dirs.to_trash(NAME, 0)
+    assert not dirs.to_trash(NAME, 0)
+    assert dirs.restore(NAME, UUID(int=99), NEVER) is None
+    other = dirs.log_or_create(NAME, UUID(int=99), NEVER)  # another topic's, which gives way
+    append(other, batch(1), batch(1))
+    back = dirs.restore(NAME, TOPIC_ID, NEVER)
+    assert back is not None
+    assert (back.end.address, dirs.topic_id(NAME)) == (log.end.address, TOPIC_ID)
+    assert [one for one in disk.names if one.endswith("-aside")]
+    assert dirs.restore(NAME, TOPIC_ID, NEVER) is None

@@ -90,10 +90,18 @@ class _Pending:
     states: set[TopicPartition] = field(default_factory=set)
     stops: dict[TopicPartition, Stop] = field(default_factory=dict)
     slots: bool = False
+    describe: bool = False
 
     def __bool__(self) -> bool:
         return bool(
-            self.everything or self.metadata or self.topics or self.gone or self.states or self.stops or self.slots
+            self.everything
+            or self.metadata
+            or self.topics
+            or self.gone
+            or self.states
+            or self.stops
+            or self.slots
+            or self.describe
         )
 
 
@@ -155,6 +163,11 @@ class BrokerChannel:
     def send_slots(self) -> None:
         """Who coordinates which groups."""
         self._pending.slots = True
+        self._wake_up()
+
+    def ask_for_replicas(self) -> None:
+        """Ask again what is on the broker's disks."""
+        self._pending.describe = True
         self._wake_up()
 
     def send_stop(self, stops: Mapping[TopicPartition, Stop]) -> None:
@@ -238,9 +251,7 @@ class BrokerChannel:
             )
 
     async def _serve(self, connection: _Connection) -> None:
-        described = await connection.request(codec.request(ApiKey.DESCRIBE_REPLICAS, 0, **self._fence))
-        self._check(described)
-        self._listener.described(self.registration, described.replicas)
+        await self._describe(connection)
         self._is_refused = False
         self._listener.answered(self.registration)
         self.send_all()
@@ -260,18 +271,25 @@ class BrokerChannel:
             ended.cancel()
             self._acknowledged.clear()
 
+    async def _describe(self, connection: _Connection) -> None:
+        described = await connection.request(codec.request(ApiKey.DESCRIBE_REPLICAS, 0, **self._fence))
+        self._check(described)
+        self._listener.described(self.registration, described.replicas)
+
     async def _send_pending(self, connection: _Connection) -> None:
         pending, self._pending = self._pending, _Pending()
         try:
             await self._send(connection, pending)
         except BaseException:
-            self._pending.everything = True
+            self._pending.everything = True  # and it is described when it is connected again
             self._pending.gone.update(pending.gone)
             self._pending.stops = {**pending.stops, **self._pending.stops}
             raise
 
     async def _send(self, connection: _Connection, pending: _Pending) -> None:
         context, everything = self._context, pending.everything
+        if pending.describe:
+            await self._describe(connection)
         if everything or pending.metadata or pending.slots:
             update = requests.update_metadata(
                 context, self._head, pending.topics, pending.gone, is_full=everything, with_slots=pending.slots

@@ -51,6 +51,8 @@ class Context:
     states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     deleting: set[str] = field(default_factory=set)
     """Topics marked for deletion: they have no leaders."""
+    restoring: set[str] = field(default_factory=set)
+    """Topics that come back from the trash, and are not complete yet: they are not among ``topics``."""
     facts: dict[int, dict[TopicPartition, ReplicaFacts]] = field(default_factory=dict)
     """Broker id -> the replicas on its disks; without a key until the broker has answered."""
     lost: dict[int, set[TopicPartition]] = field(default_factory=dict)

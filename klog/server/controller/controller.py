@@ -12,7 +12,7 @@ Acts that clients ask for (topics, shutdown, elections) take the same lock as re
     partition_writer      leaders and in-sync sets are written and sent
     broker_channels       what is sent to each broker
     topic_manager, requested_elections, reassigner, balance, group_slots, leadership_transfer, registry_watch,
-    act_publisher, trash_keeper: one task each
+    act_publisher, trash_keeper, topic_restorer: one task each
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from klog.coordination import brokers, group_slots, partition_states, topic_deletion, topics
+from klog.coordination import brokers, group_slots, partition_states, topic_deletion, topic_restore, topics
 from klog.coordination.brokers import Registration
 from klog.coordination.controller_election import ControllerTerm
 from klog.errors import KlogError
@@ -46,6 +46,7 @@ from klog.server.controller.reassigner import Reassigner
 from klog.server.controller.registry_watch import RegistryWatch
 from klog.server.controller.requested_elections import RequestedElections
 from klog.server.controller.topic_manager import TopicManager
+from klog.server.controller.topic_restorer import TopicRestorer
 from klog.server.controller.trash_keeper import TrashKeeper
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
@@ -75,7 +76,8 @@ class Controller:
         self._transfer = LeadershipTransfer(runtime, state, self.elections, peers)
         self._registry_watch = RegistryWatch(runtime, state, channels, partitions, self.topics)
         self._act_publisher = ActPublisher(runtime, state)
-        self._trash = TrashKeeper(runtime, state, self.topics.resume_deletions)
+        self.restorer = TopicRestorer(runtime, state, channels)
+        self._trash = TrashKeeper(runtime, state, self.topics.resume_deletions, self.restorer.resume)
         self._reconciling: asyncio.Task[None] | None = None
 
     # --- the term ---------------------------------------------------------------------------------------------------
@@ -113,7 +115,9 @@ class Controller:
                 request = codec.request(
                     ApiKey.DESCRIBE_REPLICAS, 0, controller_epoch=term.epoch, incarnation=own.incarnation
                 )
-                self.described(own, (await self._peers.answer_locally(request)).replicas)
+                described = await self._peers.answer_locally(request)
+                if not int(described.error_code):  # else it is asked again, over its channel
+                    self.described(own, described.replicas)
             self._slots.start()
             await self._slots.reconcile()
             await self._partitions.reconcile(set(context.partitions()))
@@ -130,12 +134,16 @@ class Controller:
             self._runtime.tell("controller-elected", controller=term.broker_id, controller_epoch=term.epoch)
         await self._channels.acknowledged({broker_id}, within_s=None)
         await self.topics.resume_deletions()
+        self._runtime.spawn(self.restorer.resume())
 
     def _read(self, term: ControllerTerm, context: Context) -> list[Registration]:
         """In a thread: everything from ZooKeeper."""
         fence = (term.fence,)
         damage: topics.Damage = {}
-        found = [topics.give_id(self._zookeeper, topic, fence) for topic in topics.read_all(self._zookeeper, damage)]
+        marks = topics.being_deleted(self._zookeeper)
+        context.restoring = topic_restore.restores(self._zookeeper, marks)
+        there = [one for one in topics.read_all(self._zookeeper, damage) if one.name not in context.restoring]
+        found = [topics.give_id(self._zookeeper, topic, fence) for topic in there]
         topics.remember_ids(self._zookeeper, found, fence)
         context.topics = {topic.name: topic for topic in found}
         unreadable: dict[TopicPartition, str] = {}
@@ -148,7 +156,7 @@ class Controller:
         context.first_epochs = topics.first_leader_epochs(self._zookeeper, names)
         configs = topics.configs(self._zookeeper, names, damage)
         context.overrides = {name: config.settings for name, config in configs.items()}
-        marked = set(topics.being_deleted(self._zookeeper)) & set(names)
+        marked = set(marks) & set(names)
         context.deleting = topic_deletion.deletions_begun(self._zookeeper, sorted(marked))
         if self._runtime.config["delete.topic.enable"]:
             for name in marked - context.deleting:

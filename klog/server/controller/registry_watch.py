@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from klog.config.topic import KEEP_EVERYTHING
-from klog.coordination import partition_states, paths, topic_deletion, topics
+from klog.coordination import partition_states, paths, topic_deletion, topic_restore, topics
 from klog.coordination.topics import Damage, Topic
 from klog.coordination.zookeeper import WatchEvent
 from klog.errors import BadVersion, InvalidConfig, KlogError, NodeExists, NoNode
@@ -182,7 +182,8 @@ class RegistryWatch:
         if doubts.marks:
             marked = topics.being_deleted(self._zookeeper, self._on_marks)
             begun = self._state.context.deleting
-            seen.marks = [name for name in marked if name not in begun]
+            restoring = self._state.context.restoring
+            seen.marks = [name for name in marked if name not in begun and name not in restoring]
         if doubts.notices:
             changes = topics.config_changes(self._zookeeper, self._last_notice, self._on_notices)
             self._last_notice = changes.last
@@ -215,6 +216,7 @@ class RegistryWatch:
         """Under the lock: topics that are new, or differ from what is known."""
         context = self._state.context
         damage: Damage = {}
+        names = [name for name in names if name not in context.restoring]
         found = {one.name: one for one in await self._state.run(topics.read_many, self._zookeeper, names, damage)}
         for path, what in damage.items():
             self._complain(path, what)
@@ -266,7 +268,10 @@ class RegistryWatch:
         """In a thread: everything about these topics; each gets an id."""
         fence = self._state.fence
         found = _New()
+        restoring = topic_restore.restores(self._zookeeper, [topic.name for topic in new])
         for topic in new:
+            if topic.name in restoring:
+                continue  # half of its states may be missing
             try:
                 found.topics.append(topics.give_id(self._zookeeper, topic, fence))
             except BadVersion:
@@ -324,8 +329,9 @@ class RegistryWatch:
         context = self._state.context
         stats = await self._state.run(self._zookeeper.exists_many, [paths.delete_topic(name) for name in names])
         there = await self._state.run(self._zookeeper.exists_many, [paths.topic(name) for name in names])
+        restoring = context.restoring | await self._state.run(topic_restore.restores, self._zookeeper, names)
         for name, mark, node in zip(names, stats, there, strict=True):
-            if mark is None or name in context.deleting:
+            if mark is None or name in context.deleting or name in restoring:
                 continue
             if name in context.topics and self._runtime.config["delete.topic.enable"]:
                 await self._topic_manager.begin_marked(name)

@@ -26,12 +26,17 @@ class TrashKeeper:
     """Event loop only; ZooKeeper is called in threads."""
 
     def __init__(
-        self, runtime: Runtime, state: ControllerState, resume_deletions: Callable[[], Awaitable[None]]
+        self,
+        runtime: Runtime,
+        state: ControllerState,
+        resume_deletions: Callable[[], Awaitable[None]],
+        resume_restores: Callable[[], Awaitable[None]],
     ) -> None:
         self._runtime = runtime
         self._zookeeper = runtime.zookeeper
         self._state = state
         self._resume_deletions = resume_deletions
+        self._resume_restores = resume_restores
         self._retention_ms = runtime.config.integer("klog.trash.retention.ms")
         self._trusted: RetentionClock | None = None
         self._task: asyncio.Task[None] | None = None
@@ -54,6 +59,8 @@ class TrashKeeper:
             try:
                 if self._state.context.deleting:
                     await self._resume_deletions()
+                if self._state.context.restoring:
+                    await self._resume_restores()
                 for entry in await self._state.run(self._due):
                     await self._purge(entry)
             except KlogError as error:
@@ -88,7 +95,8 @@ class TrashKeeper:
         if now_ms - entry.modified_ms <= self._retention_ms:
             return False
         # One that was never filled, by a controller that knows no trash, has nothing to restore.
-        return entry.state == trash.WHOLE or not trash.is_registered(self._zookeeper, entry)
+        is_left = entry.state == trash.DELETING and not trash.is_registered(self._zookeeper, entry)
+        return entry.state == trash.WHOLE or is_left
 
     async def _purge(self, entry: Entry) -> None:
         state = self._state

@@ -49,7 +49,7 @@ from klog.server.replicas.fetchers import Fetchers
 from klog.server.replicas.isr_monitor import IsrMonitor
 from klog.server.replicas.isr_writer import write_states
 from klog.server.replicas.led_partitions import LedPartitions
-from klog.server.replicas.opening import Opened, open_logs
+from klog.server.replicas.opening import Opened, open_logs, restore_logs, stuck_facts
 from klog.server.replicas.removal import deletable, remove_logs
 from klog.server.replicas.reports import Reports
 from klog.server.runtime import Runtime
@@ -409,8 +409,19 @@ class Replicas:
         return True
 
     async def describe(self) -> list[dict[str, Any]]:
-        """What the disks have of every log (rule R1)."""
-        facts = []
+        """What the disks have of every log (rule R1), with those that a restored topic gets back from the trash.
+
+        Raises ZooKeeperError where it cannot be read which these are: none of them may count as gone.
+        """
+        facts: list[dict[str, Any]] = []
+        if any(one.trash.waiting for one in self._log_dirs.dirs):
+            async with self._applying:
+                executors, log_dirs = self._runtime.executors, self._log_dirs
+                restored = await at_disks(executors, log_dirs, restore_logs, self._runtime, log_dirs)
+            for name in restored.back:
+                self._assignments.pop(name, None)
+                self._seen.pop(name, None)
+            facts = [stuck_facts(name, topic_id) for name, topic_id in restored.stuck.items()]
         for one_dir in self._log_dirs.dirs:
             for name, one in list(one_dir.logs.items()):
                 committed = self.high_watermark(one)
