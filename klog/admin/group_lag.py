@@ -5,10 +5,12 @@
     LAG-BYTES   bytes of the log between the same two addresses
     LAG-MS      how long the first unread message has been waiting: now minus its timestamp; 0 where none is unread
 
-All three are unknown where nothing is committed. The time is measured against now, not against the last message, so
-that it grows for a group that has stopped although no producer writes. Timestamps are the producers' (or the
-brokers', with ``message.timestamp.type=LogAppendTime``): clocks that differ show here, and messages from the future
-count as not waiting.
+Where nothing is committed all three count from the log's start: a member begins there with ``auto.offset.reset``
+earliest, and at the end with latest; no broker knows which.
+
+The time is measured against now, not against the last message, so that it grows for a group that has stopped although
+no producer writes. Timestamps are the producers' (or the brokers', with ``message.timestamp.type=LogAppendTime``):
+clocks that differ show here, and messages from the future count as not waiting.
 
 What is asked of a partition by any number of groups goes to its leader in one request, in two where times are wanted.
 """
@@ -42,7 +44,8 @@ Order = Literal["name", "lag", "bytes", "time"]
 class LagRow:
     """A group in a partition; a sum over partitions where ``partition``, ``topic`` or ``group`` is None.
 
-    ``owner`` reads the partition now. ``current_offset`` is None where nothing is committed; of a topic that is not
+    ``owner`` reads the partition now. ``current_offset`` is None where nothing is committed: the lag is that from the
+    log's start. Of a topic that is not
     there any more all else is None. ``committed``: when it was; ``time``: when it was looked.
     """
 
@@ -127,8 +130,7 @@ async def lag(
         for name, place in places.items():
             if name in there:
                 offsets = wanted.setdefault(name, set())
-                if place.committed is not None:
-                    offsets.add(place.committed.offset)
+                offsets.add(_begin(place))
     measured = await _measure(cluster, wanted)
     waiting = await _times(cluster, measured) if times else {}
     now_ms = time.time_ns() // 1_000_000
@@ -223,12 +225,11 @@ def _row(
     times: Mapping[int, int | None] | None,
     now_ms: int,
 ) -> LagRow:
-    offset = place.committed.offset if place.committed is not None else None
     known = answer if not isinstance(answer, KlogError) else None
-    unread = known.unread.get(offset) if known is not None and offset is not None else None
+    unread = known.unread.get(_begin(place)) if known is not None else None
     lag_ms = None
-    if unread is not None and offset is not None:
-        since_ms = (times or {}).get(offset)
+    if unread is not None:
+        since_ms = (times or {}).get(_begin(place))
         if unread.bytes == 0:
             lag_ms = 0
         elif since_ms is not None:
@@ -237,7 +238,7 @@ def _row(
         group,
         name.topic,
         name.partition,
-        offset,
+        place.committed.offset if place.committed is not None else None,
         known.start if known is not None else None,
         known.end if known is not None else None,
         unread.messages if unread is not None else None,
@@ -248,6 +249,11 @@ def _row(
         _moment(now_ms),
         *((answer.code, answer.message) if isinstance(answer, KlogError) else (None, None)),
     )
+
+
+def _begin(place: Position) -> int:
+    """The offset from which a partition's messages are unread."""
+    return place.committed.offset if place.committed is not None else 0
 
 
 # --- Sums, and what to show -------------------------------------------------------------------------------------------
@@ -296,7 +302,7 @@ def _sum(group: str | None, topic: str | None, rows: Sequence[LagRow]) -> LagRow
 
 
 def lagging(rows: Iterable[LagRow]) -> list[LagRow]:
-    """Those with something unread, and those where it is unknown: no leader answered, or nothing is committed."""
+    """Those with something unread, and those where it is unknown: no leader answered."""
     return [row for row in rows if row.lag or row.lag_bytes or row.error is not None or row.has_committed_nothing]
 
 
@@ -335,7 +341,10 @@ def remarks(rows: Sequence[LagRow]) -> list[str]:
     never = sum(row.has_committed_nothing for row in rows)
     if never:
         have = f"{counted(never, 'partition')} {'has' if never == 1 else 'have'}"
-        found.append(f"{have} members that never committed: progress there is unknown")
+        found.append(
+            f"{have} members that never committed: their lag counts from the log's start, where they begin with "
+            "auto.offset.reset=earliest (with latest: at its end)"
+        )
     if outside:
         found.append(f"{counted(outside, 'offset')} outside of the log: see `klog check groups`")
     if gone:

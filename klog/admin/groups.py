@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from klog.admin.topics import name_matcher
 from klog.coordination import committed, group_slots
+from klog.coordination.committed import CommittedOffset
 from klog.coordination.group_states import COORDINATOR
 from klog.coordination.groups import Group, check_known, names, read, read_each
 from klog.errors import KlogError, ZooKeeperError
+from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -44,13 +47,20 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class MemberRow:
-    """A partition that a member reads, or a member that reads none. ``instance``: the id of a static member."""
+    """A partition that a member reads, or a member that reads none. ``instance``: the id of a static member.
+
+    ``committed``: when the group last committed in the partition, and ``committed_offset`` what. ``heartbeat_ms``: how
+    long ago the member's last heartbeat was; None where ZooKeeper coordinates, and while it waits for a rebalance.
+    """
 
     member: str
     client: str | None
     host: str | None
     topic: str | None
     partition: int | None
+    committed: datetime | None
+    heartbeat_ms: int | None
+    committed_offset: int | None = field(default=None, metadata={"wide": True})
     instance: str | None = field(default=None, metadata={"wide": True})
     thread: int | None = field(default=None, metadata={"wide": True})
     session_timeout_ms: int | None = field(default=None, metadata={"wide": True})
@@ -84,10 +94,29 @@ async def list_groups(
 
 
 async def describe_group(
-    zookeeper: ZooKeeper, group: str, *, phases: Phases | None = None
+    zookeeper: ZooKeeper, group: str, *, phases: Phases | None = None, cluster: Cluster | None = None
 ) -> tuple[GroupRow, list[MemberRow]]:
-    """A group and its members, one row per partition that they read; GroupIdNotFound where it is not there."""
-    return await asyncio.to_thread(_describe, zookeeper, group, phases or {})
+    """A group and its members, one row per partition that they read; GroupIdNotFound where it is not there.
+
+    Without ``cluster`` nothing is known of heartbeats.
+    """
+    found, rows = await asyncio.to_thread(_describe, zookeeper, group, phases or {})
+    if cluster is None or found.coordinator is None:
+        return found, rows
+    heartbeats = await _heartbeats_ms(cluster, found.coordinator, group)
+    return found, [replace(row, heartbeat_ms=heartbeats.get(row.member)) for row in rows]
+
+
+async def _heartbeats_ms(cluster: Cluster, coordinator: int, group: str) -> dict[str, int]:
+    """Member -> how long ago; empty where the coordinator does not say."""
+    try:
+        channel = await cluster.channel(coordinator)
+        if ApiKey.DESCRIBE_MEMBERS not in channel.versions:
+            return {}
+        answer = await channel.request(codec.request(ApiKey.DESCRIBE_MEMBERS, 0, group=group))
+    except KlogError:
+        return {}
+    return {str(one.member_id): int(one.heartbeat_ms) for one in answer.members if one.heartbeat_ms >= 0}
 
 
 def _list(zookeeper: ZooKeeper, matches: Callable[[str], object], phases: Phases) -> list[GroupRow]:
@@ -97,6 +126,7 @@ def _list(zookeeper: ZooKeeper, matches: Callable[[str], object], phases: Phases
 def _describe(zookeeper: ZooKeeper, group: str, phases: Phases) -> tuple[GroupRow, list[MemberRow]]:
     check_known(zookeeper, [group])
     found = read(zookeeper, group)
+    offsets = committed.read(zookeeper, group, [name for one in found.members for name in one.partitions])
     rows = [
         MemberRow(
             one.member_id,
@@ -104,6 +134,9 @@ def _describe(zookeeper: ZooKeeper, group: str, phases: Phases) -> tuple[GroupRo
             one.host,
             partition.topic if partition is not None else None,
             partition.partition if partition is not None else None,
+            _committed(offsets.get(partition)) if partition is not None else None,
+            None,
+            offsets[partition].offset if partition in offsets else None,
             one.instance_id,
             one.threads.get(partition) if partition is not None else None,
             one.session_timeout_ms,
@@ -112,6 +145,10 @@ def _describe(zookeeper: ZooKeeper, group: str, phases: Phases) -> tuple[GroupRo
         for partition in (one.partitions or (None,))
     ]
     return _rows(zookeeper, {group: found}, phases)[0], rows
+
+
+def _committed(found: CommittedOffset | None) -> datetime | None:
+    return None if found is None or not found.commit_ms else datetime.fromtimestamp(found.commit_ms / 1000, UTC)
 
 
 def _rows(zookeeper: ZooKeeper, groups: Mapping[str, Group | ZooKeeperError], phases: Phases) -> list[GroupRow]:

@@ -8,10 +8,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from klog.client.positions import Position
+from klog.errors import KlogError, Refused
+from klog.names import TopicPartition
 from klog.render.timestamps import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
+
+
+BEFORE_MAX = 100
+"""Each offset before the first costs a round trip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +45,36 @@ async def list_offsets(
         OffsetRow(topic, one, offsets[one], None if (at_ms := times.get(one)) is None else moment(at_ms))
         for one in chosen
     ]
+
+
+async def list_offsets_before(
+    cluster: Cluster, topic: str, at: Position, count: int, partitions: Sequence[int] | None = None
+) -> list[OffsetRow]:
+    """The offsets of the last ``count`` messages before ``at`` in each partition, the latest first (0.8's
+    GetOffsetShell, which knew the starts of segments only). Raises a KlogError where a leader cannot be asked."""
+    from klog.client import leader_requests
+    from klog.client.resolve import bounds, resolve, timestamps
+
+    node = await cluster.topic(topic)
+    chosen = list(node.partitions) if partitions is None else list(partitions)
+    within = await bounds(cluster, topic, chosen)
+    begin = await resolve(cluster, topic, chosen, at, within)
+    rows: dict[int, list[OffsetRow]] = {one: [] for one in chosen}
+    last = dict(begin)
+    for back in range(1, min(count, BEFORE_MAX) + 1):
+        wanted = {TopicPartition(topic, one): (begin[one], -back) for one in last if last[one] > within[one].start}
+        if not wanted:
+            break
+        found = await cluster.to_leaders(wanted, leader_requests.find_message)
+        last = {}
+        for name, offset in found.items():
+            if isinstance(offset, KlogError):
+                raise offset
+            if offset is None:
+                raise Refused(f"{cluster} is not a klog cluster, and cannot count messages back from an offset")
+            last[name.partition] = offset
+        times = await timestamps(cluster, topic, last)
+        for one, offset in last.items():
+            at_ms = times.get(one)
+            rows[one].append(OffsetRow(topic, one, offset, None if at_ms is None else moment(at_ms)))
+    return [row for one in chosen for row in rows[one]]

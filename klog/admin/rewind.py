@@ -164,13 +164,19 @@ async def plan_lines(
     return plans, bad
 
 
-async def plan_copy(cluster: Cluster, zookeeper: ZooKeeper, source: str, target: str) -> Plan:
-    """To where another group stands. Refused where the target has committed anything: it would be mixed with that."""
+async def plan_copy(
+    cluster: Cluster, zookeeper: ZooKeeper, source: str, target: str, *, continues: bool = False
+) -> Plan:
+    """To where another group stands. Refused where the target has committed anything: it would be mixed with that.
+
+    ``continues``: unless it stands there already, from a copy that was interrupted.
+    """
     if source == target:
         raise UsageError(f"group {source!r} cannot be copied to itself")
     await asyncio.to_thread(groups.check_known, zookeeper, [source])
     found = await asyncio.to_thread(committed.read_many, zookeeper, {source: None, target: None})
-    if found[target]:
+    is_there = continues and all(_is_same(found[source].get(name), one) for name, one in found[target].items())
+    if found[target] and not is_there:
         raise Refused(
             f"group {target!r} already has committed offsets in {counted(len(found[target]), 'partition')}",
             hint=f"`klog group delete {target}` removes them",
@@ -178,7 +184,7 @@ async def plan_copy(cluster: Cluster, zookeeper: ZooKeeper, source: str, target:
     if not found[source]:
         raise Refused(f"group {source!r} has no committed offsets to copy")
     wanted = {name: replace(one, commit_ms=0) for name, one in found[source].items()}
-    plan = Plan(target, dict.fromkeys(wanted), dict(wanted))
+    plan = Plan(target, {name: found[target].get(name) for name in wanted}, dict(wanted))
     return await _shown(cluster, plan, {}, with_count=False)
 
 
@@ -195,9 +201,14 @@ async def plan_deletion(zookeeper: ZooKeeper, group: str) -> Plan:
     return Plan(group, dict(known), dict.fromkeys(known), rows)
 
 
+def members_in_words(members: Sequence[Member]) -> str:
+    """Who is in the group."""
+    return f"{counted(len(members), 'live member')}: {groups.in_words(members)}"
+
+
 def fencing_in_words(members: Sequence[Member]) -> str:
     """Who has to join again."""
-    return f"{len(members)} live member{'s' if len(members) != 1 else ''} will be fenced: {groups.in_words(members)}"
+    return f"{counted(len(members), 'live member')} will be fenced: {groups.in_words(members)}"
 
 
 # --- Carrying them out ------------------------------------------------------------------------------------------------

@@ -55,7 +55,12 @@ async def describe(invocation: Invocation, name: Group) -> Report:
     from klog.admin import groups
 
     session = await invocation.zookeeper()
-    found, rows = await groups.describe_group(session, name, phases=await _phases(invocation))
+    try:
+        cluster: Cluster | None = await invocation.cluster()
+    except (BrokerNotAvailable, CannotConnect):
+        cluster = None
+    phases = {} if cluster is None else await groups.phases(cluster)
+    found, rows = await groups.describe_group(session, name, phases=phases, cluster=cluster)
     by = f"broker {found.coordinator}" if found.coordinator is not None else "no broker"
     words = [
         f"group {found.group}: {found.state}",
@@ -99,8 +104,8 @@ async def lag(
 ) -> Report | None:
     """Show the lag of groups: in messages (exact), in bytes and in time.
 
-    LAG-MS is the age of the first unread message: now minus its timestamp. A partition without a committed offset has
-    no lag. Messages below the log start offset are deleted, and LAG does not count them.
+    LAG-MS is the age of the first unread message: now minus its timestamp. Where a member has never committed, the lag
+    counts from the log start. Messages below the log start offset are deleted, and LAG does not count them.
     """
     from klog.admin import group_lag
 
@@ -169,14 +174,16 @@ async def rewind(
         plan = await _plan_undo(cluster, session, name, undo)
     hint = "stop them first; with --force they are fenced and must rejoin"
     members = await rewinding.members_of(session, name)
-    if members and not force:
+    if members and not force and not invocation.shared.dry_run:
         await rewinding.refuse_members(session, [name], hint)
     summary = offset_changes.in_words(plan.rows)
     if not plan.changes:
         return invocation.report(plan.rows, footer=summary, notes=tuple(plan.notes))
     question = f"Rewind group {name}: {summary}"
-    if members:
+    if members and force:
         question += f"; {rewinding.fencing_in_words(members)}"
+    elif members:
+        invocation.warn(f"it would be refused: {rewinding.members_in_words(members)}; {hint}")
     for note in plan.notes:
         invocation.say(note)
     invocation.confirm(question, invocation.report(plan.rows))
@@ -200,6 +207,53 @@ async def delete(invocation: Invocation, name: Group) -> Report:
     kept = [write_undo(invocation, plan)] if plan.rows else []
     await rewinding.delete_group(cluster, session, name, here())
     return invocation.report(plan.rows, footer=f"group {name} deleted", notes=change_notes(invocation, *kept))
+
+
+@group.command("peek", rows="klog.admin.group_peek:PeekRow")
+async def peek(
+    invocation: Invocation,
+    name: Group,
+    topics: TopicFlag = None,
+    partitions: Partitions = None,
+    count: Annotated[
+        int, typer.Option("-n", "--count", metavar="N", min=1, max=1000, help="Messages of each partition.")
+    ] = 1,
+) -> Report:
+    """Show the next messages that a group would read, without moving it.
+
+    Where the group has never committed, messages from the start of the log are shown.
+    """
+    from klog.admin import group_peek
+
+    cluster, session = await invocation.cluster(), await invocation.zookeeper()
+    rows = await group_peek.peek(
+        cluster, session, name, topics=topics or (), partitions=all_partitions(partitions), count=count
+    )
+    return invocation.report(rows, footer="" if rows else f"group {name} has read everything")
+
+
+@group.command("rename", rows=CHANGES, asks=True, changes=True)
+async def rename(
+    invocation: Invocation,
+    name: Group,
+    target: Annotated[str, typer.Argument(metavar="NEW-NAME", help="The new name.")],
+) -> Report:
+    """Give a group without members a new name: its offsets move. Asks first.
+
+    It copies the offsets and then deletes the old group: two acts, of which `klog undo` takes back each.
+    """
+    from klog.admin import rewind as rewinding
+    from klog.admin.acts import here
+
+    cluster, session = await invocation.cluster(), await invocation.zookeeper()
+    plan = await rewinding.plan_copy(cluster, session, name, target, continues=True)
+    await rewinding.refuse_members(session, [name, target], "stop them first")
+    question = f"Rename group {name} to {target}, with its offsets in {counted(len(plan.rows), 'partition')}"
+    invocation.confirm(question, invocation.report(plan.rows))
+    if plan.changes:
+        await rewinding.carry_out(cluster, session, plan, actor=here())
+    await rewinding.delete_group(cluster, session, name, here())
+    return invocation.report(plan.rows, footer=f"group {name} is now {target}")
 
 
 @group.command("copy", rows=CHANGES, changes=True)

@@ -27,10 +27,23 @@ async def list_offsets(
         str, typer.Option("--at", metavar="POSITION", help="start, end, 1000, +10, -10, @2026-02-01T10:00:00Z, @-1h.")
     ] = "end",
     partitions: Partitions = None,
+    before: Annotated[
+        str | None,
+        typer.Option("--before", metavar="POSITION", help="Show the last messages before this position instead."),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", metavar="N", min=1, max=100, help="With --before: how many messages (1).")
+    ] = None,
 ) -> list[Any]:
-    """Show the offset of a position in each partition of a topic."""
+    """Show the offset of a position in each partition of a topic, or those of the last messages before it."""
     from klog.admin import offsets
 
+    if before is not None:
+        point = position(before, "--before")
+        cluster = await invocation.cluster()
+        return await offsets.list_offsets_before(cluster, topic, point, count or 1, all_partitions(partitions))
+    if count is not None:
+        raise UsageError("--count needs --before")
     point = position(at, "--at")
     return await offsets.list_offsets(await invocation.cluster(), topic, point, all_partitions(partitions))
 
@@ -73,7 +86,9 @@ async def export(
 @offset.command("import", rows="klog.coordination.offset_changes:OffsetChange", asks=True, changes=True)
 async def import_(
     invocation: Invocation,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `klog offset export` or of Kafka's tools.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file of `klog offset export` or of Kafka's tools; - for stdin.")
+    ],
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines.")] = False,
     name: Annotated[
         str | None,
@@ -91,7 +106,10 @@ async def import_(
     from klog.cli.undo import change_notes, write_undo
     from klog.coordination import offset_changes
 
-    lines, bad = offset_files.read(file, name)
+    if str(file) == "-":
+        lines, bad = offset_files.parse(sys.stdin.buffer.read().decode("utf-8", "replace"), name)
+    else:
+        lines, bad = offset_files.read(file, name)
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
     plans, missing = await rewinding.plan_lines(cluster, session, lines)
     bad = sorted([*bad, *missing])

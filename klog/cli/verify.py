@@ -9,8 +9,10 @@ import typer
 
 from klog.cli.arguments import OptionalTopics
 from klog.cli.command import Noun
+from klog.cli.flags import limit
 from klog.cli.invocation import Invocation
 from klog.cli.progress import Done, progress
+from klog.cli.watching import check_watchable, watch_rows
 from klog.errors import UsageError
 from klog.render import Report
 from klog.render.counts import counted
@@ -31,7 +33,11 @@ async def replicas(
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="RATE", help="Limit on what each broker reads, as 50MB/s.")
     ] = None,
-) -> Report:
+    every: Annotated[
+        float | None,
+        typer.Option("--every", metavar="DURATION", parser=limit, help="Compare again at this interval, until Ctrl-C."),
+    ] = None,
+) -> Report | None:
     """Compare all replicas of each partition, from the highest log start offset to the lowest high watermark.
 
     It compares checksums of ranges, then finds the first address that differs. A replica with a recorded hole is
@@ -43,25 +49,37 @@ async def replicas(
     wanted = parse_rate(rate) if rate is not None else None
     if wanted is not None and wanted.what != "bytes":
         raise UsageError(f"--rate {rate!r}: expected bytes per second", hint="write 50MB/s")
-    began = time.monotonic()
-    runs: list[verify_replicas.Verification] = []
     cluster = await invocation.cluster()
-    async with progress(
-        invocation, lambda: Done(runs[0].read_bytes, runs[0].total_bytes) if runs else None, unit="bytes"
-    ):
-        rows, read_bytes = await verify_replicas.verify_replicas(
-            cluster,
-            topics or (),
-            pattern=regex,
-            rate_bytes=wanted.per_second if wanted is not None else None,
-            begun=runs.append,
-        )
-    took_s = max(time.monotonic() - began, 1e-9)
-    bad = sum(row.is_mismatch for row in rows)
-    failed = sum(row.error is not None for row in rows)
-    found = f"{bad} differ" if bad else "no differences"
-    unasked = f", {failed} not readable" if failed else ""
-    footer = (
-        f"{counted(len(rows), 'replica')}, {found}{unasked}; {read_bytes:,} bytes read per replica in {took_s:.1f} s"
-    )
-    return invocation.report(rows, failed=bad > 0, footer=footer)
+
+    async def compare() -> tuple[list[verify_replicas.ReplicaRow], str, bool]:
+        began = time.monotonic()
+        runs: list[verify_replicas.Verification] = []
+        async with progress(
+            invocation, lambda: Done(runs[0].read_bytes, runs[0].total_bytes) if runs else None, unit="bytes"
+        ):
+            rows, read_bytes = await verify_replicas.verify_replicas(
+                cluster,
+                topics or (),
+                pattern=regex,
+                rate_bytes=wanted.per_second if wanted is not None else None,
+                begun=runs.append,
+            )
+        took_s = max(time.monotonic() - began, 1e-9)
+        bad = sum(row.is_mismatch for row in rows)
+        failed = sum(row.error is not None for row in rows)
+        found = f"{bad} differ" if bad else "no differences"
+        unasked = f", {failed} not readable" if failed else ""
+        size = f"{read_bytes:,} bytes read per replica in {took_s:.1f} s"
+        return rows, f"{counted(len(rows), 'replica')}, {found}{unasked}; {size}", bad > 0
+
+    if every is None:
+        rows, footer, is_bad = await compare()
+        return invocation.report(rows, failed=is_bad, footer=footer)
+    check_watchable(invocation, watch=True)
+
+    async def look() -> tuple[list[verify_replicas.ReplicaRow], str, tuple[str, ...]]:
+        rows, footer, _ = await compare()
+        return rows, footer, ()
+
+    await watch_rows(invocation, look, every)
+    return None

@@ -6,12 +6,13 @@ What a request of each version looks like is in `klog.protocol.versions`.
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, unique
 
 OWN_KEYS_FROM = 10000
 """klog's own requests have keys from here on; Kafka's stay far below (the highest is under 100)."""
 
 
+@unique
 class ApiKey(IntEnum):
     """Every request that klog's brokers or tools speak."""
 
@@ -72,6 +73,7 @@ class ApiKey(IntEnum):
     DESCRIBE_TRASH = 10024
     RESTORE_TOPIC = 10025
     PRODUCE_AT = 10030
+    DESCRIBE_MEMBERS = 10031
     GET_SCHEMAS = 10040
     LIST_SUBJECTS = 10041
     REGISTER_SCHEMA = 10042

@@ -487,3 +487,23 @@ class RestoreTopicRequest(Request, key=ApiKey.RESTORE_TOPIC):
 class RestoreTopicResponse(Response, key=ApiKey.RESTORE_TOPIC):
     error_code: ErrorCode
     error_message: str | None
+
+
+# --- DescribeMembers: when the members of a group sent their last heartbeats ------------------------------------------
+
+
+class DescribeMembersRequest(Request, key=ApiKey.DESCRIBE_MEMBERS):
+    group: str
+
+
+class MemberHeartbeat(Structure):
+    """``heartbeat_ms``: how long ago; -1 while the member waits for a rebalance, since it sends none then."""
+
+    member_id: str
+    heartbeat_ms: i64
+
+
+class DescribeMembersResponse(Response, key=ApiKey.DESCRIBE_MEMBERS):
+    error_code: ErrorCode
+    error_message: str | None
+    members: tuple[MemberHeartbeat, ...]

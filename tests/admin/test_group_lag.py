@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Assigned
 
 from klog.admin import group_lag
 from klog.admin.group_lag import LagRow
@@ -22,6 +24,7 @@ from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from tests.admin.group_registry import assignment, commit, enter, join, member, registry_of
 from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog
 from tests.tools.verbs import make_topic, run, send
 
 TIMES_MS = [1_700_000_000_000 + 1000 * number + number % 7 for number in range(30)]
@@ -106,7 +109,7 @@ def test_who_reads_what_and_what_nobody_has_committed(
     read, unread = lag(broker, registry, group)
     assert (read.owner, read.lag) == (f"{owner}-0", 27)
     assert (unread.owner, unread.partition) == (f"{owner}-0", 1)
-    assert (unread.current_offset, unread.lag, unread.lag_bytes, unread.lag_ms) == (None, None, None, None)
+    assert (unread.current_offset, unread.lag, unread.lag_bytes, unread.lag_ms) == (None, 0, 0, 0)
     assert unread.log_end_offset == 0
 
 
@@ -228,6 +231,34 @@ def test_a_sum_over_what_could_not_be_asked_has_failed() -> None:
     assert whole.error == "LEADER_NOT_AVAILABLE"
     assert group_lag.lagging([failed]) == [failed]
     assert group_lag.in_words([*ROWS, failed]).partition("900ms; ")[2].startswith("1 partition")
+
+
+def test_what_was_never_committed_lags_from_the_start_and_describe_shows_heartbeats(
+    broker: RunningBroker, topic: str
+) -> None:
+    make_topic(broker.bootstrap, topic, 2)
+    send(broker.bootstrap, topic, b"".join(b"%d\n" % number for number in range(10)), partition=1)
+    at = ["-B", broker.bootstrap]
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": topic, "enable.auto.commit": False, "client.id": "idle one"}
+    )
+    consumer.subscribe([topic])
+    try:
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        rows = klog("group", "lag", topic, "--only-lagging", "-o", "json", *at).rows
+        assert [(row["partition"], row["current_offset"], row["lag"]) for row in rows] == [(1, None, 10)]
+        assert rows[0]["lag_bytes"] > 0 and rows[0]["lag_ms"] >= 0
+        (whole,) = klog("group", "lag", topic, "--total", "-o", "json", *at).rows
+        assert whole["lag"] == 10
+        rows = klog("group", "describe", topic, "-o", "json", *at).rows
+        assert {row["committed"] for row in rows} == {None}
+        assert all(0 <= row["heartbeat_ms"] < 60_000 for row in rows)
+        consumer.commit(offsets=[Assigned(topic, 1, 0)], asynchronous=False)
+        rows = klog("group", "describe", topic, "-o", "json", *at).rows
+        assert [(row["partition"], row["committed_offset"]) for row in rows if row["committed"]] == [(1, 0)]
+    finally:
+        consumer.close()
 
 
 def test_members_that_have_never_committed_are_told() -> None:

@@ -41,7 +41,7 @@ COLUMNS = {
     "reassign cancel": "TOPIC PARTITION FROM TO STATE PERCENT BYTES-LEFT ETA",
     "election preferred": "TOPIC PARTITION OLD NEW",
     "group list": "GROUP STATE PROTOCOL COORDINATOR MEMBERS",
-    "group describe": "MEMBER CLIENT HOST TOPIC PARTITION",
+    "group describe": "MEMBER CLIENT HOST TOPIC PARTITION COMMITTED HEARTBEAT-MS",
     "group lag": "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-START-OFFSET LOG-END-OFFSET LAG LAG-BYTES LAG-MS OWNER",
     "replay": "TOPIC PARTITION FROM TO MESSAGES BYTES",
     "mirror": "SOURCE TOPIC PARTITION MESSAGES RATE LAG",
@@ -75,14 +75,23 @@ COLUMNS = {
 ASKING = {
     *("topic delete", "topic alter", "log repair", "reassign execute", "reassign cancel"),
     *("group rewind", "group delete", "offset import", "export gc", "registry rebuild", "undo", "topic config"),
-    *("zk set", "zk create", "zk rm"),
+    *("zk set", "zk create", "zk rm", "group rename"),
 }
 """What asks first; nothing else does."""
 
 READING = {
     *("status", "check", "where", "topic list", "topic describe", "partition list", "group list", "group describe"),
     "topic trash",
-    *("group lag", "offset list", "offset export", "broker list", "broker describe", "broker config", "reassign plan"),
+    *(
+        "group lag",
+        "group peek",
+        "offset list",
+        "offset export",
+        "broker list",
+        "broker describe",
+        "broker config",
+        "reassign plan",
+    ),
     *("reassign status", "verify replicas", "lost list", "lost show", "export run", "export status", "export verify"),
     *("export report", "export submit", "schema list", "schema get", "schema check", "audit report", "perf consume"),
     *(f"zk {verb}" for verb in ("brokers", "topics", "groups", "owners", "isr", "controller")),

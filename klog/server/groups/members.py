@@ -89,6 +89,12 @@ class Member:
         said = sum(len(name) + len(metadata) for name, metadata in self.protocols)
         return MEMBER_OVERHEAD_BYTES + said + len(self.assignment)
 
+    def heartbeat_ms(self, now_s: float) -> int | None:
+        """How long ago its last heartbeat was; None while a request of it waits."""
+        if self.deadline_s == NEVER_S or self.joining is not None:
+            return None
+        return max(0, round((now_s - self.deadline_s + self.session_timeout_s) * 1000))
+
     def metadata(self, protocol: str) -> bytes:
         """Its metadata for this protocol; b"" for a protocol that it does not have."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")

@@ -1,0 +1,89 @@
+"""The next messages that a group would read. Nothing is committed, and no member notices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from klog.errors import KlogError
+from klog.names import TopicPartition
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.coordination.zookeeper import ZooKeeper
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class PeekRow:
+    """A message, or a partition that could not be read. ``committed_offset``: where the group stands; None where it has
+    never committed."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp: datetime | None
+    key: bytes | None
+    value: bytes | None
+    committed_offset: int | None = field(default=None, metadata={"wide": True})
+    error: str | None = None
+    message: str | None = None
+
+
+async def peek(
+    cluster: Cluster,
+    zookeeper: ZooKeeper,
+    group: str,
+    *,
+    topics: Collection[str] = (),
+    partitions: Collection[int] | None = None,
+    count: int = 1,
+) -> list[PeekRow]:
+    """The next ``count`` messages of each partition that the group has committed in or owns, or of those chosen.
+
+    Where nothing is committed, from the start of the log. GroupIdNotFound.
+    """
+    from klog.admin.group_lag import read_positions
+    from klog.client import leader_requests, one_message
+    from klog.client.special_offsets import EARLIEST
+    from klog.record.records import Record
+
+    positions = (await asyncio.to_thread(read_positions, zookeeper, [group], topics))[group]
+    chosen = {name: place for name, place in positions.items() if partitions is None or name.partition in partitions}
+    starts = await cluster.to_leaders(dict.fromkeys(chosen, EARLIEST), leader_requests.list_offsets)
+    rows: dict[TopicPartition, list[PeekRow]] = {name: [] for name in chosen}
+    committed = {name: None if one.committed is None else one.committed.offset for name, one in chosen.items()}
+    begin: dict[TopicPartition, int] = {}
+    for name, start in starts.items():
+        if isinstance(start, KlogError):
+            rows[name].append(_failed(name, start, committed[name]))
+        else:
+            begin[name] = max(committed[name] or 0, start.offset or 0)
+    for _ in range(count):
+        if not begin:
+            break
+        found = await cluster.to_leaders(begin, one_message.first_message)
+        begin = {}
+        for name, one in found.items():
+            if isinstance(one, Record):
+                rows[name].append(_row(name, one, committed[name]))
+                begin[name] = one.offset + 1
+            elif one is not None:
+                rows[name].append(_failed(name, one, committed[name]))
+    return [row for name in sorted(rows) for row in rows[name]]
+
+
+def _row(name: TopicPartition, one: object, committed: int | None) -> PeekRow:
+    from klog.record.records import Record
+
+    assert isinstance(one, Record)
+    when = _EPOCH + timedelta(milliseconds=one.timestamp_ms) if one.timestamp_ms >= 0 else None
+    return PeekRow(*name, one.offset, when, one.key, one.value, committed)
+
+
+def _failed(name: TopicPartition, error: KlogError, committed: int | None) -> PeekRow:
+    return PeekRow(*name, None, None, None, None, committed, error.code, error.message)

@@ -1,0 +1,26 @@
+"""DescribeMembers (klog's own, 10031): when the members of a group sent their last heartbeats.
+
+Behaviour
+    Kafka's DescribeGroups says who the members are. Only the coordinator knows their heartbeats; a commit of a member
+    counts as one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from klog.errors import KlogError
+from klog.protocol.apis import ApiKey
+from klog.server.dispatch import Request, handles
+from klog.server.groups.coordinator import Coordinator
+from klog.server.handlers.alter_partition_reassignments import error_fields
+
+
+@handles(ApiKey.DESCRIBE_MEMBERS, 0, 0)
+async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
+    try:
+        found = await groups.group_admin.heartbeats_ms(request.entity.group)
+    except KlogError as error:
+        return {**error_fields(error), "members": []}
+    members = [{"member_id": name, "heartbeat_ms": -1 if ms is None else ms} for name, ms in found.items()]
+    return {**error_fields(None), "members": members}
