@@ -13,6 +13,7 @@ from klog.tools.where import Place
 from klog.tools.why.causes import why_broker, why_partition, why_topic
 from klog.tools.why.gathering import find, parsed
 from klog.tools.why.message_causes import MessageFacts, why_message
+from klog.tools.why.produce_causes import FLUSHES, PURGATORY, REQUESTS, Reading, pace, why_slow
 from klog.tools.why.steps import Known, Step
 from tests.admin.test_check import change_partition, kill, well
 
@@ -134,6 +135,16 @@ def test_a_message_that_was_set_aside() -> None:
     assert "not written yet" in cause.what
 
 
+def test_an_in_sync_broker_that_is_silent() -> None:
+    here = known()
+    here.facts.silent[2] = "no answer"
+    here.facts.hung[2] = "h:9002"
+    cause = checked(why_topic(here, "t"))
+    assert "broker 2 hangs" in cause.what
+    *_, cause = why_partition(here, TopicPartition("t", 0))
+    assert "broker 2 hangs" in cause.what and cause.do is not None
+
+
 def test_log_dirs() -> None:
     here = known()
     here.facts.log_dirs = [LogDirFact(1, "/data", "KAFKA_STORAGE_ERROR"), LogDirFact(2, "/data", None, 1 << 20)]
@@ -142,3 +153,38 @@ def test_log_dirs() -> None:
     assert why_broker(here, 3) == []
     *_, cause = why_partition(here, TopicPartition("t", 1))
     assert "is full" in cause.what and cause.do is not None
+
+
+def reading(total_ms: float, part: str, times: int, flush_ms: float = 1.0, waiting: int = 0) -> Reading:
+    found = {(PURGATORY, "Produce"): float(waiting)}
+    for name, ms in (("total", total_ms), (part, total_ms)):
+        found[f"{REQUESTS}{name}timems_count", "Produce"] = times
+        found[f"{REQUESTS}{name}timems_sum", "Produce"] = times * ms
+    return {**found, (f"{FLUSHES}_count", ""): times, (f"{FLUSHES}_sum", ""): times * flush_ms}
+
+
+@pytest.mark.parametrize(("total_ms", "part", "flush_ms", "what"), [
+    (900.0, "remote", 800.0, "flushes slowly"),
+    (900.0, "remote", 1.0, "fetches slowly"),
+    (900.0, "local", 1.0, "appends slowly"),
+    (900.0, "requestqueue", 1.0, "is busy"),
+    (900.0, "responsesend", 1.0, "take their answers"),
+])  # fmt: skip
+def test_slow_produce(total_ms: float, part: str, flush_ms: float, what: str) -> None:
+    at_first = reading(1.0, part, 100)
+    slow = {name: value + reading(total_ms, part, 10, flush_ms)[name] for name, value in at_first.items()}
+    cause = checked(why_slow(known(), {1}, {1}, [pace(1, at_first, slow)]))
+    assert what in cause.what
+    quick = {name: value + reading(5.0, part, 10)[name] for name, value in at_first.items()}
+    assert why_slow(known(), {1}, {1}, [pace(1, at_first, quick)]) == []
+    assert why_slow(known(), {1}, {1}, [pace(1, slow, slow)]) == [], "what was slow long ago"
+
+
+def test_produce_requests_that_are_not_answered() -> None:
+    stuck = pace(1, reading(1.0, "remote", 100, waiting=2), reading(1.0, "remote", 100, waiting=1))
+    assert "ends no flush" in checked(why_slow(known(), {1}, {1}, [stuck])).what
+    here = known()
+    here.facts.silent[2] = "no answer"
+    here.facts.hung[2] = "h:9002"
+    cause = checked(why_slow(here, {1}, {1, 2}, [stuck]))
+    assert "broker 2 hangs" in cause.what

@@ -13,7 +13,7 @@ from klog.config.topic import effective_min_isr
 from klog.coordination import paths
 from klog.names import TopicPartition
 from klog.render.counts import counted
-from klog.tools.events import EventFilter
+from klog.tools.events import Event, EventFilter
 from klog.tools.why.steps import (
     BROKER_KINDS,
     ISR_KINDS,
@@ -40,8 +40,7 @@ def why_partition(known: Known, name: TopicPartition) -> list[Step]:
     """Why the partition has no leader, or fewer in-sync replicas than replicas; of one that is well, who leads it."""
     one = known.metadata.topics[name.topic].partitions[name.partition]
     if is_well(one) and name not in _moving(known, name.topic):
-        disks = [] if one.leader is None else list(_disks(known, one.leader))
-        return numbered([*_leads(known, name, one), *disks])
+        return numbered([*_leads(known, name, one), *_ailing(known, one)])
     return numbered(partition_steps(known, name, one))
 
 
@@ -51,8 +50,7 @@ def why_topic(known: Known, topic: str) -> list[Step]:
     partitions = known.metadata.topics[topic].partitions.values()
     bad = [one for one in partitions if not is_well(one) or TopicPartition(topic, one.partition) in moving]
     if not bad:
-        leaders = sorted({one.leader for one in partitions if one.leader is not None})
-        return numbered(next((disks for broker in leaders if (disks := list(_disks(known, broker)))), []))
+        return numbered(next((steps for one in partitions if (steps := list(_ailing(known, one)))), []))
     worst = min(bad, key=lambda one: (one.leader is not None, len(one.isr) - len(one.replicas), one.partition))
     return why_partition(known, TopicPartition(topic, worst.partition))
 
@@ -131,7 +129,8 @@ def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> I
     if not offline and (adding or name in _moving(known, name.topic)) and set(suspects) <= set(adding):
         yield from _reassignment(known, name, [broker for broker in adding if broker in suspects])
         return
-    event = known.last(EventFilter(name.topic, name.partition, kinds=LEADER_KINDS if offline else ISR_KINDS))
+    kinds = LEADER_KINDS if offline else (*LEADER_KINDS, *ISR_KINDS)
+    event = known.last(EventFilter(name.topic, name.partition, kinds=kinds))
     if event is not None:
         yield told(event)
     down = [broker for broker in suspects if _is_down(known, broker)]
@@ -190,9 +189,9 @@ def broker_steps(known: Known, broker: int) -> Iterator[Step]:
     facts = known.facts
     if facts.registered is not None and broker not in facts.registered:
         yield step(None, f"broker {broker} is not registered", f"ZooKeeper: no {paths.broker(broker)}")
-    event = known.last(EventFilter(broker=broker, kinds=BROKER_KINDS))
+    event = _went_down(known, broker)
     reason = None
-    if event is not None and event.get("kind") == "broker-down":
+    if event is not None:
         reason = told(event)
         yield step(reason.time, f"broker {broker} went down", reason.evidence)
     elif known.no_events is not None:
@@ -207,6 +206,28 @@ def broker_steps(known: Known, broker: int) -> Iterator[Step]:
     else:
         evidence = "metadata: not among the live brokers"
         yield step(time, f"broker {broker} is dead", evidence, f"start broker {broker}")
+
+
+def _went_down(known: Known, broker: int) -> Event | None:
+    """The first sign that it went down, since it was last up: the end of its session comes later."""
+    found = None
+    for event in known.chosen(EventFilter(broker=broker, kinds=BROKER_KINDS)):
+        if event.get("kind") == "broker-up":
+            found = None
+        elif found is None:
+            found = event
+    return found
+
+
+def _ailing(known: Known, one: PartitionNode) -> Iterator[Step]:
+    """Of a partition that is led and in sync: a replica that does not answer now, or a leader's disk."""
+    silent = [broker for broker in one.isr if broker in known.facts.silent]
+    if silent:
+        what = f"in-sync broker {silent[0]} does not answer: acks=all waits until it leaves the in-sync replicas"
+        yield step(known.now, what, f"metadata: in-sync {listed(one.isr)}")
+        yield from broker_steps(known, silent[0])
+    elif one.leader is not None:
+        yield from _disks(known, one.leader)
 
 
 def _disks(known: Known, broker: int) -> Iterator[Step]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin import acts, group_lag, groups
 from klog.admin.check_facts import gather
+from klog.admin.metrics import read_metrics
 from klog.admin.settings import describe_settings
 from klog.client import leader_requests, resolve
 from klog.coordination import group_slots
@@ -22,6 +23,7 @@ from klog.tools.where import locate
 from klog.tools.why.causes import knows_broker, why_broker, why_gone, why_partition, why_topic
 from klog.tools.why.group_causes import GroupFacts, why_group
 from klog.tools.why.message_causes import RETENTION_BYTES, RETENTION_MS, MessageFacts, first_time, why_message
+from klog.tools.why.produce_causes import PATTERNS, pace, why_slow
 from klog.tools.why.steps import KINDS, Known, Step
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from klog.coordination.zookeeper import ZooKeeper
 
 KIND_WORDS: Final = ("topic", "partition", "group", "broker")
+WATCHED_S: Final = 1.0
+"""How long brokers' times are watched for slow produce requests."""
 OFFSET_MAX: Final = (1 << 63) - 1
 EVENTS_MAX: Final = 50_000
 """The last ones count."""
@@ -67,7 +71,9 @@ async def why(
     if kind != "group":
         found = find(known, kind, name)
         if found is not None:
-            return found
+            if any(one.do is not None for one in found):
+                return found
+            return await _slow(cluster, known, kind, name) or found
     if kind in (None, "group"):
         session = await zookeeper()
         try:
@@ -98,6 +104,54 @@ def find(known: Known, kind: str | None, name: str) -> list[Step] | None:
     if kind in (None, "broker") and broker >= 0 and knows_broker(known, broker):
         return why_broker(known, broker)
     return None
+
+
+async def _slow(cluster: Cluster, known: Known, kind: str | None, name: str) -> list[Step]:
+    """Why produce requests to the leaders of what was asked about are slow; nothing for plain Kafka."""
+    asked = _leaders(known, kind, name)
+    if not asked or not cluster.is_klog:
+        return []
+    leaders, replicas = asked
+    brokers = (leaders | replicas) - known.facts.silent.keys()
+    before = await _readings(cluster, brokers)
+    await asyncio.sleep(WATCHED_S)
+    after = await _readings(cluster, brokers)
+    paces = [pace(broker, before[broker], after[broker]) for broker in brokers if broker in before and broker in after]
+    return why_slow(known, leaders, replicas, paces)
+
+
+def _leaders(known: Known, kind: str | None, name: str) -> tuple[set[int], set[int]] | None:
+    topics = known.metadata.topics
+    topic, _, number = name.rpartition("-")
+    if kind in (None, "topic") and name in topics:
+        partitions = list(topics[name].partitions.values())
+    elif kind in (None, "partition") and topic in topics and _number(number) in topics[topic].partitions:
+        partitions = [topics[topic].partitions[_number(number)]]
+    else:
+        broker = _number(name)
+        partitions = [one for each in topics.values() for one in each.partitions.values() if one.leader == broker]
+    leaders = {one.leader for one in partitions if one.leader is not None}
+    return leaders, {broker for one in partitions for broker in one.isr}
+
+
+async def _readings(cluster: Cluster, brokers: Collection[int]) -> dict[int, dict[tuple[str, str], float]]:
+    """The metrics of these brokers; of one that does not answer, nothing."""
+    found: dict[int, dict[tuple[str, str], float]] = {}
+    answers = await asyncio.gather(*(read_metrics(cluster, PATTERNS, broker=one) for one in brokers),
+                                   return_exceptions=True)  # fmt: skip
+    for broker, rows in zip(brokers, answers, strict=True):
+        if isinstance(rows, BaseException):
+            if not isinstance(rows, KlogError):
+                raise rows
+            continue
+        if any(row.error is not None for row in rows):
+            continue
+        found[broker] = {
+            (row.name, row.labels.get("request") or row.labels.get("delayedOperation") or ""): row.value
+            for row in rows
+            if row.value is not None and "quantile" not in row.labels
+        }
+    return found
 
 
 async def group_facts(cluster: Cluster, session: ZooKeeper, name: str, silent: Collection[int]) -> GroupFacts:
