@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from klog.admin.check_facts import Facts, gather
+from klog.admin.check_facts import Facts, Locate, gather
 from klog.admin.check_group_rules import groups as _groups
 from klog.admin.findings import CRITICAL, WARNING, Finding, in_order
 from klog.admin.log_dirs import ROOM_BYTES_MIN
@@ -58,16 +58,20 @@ async def check(
     max_lag: int | None = None,
     wait_s: float = 0.0,
     timeout_s: float = 10.0,
+    locate: Locate | None = None,
 ) -> list[Finding]:
     """The findings about these subjects (all without any), the critical ones first.
 
-    With ``wait_s``: looked at again until there is none or the time is over. Only addresses that cannot be parsed are
-    errors (UsageError); a cluster that does not answer is a finding.
+    ``locate`` tells where brokers were last registered. With ``wait_s``: looked at again until there is none or the
+    time is over. Only addresses that cannot be parsed are errors (UsageError); a cluster that does not answer is a
+    finding.
     """
     chosen = tuple(subjects) or SUBJECTS
     deadline = asyncio.get_running_loop().time() + wait_s
     while True:
-        findings = judge(await gather(bootstrap, zookeeper, chosen, timeout_s=timeout_s), chosen, max_lag)
+        findings = judge(
+            await gather(bootstrap, zookeeper, chosen, timeout_s=timeout_s, locate=locate), chosen, max_lag
+        )
         if not findings or asyncio.get_running_loop().time() + LOOK_AGAIN_S > deadline:
             return findings
         await asyncio.sleep(LOOK_AGAIN_S)
@@ -323,8 +327,13 @@ def _dead_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         do = "start it"
         if len(metadata.brokers) >= _factor_on(metadata, broker):
             do += f", or `klog reassign plan --remove-broker {broker}`"
-        do += ". If its process still runs, it hangs: `kill -9 PID` first"
-        if facts.hung_addresses:
+        address = facts.located.get(broker)
+        if address is None:
+            do += ". If its process still runs, it hangs: `kill -9 PID` first"
+        if address is not None and address in facts.hung_addresses:
+            found += f". It hangs: {address} accepts connections but does not answer"
+            do = HANGS_DO
+        elif address is None and facts.hung_addresses:
             found += f". {', '.join(facts.hung_addresses)} accepts connections but does not answer: a broker that hangs"
             do = HANGS_DO
         yield Finding(CRITICAL, f"broker {broker}", found, "alive", do, "dead-broker")
@@ -538,7 +547,10 @@ def _brokers(ids: Sequence[int]) -> str:
 
 def _start(facts: Facts, ids: Sequence[int]) -> str:
     """How dead brokers come back; of one that hangs its own finding says how."""
-    return f"bring {_brokers(ids)} back (`klog check brokers`)" if facts.hung_addresses else f"start {_brokers(ids)}"
+    may_hang = any(facts.located.get(one) in (None, *facts.hung_addresses) for one in ids)
+    if facts.hung_addresses and may_hang:
+        return f"bring {_brokers(ids)} back (`klog check brokers`)"
+    return f"start {_brokers(ids)}"
 
 
 def _factor_on(metadata: Metadata, broker: int) -> int:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.errors import KlogError
+from klog.errors import KlogError, UsageError
 from klog.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ ZOOKEEPER_TIMEOUT_S: Final = 3.0
 MOVING_S: Final = 1.0
 """How long a replica that is being filled may stand still before it counts as stalled. A throttle slows it, but not to
 nothing for so long."""
+KNOCKS_MAX: Final = 100
 KNOCK_S: Final = 3.0
 """What takes a connection and says nothing for so long hangs."""
 MIN_ISR: Final = "min.insync.replicas"
@@ -86,6 +87,8 @@ class Facts:
     """Of the silent ones, those that take connections and do not answer -> HOST:PORT."""
     hung_addresses: list[str] = field(default_factory=list)
     """Where some brokers are dead, or none answers: HOST:PORT that was given for the cluster and is such a one's."""
+    located: dict[int, str] = field(default_factory=dict)
+    """Of dead brokers, where they were last registered, as far as that is known -> HOST:PORT."""
     min_isr: dict[str, int] = field(default_factory=dict)
     settings: dict[int, dict[str, str | None]] = field(default_factory=dict)
     log_dirs: list[LogDirFact] = field(default_factory=list)
@@ -116,10 +119,22 @@ class Facts:
     """Broker -> its `SIZE_SETTINGS`."""
 
 
+Locate = Callable[["Cluster"], Awaitable[Mapping[int, str]]]
+"""Where brokers were last registered."""
+
+
 async def gather(
-    bootstrap: str | None, zookeeper: str | None, subjects: Collection[str], *, timeout_s: float = 10.0
+    bootstrap: str | None,
+    zookeeper: str | None,
+    subjects: Collection[str],
+    *,
+    timeout_s: float = 10.0,
+    locate: Locate | None = None,
 ) -> Facts:
-    """The facts that these subjects (topics, groups, brokers, zookeeper) need. UsageError for a bad address."""
+    """The facts that these subjects (topics, groups, brokers, zookeeper) need. UsageError for a bad address.
+
+    ``locate`` is asked only where brokers are dead, to tell those that hang.
+    """
     from klog.client.bootstrap import parse_bootstrap
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper as Session
@@ -150,7 +165,7 @@ async def gather(
         if cluster is not None:
             await _ask_cluster(facts, cluster, subjects)
             if "brokers" in subjects:
-                await _knock(facts, cluster)
+                await _knock(facts, cluster, locate)
             if "groups" in subjects and session is not None and facts.no_zookeeper is None:
                 from klog.admin.check_groups import group_looks, group_offsets
 
@@ -339,18 +354,27 @@ async def _ask_broker(facts: Facts, cluster: Cluster, broker: int) -> None:
         facts.log_dirs.append(LogDirFact(broker, str(one.log_dir), failed, free_bytes(one)))
 
 
-async def _knock(facts: Facts, cluster: Cluster) -> None:
+async def _knock(facts: Facts, cluster: Cluster, locate: Locate | None) -> None:
     """Find processes of dead brokers that still listen: a broker that hangs loses its entry in ZooKeeper."""
     from klog.client.bootstrap import parse_bootstrap
 
     metadata = facts.metadata
     assert metadata is not None
     partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
-    if all(broker in metadata.brokers for one in partitions for broker in one.replicas):
+    dead = {broker for one in partitions for broker in one.replicas if broker not in metadata.brokers}
+    if not dead:
         return
+    if locate is not None:
+        found = await locate(cluster)
+        facts.located = {broker: found[broker] for broker in sorted(dead & found.keys())}
     live = {(one.host, one.port) for one in metadata.brokers.values()}
     servers = parse_bootstrap(cluster.bootstrap, cluster.source)
-    facts.hung_addresses = await _hung([one for one in servers if one not in live])
+    for address in facts.located.values():  # from events, which any client can write
+        try:
+            servers += [one for one in parse_bootstrap(address, "klog.events") if one not in servers]
+        except UsageError:
+            continue
+    facts.hung_addresses = await _hung([one for one in servers if one not in live][:KNOCKS_MAX])
 
 
 async def _hung(servers: Sequence[tuple[str, int]]) -> list[str]:

@@ -52,6 +52,7 @@ async def check(
     """
     from klog.admin import check as checking
     from klog.admin.findings import folded
+    from klog.tools.why.addresses import last_addresses
 
     unknown = [one for one in subjects or () if one not in checking.SUBJECTS]
     if unknown:
@@ -65,6 +66,7 @@ async def check(
             max_lag=max_lag,
             wait_s=wait or 0.0,
             timeout_s=invocation.timeout_s,
+            locate=last_addresses,
         )
     except KlogError as error:
         if not nagios or error.exit_code != 1:

@@ -29,6 +29,7 @@ from klog.render.visible import visible
 from klog.tools.events import Event, EventFilter, read_events, row
 from klog.tools.top.facts import TopTick
 from klog.tools.top.gathering import Gatherer
+from klog.tools.why.addresses import last_addresses
 
 if TYPE_CHECKING:
     from klog.admin.acts import ActRow
@@ -106,7 +107,7 @@ async def gather(
     facts = Facts(cluster.bootstrap, await cluster.cluster_id() or "unknown", tick, now_ms=clock.now_ms())
     if gatherer.groups_trouble is not None:
         facts.missing.append(f"the lag of groups: {gatherer.groups_trouble}")
-    facts.findings = await check(bootstrap, zookeeper_address, timeout_s=cluster.timeout_s)
+    facts.findings = await check(bootstrap, zookeeper_address, timeout_s=cluster.timeout_s, locate=last_addresses)
     histories = {}
     for broker in [one.broker for one in tick.brokers if one.state in ("up", "controller")]:
         try:

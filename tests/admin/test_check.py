@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from klog.admin.check import SUBJECTS, check, judge
+from klog.admin.check import HANGS_DO, SUBJECTS, check, judge
 from klog.admin.check_facts import Facts, LogDirFact, ServerFact
 from klog.admin.check_groups import GroupLook, GroupOffset
 from klog.admin.findings import Finding, folded, in_order
@@ -276,6 +276,19 @@ def test_a_hole_is_filled_from_a_replica_that_has_the_messages(broker: int, help
     assert one.do.startswith(help_)
     change_partition(facts, 0, replicas=(broker,), isr=(broker,), leader=broker)
     assert any(one.kind == "damage" and "lost show" in one.do for one in judge(facts, SUBJECTS))
+
+
+def test_of_two_dead_brokers_one_hangs() -> None:
+    facts = well()
+    kill(facts, 2)
+    kill(facts, 3)
+    facts.hung_addresses, facts.located = ["h:9003"], {2: "h:9002", 3: "h:9003"}
+    found = {one.what: one for one in judge(facts, SUBJECTS)}
+    assert found["broker 3"].do == HANGS_DO and "h:9003" in found["broker 3"].found
+    assert found["broker 2"].do.startswith("start it") and "h:9003" not in found["broker 2"].found
+    facts.located = {}
+    found = {one.what: one for one in judge(facts, SUBJECTS)}
+    assert found["broker 2"].do == found["broker 3"].do == HANGS_DO, "which one hangs is not known"
 
 
 def test_no_advice_that_would_be_refused() -> None:

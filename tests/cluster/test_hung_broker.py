@@ -55,6 +55,16 @@ def test_when_its_entry_has_gone(make_cluster: Callable[..., RunningCluster]) ->
     assert {"offline-partitions", "under-replicated"} <= {one.kind for one in others}
     assert not [one for one in others if "start" in one.do], "it runs"
 
+    # Known by its event, where its address was not given; a second one is dead.
+    at = cluster.brokers[1].bootstrap
+    ran = klog("why", "broker", 3, "-B", at, "-o", "json")
+    assert ran.code == 1 and "hangs" in ran.rows[-1]["what"]
+    cluster.kill(2)
+    cluster.wait_until_unregistered(2)
+    rows = {row["what"]: row for row in klog("check", "brokers", "-B", at, "-o", "json").rows}
+    assert rows["broker 3"]["do"] == HANGS_DO and cluster.brokers[3].bootstrap in rows["broker 3"]["found"]
+    assert rows["broker 2"]["do"].startswith("start it") and "hangs" not in rows["broker 2"]["found"]
+
 
 def test_when_it_is_the_only_one(make_cluster: Callable[..., RunningCluster]) -> None:
     cluster = make_cluster(1, zookeeper__session__timeout__ms=KEPT_MS).start()

@@ -197,7 +197,7 @@ def broker_steps(known: Known, broker: int) -> Iterator[Step]:
     elif known.no_events is not None:
         yield step(None, "when it went down is not known", f"events could not be read: {known.no_events}")
     time = reason.time if reason is not None else None
-    address = facts.hung.get(broker) or _address(known, broker)
+    address = facts.hung.get(broker) or facts.located.get(broker) or _address(known, broker)
     if broker in facts.hung or address in facts.hung_addresses:
         evidence = f"{address} takes connections and does not answer"
         yield step(time, f"broker {broker} hangs", evidence, HANGS_DO)

@@ -20,6 +20,7 @@ from klog.errors import GroupIdNotFound, KlogError, NoSuchThing, OffsetOutOfRang
 from klog.names import TopicPartition
 from klog.tools.events import Event, EventFilter, read_events
 from klog.tools.where import locate
+from klog.tools.why.addresses import last_addresses
 from klog.tools.why.causes import knows_broker, why_broker, why_gone, why_partition, why_topic
 from klog.tools.why.group_causes import GroupFacts, why_group
 from klog.tools.why.message_causes import RETENTION_BYTES, RETENTION_MS, MessageFacts, first_time, why_message
@@ -58,7 +59,7 @@ async def why(
     """The steps from the subject's symptom to its cause; none where nothing is wrong, and without ``do`` where there is
     only something to say. ``addresses``: of brokers and of ZooKeeper, as they were given."""
     kind, name, offset = subject
-    facts = await gather(*addresses, ("topics", "brokers"), timeout_s=timeout_s)
+    facts = await gather(*addresses, ("topics", "brokers"), timeout_s=timeout_s, locate=last_addresses)
     if facts.metadata is None:
         raise NoSuchThing(f"no broker answers: {facts.no_brokers}", hint="`klog check`")
     events, no_events = await _events(cluster, since, timeout_s)
