@@ -55,6 +55,12 @@ async def produce(
         str | None,
         typer.Option("-K", "--key-delimiter", metavar="DELIM", help="Split each line into key and value at DELIM."),
     ] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(
+            "-D", "--delimiter", metavar="DELIM", help=r"End of each message: text with \n, \t, \0, \xHH [\n]."
+        ),
+    ] = None,
     headers: Annotated[
         list[str] | None, typer.Option("-H", "--header", metavar="NAME=VALUE", help="Header of all messages.")
     ] = None,
@@ -114,11 +120,15 @@ async def produce(
     The partitioner is that of Java's clients. Each message is written exactly once, to all in-sync replicas. The
     summary on stderr has the offsets, and the `klog tail` command that shows the messages.
 
+    Delimiters (-D, -K) are as in kcat: one or more characters, with `\\n`, `\\t`, `\\r`, `\\0` and `\\xHH`. A message
+    without the delimiter of -K has no key.
+
     While the topic accepts no messages, because brokers are down or a disk is full, klog retries, reads no further
     input, and says on stderr what it waits for. Messages that failed (--give-up-after, or too large) go to --rejects,
     or the error names their lines; then the exit code is 1.
     """
     from klog.tools import produce as producing
+    from klog.tools.input_messages import parse_delimiter
     from klog.tools.produce_options import ProduceOptions
     from klog.tools.rejects import Rejects
 
@@ -128,7 +138,8 @@ async def produce(
         input=input_form,
         partition=partition,
         key=_bytes(key),
-        key_delimiter=_bytes(_unescaped(key_delimiter)),
+        key_delimiter=None if key_delimiter is None else parse_delimiter(key_delimiter, "-K"),
+        **({} if delimiter is None else {"delimiter": parse_delimiter(delimiter, "-D")}),
         headers=tuple((name, _bytes(value)) for name, value in pairs(headers)),
         empty_is_null=empty_is_null,
         acks=acks,
@@ -229,10 +240,3 @@ def _open(path: Path, opened: ExitStack) -> BinaryIO:
 def _bytes(text: str | None) -> bytes | None:
     """The bytes as typed, even if they are not UTF-8."""
     return None if text is None else text.encode("utf-8", "surrogateescape")
-
-
-def _unescaped(delimiter: str | None) -> str | None:
-    r"""``\t`` and ``\n`` as one can type them in any shell."""
-    if delimiter == "":
-        raise UsageError("-K needs a delimiter that is not empty")
-    return None if delimiter is None else delimiter.replace("\\t", "\t").replace("\\n", "\n")

@@ -83,6 +83,20 @@ async def tail(
         str | None,
         typer.Option("--grep-key", metavar="RE", help="Only messages whose key matches this regular expression."),
     ] = None,
+    grep_header: Annotated[
+        str | None,
+        typer.Option(
+            "--grep-header",
+            metavar="RE",
+            help="Only messages with a header whose NAME=VALUE matches this regular expression.",
+        ),
+    ] = None,
+    match: Annotated[
+        str | None,
+        typer.Option(
+            "--match", metavar="RE", help="Also topics whose whole name matches this regular expression, new ones too."
+        ),
+    ] = None,
     merge: Annotated[
         Literal["time"] | None, typer.Option("--merge", metavar="time", help="Merge all partitions by time.")
     ] = None,
@@ -119,7 +133,12 @@ async def tail(
     they know (a follower's is slightly behind). Without `-p` it reads all partitions of which the broker has a replica.
     With `-o` start, end or an offset it also reads partitions without a leader.
 
-    Regular expressions are matched against bytes; null never matches. With `-n` the last N messages are searched.
+    `--match RE` shows all topics with such a name but internal ones. While it follows, topics that are created later
+    are shown too, from their start.
+
+    Regular expressions are matched against bytes; null never matches. A `!` before one means not: `--grep '!debug'`
+    shows messages whose value does not match or is null (`\\!` is the character). With `-n` the last N messages are
+    searched.
 
     `--merge time` sorts existing messages exactly. New messages wait `--settle` for earlier messages of other
     partitions; a message that comes later than that is shown late.
@@ -131,8 +150,8 @@ async def tail(
     if form is not None and "%" not in form and not topics:
         invocation.say(f"klog tail follows by default; -f is the format of each message: `klog tail {form}`")
         topics, form = [form], None
-    if not topics:
-        raise UsageError("no topic given", hint="klog tail TOPIC; `klog topic list` shows the topics")
+    if not topics and match is None:
+        raise UsageError("no topic given", hint="klog tail TOPIC, or --match RE; `klog topic list` shows the topics")
     if form is not None and "%" not in form:
         raise UsageError(
             f"-f {form!r} contains no %: -f is the format of each message",
@@ -156,6 +175,8 @@ async def tail(
         replica=replica,
         grep=grep,
         grep_key=grep_key,
+        grep_header=grep_header,
+        match=match,
         merge_by_time=merge == "time",
         settle_s=SETTLE_S if settle is None else settle / 1000,
         on_terminal=is_terminal(sys.stdout),

@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
@@ -58,6 +58,7 @@ class GroupReader(Reader):
         self._owned: set[Place] = set()
         self._revoked: set[Place] = set()
         """Partitions that were taken away while the last run was fetched."""
+        self._topics: list[str] = []
         self._places: dict[Place, int] = {}
         """Where to go on, of partitions this member has, and that is not committed."""
         self._committed_at = time.monotonic()
@@ -74,16 +75,36 @@ class GroupReader(Reader):
     def _read(self) -> None:
         self._ends = {(one.topic, one.partition): span.end for one, span in self._spans.items() if span.end is not None}
         self._joining_since = self._last_heard = time.monotonic()
-        topics = list(dict.fromkeys(one.topic for one in self._spans))
-        self._consumer.subscribe(topics, on_assign=self._given, on_revoke=self._taken, on_lost=self._lost)
+        self._subscribe(one.topic for one in self._spans)
         try:
             while not self._is_done and not (self._has_joined and self._ends and not self._open):
+                while self._dropped:
+                    self._let_go(self._dropped.popleft())
+                while self._added:
+                    self._subscribe(topic for topic, _ in self._added.popleft())
                 run = self._next_run()
                 self._write(run)
                 if self._places and (not run or time.monotonic() - self._committed_at >= COMMIT_EVERY_S):
                     self._commit(wait=False)
         finally:
             self._commit(wait=True)
+
+    def _subscribe(self, topics: Iterable[str]) -> None:
+        """To these too."""
+        wanted = list(dict.fromkeys([*self._topics, *topics]))
+        if wanted == self._topics:
+            return
+        self._topics = wanted
+        self._consumer.subscribe(wanted, on_assign=self._given, on_revoke=self._taken, on_lost=self._lost)
+
+    def _let_go(self, topic: str) -> None:
+        if topic not in self._topics:
+            return
+        self._note(f"topic {topic} was deleted")
+        left = [one for one in self._topics if one != topic]
+        self._topics = []
+        if left:
+            self._subscribe(left)
 
     def abandon(self) -> None:
         """Leave the group although the reading thread hangs in a write to a blocked output."""
@@ -168,6 +189,8 @@ class GroupReader(Reader):
         if self._has_joined:
             super()._check_patience()
             return
+        if not self._topics:
+            self._joining_since = time.monotonic()
         waited_s = time.monotonic() - self._joining_since
         text = f"group {self._options.group}: this member has not been admitted for"
         if waited_s > self._timeout_s and not self._joining_told:

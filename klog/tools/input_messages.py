@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import select
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
@@ -20,6 +21,28 @@ told (socket.request.max.bytes)."""
 
 IDLE_S = 0.1
 """How long a read may wait before its caller may stop."""
+
+
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([ntr0\\]))")
+_ESCAPED = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+
+
+def parse_delimiter(text: str, flag: str) -> bytes:
+    r"""A delimiter as kcat takes it: characters, and the escapes ``\n``, ``\t``, ``\r``, ``\0``, ``\\`` and ``\xHH``.
+
+    UsageError names the flag where it is empty, or where hexadecimal digits are missing behind ``\x``.
+    """
+    found, at = b"", 0
+    for escape in _ESCAPE.finditer(text):
+        found += text[at : escape.start()].encode("utf-8", "surrogateescape")
+        found += bytes([int(escape[1], 16)]) if escape[1] else _ESCAPED[escape[2]]
+        at = escape.end()
+    found += text[at:].encode("utf-8", "surrogateescape")
+    if not found:
+        raise UsageError(f"{flag} needs a delimiter that is not empty", hint=f"for example {flag} ':' or {flag} '\\t'")
+    if re.search(r"(?<!\\)\\x(?![0-9a-fA-F])", text):
+        raise UsageError(f"{flag} {text!r}: \\x needs hexadecimal digits", hint=f"for example {flag} '\\x1e'")
+    return found
 
 
 def chunks(source: BinaryIO, idle: Callable[[], bool]) -> Iterator[bytes]:
@@ -46,17 +69,18 @@ def chunks(source: BinaryIO, idle: Callable[[], bool]) -> Iterator[bytes]:
             return
 
 
-def lines(source: BinaryIO, idle: Callable[[], bool]) -> Iterator[list[bytes]]:
+def lines(source: BinaryIO, idle: Callable[[], bool], end: bytes = b"\n") -> Iterator[list[bytes]]:
     """Runs of lines without their ends; a last line without an end is one too. MessageTooLarge names a line."""
+    tail = len(end) - 1
     rest = b""
     number = 0
     for chunk in chunks(source, idle):
-        if b"\n" not in chunk:
+        if end not in (rest[-tail:] + chunk if tail else chunk):
             rest += chunk
             if len(rest) > MESSAGE_BYTES_MAX:
                 raise MessageTooLarge(f"line {number + 1} is longer than {MESSAGE_BYTES_MAX} bytes")
             continue
-        run = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+        run = (rest + chunk).split(end) if rest else chunk.split(end)
         rest = run.pop()
         number += len(run)
         yield run

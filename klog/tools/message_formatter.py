@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from klog.client.headers import HeadersOf, headers_of
+from klog.client.headers import Headers, HeadersOf, headers_of
 from klog.errors import UsageError
 from klog.render.jsonl import LineWriter
 from klog.render.visible import visible_bytes, visible_json_bytes
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 Message = Any
 """confluent-kafka's, which has no types, or what has its methods."""
-
-Search = Callable[[bytes], object]
 
 
 class MessageFormatter:
@@ -33,6 +31,10 @@ class MessageFormatter:
         """Raises UsageError for an invalid format or regular expression."""
         self._in_value = compile_search(options.grep, "--grep") if options.grep is not None else None
         self._in_key = compile_search(options.grep_key, "--grep-key") if options.grep_key is not None else None
+        self._in_header = (
+            compile_search(options.grep_header, "--grep-header") if options.grep_header is not None else None
+        )
+        self._headers = headers
         if options.format is not None:
             guard = visible_bytes if options.on_terminal else None
             self._show: Callable[[list[Message]], bytes] = _formatted(
@@ -48,9 +50,11 @@ class MessageFormatter:
     def wanted(self, messages: list[Message]) -> list[Message]:
         """Those in which is found what is searched for; in null there is nothing."""
         if (search := self._in_value) is not None:
-            messages = [one for one in messages if (value := one.value()) is not None and search(value)]
+            messages = [one for one in messages if search(one.value())]
         if (search := self._in_key) is not None:
-            messages = [one for one in messages if (key := one.key()) is not None and search(key)]
+            messages = [one for one in messages if search(one.key())]
+        if (find := self._in_header) is not None:
+            messages = [one for one in messages if find.in_any(_header_lines(self._headers(one)))]
         return messages
 
     def show(self, messages: list[Message]) -> bytes:
@@ -58,12 +62,46 @@ class MessageFormatter:
         return self._show(messages)
 
 
+class Search:
+    """A regular expression in bytes, or, behind ``!``, what it is not found in. In null there is nothing."""
+
+    __slots__ = ("_search", "is_negated")
+
+    def __init__(self, search: Callable[[bytes], object], is_negated: bool) -> None:
+        self._search = search
+        self.is_negated = is_negated
+
+    def __call__(self, content: bytes | None) -> bool:
+        return (content is not None and self._search(content) is not None) != self.is_negated
+
+    def in_any(self, contents: Iterable[bytes]) -> bool:
+        """Whether one of them has it; negated, whether none has."""
+        return any(self._search(one) is not None for one in contents) != self.is_negated
+
+
 def compile_search(text: str, flag: str) -> Search:
-    """The search for a regular expression in bytes, which were typed as UTF-8; UsageError names the flag."""
+    """The search for a regular expression that was typed as UTF-8, or for ``!`` and one; UsageError names the flag."""
+    is_negated = text.startswith("!")
+    pattern = text[1:] if is_negated else text
     try:
-        return re.compile(text.encode("utf-8", "surrogateescape")).search
+        return Search(re.compile(pattern.encode("utf-8", "surrogateescape")).search, is_negated)
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise UsageError(f"{flag} {text!r} is not a regular expression: {error}") from None
+
+
+def compile_names(text: str, flag: str) -> Callable[[str], bool]:
+    """Whether a whole name matches a regular expression, or, behind ``!``, does not; UsageError names the flag."""
+    is_negated = text.startswith("!")
+    try:
+        match = re.compile(text[1:] if is_negated else text).fullmatch
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(f"{flag} {text!r} is not a regular expression: {error}") from None
+    return lambda name: (match(name) is not None) != is_negated
+
+
+def _header_lines(headers: Headers) -> Iterator[bytes]:
+    """``name=value`` of each."""
+    return (name.encode() + b"=" + (value or b"") for name, value in headers)
 
 
 def _values(messages: list[Message]) -> bytes:

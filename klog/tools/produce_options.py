@@ -12,7 +12,8 @@ from klog.config.units import Rate
 class ProduceOptions:
     """How input becomes messages and how they are sent.
 
-    ``key_delimiter`` (-K) splits each line into key and value; ``key`` (-k) is the key of all; ``empty_is_null`` is -Z.
+    ``delimiter`` (-D) ends each line; ``key_delimiter`` (-K) splits it into key and value; ``key`` (-k) is the key of
+    all; ``empty_is_null`` is -Z.
     ``create``: make the topic where it is missing. ``audit``: stamp every message and publish how many were sent, for
     `klog audit`.
     ``give_up_after_s``: so long after it was read an unacknowledged message is given up; None: never.
@@ -22,6 +23,7 @@ class ProduceOptions:
     input: Literal["lines", "jsonl", "raw"] = "lines"
     partition: int | None = None
     key: bytes | None = None
+    delimiter: bytes = b"\n"
     key_delimiter: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     empty_is_null: bool = False

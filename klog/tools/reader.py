@@ -85,6 +85,7 @@ class Reader:
         """What ends the reading once all that came before it is shown."""
         self._assigned: Mapping[Place, int] = {}
         self._added: deque[list[Place]] = deque()
+        self._dropped: deque[str] = deque()
         self._merge = TimeMerge((one.topic, one.partition) for one in spans) if options.merge_by_time else None
         self._consumer = self._connected(bootstrap)
 
@@ -205,6 +206,8 @@ class Reader:
         if self._merge is not None:
             self._merge_on(self._merge, self._options.settle_s)
         while not self._is_done:
+            while self._dropped:
+                self._let_go(self._dropped.popleft())
             while self._added:
                 self._take_on(self._added.popleft())
             self._write(self._next_run())
@@ -213,11 +216,29 @@ class Reader:
         """Partitions that are new: once what comes is read, theirs is too, from the start. Any thread."""
         self._added.append([(one.topic, one.partition) for one in partitions])
 
+    def drop(self, topic: str) -> None:
+        """Read on without a topic that was deleted. Any thread."""
+        self._dropped.append(topic)
+
+    @property
+    def _outlives_topics(self) -> bool:
+        """Whether it goes on when a topic is deleted: who looks for those that match tells of it by `drop`."""
+        return self._follow and self._options.match is not None
+
     def _take_on(self, places: list[Place]) -> None:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in places)
         self._note(f"{names}: new, shown from the start")
         self._assigned = {**self._assigned, **dict.fromkeys(places, OFFSET_BEGINNING)}
         self._consumer.incremental_assign([Assigned(*place, OFFSET_BEGINNING) for place in places])
+
+    def _let_go(self, topic: str) -> None:
+        places = [place for place in self._assigned if place[0] == topic]
+        if not places:
+            return
+        self._note(f"topic {topic} was deleted")
+        self._open.difference_update(places)
+        self._assigned = {place: offset for place, offset in self._assigned.items() if place[0] != topic}
+        self._consumer.incremental_unassign([Assigned(*place) for place in places])
 
     def _merge_on(self, merge: TimeMerge, settle_s: float) -> None:
         """What comes, each message after it has waited for earlier ones of other partitions."""
@@ -314,6 +335,8 @@ class Reader:
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self._note(f"{key[0]}-{key[1]}: retention has removed the next messages; continuing at the log's start")
             self._go_on_at_the_start(*key)
+        elif code in _GONE and self._outlives_topics:
+            self._open = {place for place in self._open if place[0] != key[0]}
         elif code in _GONE:
             self._gone = f"{key[0]}-{key[1]}: {error.str()}"
         elif code == KafkaError._BAD_MSG:
@@ -334,7 +357,8 @@ class Reader:
     def _on_error(self, error: KafkaError) -> None:
         """What librdkafka says of its connections; it goes on trying by itself."""
         if error.code() in _GONE:
-            self._gone = error.str()
+            if not self._outlives_topics:
+                self._gone = error.str()
             return
         sentence = self._trouble.sentence(error)
         if sentence is not None:

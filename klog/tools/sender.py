@@ -79,6 +79,8 @@ class Sender:
         )
         if options.input == "jsonl" and not self._splitter.is_plain:
             raise UsageError("-k, -K, -H and -Z are for lines and files; a JSON line has its own key and headers")
+        if options.input != "lines" and options.delimiter != b"\n":
+            raise UsageError(f"-D is for lines, not for -i {options.input}")
         self.partitions: dict[int, PartitionCount] = {}
         self.read = 0
         self.failed = 0
@@ -202,7 +204,7 @@ class Sender:
         produce, topic = self._producer.produce, self._topic
         partition = -1 if self._options.partition is None else self._options.partition
         name = _name(source)
-        for number, run in _numbered(lines(source, self._idle)):
+        for number, run in _numbered(lines(source, self._idle, self._options.delimiter)):
             chunk = self.fates.chunk(name, number, run)
             answered = chunk.answered
             for place, line in enumerate(run):
@@ -224,7 +226,7 @@ class Sender:
         produce, topic = self._producer.produce, self._topic
         partition = -1 if self._options.partition is None else self._options.partition
         name = _name(source)
-        for number, run in _numbered(lines(source, self._idle)):
+        for number, run in _numbered(lines(source, self._idle, self._options.delimiter)):
             rows = self._rows(name, number, run)
             chunk = self.fates.contents(name, rows) if rows else None
             for place, row in enumerate(rows):
@@ -249,7 +251,11 @@ class Sender:
 
     def _send_one_by_one(self, source: BinaryIO) -> None:
         """Where each message has its time or its stamp, or is a whole input."""
-        runs = wholes(source, self._idle) if self._options.input == "raw" else lines(source, self._idle)
+        runs = (
+            wholes(source, self._idle)
+            if self._options.input == "raw"
+            else lines(source, self._idle, self._options.delimiter)
+        )
         name = _name(source)
         for number, run in _numbered(runs):
             for row in self._rows(name, number, run):

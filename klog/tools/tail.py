@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from klog.client.positions import END, Anchor, Position
 from klog.client.special_offsets import EARLIEST
 from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition, UsageError
-from klog.names import TopicPartition
+from klog.names import INTERNAL_TOPICS, TopicPartition
 from klog.render.counts import counted
 from klog.tools.tail_options import Span, TailOptions, TailSummary
 
@@ -34,6 +34,9 @@ LEAVE_AFTER_S = 0.3
 NEW_PARTITIONS_S = 10.0
 """Between looks for partitions that were added to a topic that is followed."""
 
+NEW_TOPICS_S = 2.0
+"""Between looks for topics that match."""
+
 
 async def tail(
     cluster: Cluster,
@@ -50,6 +53,16 @@ async def tail(
     """
     check_options(options)
     begin, end, follow = _reach(options)
+    named = list(topics)
+    wanted = None if options.match is None else Matching(options.match)
+    if wanted is not None:
+        topics = [*named, *await wanted.topics(cluster, named)]
+        if not topics:
+            if not follow or options.merge_by_time:
+                raise UnknownTopicOrPartition(
+                    f"no topic on {cluster} matches {options.match!r}", hint="`klog topic list` shows the topics"
+                )
+            note(f"no topic matches {options.match!r} yet; waiting for one")
     spans = await spans_of(cluster, topics, options.partitions, begin, end, note, replica=options.replica)
     earlier = await _count_before(cluster, spans) if options.last is not None and options.replica is None else None
     stop = threading.Event()
@@ -68,9 +81,10 @@ async def tail(
         timeout_s=cluster.timeout_s,
     )
     work = asyncio.ensure_future(asyncio.to_thread(reader.run))
-    chosen = options.partitions is not None or options.replica is not None or options.group is not None
-    grows = follow and not chosen and not options.merge_by_time
-    looking = asyncio.ensure_future(_look_for_new(cluster, spans, reader)) if grows else None
+    chosen = options.partitions is not None or options.replica is not None
+    in_group = options.group is not None and wanted is None
+    grows = follow and not chosen and not in_group and not options.merge_by_time
+    looking = asyncio.ensure_future(_look_for_new(cluster, spans, reader, wanted, named)) if grows else None
     try:
         return await asyncio.shield(work)
     finally:
@@ -86,12 +100,44 @@ async def tail(
             work.exception()  # seen: where tail itself was cancelled, no other task asks, and asyncio would complain
 
 
-async def _look_for_new(cluster: Cluster, known: Iterable[TopicPartition], reader: Reader) -> None:
-    """Tell the reader of partitions that its topics get while they are followed; a group's members hear of them."""
+class Matching:
+    """Topics whose whole name matches a regular expression, or, behind ``!``, does not; never internal ones."""
+
+    def __init__(self, text: str) -> None:
+        from klog.tools.message_formatter import compile_names
+
+        self._matches = compile_names(text, "--match")
+
+    async def topics(self, cluster: Cluster, known: Collection[str] = ()) -> list[str]:
+        """Those that there are now, without known ones, by name."""
+        found = (await cluster.metadata(fresh=True)).topics.values()
+        names = sorted(one.name for one in found if not one.is_internal)
+        return [one for one in names if one not in known and one not in INTERNAL_TOPICS and self._matches(one)]
+
+
+async def _look_for_new(
+    cluster: Cluster, known: Iterable[TopicPartition], reader: Reader, wanted: Matching | None, named: Sequence[str]
+) -> None:
+    """Tell the reader of partitions that its topics get while they are followed; a group's members hear of them.
+
+    With ``wanted``, of topics too that are created meanwhile or deleted, but not of those that were ``named``.
+    """
     seen = set(known)
     topics = sorted({one.topic for one in seen})
+    missing: set[str] = set()
+    """At the last look: one does not tell a deleted topic from a new controller that has not sent all of them yet."""
     while True:
-        await asyncio.sleep(NEW_PARTITIONS_S)
+        await asyncio.sleep(NEW_PARTITIONS_S if wanted is None else NEW_TOPICS_S)
+        if wanted is not None:
+            try:
+                there = await wanted.topics(cluster)
+            except KlogError:
+                continue
+            missing, missed = {one for one in topics if one not in there and one not in named}, missing
+            for topic in missing & missed:
+                reader.drop(topic)
+            seen = {one for one in seen if one.topic not in missing & missed}
+            topics = sorted({*topics, *there} - (missing & missed))
         for topic in topics:
             try:
                 node = await cluster.topic(topic, fresh=True)
@@ -116,12 +162,18 @@ async def _reader_for(cluster: Cluster, options: TailOptions) -> Callable[..., R
 
 def check_options(options: TailOptions) -> None:
     """UsageError where they contradict each other, or where a format or a regular expression is none."""
-    from klog.tools.message_formatter import MessageFormatter
+    from klog.tools.message_formatter import MessageFormatter, compile_names
 
     if options.last is not None and options.offset is not None:
         raise UsageError("-n and -o both set the start: choose one")
     if options.group is not None:
         _check_group(options)
+    if options.match is not None:
+        if options.partitions is not None or options.replica is not None:
+            raise UsageError(
+                "--match reads whole topics from their leaders, so -p and --replica cannot be used with it"
+            )
+        compile_names(options.match, "--match")
     if options.replica is not None and options.librdkafka:
         raise UsageError("--replica does not use librdkafka, so -X has no effect")
     MessageFormatter(options)
@@ -160,8 +212,6 @@ async def spans_of(
     """
     from klog.client.resolve import bounds, replica_bounds, resolve
 
-    if not topics:
-        raise UsageError("no topic to tail")
     spans: dict[TopicPartition, Span] = {}
     for topic in dict.fromkeys(topics):
         node = await cluster.topic(topic)

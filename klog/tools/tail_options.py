@@ -17,12 +17,13 @@ class TailOptions:
     """What to show and how.
 
     ``offset`` None: what comes from now on. ``last`` (-n): the last N over all partitions, by time, then what comes
-    (unless ``until_end``). ``count`` (-c) stops after N messages. ``until_end`` (-e) stops at the end there was at the
-    start, as does a range with an end. ``format`` is kcat's (see `klog.tools.formats`); ``grep`` is searched in values,
-    ``grep_key`` in keys. ``merge_by_time``: over partitions in the order of time; what comes waits ``settle_s``
-    for what is earlier. ``replica``: what this broker has of the partitions, not their leaders. ``group`` (-G): as a
-    member of it, from where it has committed; where it has not, ``offset``. ``on_terminal``: what would command
-    one is shown escaped.
+    (unless ``until_end``). ``count`` (-c) stops after N messages. ``until_end`` (-e) stops at the end there was at
+    the start, as does a range with an end. ``format`` is kcat's (see `klog.tools.formats`); ``grep`` is searched in
+    values, ``grep_key`` in keys, ``grep_header`` in headers as ``name=value``. ``match``: also topics whose name
+    matches. ``merge_by_time``: over partitions in the order of time; what comes waits ``settle_s`` for what is
+    earlier. ``replica``: what this broker has of the partitions, not their leaders. ``group`` (-G): as a member of
+    it, from where it has committed; where it has not, ``offset``. ``on_terminal``: what would command one is shown
+    escaped.
     """
 
     partitions: tuple[int, ...] | None = None
@@ -34,6 +35,8 @@ class TailOptions:
     format: str | None = None
     grep: str | None = None
     grep_key: str | None = None
+    grep_header: str | None = None
+    match: str | None = None
     group: str | None = None
     replica: int | None = None
     merge_by_time: bool = False

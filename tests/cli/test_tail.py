@@ -153,6 +153,10 @@ def test_searching_in_values_and_keys(at: list[str], any_bytes: str) -> None:
     assert times("-e", "--grep-key", "e", "--grep", "x") == "000 "
     assert times("-e", "--grep", "nowhere") == ""
     assert times("--grep", "t", "-c", "1") == "000 "
+    assert times("-e", "--grep", "!^$") == "000 001 002 004 "
+    assert times("-e", "--grep-header", "^h=v") == "000 "
+    assert times("-e", "--grep-header", "!^h") == "002 003 004 "
+    assert times("-e", "--match", f"{any_bytes}.+", "--grep-key", "!e") == "001 002 003 004 "
 
 
 @pytest.mark.parametrize(
@@ -160,6 +164,9 @@ def test_searching_in_values_and_keys(at: list[str], any_bytes: str) -> None:
     [
         (["--grep", "("], "--grep '('"),
         (["--grep-key", "["], "--grep-key '['"),
+        (["--grep-header", "["], "--grep-header '['"),
+        (["--match", "["], "--match '['"),
+        (["--match", "x", "-p", "0"], "--match"),
         (["-f", "%q"], "%q"),
         (["-f", "%v{rot13}"], "{rot13}"),
         (["-f", "follow"], "%"),

@@ -14,7 +14,7 @@ from klog.errors import MessageTooLarge, UsageError
 from klog.render.jsonl import Content, LineWriter, from_line, rfc3339, to_line
 from klog.tools import input_messages
 from klog.tools.formats import compile_format
-from klog.tools.input_messages import Splitter, lines
+from klog.tools.input_messages import Splitter, lines, parse_delimiter
 from klog.tools.message_formatter import MessageFormatter
 from klog.tools.tail_options import TailOptions
 
@@ -222,18 +222,25 @@ def test_any_text_of_formats_letters_is_one_or_wrong_usage(text: str) -> None:
         ({"grep": ""}, [b"xabcx", b"", b"\xff\n", "ö".encode()]),
         ({"grep_key": "k[12]"}, [b"xabcx", b""]),
         ({"grep_key": "k", "grep": "b"}, [b"xabcx"]),
+        ({"grep": "!a.c|^$"}, [b"\xff\n", "ö".encode(), None]),
+        ({"grep": r"\!"}, []),
+        ({"grep_key": "!k"}, ["ö".encode()]),
+        ({"grep_header": "^k=v$"}, [b"xabcx"]),
+        ({"grep_header": "!^k=", "grep_key": "k"}, [b"\xff\n", None]),
     ],
 )
 def test_searching_in_bytes(options: dict[str, str], expected: list[bytes]) -> None:
     values = [(b"k1", b"xabcx"), (b"k2", b""), (b"k3", b"\xff\n"), (None, "ö".encode()), (b"k4", None)]
     messages = [Message(topic="t", partition=0, offset=1, key=key, value=value) for key, value in values]
+    messages[0].set_headers([("a", None), ("k", b"v")])
+    messages[1].set_headers([("k", None)])
     found = MessageFormatter(TailOptions(**options)).wanted(messages)  # type: ignore[arg-type]
     assert [one.value() for one in found] == expected
 
 
 @pytest.mark.parametrize("text", ["(", "[", "*", "(?P<a", r"\p", "a{99999999999}", "(?u)a"])
 def test_searches_that_are_none(text: str) -> None:
-    for options in (TailOptions(grep=text), TailOptions(grep_key=text)):
+    for options in (TailOptions(grep=text), TailOptions(grep_key=text), TailOptions(grep_header=f"!{text}")):
         with pytest.raises(UsageError, match="regular expression"):
             MessageFormatter(options)
 
@@ -258,6 +265,49 @@ def test_f_without_a_percent_sign_is_tails_old_meaning() -> None:
 
 @given(st.lists(st.binary(max_size=6).map(lambda line: line.replace(b"\n", b"")), max_size=8), st.integers(1, 9))
 def test_lines_are_those_of_the_file_however_it_is_cut(expected: list[bytes], chunk_bytes: int) -> None:
+    text = b"".join(line + b"\n" for line in expected)
+    assert [line for run in lines(trickle(text, chunk_bytes), lambda: False) for line in run] == expected
+    if expected and expected[-1]:  # the last end of line may be missing
+        assert [line for run in lines(trickle(text[:-1], chunk_bytes), lambda: False) for line in run] == expected
+
+
+@given(st.lists(st.text("ax-", max_size=6), max_size=8), st.integers(1, 9), st.sampled_from(["-", "--", "-x-"]))
+def test_delimiters_of_several_bytes(words: list[str], chunk_bytes: int, delimiter: str) -> None:
+    text = "".join(word + delimiter for word in words)
+    expected = text.split(delimiter)
+    found = [
+        line for run in lines(trickle(text.encode(), chunk_bytes), lambda: False, delimiter.encode()) for line in run
+    ]
+    assert found == [one.encode() for one in (expected if expected[-1] else expected[:-1])]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (":", b":"),
+        (r"\t", b"\t"),
+        ("\t", b"\t"),
+        (r"\n\n", b"\n\n"),
+        (r"a\x1eb", b"a\x1eb"),
+        (r"\x0", b"\0"),
+        (r"\0", b"\0"),
+        (r"\\n", rb"\n"),
+        (r"\q", rb"\q"),
+        ("é", "é".encode()),
+        ("\udcff", b"\xff"),
+    ],
+)
+def test_delimiters_as_kcat_takes_them(text: str, expected: bytes) -> None:
+    assert parse_delimiter(text, "-D") == expected
+
+
+@pytest.mark.parametrize("text", ["", r"\x", r"\xg"])
+def test_delimiters_that_are_none(text: str) -> None:
+    with pytest.raises(UsageError, match="-D"):
+        parse_delimiter(text, "-D")
+
+
+def trickle(text: bytes, chunk_bytes: int) -> io.BytesIO:
     class Trickle(io.BytesIO):
         def fileno(self) -> int:
             raise io.UnsupportedOperation
@@ -265,10 +315,7 @@ def test_lines_are_those_of_the_file_however_it_is_cut(expected: list[bytes], ch
         def read(self, size: int | None = -1) -> bytes:
             return super().read(chunk_bytes)
 
-    text = b"".join(line + b"\n" for line in expected)
-    assert [line for run in lines(Trickle(text), lambda: False) for line in run] == expected
-    if expected and expected[-1]:  # the last end of line may be missing
-        assert [line for run in lines(Trickle(text[:-1]), lambda: False) for line in run] == expected
+    return Trickle(text)
 
 
 def test_a_line_without_an_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

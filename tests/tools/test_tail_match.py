@@ -1,0 +1,92 @@
+"""`tail --match`: topics by a regular expression, those that are there and those that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+
+from klog.admin.topics import create_topic, delete_topics, preview_deletion
+from klog.client.cluster import Cluster
+from klog.client.positions import parse_range
+from klog.errors import UnknownTopicOrPartition, UsageError
+from klog.tools.produce import produce
+from klog.tools.produce_options import ProduceOptions
+from klog.tools.tail import tail
+from klog.tools.tail_options import TailOptions
+from tests.broker_fixture import RunningBroker
+from tests.tools.verbs import make_topic, read, send
+
+
+class Arrivals(io.BytesIO):
+    """Says when something was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._came = asyncio.Event()
+
+    def flush(self) -> None:
+        self._loop.call_soon_threadsafe(self._came.set)
+
+    async def wait_for(self, content: bytes) -> None:
+        while content not in self.getvalue():
+            self._came.clear()
+            await asyncio.wait_for(self._came.wait(), 30)
+
+
+def test_topics_by_their_names(broker: RunningBroker, topic: str) -> None:
+    for name in ("a", "b", "bb"):
+        make_topic(broker.bootstrap, f"{topic}.{name}")
+        send(broker.bootstrap, f"{topic}.{name}", name.encode())
+
+    def shown(match: str, *named: str) -> list[bytes]:
+        found, _, _ = read(broker.bootstrap, list(named), match=match, offset=parse_range("start:end"))
+        return sorted(found.split())
+
+    assert shown(rf"{topic}\..") == [b"a", b"b"]
+    assert shown(rf"{topic}\.b+", f"{topic}.a") == [b"a", b"b", b"bb"]
+    assert shown(rf"{topic}\.b+", f"{topic}.b") == [b"b", b"bb"], "each once"
+    assert shown(rf"!(?!{topic}\.).*|.*a") == [b"b", b"bb"]
+    with pytest.raises(UnknownTopicOrPartition, match="matches"):
+        shown(f"{topic}.nothing")
+
+
+@pytest.mark.parametrize("options", [{"match": "("}, {"match": "x", "partitions": (0,)}, {"match": "x", "replica": 1}])
+def test_what_makes_no_sense(broker: RunningBroker, options: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        read(broker.bootstrap, [], **options)
+
+
+@pytest.mark.parametrize("in_group", [False, True])
+def test_topics_come_and_go(broker: RunningBroker, topic: str, in_group: bool) -> None:
+    first, second = f"{topic}.1", f"{topic}.2"
+    options = TailOptions(match=rf"{topic}\..*", group=topic if in_group else None)
+    notes: list[str] = []
+
+    async def follow() -> None:
+        sink = Arrivals()
+        async with await Cluster.connect(broker.bootstrap) as cluster, await Cluster.connect(broker.bootstrap) as other:
+
+            async def fill(name: str, value: bytes) -> None:
+                await create_topic(other, name)
+                await produce(other, name, [io.BytesIO(value)], ProduceOptions())
+                await sink.wait_for(value + b"\n")
+
+            following = asyncio.ensure_future(tail(cluster, [], options, sink, note=notes.append))
+            try:
+                await fill(first, b"one")
+                await fill(second, b"two")
+                await delete_topics(other, await preview_deletion(other, [first]))
+                while f"topic {first} was deleted" not in notes:
+                    assert not following.done()
+                    await asyncio.wait([following], timeout=0.05)
+                await fill(first, b"again")
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+        assert sink.getvalue() == b"one\ntwo\nagain\n"
+
+    asyncio.run(follow())
+    assert notes, "there was none at first"
