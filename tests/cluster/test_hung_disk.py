@@ -11,6 +11,7 @@ import pytest
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
+from tests.cli.runner import klog
 from tests.cluster_fixture import RunningCluster
 from tests.hung_disk import HungDisk
 from tests.server.asking import FIRST_MS, ask, error, offsets, produce, values
@@ -72,6 +73,9 @@ def test_partitions_on_the_other_disk_go_on(
         assert one.process is not None
         assert one.process.poll() is None, one.log_text
         one.wait_for_log("log.dir.hung.ms" if hung_ms < 10_000 else "replicas.disk_watch")
+        if hung_ms < 10_000:
+            cause = klog("why", "broker", 1, "-B", cluster.bootstrap, "-o", "json").rows[-1]
+            assert str(bad) in cause["what"] and "offline" in cause["what"] and cause["do"], cause
     finally:
         if hung_ms > 10_000:
             disk.heal()
