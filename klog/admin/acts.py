@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 READ_AT_ONCE: Final = 500
 SETTINGS: Final = "topic-settings"
 REASSIGNMENT: Final = "reassignment"
+DELETION: Final = "topic-delete"
+RESTORE: Final = "topic-restore"
+"""A restore names the deletion that it takes back."""
 STATES: Final = offset_acts.KINDS | {
     *(SETTINGS, REASSIGNMENT, REGISTER_ACT, DELETE_ACT, LEVEL_ACT, ELECTION_ACT, UNCLEAN_ACT)
 }
@@ -101,6 +104,8 @@ def _undone(found: Sequence[Act]) -> dict[str, str]:
 
 
 def _takes_back(act: Act, first: Act) -> bool:
+    if (first.kind, act.kind) == (DELETION, RESTORE):
+        return isinstance(act.before, dict) and act.before.get("deleted_by") == first.act_id
     if first.path is not None:
         return act.path == first.path and _data(act.after) == _data(first.before)
     if (

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
-from klog.coordination import entries, trash
+from klog.coordination import entries, topics, trash
 from klog.coordination.trash import Entry
-from klog.errors import KlogError, NoSuchThing, NotController, Refused, TopicAlreadyExists
+from klog.errors import KlogError, NoSuchThing, NotController, Refused, TopicAlreadyExists, UnknownTopicId
 from klog.names import check_topic_name
 
 if TYPE_CHECKING:
+    from klog.admin.topics import TopicDeletion
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
 
@@ -154,8 +155,6 @@ async def plan_restore(
 
 
 async def _refused_half(cluster: Cluster, zookeeper: ZooKeeper, entry: Entry, live: Sequence[int]) -> Refused:
-    from klog.coordination import topics
-
     topic = await asyncio.to_thread(topics.find, zookeeper, entry.name)
     away = {one for replicas in (topic.partitions.values() if topic else ()) for one in replicas} - set(live)
     listed = ", ".join(map(str, sorted(away))) or "with its replicas"
@@ -183,6 +182,37 @@ async def restore_topic(cluster: Cluster, plan: RestorePlan) -> RestoreRow:
         raise error_of(wire, f"cannot restore topic {plan.row.was!r} on {cluster}: {answer.error_message}")
     await until_led(cluster, plan.row.topic, plan.row.partitions)
     return plan.row
+
+
+async def purge_topics(cluster: Cluster, rows: Sequence[TopicDeletion], ids: Mapping[str, UUID]) -> list[TopicDeletion]:
+    """Remove topics that were just deleted from the trash, too; the rows, with what failed."""
+    from klog.client.blocking import error_of
+    from klog.protocol.apis import ApiKey
+
+    purged = []
+    for row in rows:
+        if row.error is not None or row.topic not in ids:
+            purged.append(row)
+            continue
+        answer = await cluster.to_controller(
+            ApiKey.PURGE_TOPIC,
+            0,
+            refused=lambda answer: int(answer.error_code) == NotController.wire,
+            topic_id=ids[row.topic],
+        )
+        wire = int(answer.error_code)
+        if wire in (0, UnknownTopicId.wire):  # without a trash nothing has to leave it
+            purged.append(row)
+        else:
+            error = error_of(wire, f"{cluster}: the topic is deleted, and still in the trash: {answer.error_message}")
+            purged.append(replace(row, error=error.code, message=error.message))
+    return purged
+
+
+async def ids_of(zookeeper: ZooKeeper, names: Sequence[str]) -> dict[str, UUID]:
+    """The ids of topics that exist."""
+    found = await asyncio.to_thread(topics.read_many, zookeeper, names, {})
+    return {one.name: one.topic_id for one in found if one.topic_id is not None}
 
 
 async def copies_of(

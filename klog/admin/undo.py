@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from klog.admin.acts import REASSIGNMENT, SETTINGS, SHOWN_MAX, changed, here
 from klog.admin.znodes import ZnodeChange, data_of
 from klog.admin.znodes import write as write_znode
-from klog.coordination import acts, committed, offset_acts, offset_changes, partition_states, topics
+from klog.coordination import acts, committed, entries, offset_acts, offset_changes, partition_states, topics, trash
 from klog.coordination.acts import ELECTION_ACT, UNCLEAN_ACT, ZNODE_CREATE, ZNODE_DELETE, ZNODE_KINDS, Act
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.schemas import (
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 CANNOT_BE_UNDONE: Final[Mapping[str, str]] = {
     "topic-create": "`klog topic delete` removes the topic and its messages",
-    "topic-delete": "its messages are gone; the act has its assignment and settings",
+    "topic-purge": "its messages are gone",
+    "topic-restore": "`klog topic delete` deletes the topic again",
     "partitions-add": "a topic cannot get fewer partitions: keys would change their partition once more",
     UNCLEAN_ACT: "the new leader's log is the partition's log now; `klog lost list` shows what was cut off elsewhere",
     "broker-stop": "`klog broker start` starts it on its host",
@@ -72,6 +73,16 @@ class OffsetsUndo:
     group: str
     rows: tuple[UndoRow, ...]
     change: Mapping[TopicPartition, CommittedOffset | None]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionUndo:
+    """What takes the deletion of a topic back: its entry in the trash."""
+
+    act: Act
+    topic: str
+    rows: tuple[UndoRow, ...]
+    entry_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +125,7 @@ class ElectionUndo:
     change: Mapping[TopicPartition, int]
 
 
-Undo = ZnodeUndo | ElectionUndo | SchemaLevelUndo | SettingsUndo | OffsetsUndo | ReassignmentUndo
+Undo = DeletionUndo | ZnodeUndo | ElectionUndo | SchemaLevelUndo | SettingsUndo | OffsetsUndo | ReassignmentUndo
 
 
 def plan_undo(zookeeper: ZooKeeper, act: Act) -> Undo:
@@ -132,8 +143,21 @@ def plan_undo(zookeeper: ZooKeeper, act: Act) -> Undo:
         return _plan_znode(zookeeper, act, act.path)
     if act.kind == LEVEL_ACT and act.schema is not None:
         return _plan_level(zookeeper, act, act.schema)
+    if act.kind == "topic-delete" and act.topic is not None:
+        return _plan_deletion(zookeeper, act, act.topic)
     why = CANNOT_BE_UNDONE.get(act.kind, "this version of klog does not know how")
     raise Refused(f"act {act.act_id} ({act.kind}) cannot be taken back: {why}")
+
+
+def _plan_deletion(zookeeper: ZooKeeper, act: Act, name: str) -> DeletionUndo:
+    entry = next((one for one in trash.read_all(zookeeper, {}) if one.act == act.act_id), None)
+    if entry is None or entry.state not in (trash.WHOLE, trash.DELETING):
+        raise Refused(
+            f"act {act.act_id} cannot be taken back: topic {name} is not in the trash",
+            hint="`klog topic trash` lists what is; the act has the topic's assignment and settings",
+        )
+    rows = (UndoRow(f"topic {name}", "exists", "false", "true"),)
+    return DeletionUndo(act, name, rows, entries.uuid_text(entry.topic_id))
 
 
 def _plan_settings(zookeeper: ZooKeeper, act: Act) -> SettingsUndo:
@@ -375,6 +399,12 @@ async def undo(cluster: Cluster, zookeeper: ZooKeeper, plan: Undo) -> None:
         from klog.client.reassignments import elect_replicas
 
         _refuse_failures(plan.act, await elect_replicas(cluster, plan.change))
+        return
+    if isinstance(plan, DeletionUndo):
+        from klog.admin.trash import plan_restore, restore_topic
+
+        restore = await plan_restore(cluster, zookeeper, plan.topic, entry_id=plan.entry_id)
+        await restore_topic(cluster, restore)
         return
     if isinstance(plan, ReassignmentUndo):
         await _reassign(cluster, plan)

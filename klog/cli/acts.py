@@ -67,7 +67,8 @@ async def undo(invocation: Invocation, act: ActId) -> Report:
     """Take an act back.
 
     Changes of a topic's settings, of offsets, of a schema's level and of znodes; reassignments, elections, deletions of
-    groups. It is refused if the state has moved on since, with the difference. The undo is an act itself.
+    groups, and of topics that are still in the trash. It is refused if the state has moved on since, with the
+    difference. The undo is an act itself.
     """
     from klog.admin import acts as verbs
     from klog.admin import undo as undoing
@@ -85,6 +86,7 @@ async def undo(invocation: Invocation, act: ActId) -> Report:
         undoing.SchemaLevelUndo: "level",
         undoing.ElectionUndo: "leader",
         undoing.ZnodeUndo: "znode",
+        undoing.DeletionUndo: "topic",
     }
     what = changed.get(type(plan), "partition")
     return invocation.report(plan.rows, footer=f"{counted(len(plan.rows), what)} as before")

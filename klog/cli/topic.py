@@ -184,10 +184,12 @@ async def delete(
     names: Topics,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="No error if a topic does not exist.")] = False,
     internal: Annotated[bool, typer.Option("--internal", help="Also if a topic is the cluster's own.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Skip the trash: the messages are gone at once.")] = False,
 ) -> Report:
     """Delete topics and all their messages. Asks first, and shows the number of messages.
 
-    A deleted topic waits in the trash for klog.trash.retention.ms, on its brokers' disks: `klog topic trash`.
+    A deleted topic waits in the trash for klog.trash.retention.ms, on its brokers' disks: `klog topic trash`,
+    `klog topic restore`. --purge removes it from there, too.
     """
     from klog.admin import topics
 
@@ -206,8 +208,14 @@ async def delete(
     messages = [row.messages for row in doomed]
     total = "an unknown number of messages" if None in messages else counted(sum(filter(None, messages)), "message")
     what = f"topic {doomed[0].topic}" if len(doomed) == 1 else counted(len(doomed), "topic")
-    invocation.confirm(f"Delete {what} with {total}", invocation.report(preview))
-    return invocation.report(await topics.delete_topics(cluster, preview))
+    for_good = " for good" if purge else ""
+    invocation.confirm(f"Delete {what} with {total}{for_good}", invocation.report(preview))
+    if not purge:
+        return invocation.report(await topics.delete_topics(cluster, preview))
+    from klog.admin import trash
+
+    ids = await trash.ids_of(await invocation.zookeeper(), [row.topic for row in doomed])
+    return invocation.report(await trash.purge_topics(cluster, await topics.delete_topics(cluster, preview), ids))
 
 
 @topic.command("trash", rows="klog.admin.trash:TrashRow")

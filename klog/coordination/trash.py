@@ -368,13 +368,16 @@ def _chunks(rows: Mapping[str, Any]) -> list[dict[str, Any]]:
 # --- Purging ----------------------------------------------------------------------------------------------------------
 
 
-def purge(zookeeper: ZooKeeper, entry: Entry, fence: Sequence[Check]) -> None:
-    """Remove an entry for good, at its version: BadVersion where it has been changed since. May be repeated."""
+def purge(zookeeper: ZooKeeper, entry: Entry, fence: Sequence[Check], also: Sequence[Operation] = ()) -> None:
+    """Remove an entry for good, at its version: BadVersion where it has been changed since. May be repeated.
+
+    ``also``: goes into the transaction that decides it.
+    """
     version = entry.version
     if entry.state != PURGED:
         purged = replace(entry, state=PURGED).encode()
         zookeeper.commit(
-            [*fence, SetData(entry.path, purged, version)], lambda: zookeeper.get(entry.path).data == purged
+            [*fence, SetData(entry.path, purged, version), *also], lambda: zookeeper.get(entry.path).data == purged
         )
         version += 1
     # At its version: a topic that was restored may be deleted again meanwhile, and has this entry then.

@@ -489,6 +489,18 @@ class RestoreTopicResponse(Response, key=ApiKey.RESTORE_TOPIC):
     error_message: str | None
 
 
+# --- PurgeTopic: a deleted topic leaves the trash for good ------------------------------------------------------------
+
+
+class PurgeTopicRequest(Request, key=ApiKey.PURGE_TOPIC):
+    topic_id: UUID | None
+
+
+class PurgeTopicResponse(Response, key=ApiKey.PURGE_TOPIC):
+    error_code: ErrorCode
+    error_message: str | None
+
+
 # --- DescribeMembers: when the members of a group sent their last heartbeats ------------------------------------------
 
 

@@ -46,6 +46,8 @@ class TrashFolders:
         self._health = log_dir.health
         self.waiting: dict[str, Trashed] = {}
         """Folder's name -> what waits there, without its summary. Replaced folder by folder: copy it to walk it."""
+        self.taken: set[UUID] = set()
+        """Topics whose logs this process has moved here: it has seen that they are in the trash."""
         self.being_taken: set[TopicPartition] = set()
         """Logs that some thread is moving here just now."""
 
@@ -80,6 +82,7 @@ class TrashFolders:
                 again.committed_at_open, again.nothing_lost = what.high_watermark, what.nothing_lost
                 raise
             self.waiting[target] = what._replace(summary=None)
+            self.taken.add(topic_id)
             log_dir.checkpoints.forget(log)
         except StorageError as error:
             raise log_dir.failed(error) from error

@@ -243,6 +243,8 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
         f"created: {counted(event['partitions'], 'partition')}, replication factor {event['replication_factor']}"
     ),
     "topic-deleted": lambda event: "deleted",
+    "topic-purged": lambda event: "left the trash for good",
+    "topic-restored": lambda event: f"back from the trash: {counted(event['partitions'], 'partition')}",
     "unclean-election": _led,
 }
 

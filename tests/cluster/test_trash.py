@@ -17,7 +17,7 @@ from klog.coordination.acts import Actor
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.trash import Entry
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import KlogError, Refused, TopicAlreadyExists
+from klog.errors import KlogError, NoSuchThing, Refused, TopicAlreadyExists
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
@@ -120,6 +120,9 @@ def test_the_trash_is_emptied_in_time(make_cluster: Callable[..., RunningCluster
     cluster.wait_until(
         lambda: "topic-purged" in klog("events", "--topic", topic, "-o", "jsonl", *at).stdout, "an event tells it"
     )
+    cluster.create(topic, factor=1)
+    assert klog("topic", "delete", topic, "--purge", "--yes", *at).code == 0
+    cluster.wait_until(lambda: not folders(broker, topic), "the folder of the purged one is gone, too")
 
     broker.settings["klog.trash.retention.ms"] = "0"
     cluster.stop(1)
@@ -306,6 +309,32 @@ def test_a_controller_that_is_killed_while_it_restores(cluster: RunningCluster, 
         cluster.wait_in_sync(topic)
         assert contents(cluster.bootstrap, topic) == had
         assert facts(at, topic) == shown
+
+
+def test_a_deletion_is_undone_and_one_that_is_purged_is_not(cluster: RunningCluster, topic: str) -> None:
+    cluster.heal()
+    at = ["-B", cluster.bootstrap]
+    cluster.create(topic, 2)
+    send(cluster.bootstrap, topic, 50)
+    had = contents(cluster.bootstrap, topic)
+    assert klog("topic", "delete", topic, "--yes", *at).code == 0
+    act = klog("acts", "list", "--topic", topic, "-o", "json", *at).rows[-1]["act"]
+    (row,) = klog("undo", act, "--dry-run", "-o", "json", *at).rows
+    assert (row["subject"], row["now"], row["then"]) == (f"topic {topic}", "false", "true")
+    assert not topic_exists(at, topic)
+    assert klog("undo", act, "--yes", *at).code == 0
+    assert contents(cluster.bootstrap, topic) == had
+    rows = klog("acts", "list", "--topic", topic, "-o", "json", *at).rows
+    assert [one["undone_by"] for one in rows if one["act"] == act] == [rows[-1]["act"]]
+    assert klog("undo", act, "--yes", *at).code == 1  # it is not in the trash now
+
+    assert klog("topic", "delete", topic, "--purge", "--yes", *at).code == 0
+    assert entries_of(cluster.zookeeper, topic) == []
+    assert klog("topic", "restore", topic, "-o", "json", *at).error["code"] == NoSuchThing.code
+    rows = klog("acts", "list", "--topic", topic, "-o", "json", *at).rows
+    assert [one["kind"] for one in rows[-2:]] == ["topic-delete", "topic-purge"]
+    assert klog("undo", rows[-2]["act"], "--yes", "-o", "json", *at).error["code"] == Refused.code
+    assert klog("undo", rows[-1]["act"], "--yes", "-o", "json", *at).error["code"] == Refused.code
 
 
 def ask_for(cluster: RunningCluster, broker_id: int, entry: Entry, name: str) -> None:

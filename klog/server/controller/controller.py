@@ -77,7 +77,7 @@ class Controller:
         self._registry_watch = RegistryWatch(runtime, state, channels, partitions, self.topics)
         self._act_publisher = ActPublisher(runtime, state)
         self.restorer = TopicRestorer(runtime, state, channels)
-        self._trash = TrashKeeper(runtime, state, self.topics.resume_deletions, self.restorer.resume)
+        self.trash = TrashKeeper(runtime, state, self.topics.resume_deletions, self.restorer.resume)
         self._reconciling: asyncio.Task[None] | None = None
 
     # --- the term ---------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Controller:
             self._transfer.start()
             self._registry_watch.start()
             self._act_publisher.start()
-            self._trash.start()
+            self.trash.start()
             self._runtime.tell("controller-elected", controller=term.broker_id, controller_epoch=term.epoch)
         await self._channels.acknowledged({broker_id}, within_s=None)
         await self.topics.resume_deletions()
@@ -182,7 +182,7 @@ class Controller:
         self._transfer.stop()
         self._registry_watch.stop()
         self._act_publisher.stop()
-        self._trash.stop()
+        self.trash.stop()
         if self._reconciling is not None:
             self._reconciling.cancel()
             self._reconciling = None

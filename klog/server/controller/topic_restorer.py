@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from dataclasses import replace
 
 from klog.coordination import partition_states, topic_restore, topics, trash
 from klog.coordination.acts import Act, Actor, new_act
@@ -108,6 +109,7 @@ class TopicRestorer:
                 before={"trash": str(entry.topic_id), "deleted_by": entry.act},
                 after={"partitions": len(topic.partitions), "name": name},
             )
+            act = replace(act, undoes=entry.act)  # whichever way it was asked for
             await state.write(self._finish, topic, entry, act)
             await self._take_on(name)
             try:

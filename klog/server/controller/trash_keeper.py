@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
 
 from klog.coordination import paths, trash
+from klog.coordination.acts import Actor, new_act
 from klog.coordination.trash import Entry
-from klog.errors import KlogError, NoNode
+from klog.coordination.zookeeper import Operation
+from klog.errors import KlogError, NoNode, UnknownTopicId
 from klog.server.controller.controller_state import ControllerState
 from klog.server.replicas.trash_emptier import look_every_s
 from klog.server.runtime import Runtime
@@ -62,7 +65,7 @@ class TrashKeeper:
                 if self._state.context.restoring:
                     await self._resume_restores()
                 for entry in await self._state.run(self._due):
-                    await self._purge(entry)
+                    await self._purge(entry, "its time is over")
             except KlogError as error:
                 if not self._state.active:
                     return
@@ -98,15 +101,26 @@ class TrashKeeper:
         is_left = entry.state == trash.DELETING and not trash.is_registered(self._zookeeper, entry)
         return entry.state == trash.WHOLE or is_left
 
-    async def _purge(self, entry: Entry) -> None:
+    async def purge(self, topic_id: uuid.UUID, *, actor: Actor) -> None:
+        """Remove a deleted topic from the trash now, as a client asks. UnknownTopicId where it is not there."""
+        state = self._state
+        entry = await state.run(trash.find, self._zookeeper, topic_id)
+        if entry is None or entry.state not in (trash.WHOLE, trash.DELETING):
+            raise UnknownTopicId(f"the topic with the id {topic_id} is not in the trash, or is being restored")
+        act = new_act(
+            "topic-purge", actor, topic=entry.name, before={"trash": str(topic_id), "deleted_by": entry.act}, after={}
+        )
+        await self._purge(entry, "as a client asked", (act.write,))
+
+    async def _purge(self, entry: Entry, why: str, also: Sequence[Operation] = ()) -> None:
         state = self._state
         async with state.lock:
             state.require()
             try:
-                await state.run(trash.purge, self._zookeeper, entry, state.fence)
+                await state.run(trash.purge, self._zookeeper, entry, state.fence, also)
             except NoNode:
                 return
         log.info(
             "topic %s, deleted before, is removed from the trash for good (topic id %s)", entry.name, entry.topic_id
         )
-        self._runtime.tell("topic-purged", topic=entry.name, topic_id=str(entry.topic_id))
+        self._runtime.tell("topic-purged", topic=entry.name, topic_id=str(entry.topic_id), reason=why)
