@@ -228,6 +228,16 @@ def _deletions(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         yield Finding(WARNING, f"topic {name}", found, "gone within seconds", do, "deletion-stalls", because)
 
 
+def _made_again(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    """A client may have made a deleted topic again by accident: its messages are elsewhere."""
+    for name, topic_id in sorted(facts.trashed.items()):
+        topic = facts.topics.get(name)
+        if topic is not None and name not in facts.deletions and topic.topic_id != topic_id:
+            found = "was deleted and made again; the deleted one waits in the trash"
+            do = f"`klog topic restore {name} --as OTHER` brings it back; else nothing: it goes in time"
+            yield Finding(WARNING, f"topic {name}", found, "one topic of the name", do, "made-again")
+
+
 def _reassignments(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     for topic in facts.topics.values():
         for number, adding in sorted(topic.adding.items()):
@@ -504,6 +514,7 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
         _uneven_factor,
         _reassignments,
         _deletions,
+        _made_again,
         _ahead,
         _set_aside,
         _colliding_names,

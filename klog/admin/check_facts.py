@@ -16,6 +16,8 @@ from klog.errors import KlogError, UsageError
 from klog.names import TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from klog.admin.check_groups import GroupLook, GroupOffset
     from klog.admin.quarantine import LostRow
     from klog.client.cluster import Cluster
@@ -102,6 +104,8 @@ class Facts:
     topics: dict[str, Topic] = field(default_factory=dict)
     deletions: dict[str, int] = field(default_factory=dict)
     """Topic -> since when its deletion is asked for, in ms."""
+    trashed: dict[str, UUID] = field(default_factory=dict)
+    """Topics in the trash: name -> topic id; of several of a name, the last one."""
     damage: dict[str, str] = field(default_factory=dict)
     """Path in ZooKeeper -> the error in its data."""
     not_served: list[str] = field(default_factory=list)
@@ -217,7 +221,7 @@ async def _zookeeper_of(cluster: Cluster, facts: Facts) -> str | None:
 
 def _read_registries(facts: Facts, session: ZooKeeper) -> None:
     """In a thread."""
-    from klog.coordination import brokers, controller_election, partition_states, paths, topics
+    from klog.coordination import brokers, controller_election, partition_states, paths, topics, trash
 
     facts.registered = {entry.broker.broker_id for entry in brokers.live(session)}
     facts.has_controller = controller_election.current(session) is not None
@@ -231,6 +235,8 @@ def _read_registries(facts: Facts, session: ZooKeeper) -> None:
     facts.damage |= {paths.partition_state(*name): what for name, what in unreadable.items()}
     marked = topics.being_deleted(session)
     nodes = session.get_many([paths.delete_topic(name) for name in marked])
+    waiting = [one for one in trash.read_all(session, facts.damage) if one.state in (trash.WHOLE, trash.DELETING)]
+    facts.trashed = {one.name: one.topic_id for one in waiting}
     facts.deletions = {name: node.stat.created_ms for name, node in zip(marked, nodes, strict=True) if node is not None}
 
 

@@ -170,6 +170,10 @@ def deleting(facts: Facts) -> None:
     facts.deletions = {"t": NOW_MS - 60_000}
 
 
+def made_again(facts: Facts) -> None:
+    facts.trashed = {"t": UUID(int=9), "gone": UUID(int=8)}
+
+
 def stalls(facts: Facts) -> None:
     facts.topics["t"].adding[1] = (9,)
 
@@ -229,6 +233,7 @@ def zookeeper_fills_up(facts: Facts) -> None:
         (cut, ["lost"]),
         (ahead, ["timestamps-ahead"]),
         (deleting, ["deletion-stalls"]),
+        (made_again, ["made-again"]),
         (stalls, ["reassignment-stalls"]),
         (stands_still, ["reassignment-stalls"]),
         (collide, ["colliding-names"]),
