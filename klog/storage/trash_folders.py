@@ -1,4 +1,7 @@
-"""The trash of one log dir: logs are moved there, wait, and are deleted for good. See `klog.storage.trash`."""
+"""The trash of one log dir: logs are moved there, wait, come back, or are deleted for good. See `klog.storage.trash`.
+
+A folder is known by its topic's id (rule L10): the name may have been used again.
+"""
 
 from __future__ import annotations
 
@@ -65,12 +68,12 @@ class TrashFolders:
         log_dir, health, fs = self._dir, self._health, self._health.file_system
         log, topic_id = log_dir.logs.pop(name), log_dir.topic_ids.pop(name)
         self.being_taken.add(name)
-        log_dir.busy_since_s = health.clock.monotonic_s()
         try:
             if health.failure is not None:
                 log.abandon()
                 raise health.failure.bare()
-            log.flush()
+            log.flush()  # may take long: only what follows counts as a disk that hangs
+            log_dir.busy_since_s = health.clock.monotonic_s()
             log.abandon()  # retention that has been planned goes no further: what is described stays true
             what = trash.describe(log, topic_id, high_watermark, health.clock_ms())
             target = partition_folder.renamed(name, topic_id, TRASHED_SUFFIX)
@@ -120,6 +123,7 @@ class TrashFolders:
         log_dir.busy_since_s = health.clock.monotonic_s()
         try:
             fs.rename(f"{health.path}/{folder_name}", f"{health.path}/{name}")
+            log_dir.busy_since_s = None  # a log that has to be checked takes as long as it takes
             return self.take_over(name, config)
         except StorageError as error:
             if isinstance(error, DiskFull):

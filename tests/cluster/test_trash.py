@@ -1,4 +1,7 @@
-"""The trash of topics: a deleted topic waits there whole, whatever died meanwhile, and goes when its time is over."""
+"""The trash of topics: a deleted topic waits there whole, whatever died meanwhile, and goes when its time is over.
+
+What comes back is led by a replica that has everything, and never begins empty (rule R1).
+"""
 
 from __future__ import annotations
 

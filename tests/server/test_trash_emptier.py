@@ -1,4 +1,4 @@
-"""The trash of a broker's disks: no empty ZooKeeper empties it, and a full disk takes the oldest topic first."""
+"""The trash of a broker's disks: no empty ZooKeeper empties it (rule R10), and a full disk takes the oldest first."""
 
 from __future__ import annotations
 
