@@ -123,7 +123,7 @@ class TrashFolders:
         log_dir.busy_since_s = health.clock.monotonic_s()
         try:
             fs.rename(f"{health.path}/{folder_name}", f"{health.path}/{name}")
-            log_dir.busy_since_s = None  # a log that has to be checked takes as long as it takes
+            log_dir.busy_since_s = None  # checking a log may take long
             return self.take_over(name, config)
         except StorageError as error:
             if isinstance(error, DiskFull):
