@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -62,6 +63,15 @@ Profile = Annotated[
     str | None,
     typer.Option(
         "--profile", metavar="NAME", help="The cluster, by the name of a profile.", rich_help_panel=GLOBAL_PANEL
+    ),
+]
+ClientConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--client-config",
+        metavar="FILE",
+        help="Client settings: consumer.properties or producer.properties of Kafka.",
+        rich_help_panel=GLOBAL_PANEL,
     ),
 ]
 Timeout = Annotated[
@@ -130,6 +140,7 @@ def connection(
     bootstrap_server: BootstrapServer = None,
     zookeeper: ZooKeeperFlag = None,
     profile: Profile = None,
+    client_config: ClientConfig = None,
     timeout: Timeout = None,
     trace: Trace = False,
 ) -> None:

@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -30,6 +30,7 @@ from klog.render.visible import for_stream
 
 if TYPE_CHECKING:
     from klog.admin.profiles import Profile
+    from klog.client.client_config import ClientConfig
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
 
@@ -45,6 +46,8 @@ class Invocation:
     session: ZooKeeper | None = None
     """The command's one session with ZooKeeper, once it has needed it."""
     line_is_drawn: bool = False
+    client_config: ClientConfig | None = None
+    """The file of ``--client-config``."""
     _target: Target | None = None
 
     # --- output
@@ -112,11 +115,34 @@ class Invocation:
 
     # --- which cluster
 
+    def take_client_config(self, own: SharedFlags) -> None:
+        """Read the file of ``--client-config``: it has what flags leave out. ``own``: the command's flags."""
+        from klog.client.client_config import read_client_config
+
+        path = self.shared.client_config
+        assert path is not None
+        self.client_config = found = read_client_config(path)
+        for note in found.notes:
+            self.warn(note)
+        beside = own if own.client_config is not None else self.shared
+        if (found.bootstrap or found.zookeeper) and not (beside.bootstrap_server or beside.zookeeper or beside.profile):
+            self.shared = replace(
+                self.shared,
+                bootstrap_server=found.bootstrap,
+                zookeeper=found.zookeeper,
+                profile=None,
+                address_source=f"--client-config {path}",
+            )
+        if found.timeout_s is not None and beside.timeout is None:
+            self.shared = replace(self.shared, timeout=found.timeout_s)
+
     @property
     def target(self) -> Target:
         """The cluster that is meant, and who said so."""
         if self._target is None:
-            flags = TargetFlags(self.shared.bootstrap_server, self.shared.zookeeper, self.shared.profile)
+            flags = TargetFlags(
+                self.shared.bootstrap_server, self.shared.zookeeper, self.shared.profile, self.shared.address_source
+            )
             self._target = resolve(flags, os.environ, klog_home())
             self.detail(f"cluster: {self._target}")
             if self.traits.changes and not self.shared.dry_run:
@@ -232,6 +258,8 @@ def perform(ctx: typer.Context, function: Callable[..., Any], traits: Traits, va
     if traits.own_interrupt:
         interrupt.leave_to_command()
     try:
+        if shared.client_config is not None and traits.connects:
+            invocation.take_client_config(own)
         code = _finish(invocation, _run(invocation, function, values))
     except KeyboardInterrupt:
         raise typer.Exit(interrupt.exit_code()) from None  # typer knows no signal but SIGINT

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeVar
 
 import typer
 
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from klog.tools.rejects import Rejects
 
 STDIN = Path("-")
+
+Choice = TypeVar("Choice")
+
+ACKS: tuple[Literal["0", "1", "all"], ...] = ("0", "1", "all")
+CODECS: tuple[Literal["none", "gzip", "snappy", "lz4", "zstd"], ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 
 LINES_NAMED_MAX = 100
 """Runs of lines named in one error."""
@@ -75,15 +80,15 @@ async def produce(
         ),
     ] = "lines",
     acks: Annotated[
-        Literal["0", "1", "all"],
+        Literal["0", "1", "all"] | None,
         typer.Option(
-            "--acks", metavar="0|1|all", help="Required acknowledgements: none, leader, all in-sync replicas."
+            "--acks", metavar="0|1|all", help="Required acknowledgements: none, leader, all in-sync replicas [all]."
         ),
-    ] = "all",
+    ] = None,
     compression: Annotated[
-        Literal["none", "gzip", "snappy", "lz4", "zstd"],
-        typer.Option("--compression", metavar="CODEC", help="Codec: none, gzip, snappy, lz4 or zstd."),
-    ] = "none",
+        Literal["none", "gzip", "snappy", "lz4", "zstd"] | None,
+        typer.Option("--compression", metavar="CODEC", help="Codec: none, gzip, snappy, lz4 or zstd [none]."),
+    ] = None,
     batch_messages: Annotated[
         int | None, typer.Option("--batch-messages", metavar="N", min=1, help="Most messages per batch.")
     ] = None,
@@ -134,6 +139,12 @@ async def produce(
 
     if key is not None and key_delimiter is not None:
         raise UsageError("-k and -K exclude each other: one key for all messages, or one per line")
+    configured = invocation.client_config.producer() if invocation.client_config is not None else {}
+    for name, flag in (("batch.num.messages", batch_messages), ("message.timeout.ms", give_up_after)):
+        if flag is not None:
+            configured.pop(name, None)
+    configured_acks = configured.pop("acks", "all")
+    configured_codec = configured.pop("compression.type", "none")
     options = ProduceOptions(
         input=input_form,
         partition=partition,
@@ -142,14 +153,14 @@ async def produce(
         **({} if delimiter is None else {"delimiter": parse_delimiter(delimiter, "-D")}),
         headers=tuple((name, _bytes(value)) for name, value in pairs(headers)),
         empty_is_null=empty_is_null,
-        acks=acks,
-        compression=compression,
+        acks=_chosen(acks or ("all" if configured_acks == "-1" else configured_acks), ACKS, "acks"),
+        compression=_chosen(compression or configured_codec, CODECS, "compression.type"),
         batch_messages=batch_messages,
         rate=rate,
         create=create,
         give_up_after_s=give_up_after,
         audit=audit,
-        librdkafka=settings(properties),
+        librdkafka={**configured, **settings(properties)},
     )
     cluster = await invocation.cluster()
     with ExitStack() as opened:
@@ -177,6 +188,14 @@ async def produce(
     if receipt.failed:
         raise _failure(receipt, given_up)
     return 0 if receipt.is_complete else EXIT_FAILED
+
+
+def _chosen(word: str, known: tuple[Choice, ...], name: str) -> Choice:
+    """One of several words, as a file of settings has it."""
+    for one in known:
+        if one == word:
+            return one
+    raise UsageError(f"{name}={word}: must be one of {', '.join(map(str, known))}")
 
 
 def _failure(receipt: Receipt, rejects: Rejects | None) -> GivenUp:

@@ -153,11 +153,23 @@ def _root(
     bootstrap_server: flags.BootstrapServer = None,
     zookeeper: flags.ZooKeeperFlag = None,
     profile: flags.Profile = None,
+    client_config: flags.ClientConfig = None,
     timeout: flags.Timeout = None,
     trace: flags.Trace = False,
 ) -> None:
     """Keeps the flags before the noun, for the command behind it."""
-    here = SharedFlags(output, no_header, quiet, verbose, bootstrap_server, zookeeper, profile, timeout, trace)
+    here = SharedFlags(
+        output,
+        no_header,
+        quiet,
+        verbose,
+        bootstrap_server,
+        zookeeper,
+        profile,
+        timeout,
+        trace,
+        client_config=client_config,
+    )
     ctx.obj = here.over(ctx.obj) if isinstance(ctx.obj, SharedFlags) else here
 
 

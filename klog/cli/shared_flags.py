@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from klog.render import Format
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from klog.admin.shell.screen import Screen
     from klog.cli.session import Session
 
@@ -29,6 +31,9 @@ class SharedFlags:
     yes: bool = False
     confirm: str | None = None
     dry_run: bool = False
+    client_config: Path | None = None
+    address_source: str | None = None
+    """Who gave the addresses, where no flag did."""
     session: Session | None = None
     """Connections of the shell that the command runs in."""
     screen: Screen | None = None
@@ -40,4 +45,5 @@ class SharedFlags:
         if self.bootstrap_server or self.zookeeper or self.profile:
             # Which cluster is one choice: half an address from each place would be two clusters.
             merged.update(bootstrap_server=self.bootstrap_server, zookeeper=self.zookeeper, profile=self.profile)
+            merged.update(address_source=self.address_source)
         return SharedFlags(**merged)

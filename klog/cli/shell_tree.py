@@ -241,7 +241,8 @@ class Tree:
 
 
 def _target(shared: SharedFlags) -> Target:
-    return resolve(TargetFlags(shared.bootstrap_server, shared.zookeeper, shared.profile), os.environ, klog_home())
+    flags = TargetFlags(shared.bootstrap_server, shared.zookeeper, shared.profile, shared.address_source)
+    return resolve(flags, os.environ, klog_home())
 
 
 def _flag(path: tuple[str, ...], command: KlogCommand, option: Any) -> Flag:

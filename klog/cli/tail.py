@@ -161,6 +161,9 @@ async def tail(
         raise UsageError("-o and -n exclude each other")
     if settle is not None and merge is None:
         raise UsageError("--settle needs --merge time", hint="only merged messages wait")
+    configured = invocation.client_config.consumer() if invocation.client_config is not None else {}
+    if invocation.client_config is not None and "group.id" in invocation.client_config.given and group is None:
+        invocation.detail("group.id of the client config has no effect: -G GROUP reads as a member of a group")
     options = TailOptions(
         partitions=all_partitions(partitions),
         offset=position_range(offset, "-o") if offset is not None else None,
@@ -180,7 +183,7 @@ async def tail(
         merge_by_time=merge == "time",
         settle_s=SETTLE_S if settle is None else settle / 1000,
         on_terminal=is_terminal(sys.stdout),
-        librdkafka=settings(properties),
+        librdkafka={**(configured if replica is None else {}), **settings(properties)},
     )
     tailing.check_options(options)
     if group is not None:

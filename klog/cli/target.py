@@ -64,6 +64,8 @@ class TargetFlags:
     bootstrap: str | None = None
     zookeeper: str | None = None
     profile: str | None = None
+    source: str | None = None
+    """Who gave the addresses, where it was not -B and -z."""
 
 
 def klog_home() -> Path:
@@ -81,7 +83,7 @@ def resolve(flags: TargetFlags, environment: Mapping[str, str], home: Path, fold
         raise UsageError("--profile excludes -B and -z", hint="give either the profile or addresses")
     if flags.bootstrap or flags.zookeeper:
         words = " and ".join(word for word, given in (("-B", flags.bootstrap), ("-z", flags.zookeeper)) if given)
-        return Target(flags.bootstrap, flags.zookeeper, f"flag {words}")
+        return Target(flags.bootstrap, flags.zookeeper, flags.source or f"flag {words}")
     if flags.profile:
         return _named(flags.profile, "flag --profile", home, folder)
     bootstrap, zookeeper = environment.get(SERVER_VARIABLE), environment.get(ZOOKEEPER_VARIABLE)

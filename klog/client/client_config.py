@@ -1,0 +1,194 @@
+"""Files of client settings as Kafka's tools take them: ``consumer.properties``, ``producer.properties``, 0.8's too.
+
+A file says which cluster is meant, how long an answer may take, and, for what sends or reads messages, the settings of
+librdkafka. What only Java's clients have is named and left out; what no client has is named, with the nearest name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+from klog.client import consumer_settings, producer_settings
+from klog.config.properties import read_properties
+from klog.errors import UsageError
+
+BOOTSTRAP: Final = ("bootstrap.servers", "metadata.broker.list", "broker.list")
+ZOOKEEPER: Final = ("zookeeper.connect", "zk.connect")
+TIMEOUT: Final = ("default.api.timeout.ms", "request.timeout.ms")
+
+_SOCKETS: Final = {
+    "client.id": "client.id",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "metadata.max.age.ms": "topic.metadata.refresh.interval.ms",
+    "reconnect.backoff.ms": "reconnect.backoff.ms",
+    "reconnect.backoff.max.ms": "reconnect.backoff.max.ms",
+    "retry.backoff.ms": "retry.backoff.ms",
+    "retry.backoff.max.ms": "retry.backoff.max.ms",
+    "connections.max.idle.ms": "connections.max.idle.ms",
+    "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
+}
+
+PRODUCER: Final[Mapping[str, str]] = {
+    **_SOCKETS,
+    "acks": "acks",
+    "request.required.acks": "acks",
+    "compression.type": "compression.type",
+    "compression.codec": "compression.type",
+    "compression.gzip.level": "compression.level",
+    "compression.lz4.level": "compression.level",
+    "compression.zstd.level": "compression.level",
+    "linger.ms": "linger.ms",
+    "queue.buffering.max.ms": "linger.ms",
+    "batch.size": "batch.size",
+    "batch.num.messages": "batch.num.messages",
+    "retries": "retries",
+    "message.send.max.retries": "retries",
+    "enable.idempotence": "enable.idempotence",
+    "max.in.flight.requests.per.connection": "max.in.flight.requests.per.connection",
+    "delivery.timeout.ms": "message.timeout.ms",
+    "max.request.size": "message.max.bytes",
+    "request.timeout.ms": "request.timeout.ms",
+}
+"""Settings that a producer takes, and what librdkafka calls them."""
+
+CONSUMER: Final[Mapping[str, str]] = {
+    **_SOCKETS,
+    "fetch.min.bytes": "fetch.min.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "fetch.wait.max.ms": "fetch.wait.max.ms",
+    "max.partition.fetch.bytes": "fetch.message.max.bytes",
+    "fetch.message.max.bytes": "fetch.message.max.bytes",
+    "fetch.max.bytes": "fetch.max.bytes",
+    "check.crcs": "check.crcs",
+    "client.rack": "client.rack",
+    "group.instance.id": "group.instance.id",
+    "session.timeout.ms": "session.timeout.ms",
+    "heartbeat.interval.ms": "heartbeat.interval.ms",
+    "max.poll.interval.ms": "max.poll.interval.ms",
+}
+"""The same of a consumer."""
+
+_JAVA_ONLY_NAMES: Final = """
+    key.serializer value.serializer key.deserializer value.deserializer serializer.class key.serializer.class
+    interceptor.classes metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+    metrics.recorder auto.include.jmx.reporter enable.metrics.push group.protocol group.remote.assignor
+    partitioner.class partitioner.ignore.keys partitioner.adaptive.partitioning.enable
+    partitioner.availability.timeout.ms partition.assignment.strategy security.providers client.dns.lookup
+"""
+JAVA_ONLY: Final = frozenset(_JAVA_ONLY_NAMES.split())
+"""Settings of Java's clients alone: what they name is Java's, or klog does without it."""
+
+_WITHOUT_USE_NAMES: Final = """
+    group.id auto.offset.reset enable.auto.commit auto.commit.interval.ms max.poll.records exclude.internal.topics
+    isolation.level allow.auto.create.topics buffer.memory max.block.ms metadata.max.idle.ms transactional.id
+    transaction.timeout.ms metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms bootstrap.controllers
+    socket.connection.setup.timeout.max.ms default.api.timeout.ms security.protocol producer.type compressed.topics
+    internal.leave.group.on.close topic.metadata.refresh.interval.ms queue.time queue.size reconnect.interval
+"""
+_WITHOUT_USE: Final = frozenset(_WITHOUT_USE_NAMES.split())
+
+_KNOWN: Final = frozenset(
+    (
+        *BOOTSTRAP,
+        *ZOOKEEPER,
+        *PRODUCER,
+        *CONSUMER,
+        *JAVA_ONLY,
+        *_WITHOUT_USE,
+        *producer_settings.ALIASES,
+        *producer_settings.NO_USE,
+        *consumer_settings.NO_USE,
+        *(name for one in consumer_settings.SETTINGS for name in (one.name, *one.aliases)),
+    )
+)
+
+_CODECS: Final = {"0": "none", "1": "gzip", "2": "snappy", "3": "lz4", "4": "zstd"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """What a file says. ``notes`` are sentences about settings that it has and klog does not use."""
+
+    path: Path
+    bootstrap: str | None
+    zookeeper: str | None
+    timeout_s: float | None
+    notes: tuple[str, ...]
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    def producer(self) -> dict[str, str]:
+        """librdkafka's settings for what sends."""
+        found = self._for(PRODUCER)
+        if "compression.type" in found:
+            found["compression.type"] = _CODECS.get(found["compression.type"], found["compression.type"])
+        return found
+
+    def consumer(self) -> dict[str, str]:
+        """librdkafka's settings for what reads."""
+        return self._for(CONSUMER)
+
+    def _for(self, names: Mapping[str, str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        called: dict[str, str] = {}
+        for name, value in self.given.items():
+            meant = names.get(name)
+            if meant is None or not value:
+                continue
+            if meant in found:
+                raise UsageError(f"{self.path}: {called[meant]} and {name} are the same setting; give one of them")
+            found[meant], called[meant] = value, name
+        return found
+
+
+def read_client_config(path: Path) -> ClientConfig:
+    """The settings of a file.
+
+    Raises NoSuchThing for a file that cannot be read, InvalidConfig naming the line that is not a setting, and
+    UsageError for settings with which klog cannot connect.
+    """
+    given = {name: value.strip() for name, value in read_properties(path).items()}
+    protocol = given.get("security.protocol") or "PLAINTEXT"
+    if protocol.upper() != "PLAINTEXT":
+        raise UsageError(
+            f"{path}: security.protocol={protocol}, and klog connects in plain text only",
+            hint="leave it out, or security.protocol=PLAINTEXT",
+        )
+    notes = []
+    java = [name for name in given if name in JAVA_ONLY]
+    if java:
+        notes.append(f"{path}: no effect here, for Java's clients only: {', '.join(java)}")
+    for name in given:
+        if name not in _KNOWN and not name.startswith(("ssl.", "sasl.")):
+            near = get_close_matches(name, _KNOWN, 1, 0.8)
+            suggestion = f" (did you mean {near[0]}?)" if near else ""
+            notes.append(f"{path}: unknown setting {name}{suggestion}")
+    return ClientConfig(
+        path,
+        _first(given, BOOTSTRAP),
+        _first(given, ZOOKEEPER),
+        _seconds(path, given),
+        tuple(notes),
+        given,
+    )
+
+
+def _first(given: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((given[name] for name in names if given.get(name)), None)
+
+
+def _seconds(path: Path, given: Mapping[str, str]) -> float | None:
+    name = next((name for name in TIMEOUT if given.get(name)), None)
+    if name is None:
+        return None
+    try:
+        milliseconds = int(given[name])
+    except ValueError:
+        milliseconds = 0
+    if milliseconds <= 0:
+        raise UsageError(f"{path}: {name} must be a number of milliseconds above 0, got {given[name]!r}")
+    return milliseconds / 1000
