@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from klog.cli import flags
+from klog.cli.arguments import Properties, settings
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation, is_terminal
-from klog.errors import UsageError
+from klog.config import units
+from klog.errors import BrokerNotAvailable, UsageError
 from klog.render import Format, Report, render
 from klog.render.counts import counted
 from klog.signals import StopRequest
+
+if TYPE_CHECKING:
+    from klog.client.client_config import ClientConfig
 
 LIVE_EVERY_S = 1.0
 ROWS_EVERY_S = 5.0
@@ -26,21 +32,50 @@ ROWS_EVERY_S = 5.0
 async def mirror(
     invocation: Invocation,
     sources: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option("--source", metavar="HOST:PORT,...", help="A cluster to copy from."),
-    ],
-    target: Annotated[str, typer.Option("--target", metavar="HOST:PORT,...", help="The cluster to copy into.")],
-    topics: Annotated[
-        list[str],
-        typer.Option("--topic", metavar="RE", help="Topics whose whole name matches this regular expression."),
-    ],
-    exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", metavar="RE", help="Topics to leave out, by regular expression.")
     ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="HOST:PORT,...", help="The cluster to copy into.")
+    ] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", "--whitelist", metavar="RE", help="Topics whose whole name matches this regular expression."
+        ),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", "--blacklist", metavar="RE", help="Topics to leave out, by regular expression."),
+    ] = None,
+    consumer_configs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--consumer-config",
+            "--consumer.config",
+            metavar="FILE",
+            help="A source, by its consumer.properties; group.id and auto.offset.reset count.",
+        ),
+    ] = None,
+    producer_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--producer-config", "--producer.config", metavar="FILE", help="The target, by its producer.properties."
+        ),
+    ] = None,
+    rate: Annotated[
+        units.Rate | None,
+        typer.Option("--rate", metavar="RATE", parser=units.parse_rate, help="At most 500/s (messages) or 20MB/s."),
+    ] = None,
+    compression: Annotated[
+        Literal["none", "gzip", "snappy", "lz4", "zstd"] | None,
+        typer.Option("--compression", metavar="CODEC", help="Codec in a target that is not klog [none]."),
+    ] = None,
+    properties: Properties = None,
     begin: Annotated[
-        Literal["start", "end"],
-        typer.Option("--from", metavar="start|end", help="Start position of partitions not copied before."),
-    ] = "start",
+        Literal["start", "end"] | None,
+        typer.Option("--from", metavar="start|end", help="Start position of partitions not copied before [start]."),
+    ] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -74,6 +109,10 @@ async def mirror(
     is shown as a live table on a terminal, and as JSON Lines in a pipe. A target that is not klog gets each message at
     least once.
 
+    The config files of 0.8's MirrorMaker are taken: --consumer-config for each source (with zookeeper.connect, its
+    brokers are looked up there), --producer-config for the target. -X and --compression are for a target that is not
+    klog: into a klog cluster batches are copied in the codec that they have.
+
     With --groups, the offsets that these groups have committed in the sources are translated and committed in the
     target every 5 s: the offset in the target of the first message copied from that position or from behind it. The
     offset goes back only if the group was rewound in the source. A group with members in the target is skipped, and a
@@ -88,11 +127,30 @@ async def mirror(
             f"--output {invocation.shared.output.value} is for a single report, and the mirror shows many",
             hint="-o jsonl",
         )
+    files = [_config(invocation, path) for path in consumer_configs or ()]
+    into_file = None if producer_config is None else _config(invocation, producer_config)
+    whence_addresses = [*(sources or ()), *(_address(file) for file in files)]
+    target = target or (None if into_file is None else _address(into_file))
+    for missing, flag in ((whence_addresses, "--source"), (target, "--target"), (topics, "--topic")):
+        if not missing:
+            raise UsageError(f"{flag} is missing", hint="klog mirror --source HOST:PORT --target HOST:PORT --topic RE")
+    assert target is not None
+    resets = {file.given["auto.offset.reset"] for file in files if file.given.get("auto.offset.reset")}
+    named = {file.given["group.id"] for file in files if file.given.get("group.id")}
+    if len(named) > 1 and group is None:
+        raise UsageError(f"the config files name several groups: {', '.join(sorted(named))}", hint="--group NAME")
+    client = {**({} if into_file is None else into_file.producer()), **settings(properties)}
+    if compression is not None:
+        client["compression.type"] = compression
+    if begin is None and resets:
+        begin = "end" if resets <= {"latest", "largest"} else "start"
     options = mirroring.MirrorOptions(
-        topics=topics,
+        topics=topics or (),
         exclude=exclude or (),
         from_end=begin == "end",
-        group=group,
+        group=group or next(iter(named), None),
+        rate=rate,
+        client=client,
         once=once,
         take_settings=not no_settings,
         groups=groups or (),
@@ -100,7 +158,7 @@ async def mirror(
 
     if not offsets:
         invocation.check_may_change(target)
-        for one in sources:  # the group's progress is committed there
+        for one in whence_addresses:  # the group's progress is committed there
             invocation.check_may_change(one)
 
     async def side(address: str, role: str) -> ClusterEndpoint:
@@ -111,7 +169,9 @@ async def mirror(
         return one
 
     into = await side(target, "target")
-    whence = [await side(one, "source") for one in sources]
+    whence = [await side(one, "source") for one in whence_addresses]
+    if into.cluster.is_klog and (compression is not None or properties):
+        invocation.warn("batches keep their codec in a klog cluster: --compression and -X have no effect")
     if offsets:
         rows = await mirroring.mirrored_offsets(whence, into, options)
         return Report(invocation.command, mirroring.MirroredOffset, rows)
@@ -126,6 +186,36 @@ async def mirror(
     except asyncio.CancelledError:
         invocation.say("stopped; the next run continues from here")
     return screen.last()
+
+
+def _config(invocation: Invocation, path: Path) -> ClientConfig:
+    from klog.client.client_config import read_client_config
+
+    found = read_client_config(path)
+    for note in found.notes:
+        invocation.warn(note)
+    return found
+
+
+def _address(config: ClientConfig) -> str:
+    """The brokers of a file: those that it names, or those that its ZooKeeper knows."""
+    if config.bootstrap is not None:
+        return config.bootstrap
+    if config.zookeeper is None:
+        raise UsageError(f"{config.path} has neither bootstrap.servers nor zookeeper.connect")
+    from klog.cli.connect import CONNECT_TIMEOUT_S
+    from klog.coordination import brokers
+    from klog.coordination.zookeeper import ZooKeeper
+
+    session = ZooKeeper(config.zookeeper, operation_timeout_s=flags.DEFAULT_TIMEOUT_S)
+    session.start(CONNECT_TIMEOUT_S, patient=False)
+    try:
+        live = brokers.live(session)
+    finally:
+        session.stop()
+    if not live:
+        raise BrokerNotAvailable(f"no broker is registered in ZooKeeper {config.zookeeper}, of {config.path}")
+    return ",".join(f"{one.broker.host}:{one.broker.port}" for one in live)
 
 
 class _Screen:

@@ -59,7 +59,12 @@ def test_flags_go_before_it(broker: RunningBroker, tmp_path: Path, dead_address:
 def test_messages_go_by_its_settings(broker: RunningBroker, tmp_path: Path, topic: str) -> None:
     assert klog("topic", "create", topic, "-p", "1", "-B", broker.bootstrap).code == 0
     path = written(tmp_path, PRODUCER, broker.bootstrap)
-    assert klog("produce", topic, "--client-config", path, input=b"".join(bytes([one]) * 500 + b"\n" for one in b"abcd")).code == 0
+    assert (
+        klog(
+            "produce", topic, "--client-config", path, input=b"".join(bytes([one]) * 500 + b"\n" for one in b"abcd")
+        ).code
+        == 0
+    )
     dump = klog("log", "dump", next(broker.folder.glob(f"**/{topic}-0/*.log")), "-o", "json").rows
     assert {row["codec"] for row in dump} == {"gzip"} and all(row["messages"] <= 2 for row in dump)
     more = ["--compression", "none", "--acks", "1"]

@@ -46,6 +46,7 @@ from klog.tools.copying.mirror import Mirror, MirroredOffset, MirrorOptions, Mir
 from klog.tools.copying.mirror_commits import ByCoordinator, Commits, InZooKeeper, Position, open_commits
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.chance import seed_of
+from tests.cli.runner import klog
 from tests.cluster.load import Load
 from tests.cluster_fixture import RunningCluster
 from tests.server.asking import FIRST_MS, ask, create, error, produce
@@ -667,3 +668,32 @@ def test_a_group_of_many_sources(pair: tuple[RunningBroker, RunningBroker], brok
         assert [row.groups for row in rows] == [1, 1]
         places = [place_of(target.bootstrap, topic, value) for value in begin]
         assert committed_in(target.bootstrap, topic, topic) == min(places)
+
+
+def test_the_files_of_the_era(pair: tuple[RunningBroker, RunningBroker], topic: str, tmp_path: Path) -> None:
+    """consumer.properties with ZooKeeper's address, producer.properties, whitelist; at a rate."""
+    source, target = pair
+    create(source.bootstrap, topic, 1)
+    produce(source.bootstrap, topic, numbered(40))
+    from_file, into_file = tmp_path / "consumer.properties", tmp_path / "producer.properties"
+    from_file.write_text(f"zookeeper.connect={source.zookeeper}\ngroup.id={topic}\nauto.offset.reset=smallest\n")
+    into_file.write_text(f"metadata.broker.list={target.bootstrap}\ncompression.codec=1\n")
+    files = ["--consumer.config", from_file, "--producer.config", into_file]
+    began = time.monotonic()
+    ran = klog("mirror", *files, "--whitelist", topic, "--rate", "40/s", "--once", "-o", "json")
+    assert ran.code == 0, ran
+    assert [(row["topic"], row["messages"]) for row in ran.rows] == [(topic, 40)]
+    assert time.monotonic() - began > 0.5, "at a rate"
+    assert len(_offsets(source.bootstrap, target.bootstrap, topics=[topic], group=topic)) == 1
+    again = klog("mirror", *files, "--topic", topic, "--once", "--compression", "gzip", "-o", "json")
+    assert (again.code, again.rows[0]["messages"]) == (0, 0) and "--compression" in again.stderr
+
+
+def test_files_that_name_no_cluster(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.properties"
+    empty.write_text("")
+    assert klog("mirror", "--topic", "x", "--target", "h:1").code == 2
+    assert klog("mirror", "--topic", "x", "--source", "h:1").code == 2
+    assert klog("mirror", "--source", "h:1", "--target", "h:2").code == 2
+    ran = klog("mirror", "--consumer-config", empty, "--target", "h:1", "--topic", "x", "-o", "jsonl")
+    assert ran.code == 2 and str(empty) in ran.error["message"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
@@ -18,7 +19,7 @@ from confluent_kafka import KafkaException, Producer
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.special_offsets import EARLIEST, LATEST
-from klog.errors import KlogError, TimedOut
+from klog.errors import KlogError, TimedOut, UsageError
 from klog.names import TopicPartition
 from klog.record.batch import walk
 from klog.record.provenance_header import Marked, Source, SourceMarks
@@ -39,23 +40,27 @@ class KafkaTarget:
 
     is_exact = False
 
-    def __init__(self, side: ClusterEndpoint) -> None:
+    def __init__(self, side: ClusterEndpoint, client: Mapping[str, str] | None = None) -> None:
+        """``client``: further settings of librdkafka. UsageError for one that it does not take."""
         self.side = side
         self._logs: dict[TopicPartition, TargetLog] = {}
         self._stop = threading.Event()
-        self._producer = Producer(
-            {
-                "bootstrap.servers": side.bootstrap,
-                "client.id": "klog-mirror",
-                "enable.idempotence": True,
-                "acks": "all",
-                "linger.ms": 5,
-                "queue.buffering.max.messages": QUEUE_MESSAGES_MAX,
-                "message.max.bytes": 1_000_000_000,  # what is too large is for the broker to say
-                "message.timeout.ms": 0,  # brokers may be away for as long as they like
-                "logger": silent_logger(),
-            }
-        )
+        settings = {
+            "bootstrap.servers": side.bootstrap,
+            "client.id": "klog-mirror",
+            "enable.idempotence": True,
+            "acks": "all",
+            "linger.ms": 5,
+            "queue.buffering.max.messages": QUEUE_MESSAGES_MAX,
+            "message.max.bytes": 1_000_000_000,  # what is too large is for the broker to say
+            "message.timeout.ms": 0,  # brokers may be away for as long as they like
+            "logger": silent_logger(),
+            **(client or {}),
+        }
+        try:
+            self._producer = Producer(settings)
+        except KafkaException as error:
+            raise UsageError(f"librdkafka rejects the settings: {error.args[0].str()}") from None
         self._poller = threading.Thread(target=self._poll, name="copy-poll", daemon=True)
         self._poller.start()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,6 +21,7 @@ from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
 from klog.client.special_offsets import LATEST
+from klog.config.units import Rate
 from klog.errors import KlogError, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
 from klog.record.provenance_header import Source
@@ -29,6 +30,7 @@ from klog.tools.copying.copy import Copier, PartitionCopy, Target
 from klog.tools.copying.group_carrier import GroupCarrier, GroupNames, is_a_mirrors
 from klog.tools.copying.group_endpoints import open_groups
 from klog.tools.copying.mirror_commits import Commits, Position, open_commits
+from klog.tools.copying.rate_limiter import AtRate
 from klog.tools.copying.source import Feed, SourceReader
 from klog.tools.copying.topics import (
     batch_bytes_max,
@@ -61,6 +63,10 @@ class MirrorOptions:
     once: bool = False
     take_settings: bool = True
     groups: Sequence[str] = ()
+    rate: Rate | None = None
+    """Of all partitions of all sources together."""
+    client: Mapping[str, str] = field(default_factory=dict)
+    """librdkafka's settings, for a target that is not klog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,7 @@ class Mirror:
         self._target: Target | None = None
         self._legs: list[_Leg] = []
         self._copier = Copier(failed=self._failed)
+        self.pace = None if options.rate is None else AtRate(options.rate)
         self._failure: KlogError | None = None
         self._ended = asyncio.Event()
         for side in sources:
@@ -144,7 +151,7 @@ class Mirror:
         """
         tasks: list[asyncio.Task[None]] = []
         try:
-            target = self._target = await open_target(self._target_side, self._note)
+            target = self._target = await open_target(self._target_side, self._note, self._options.client)
             group = group_name(self._options, self._target_side)
             for side in self._sides:
                 self._legs.append(await _Leg(self, side, group, target).open())
@@ -339,7 +346,14 @@ class _Leg:
         for one, begin in zip(partitions, begins, strict=True):
             end = within[one.partition][1] if self._mirror.options.once else None
             copy = self._copies[one] = PartitionCopy(
-                self._reader, self._target, self._source(one), one, begin=begin, end=end, batch_bytes_max=largest
+                self._reader,
+                self._target,
+                self._source(one),
+                one,
+                begin=begin,
+                end=end,
+                batch_bytes_max=largest,
+                pace=self._mirror.pace,
             )
             self._mirror.start(copy)
 

@@ -127,8 +127,13 @@ def made_again(source: ClusterEndpoint, topic: str) -> InconsistentTopicId:
     )
 
 
-async def open_target(side: ClusterEndpoint, note: Callable[[str], None]) -> Target:
-    """What appends to the target: exactly once where it is klog, else at least once, with a note."""
+async def open_target(
+    side: ClusterEndpoint, note: Callable[[str], None], client: Mapping[str, str] | None = None
+) -> Target:
+    """What appends to the target: exactly once where it is klog, else at least once, with a note.
+
+    ``client``: settings of librdkafka, which sends to what is not klog.
+    """
     if side.cluster.is_klog:
         from klog.tools.copying.target import ExactTarget
 
@@ -138,4 +143,4 @@ async def open_target(side: ClusterEndpoint, note: Callable[[str], None]) -> Tar
     note(
         f"{side.bootstrap} is not klog and has no conditional append: copied at least once, so messages may be doubled"
     )
-    return await asyncio.to_thread(KafkaTarget, side)
+    return await asyncio.to_thread(KafkaTarget, side, client or {})
