@@ -263,8 +263,10 @@ class BrokerChannel:
                 self._acknowledged.set()
                 self._last_failure = ""
                 waking = asyncio.ensure_future(self._wakeup.wait())
-                await asyncio.wait((waking, ended), return_when=asyncio.FIRST_COMPLETED)
-                waking.cancel()
+                try:
+                    await asyncio.wait((waking, ended), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    waking.cancel()
                 self._wakeup.clear()
             raise CannotConnect(f"the connection to broker {self.broker_id} has ended")
         finally:

@@ -65,6 +65,7 @@ class Controller:
         self._zookeeper = runtime.zookeeper
         self._authority = authority
         self._peers = peers
+        self._image = image
         state = self._state = ControllerState(runtime, self.deposed)
         channels = self._channels = BrokerChannels(runtime, peers, self)
         partitions = self._partitions = PartitionWriter(runtime, state, channels)
@@ -109,6 +110,7 @@ class Controller:
             there = counted(len(registered), "broker"), counted(len(context.topics), "topic")
             log.info("controller, epoch %d: %s, %s", term.epoch, *there)
             context.registered = {one.broker.broker_id: one for one in registered}
+            self._report_departed(context)
             own = context.registered.get(broker_id)
             if own is not None:
                 context.heard[broker_id] = own.incarnation
@@ -254,13 +256,24 @@ class Controller:
             if new is None:
                 self._channels.close(broker_id)
                 log.warning("broker %d is gone: its registration has ended", broker_id)
-                self._runtime.tell("broker-down", id=broker_id, reason=f"it {how}")
+                assert was is not None
+                where = {"host": was.broker.host, "port": was.broker.port}
+                self._runtime.tell("broker-down", id=broker_id, **where, reason=f"it {how}")
             else:
                 log.info("broker %d has registered, incarnation %d", broker_id, new.incarnation)
                 self._runtime.tell("broker-up", id=broker_id, host=new.broker.host, port=new.broker.port)
                 self._channels.open(context, state.require().epoch, new)
             state.mark_dirty(context.hosted(broker_id))
         self._channels.send_metadata()
+
+    def _report_departed(self, context: Context) -> None:
+        """Tell of brokers that this one knew from the last controller, and whose registrations have ended before this
+        term. Often it is that controller: one that hangs is replaced only when its session ends."""
+        gone = [one for broker_id, one in sorted(self._image.brokers.items()) if broker_id not in context.registered]
+        for broker_id, host, port in ((one.broker_id, one.host, one.port) for one in gone):
+            how = context.departed[broker_id] = f"stopped answering: its ZooKeeper session ended by {_clock_time()}"
+            log.warning("broker %d is gone: its registration ended before this term", broker_id)
+            self._runtime.tell("broker-down", id=broker_id, host=host, port=port, reason=f"it {how}")
 
     def _departed(self, broker_id: int, was: Registration) -> str:
         """How a broker was lost, for the reasons of what follows."""
@@ -285,7 +298,8 @@ class Controller:
         log.warning("broker %d is dead: connections to %s are refused", broker_id, registration.broker.bind)
         context.refused[broker_id] = registration.incarnation
         how = context.departed[broker_id] = f"stopped answering at {_clock_time()}: connections are refused"
-        self._runtime.tell("broker-down", id=broker_id, reason=f"it {how}")
+        where = {"host": registration.broker.host, "port": registration.broker.port}
+        self._runtime.tell("broker-down", id=broker_id, **where, reason=f"it {how}")
         self._state.mark_dirty(context.hosted(broker_id))
         self._channels.send_metadata()
 

@@ -27,7 +27,7 @@ async def last_addresses(cluster: Cluster) -> dict[int, str]:
 
     try:
         async with asyncio.timeout(WITHIN_S):
-            chosen, since = EventFilter(kinds=("broker-up",)), parse_position("start")
+            chosen, since = EventFilter(kinds=("broker-up", "broker-down")), parse_position("start")
             await read_events(cluster, chosen, since, note, follow=False, note=lambda text: None)
     except (KlogError, TimeoutError):
         pass  # what is known by then

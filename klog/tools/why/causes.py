@@ -258,6 +258,6 @@ def _disks(known: Known, broker: int) -> Iterator[Step]:
 def _address(known: Known, broker: int) -> str | None:
     """Where the broker was last registered, by its event."""
     events = [
-        one for one in known.events if one.get("kind") == "broker-up" and one.get("id") == broker and "host" in one
+        one for one in known.events if one.get("kind") in BROKER_KINDS and one.get("id") == broker and "host" in one
     ]
     return f"{events[-1].get('host')}:{events[-1].get('port')}" if events else None

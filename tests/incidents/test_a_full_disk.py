@@ -1,0 +1,59 @@
+"""A broker's disk fills up: producers are refused and nothing is lost; room is made by retention, and they go on."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster_fixture import RunningCluster
+from tests.faults.cluster import can_mount
+from tests.incidents.operator import Operator
+
+DISK_BYTES = 48 * 1024 * 1024
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    missing = can_mount()
+    folder = tmp_path / "small"
+    folder.mkdir()
+    ran = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if missing or ran.returncode:
+        pytest.skip(missing or "a file system cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def test_a_full_disk(make_cluster: Callable[..., RunningCluster], small_disk: Path, topic: str) -> None:
+    cluster = make_cluster(
+        1, log__retention__check__interval__ms="500", log__segment__bytes="1048576", log__roll__hours="1"
+    )
+    cluster.brokers[1].extra_arguments = ["--dir", str(small_disk)]
+    cluster.start()
+    operator = Operator(cluster)
+    cluster.create(topic, factor=1)
+    operator.text("produce", topic, input="first\n")
+    chunk = "".join(f"{number:0100}\n" for number in range(10_000))
+    for _ in range(100):
+        ran = operator.run("produce", topic, "--give-up-after", "1s", input=chunk)
+        if ran.code:
+            break
+    else:
+        pytest.fail("the disk has room for everything")
+    assert "disk" in ran.stderr.lower() or "room" in ran.stderr.lower() or "storage" in ran.stderr.lower(), ran.stderr
+
+    cause = operator.cause("broker", 1, until=lambda row: "full" in row["what"])
+    assert cause["do"]
+    findings = operator.run("check")
+    assert findings.code != 0, findings
+
+    assert operator.run("topic", "config", topic, "retention.bytes=5000000", "--yes").code == 0
+    cluster.wait_until(
+        lambda: operator.run("produce", topic, "--give-up-after", "1s", input="again\n").code == 0, "room is made"
+    )
+    assert operator.values(topic)[-1] == "again"

@@ -1,0 +1,29 @@
+"""A plan moves all replicas to one broker: klog shows who did it, and moves them back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.incidents.operator import Operator
+
+
+def test_a_wrong_reassignment(operator: Operator, topic: str, tmp_path: Path) -> None:
+    cluster = operator.cluster
+    cluster.create(topic, assignment=[[1, 2], [2, 3]], min_insync_replicas="1")
+    operator.text("produce", topic, input="1\n2\n3\n")
+    plan = tmp_path / "plan.json"
+    partitions = [{"topic": topic, "partition": number, "replicas": [3]} for number in (0, 1)]
+    plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    assert operator.run("reassign", "execute", plan, "--yes", "--wait", "30s").code == 0
+    rows = operator.rows("topic", "describe", topic)
+    assert [row["replicas"] for row in rows] == [[3], [3]]
+
+    act = operator.act(kind="reassignment", subject=f"topic {topic}")
+    assert (act["before"], act["after"]) == ("0=[1, 2] 1=[2, 3]", "0=[3] 1=[3]")
+    operator.undo(act)
+    cluster.wait_until(
+        lambda: [row["replicas"] for row in operator.rows("topic", "describe", topic)] == [[1, 2], [2, 3]], "moved back"
+    )
+    cluster.wait_in_sync(topic)
+    assert sorted(operator.values(topic)) == ["1", "2", "3"]
