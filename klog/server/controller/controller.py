@@ -77,7 +77,7 @@ class Controller:
         self._transfer = LeadershipTransfer(runtime, state, self.elections, peers)
         self._registry_watch = RegistryWatch(runtime, state, channels, partitions, self.topics)
         self._act_publisher = ActPublisher(runtime, state)
-        self.restorer = TopicRestorer(runtime, state, channels)
+        self.restorer = TopicRestorer(runtime, state, channels, peers)
         self.trash = TrashKeeper(runtime, state, self.topics.resume_deletions, self.restorer.resume)
         self._reconciling: asyncio.Task[None] | None = None
 

@@ -19,14 +19,17 @@ from klog.coordination.acts import Act, Actor, new_act
 from klog.coordination.trash import Entry
 from klog.errors import InvalidRequest, KlogError, RequestTimedOut, SessionLost, TopicAlreadyExists, UnknownTopicId
 from klog.names import check_topic_name
+from klog.protocol.apis import ApiKey
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
+from klog.server.controller.peers import Peers
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
 ANSWERED_WITHIN_S = 30.0
 """How long brokers are waited for that are asked what they have; then the restore is tried again."""
+VERSIONS_WITHIN_S = 3.0
 ROUND_S = 1.0
 AGAIN_S = 0.1
 LED_WITHIN_S = 10.0
@@ -35,11 +38,12 @@ LED_WITHIN_S = 10.0
 class TopicRestorer:
     """Event loop only; ZooKeeper is called in threads."""
 
-    def __init__(self, runtime: Runtime, state: ControllerState, channels: BrokerChannels) -> None:
+    def __init__(self, runtime: Runtime, state: ControllerState, channels: BrokerChannels, peers: Peers) -> None:
         self._runtime = runtime
         self._zookeeper = runtime.zookeeper
         self._state = state
         self._channels = channels
+        self._peers = peers
         self._at_work: set[str] = set()
 
     async def restore(self, topic_id: uuid.UUID, name: str, *, actor: Actor) -> None:
@@ -49,6 +53,7 @@ class TopicRestorer:
         where its deletion is not complete, InvalidTopic.
         """
         check_topic_name(name)
+        await self._refuse_old_brokers()
         state = self._state
         async with state.lock:
             state.require()
@@ -75,6 +80,23 @@ class TopicRestorer:
             await self._complete(name)
         finally:
             self._at_work.discard(name)
+
+    async def _refuse_old_brokers(self) -> None:
+        """InvalidRequest while a broker of an earlier version is alive: as the controller it would take the mark of a
+        restore for that of a deletion, and the logs would go."""
+        for broker_id, registration in self._state.context.live.items():
+            if broker_id == self._runtime.broker_id:
+                continue
+            try:
+                channel = await self._peers.reach(registration.broker, timeout_s=VERSIONS_WITHIN_S)
+            except KlogError:  # it is dead, or hangs
+                continue
+            versions = channel.versions
+            await channel.close()
+            if ApiKey.RESTORE_TOPIC not in versions:
+                raise InvalidRequest(
+                    f"broker {broker_id} is of a version that knows no trash: upgrade it before a topic is restored"
+                )
 
     async def resume(self) -> None:
         """Continue restores that an earlier controller has begun, or that a broker has held up."""
