@@ -161,7 +161,7 @@ async def config(
     Asks first where messages would be deleted or acks=all be refused, and says how many and where.
     """
     from klog.admin import topics
-    from klog.admin.setting_changes import plan_changes
+    from klog.admin.setting_changes import SettingChange, plan_changes
 
     changes = settings(given)
     if not changes and not delete:
@@ -174,7 +174,8 @@ async def config(
     consequences = [one.consequence for one in planned if one.consequence is not None]
     if consequences or dry_run:
         what = f"Change {counted(len(planned), 'setting')} of topic {name}"
-        invocation.confirm("; ".join([what, *consequences]), invocation.report(planned))
+        preview = Report(invocation.command, SettingChange, planned)
+        invocation.confirm("; ".join([what, *consequences]), preview)
     return await topics.set_topic_settings(cluster, name, changes, delete or [])
 
 

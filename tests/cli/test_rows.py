@@ -1,0 +1,56 @@
+"""What the best tools of this kind can do (`rows.txt`), each by a command that is run here or in the tests named."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from klog.cli.root import walk
+from klog.coordination.zookeeper import ZooKeeper
+from klog.names import TopicPartition
+from tests.admin.group_registry import commit
+from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog
+from tests.tools.verbs import make_topic, send
+
+COMMANDS = {" ".join(words): command for words, command in walk()}
+ROOT = Path(__file__).resolve().parent.parent.parent
+ROWS = [
+    line.split(" | ")
+    for line in (Path(__file__).parent / "rows.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
+RUN = [row for row in ROWS if not row[1].startswith("tests/")]
+
+
+@pytest.fixture(scope="module")
+def names(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the placeholders stand for."""
+    topic = "rows"
+    make_topic(broker.bootstrap, topic, 1)
+    send(broker.bootstrap, topic, b"".join(b"%d\n" % number for number in range(10)))
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        commit(session, "rows-group", {TopicPartition(topic, 0): 0})
+    plan = tmp_path_factory.mktemp("rows") / "plan.json"
+    partition = {"topic": topic, "partition": 0, "replicas": [broker.broker_id]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+    (segment,) = broker.folder.rglob(f"{topic}-0/*.log")
+    return {"topic": topic, "group": "rows-group", "plan": str(plan), "segment": str(segment)}
+
+
+@pytest.mark.parametrize(("what", "line", "code"), RUN, ids=[row[0] for row in RUN])
+def test_a_row(names: dict[str, str], broker: RunningBroker, what: str, line: str, code: str) -> None:
+    words = shlex.split(line.format(**names))
+    command = next(found for size in (2, 1) if (found := COMMANDS.get(" ".join(words[:size]))) is not None)
+    at = ["-B", broker.bootstrap] if command.traits.connects else []
+    ran = klog(*words, *at, input="key:value\n")
+    assert ran.code == int(code), (what, ran)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row not in RUN], ids=lambda row: row[0])
+def test_a_row_of_other_tests(row: list[str]) -> None:
+    assert "def test_" in (ROOT / row[1]).read_text()
