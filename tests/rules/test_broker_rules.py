@@ -102,7 +102,7 @@ def test_r1_an_emptied_dir_does_not_lead(make_broker: Callable[..., RunningBroke
     shutil.move(folder, broker.folder / "kept")
     broker.start()
     assert metadata(broker, topic).leader_id == -1
-    assert broker.logged(f"{topic}-0", "leader 1", "[1]")
+    assert broker.logged(f"{topic}-0", "broker 1", "[1]")
     assert not folder.exists()
     broker.stop()
     shutil.move(broker.folder / "kept", folder)
@@ -141,7 +141,7 @@ def test_l10_another_topics_folder_is_not_served(make_broker: Callable[..., Runn
     shutil.move(data / f"{topic}-other-0", data / f"{topic}-0")
     broker.start()
     assert metadata(broker, topic).leader_id == -1
-    assert broker.logged(f"{topic}-0", "leader 1", "[1]")
+    assert broker.logged(f"{topic}-0", "broker 1", "[1]")
 
 
 def test_r7_a_killed_broker_takes_its_own_entry_over_at_once(make_broker: Callable[..., RunningBroker]) -> None:
