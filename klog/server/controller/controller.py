@@ -297,7 +297,13 @@ class Controller:
             return
         log.warning("broker %d is dead: connections to %s are refused", broker_id, registration.broker.bind)
         context.refused[broker_id] = registration.incarnation
-        how = context.departed[broker_id] = f"stopped answering at {_clock_time()}: connections are refused"
+        is_leaving = context.leaving.get(broker_id) == registration.incarnation
+        how = (
+            f"shut down at {_clock_time()}"
+            if is_leaving
+            else f"stopped answering at {_clock_time()}: connections are refused"
+        )
+        context.departed[broker_id] = how
         where = {"host": registration.broker.host, "port": registration.broker.port}
         self._runtime.tell("broker-down", id=broker_id, **where, reason=f"it {how}")
         self._state.mark_dirty(context.hosted(broker_id))
