@@ -170,7 +170,7 @@ def test_offsets_that_a_stock_client_sets_back_or_deletes_are_acts(
     assert undo(broker, act.act_id).code == 0
     assert committed.read(registry, group)[TopicPartition(topic, 0)].offset == 9
 
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False})
     consumer.subscribe([topic])
     while not consumer.assignment():
         consumer.poll(0.1)
