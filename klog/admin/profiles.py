@@ -34,6 +34,7 @@ import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -136,8 +137,10 @@ class Profiles:
                 f"there is no profile {name!r} ({named_by}): {self.home_file} has none",
                 hint=f"klog profile add {name} -B HOST:PORT",
             )
+        near = get_close_matches(name, self.by_name, n=2)
         raise NoSuchThing(
-            f"there is no profile {name!r} ({named_by})", hint=f"profiles: {', '.join(sorted(self.by_name))}"
+            f"there is no profile {name!r} ({named_by})",
+            hint=f"did you mean {' or '.join(near)}?" if near else f"profiles: {', '.join(sorted(self.by_name))}",
         )
 
     def of_addresses(self, *given: str | None) -> Profile | None:

@@ -24,8 +24,9 @@ from typer.main import get_command
 
 from klog.cli import flags
 from klog.cli.conversion import convert_here
-from klog.cli.error_report import EXIT_USAGE, write
+from klog.cli.error_report import EXIT_USAGE, format_in, write
 from klog.cli.traits import Traits
+from klog.render import Format, Report, render
 
 CommandFunction = Callable[..., Any]
 
@@ -51,6 +52,27 @@ class KlogCommand(PlainHelp, TyperCommand):
     traits: Traits = Traits()
     types: Mapping[str, Any] = {}
     """The annotation of each parameter, by its name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing and self._asks_for_schema(ctx, args):
+            self._show_schema(ctx)
+        return super().parse_args(ctx, args)
+
+    def _asks_for_schema(self, ctx: Any, args: list[str]) -> bool:
+        """By the arguments alone: what else the command needs is not wanted of who asks for its columns."""
+        if "--" in args:
+            args = args[: args.index("--")]
+        if "schema" not in " ".join(args):
+            return getattr(ctx.find_root().obj, "output", None) is Format.SCHEMA
+        words = args if self.traits.output_letter else [one for one in args if one != "-o"]
+        return format_in(words) is Format.SCHEMA
+
+    def _show_schema(self, ctx: Any) -> None:
+        row_type = self.traits.row_type()
+        if row_type is None:
+            raise typer.BadParameter(f"{ctx.command_path} shows no rows, so it has no columns", ctx)
+        render(Report("schema", row_type, ()), Format.SCHEMA, sys.stdout)
+        ctx.exit(0)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return ["[FLAGS]", *(usage_of(argument) for argument in arguments(self))]

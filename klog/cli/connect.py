@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 from klog.cli.session import Address
 from klog.cli.target import Target
 from klog.client.cluster import Cluster
-from klog.errors import BrokerNotAvailable, NoSuchThing, UsageError, WrongCluster
+from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, NoSuchThing, UsageError, WrongCluster
 from klog.render.visible import for_stream
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AsyncExitStack
 
     from klog.cli.shared_flags import SharedFlags
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 3.0
 """How long connecting may take a server, whatever ``--timeout`` says; all servers are tried."""
+
+
+SERVERS_ASKED = 5
+"""Of those given, what they are instead."""
 
 
 class Connecting(Protocol):
@@ -53,14 +58,17 @@ async def open_cluster(invocation: Connecting, *, client_id: str | None = None) 
         address = Address(bootstrap, target.source, invocation.timeout_s, client_id)
         cluster = await kept.cluster(address, target.cluster_id)
     else:
-        cluster = await Cluster.connect(
-            bootstrap,
-            source=target.source,
-            timeout_s=invocation.timeout_s,
-            trace=trace_to_stderr if invocation.shared.trace else None,
-            expected_cluster_id=target.cluster_id,
-            **({} if client_id is None else {"client_id": client_id}),
-        )
+        try:
+            cluster = await Cluster.connect(
+                bootstrap,
+                source=target.source,
+                timeout_s=invocation.timeout_s,
+                trace=trace_to_stderr if invocation.shared.trace else None,
+                expected_cluster_id=target.cluster_id,
+                **({} if client_id is None else {"client_id": client_id}),
+            )
+        except CannotConnect as error:
+            raise await _by_what_answers(bootstrap, target.source, error) from None
         invocation.closing.push_async_callback(cluster.close)
     if target.cluster_id is None and target.zookeeper is not None:
         session = await _session(invocation, target.zookeeper)
@@ -135,6 +143,37 @@ async def _with_zookeeper(invocation: Connecting, target: Target) -> Target:
     )
 
 
+async def _by_what_answers(bootstrap: str, source: str, error: CannotConnect) -> CannotConnect:
+    """The error, which names what listens there instead of a broker."""
+    from klog.client.bootstrap import parse_bootstrap
+    from klog.net.other_end import OtherEnd, other_end
+
+    servers = parse_bootstrap(bootstrap, source)[:SERVERS_ASKED]
+    found = await asyncio.gather(*(other_end(host, port) for host, port in servers))
+    for (host, port), what in zip(servers, found, strict=True):
+        if what is not None:
+            use = f"use --zookeeper {host}:{port}" if what is OtherEnd.ZOOKEEPER else "brokers speak Kafka's protocol"
+            return CannotConnect(f"{host}:{port} is {what}, not a broker", hint=use)
+    return error
+
+
+async def _if_a_broker_answers(servers: Sequence[tuple[str, int]], error: CannotConnect) -> CannotConnect:
+    """The error, which names a broker that listens there instead of a ZooKeeper."""
+    from klog.net.channel import Channel
+    from klog.net.other_end import ASKED_S
+
+    for host, port in servers[:SERVERS_ASKED]:
+        try:
+            channel = await Channel.connect(host, port, connect_timeout_s=ASKED_S, timeout_s=ASKED_S)
+        except KlogError:
+            continue
+        await channel.close()
+        return CannotConnect(
+            f"{host}:{port} is a broker, not a ZooKeeper", hint=f"use --bootstrap-server {host}:{port}"
+        )
+    return error
+
+
 async def _session(invocation: Connecting, address: str, *, create_chroot: bool = False) -> ZooKeeper:
     """A started session, closed when the command ends; one a command."""
     from klog.coordination.zookeeper import ZooKeeper
@@ -154,7 +193,10 @@ async def _session(invocation: Connecting, address: str, *, create_chroot: bool 
         if invocation.shared.trace
         else None,
     )
-    await asyncio.to_thread(session.start, CONNECT_TIMEOUT_S, patient=False, create_chroot=create_chroot)
+    try:
+        await asyncio.to_thread(session.start, CONNECT_TIMEOUT_S, patient=False, create_chroot=create_chroot)
+    except CannotConnect as error:
+        raise await _if_a_broker_answers(session.address.servers, error) from None
     invocation.closing.push_async_callback(asyncio.to_thread, session.stop)
     invocation.session = session
     return session

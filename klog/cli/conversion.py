@@ -8,7 +8,7 @@ whatever a ``parser`` returns.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -99,8 +99,16 @@ def _inner(annotation: Any) -> Any:
 
 def _one_of(word: str, known: dict[str, Any]) -> Any:
     if word not in known:
-        raise ValueError(f"must be one of {', '.join(known)}, got {word!r}")
+        raise ValueError(f"must be one of {', '.join(known)}, got {word!r}{did_you_mean(word, known)}")
     return known[word]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``; did you mean this or that?``, or nothing where no name is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=2)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def _integer(word: Any) -> int:

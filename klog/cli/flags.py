@@ -96,7 +96,7 @@ Output = Annotated[
         "-o",
         "--output",
         metavar="FORMAT",
-        help="Output format: table, wide, json, jsonl, yaml or tsv.",
+        help="Output format: table, wide, json, jsonl, yaml, tsv, or schema (the columns).",
         rich_help_panel=GLOBAL_PANEL,
     ),
 ]
@@ -105,7 +105,7 @@ OutputLong = Annotated[
     typer.Option(
         "--output",
         metavar="FORMAT",
-        help="Output format: table, wide, json, jsonl, yaml or tsv.",
+        help="Output format: table, wide, json, jsonl, yaml, tsv, or schema (the columns).",
         rich_help_panel=GLOBAL_PANEL,
     ),
 ]

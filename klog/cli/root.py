@@ -17,7 +17,7 @@ from klog import __version__
 from klog.cli import error_report, flags, interrupt
 from klog.cli.command import HELP_FLAGS, KlogCommand, KlogGroup, NounGroup, help_record
 from klog.cli.command_table import ENTRIES, Entry, entry_named
-from klog.cli.conversion import convert_here
+from klog.cli.conversion import convert_here, did_you_mean
 from klog.cli.shared_flags import SharedFlags
 from klog.cli.traits import command_name
 from klog.errors import KlogError
@@ -230,7 +230,16 @@ def _wrong_usage(error: WrongUsage, arguments: list[str]) -> int:
     """Show that a command line could not be parsed; exit code 2."""
     ctx = getattr(error, "ctx", None)
     path = ctx.command_path if ctx is not None else "klog"
-    wrong = KlogError(error.format_message().replace("\n\t", " "), hint=f"see `{path} --help`")
+    message = error.format_message().replace("\n\t", " ")
+    if (
+        ctx is not None
+        and isinstance(flag := getattr(error, "option_name", None), str)
+        and hasattr(error, "possibilities")
+    ):
+        words = [word for one in ctx.command.get_params(ctx) if not getattr(one, "hidden", False) for word in one.opts]
+        known = [word for word in words if word.startswith("--")]
+        message = f"there is no flag {flag}{did_you_mean(flag, known)}"
+    wrong = KlogError(message, hint=f"see `{path} --help`")
     wrong.code = "USAGE"
     error_report.show(
         wrong, command_name(ctx) if ctx is not None else "", error_report.format_in(arguments), sys.stderr

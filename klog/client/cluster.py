@@ -213,7 +213,8 @@ class Cluster:
             topics = (await self.metadata()).topics.values()
         except KlogError:
             return []
-        return get_close_matches(name, [one.name for one in topics if not one.is_internal], n=2)
+        own = name.startswith(("klog", "__"))
+        return get_close_matches(name, [one.name for one in topics if own or not one.is_internal], n=2)
 
     # --- Requests to the broker that they concern ---
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 FAILURE_FIELDS = ("error", "message")
 
@@ -25,6 +26,56 @@ class Column(NamedTuple):
     wide: bool
     numeric: bool
 
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A column as ``-o schema`` shows it; ``key`` in JSON, ``in_tables``: always, or in wide ones only."""
+
+    column: str
+    key: str
+    type: str
+    nullable: bool
+    in_tables: bool
+
+
+def column_types(row_type: type) -> list[ColumnType]:
+    """The columns of a row dataclass, as data."""
+    hints = get_type_hints(row_type)
+    found = []
+    for one in columns(row_type):
+        parts = _parts(hints[one.field])
+        names = dict.fromkeys(_type_name(part) for part in parts if part is not type(None))
+        found.append(ColumnType(one.head, one.name, " or ".join(names), type(None) in parts, not one.wide))
+    return found
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _type_name(hint: Any) -> str:
+    kind = get_origin(hint) or hint
+    if kind is Literal:
+        return "text"
+    if dataclasses.is_dataclass(kind):
+        return "object"
+    if not isinstance(kind, type):
+        return "any"
+    for base, name in _TYPE_NAMES:
+        if issubclass(kind, base):
+            return name
+    return "object"
+
+
+_TYPE_NAMES: tuple[tuple[type, str], ...] = (
+    (bool, "boolean"),
+    (int, "integer"),
+    (float, "number"),
+    (str, "text"),
+    (datetime, "time"),
+    (Mapping, "object"),
+    (Collection, "list"),
+)
 
 _COLUMNS: dict[type, tuple[Column, ...]] = {}
 

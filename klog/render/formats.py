@@ -14,6 +14,8 @@ class Format(StrEnum):
     JSONL = "jsonl"
     YAML = "yaml"
     TSV = "tsv"
+    SCHEMA = "schema"
+    """The columns that the command has, without its rows: nothing is connected to."""
 
     @property
     def is_structured(self) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TextIO, cast
 
-from klog.render.columns import Column, columns, has_failed, shown_columns
+from klog.render.columns import Column, ColumnType, column_types, columns, has_failed, shown_columns
 from klog.render.formats import Format
 from klog.render.report import ENVELOPE_VERSION, Report
 from klog.render.values import to_cell, to_json, to_tsv
@@ -114,6 +115,12 @@ def _write_wide(report: Report, out: TextIO, header: bool, terminal: bool) -> No
     _write_aligned(report, out, header, terminal, wide=True)
 
 
+def _write_schema(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
+    deque(report.rows, maxlen=0)  # so that a failed row still counts
+    types = Report(report.command, ColumnType, column_types(report.row_type))
+    _write_aligned(types, out, header, terminal, wide=False)
+
+
 def _write_aligned(report: Report, out: TextIO, header: bool, terminal: bool, *, wide: bool) -> None:
     rows = list(report.rows)
     shown = shown_columns(report.row_type, rows, wide=wide)
@@ -159,4 +166,5 @@ _WRITERS: dict[Format, Callable[[Report, TextIO, bool, bool], None]] = {
     Format.JSONL: _write_jsonl,
     Format.YAML: _write_yaml,
     Format.TSV: _write_tsv,
+    Format.SCHEMA: _write_schema,
 }

@@ -1,0 +1,53 @@
+"""What listens at an address where no broker answers: ZooKeeper, HTTP and TLS say who they are when they are asked."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import Final
+
+ASKED_S: Final = 0.4
+"""Servers that are what they seem answer in milliseconds; the person has waited already."""
+
+ANSWER_BYTES_MAX: Final = 512
+
+
+class OtherEnd(StrEnum):
+    """What a server is, in words."""
+
+    ZOOKEEPER = "a ZooKeeper"
+    HTTP = "an HTTP server"
+    TLS = "a TLS server"
+
+
+async def other_end(host: str, port: int) -> OtherEnd | None:
+    """What answers at an address, by its first bytes; None if they do not say."""
+    # One after the other: a server that serves one connection at a time would answer neither.
+    to_get = await _answer(host, port, b"GET / HTTP/1.0\r\n\r\n")
+    if to_get is None:
+        return None
+    if to_get.startswith(b"HTTP/"):
+        return OtherEnd.HTTP
+    if to_get[:2] in (b"\x15\x03", b"\x16\x03"):
+        return OtherEnd.TLS
+    to_word = await _answer(host, port, b"srvr") or b""
+    if to_word.startswith(b"Zookeeper version") or b"in the whitelist" in to_word or b"ZooKeeper" in to_word:
+        return OtherEnd.ZOOKEEPER
+    return None
+
+
+async def _answer(host: str, port: int, question: bytes) -> bytes | None:
+    """The first bytes of an answer, none where the connection is closed instead; None: silence, or no connection."""
+    writer = None
+    try:
+        async with asyncio.timeout(ASKED_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(question)
+            return await reader.read(ANSWER_BYTES_MAX)
+    except ConnectionResetError:
+        return b""
+    except OSError:  # TimeoutError is one
+        return None
+    finally:
+        if writer is not None:
+            writer.close()

@@ -1,0 +1,115 @@
+"""What is not a broker, or not a ZooKeeper, is named as what it is; names that are nearly right bring the right one."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from tests.broker_fixture import RunningBroker
+from tests.cli.runner import Ran, klog
+
+
+class Quiet(BaseHTTPRequestHandler):
+    """Knows no request, and logs none."""
+
+    def log_message(self, *arguments: object) -> None: ...
+
+
+@pytest.fixture
+def http_address() -> Iterator[str]:
+    """A server that speaks HTTP."""
+    server = HTTPServer(("127.0.0.1", 0), Quiet)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        serving.join()
+
+
+@pytest.fixture
+def tls_address() -> Iterator[str]:
+    """A server that answers anything with the alert of TLS, and closes."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(16)
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(1024)
+                    connection.sendall(b"\x15\x03\x03\x00\x02\x02\x0a")
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+    serving.join()
+
+
+def refused(*words: str) -> Ran:
+    ran = klog(*words, "-o", "json")
+    assert (ran.code, ran.error["code"]) == (1, "CANNOT_CONNECT"), ran
+    return ran
+
+
+def test_a_zookeeper_where_a_broker_is_wanted(broker: RunningBroker) -> None:
+    address = broker.zookeeper.partition("/")[0]
+    error = refused("topic", "list", "-B", f"127.0.0.1:1,{address}").error
+    assert error["message"].startswith(f"{address} ") and "ZooKeeper" in error["message"]
+    assert f"--zookeeper {address}" in error["hint"]
+
+
+def test_a_broker_where_a_zookeeper_is_wanted(broker: RunningBroker) -> None:
+    error = refused("zk", "ls", "/", "-z", f"{broker.bootstrap}/chroot").error
+    assert error["message"].startswith(f"{broker.bootstrap} ") and "ZooKeeper" in error["message"]
+    assert f"--bootstrap-server {broker.bootstrap}" in error["hint"]
+
+
+def test_http_and_tls(http_address: str, tls_address: str) -> None:
+    assert "HTTP" in refused("topic", "list", "-B", http_address, "--timeout", "300ms").error["message"]
+    assert "TLS" in refused("topic", "list", "-B", tls_address).error["message"]
+
+
+def test_silence_stays_silence(silent_address: str, dead_address: str) -> None:
+    for address in (silent_address, dead_address):
+        assert address in refused("topic", "list", "-B", address, "--timeout", "300ms").error["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (["topic", "list", "--internl"], "--internal"),
+        (["topc", "list"], "topic"),
+        (["topic", "lits"], "list"),
+        (["topic", "list", "-o", "jsn"], "json"),
+        (["produce", "t", "--acks", "al"], "all"),
+        (["topic", "list", "--profile", "prdo"], "prod"),
+    ],
+)
+def test_nearly_right(words: list[str], near: str) -> None:
+    assert klog("profile", "add", "prod", "-B", "127.0.0.1:1").code == 0
+    ran = klog(*words)
+    assert ran.code in (1, 2) and near in ran.stderr.partition("mean")[2], ran
+
+
+def test_columns_without_a_cluster(dead_address: str) -> None:
+    ran = klog("topic", "describe", "-o", "schema", "-B", dead_address)
+    head, first, *rest = [line.split() for line in ran.stdout.splitlines()]
+    assert (ran.code, ran.stderr) == (0, "")
+    assert head == ["COLUMN", "KEY", "TYPE", "NULLABLE", "IN-TABLES"]
+    assert first == ["TOPIC", "topic", "text", "no", "yes"]
+    assert ["REPLICAS", "replicas", "list", "no", "yes"] in rest
+    assert klog("--output", "schema", "topic", "describe").stdout == ran.stdout
+    assert klog("man", "-o", "schema").code == 2
+    assert klog("tail", "x", "-o", "schema", "-B", dead_address).code == 2, "its -o is a position"
