@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from klog import errors as errors
     from klog.client.consumer import Consumer as Consumer
+    from klog.client.log_handler import LogHandler as LogHandler
     from klog.client.message import Message as Message
     from klog.client.message import MessageSet as MessageSet
     from klog.client.producer import Producer as Producer
@@ -31,6 +32,7 @@ _LIBRARY = {
     "GroupIsHeld": "klog.errors",
     "InvalidConfig": "klog.errors",
     "KlogError": "klog.errors",
+    "LogHandler": "klog.client.log_handler",
     "Message": "klog.client.message",
     "MessageSet": "klog.client.message",
     "MessageStream": "klog.client.streams",
