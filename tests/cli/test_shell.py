@@ -48,7 +48,9 @@ def completions(line: str, *topics: str) -> list[str]:
 def test_commands_then_verbs_then_flags_then_values() -> None:
     assert {"topic", "tail", "help", "exit"} <= set(completions(""))
     assert completions("topi") == ["topic"]
-    assert set(completions("topic ")) == {"create", "list", "describe", "alter", "config", "delete"}
+    assert set(completions("topic ")) == {
+        *("create", "list", "describe", "alter", "config", "delete", "trash", "restore")
+    }
     assert completions("klog topic des") == ["describe"]
     assert "--partitions" in completions("topic create x --part")
     assert completions("topic list -o js") == ["json", "jsonl"]

@@ -26,6 +26,9 @@ NAMED_AND_WITHOUT_EFFECT = {
     ("compression.type", "tools/sender.py"): "a producer's",
     ("compression.type", "tools/perf/latency.py"): "a producer's",
     ("compression.type", "tools/perf/produce.py"): "a producer's",
+    ("compression.type", "cli/mirror.py"): "a producer's",
+    ("compression.type", "cli/produce.py"): "a producer's",
+    ("unclean.leader.election.enable", "admin/setting_changes.py"): "a topic's own: what follows from it",
     ("request.timeout.ms", "tools/sender.py"): "a producer's",
 }
 """(setting, where it is named): what is done with it there, which is no effect of a broker's setting."""

@@ -102,12 +102,15 @@ class GroupAdmin:
         members = tuple(DescribedMember(one.member_id, None, "", one.host or "") for one in found.members)
         return Described(found.phase, _protocol_type(found), "", members)
 
-    async def heartbeats_ms(self, name: str) -> dict[str, int | None]:
+    def heartbeats_ms(self, name: str) -> dict[str, int | None]:
         """Member -> how long ago its last heartbeat or commit was; None while it waits for a rebalance.
 
-        Raises NotCoordinator, CoordinatorNotAvailable.
+        Nothing of a group that has sent this broker nothing: it is not loaded for it. Raises NotCoordinator.
         """
-        cached = await self._cache.load(name)
+        self._cache.holder(name)
+        cached = self._cache.find(name)
+        if cached is None:
+            return {}
         return {one.member_id: one.heartbeat_ms(self._cache.now_s) for one in cached.group.members}
 
     async def delete(self, name: str, actor: Actor) -> None:

@@ -17,9 +17,9 @@ from klog.server.handlers.alter_partition_reassignments import error_fields
 
 
 @handles(ApiKey.DESCRIBE_MEMBERS, 0, 0)
-async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
+def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     try:
-        found = await groups.group_admin.heartbeats_ms(request.entity.group)
+        found = groups.group_admin.heartbeats_ms(request.entity.group)
     except KlogError as error:
         return {**error_fields(error), "members": []}
     members = [{"member_id": name, "heartbeat_ms": -1 if ms is None else ms} for name, ms in found.items()]

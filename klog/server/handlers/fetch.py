@@ -24,7 +24,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from klog.config import BrokerConfig
-from klog.errors import KlogError, NotLeader
+from klog.errors import KlogError, NotLeader, StorageError
 from klog.net.connection import Connection, Reply
 from klog.net.turns import Share
 from klog.protocol import fetch
@@ -284,6 +284,8 @@ class _Read:
                         size = sum(one.size for one in ranges)
                 except KlogError as problem:
                     error = problem.bare()
+                    if partition.resigned and isinstance(error, StorageError):  # the log was closed; no disk has failed
+                        error = NotLeader(f"{partition.topic_partition} is led by another broker")
             if error is not None or partition is None:
                 code = error.wire if error is not None else -1
                 start = partition.log.start_offset if partition is not None else -1

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from klog.errors import KlogError, LeaderNotAvailable, OffsetNotAvailable
+from klog.errors import KlogError, LeaderNotAvailable, NotLeader, OffsetNotAvailable, StorageError
 from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Request, handles
@@ -60,12 +60,17 @@ async def _of_leader(
     partitions: LedPartitions, look_up: LookUp, topic: str, asked: Any, version: int
 ) -> dict[str, Any]:
     answer = {"partition_index": asked.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
+    partition = None
     try:
         partition = partitions.leader_of(topic, asked.partition_index)
         partition.check_epoch(getattr(asked, "current_leader_epoch", -1))
         found = await _found_by_leader(look_up, partition, asked.timestamp, version)
     except KlogError as error:
-        return {**answer, "error_code": error.wire}
+        moved = partition is not None and partition.resigned and isinstance(error, StorageError)
+        return {
+            **answer,
+            "error_code": NotLeader.wire if moved else error.wire,
+        }  # the log was closed; no disk has failed
     offset, timestamp_ms = found
     epoch = partition.leader_epoch if offset >= 0 else -1
     return {**answer, "error_code": 0, "offset": offset, "timestamp": timestamp_ms, "leader_epoch": epoch}
