@@ -37,13 +37,13 @@ def test_records_are_messages(broker: RunningBroker, topic: str, logger: logging
     logger.addHandler(handler)
     logger.debug("not this")
     logger.info("n %d", 1)
-    logger.error("ö \udcff")
+    logger.error("ö")
     klog_logger = logging.getLogger("klog.of.itself")
     klog_logger.addHandler(handler)
     klog_logger.error("not this either")
     klog_logger.removeHandler(handler)
     handler.flush()
-    assert lines(broker, topic) == [f"{logger.name}|INFO n 1", f"{logger.name}|ERROR ö \\udcff"]
+    assert lines(broker, topic) == [f"{logger.name}|INFO n 1", f"{logger.name}|ERROR ö"]
     handler.close()
     handler.close()
     assert handler.dropped == 0
@@ -75,10 +75,11 @@ def test_the_end_of_a_program_sends_what_is_left(broker: RunningBroker, topic: s
     program = (
         "import logging, klog;"
         f"logging.getLogger().addHandler(klog.LogHandler({topic!r}, zookeeper={broker.zookeeper!r}));"
-        "[logging.warning('line %d', n) for n in range(50)]"
+        "[logging.warning('line %d', n) for n in range(50)];"
+        "logging.warning('half a \\udcff')"  # here and not above: a report of a test cannot hold it
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-    assert lines(broker, topic) == [f"|line {number}" for number in range(50)]
+    assert lines(broker, topic) == [*(f"|line {number}" for number in range(50)), "|half a \\udcff"]
 
 
 def test_what_is_refused_is_counted(broker: RunningBroker, topic: str, logger: logging.Logger) -> None:
