@@ -436,7 +436,10 @@ def test_a_consumer_by_zookeeper_that_is_rewound_by_force_reads_again(
         assert described["topic"] == topic and described["host"] and described["thread"] == 0
         assert klog("group", "rewind", live, "--to", "start", "-y", *at).code == 1
         assert klog("group", "rewind", live, "--to", "+10", "-y", "--force", *at).code == 0
-        assert [next(stream).offset for _ in range(20)] == seen[10:]
+        again = [next(stream).offset for _ in range(20)]
+        while again[0] == seen[-1]:  # it had entered again before the offset was written, with the message in hand
+            again = [*again[1:], next(stream).offset]
+        assert again == seen[10:]
     finally:
         consumer.shutdown()
     assert klog("group", "list", live, "-o", "json", *at).rows[0]["state"] == "Empty"
