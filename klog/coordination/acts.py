@@ -52,7 +52,7 @@ UNCLEAN_ACT: Final = "unclean-election"
 
 ZNODE_CREATE, ZNODE_SET, ZNODE_DELETE = "znode-create", "znode-set", "znode-delete"
 ZNODE_KINDS: Final = frozenset({ZNODE_CREATE, ZNODE_SET, ZNODE_DELETE})
-"""Kinds of acts on nodes of ZooKeeper, written by hand: ``{"version":3,"data":".."}``, null where there is no node."""
+"""Kinds of acts on nodes of ZooKeeper, written by hand: ``{"version":3,"data":".."}``, null if it does not exist."""
 
 UNDO_CLIENT: Final = "klog-undo-"
 """The client id of a request that takes an act back: this and the act's id. Kafka's protocol has no better place."""
@@ -183,6 +183,12 @@ def published(zookeeper: ZooKeeper) -> int:
     """The transaction of the last act that is in ``klog.events``; 0 for none."""
     node = zookeeper.find(paths.ACTS)
     return 0 if node is None or not node.data else entries.Entry(paths.ACTS, node.data).integer("published")
+
+
+def last_change(zookeeper: ZooKeeper) -> int:
+    """The transaction that wrote or removed an act last; 0 if there has been none."""
+    stat = zookeeper.exists(paths.ACTS)
+    return 0 if stat is None else stat.children_zxid
 
 
 def mark_published(zookeeper: ZooKeeper, zxid: int, fence: Sequence[Operation]) -> None:

@@ -18,6 +18,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
+from tests.client.stream_readers import wait_until
 from tests.cluster.test_story import story
 from tests.cluster_fixture import RunningCluster
 from tests.server.asking import create, with_channel
@@ -120,6 +121,22 @@ def test_a_change_of_nothing_is_not_an_act(broker: RunningBroker, topic: str) ->
     with session_of(broker.zookeeper) as session:
         node: Any = session.exists(paths.topic_config(topic))
     assert node.version == len(found)
+
+
+def test_large_acts_that_come_a_few_at_a_time_do_not_fill_zookeeper(broker: RunningBroker) -> None:
+    actor = Actor("trickle", "10.9.9.9")
+    with session_of(broker.zookeeper) as session:
+        for _ in range(6):
+            for _ in range(60):
+                session.multi([acts.new_act("topic-settings", actor, before="x" * 65_000, after={}).write])
+            last = max(zxid for zxid, _ in acts.read_by_transaction(session, acts.list_ids(session)[-100:]))
+            wait_until(lambda last=last: acts.published(session) >= last, "the acts are published")  # type: ignore[misc]
+
+        def kept_bytes() -> int:
+            nodes = session.get_many([paths.act(one) for one in acts.list_ids(session)])
+            return sum(len(node.data) for node in nodes if node is not None)
+
+        wait_until(lambda: kept_bytes() <= acts.KEPT_BYTES_MAX, "the oldest are forgotten")
 
 
 def test_who_only_claims_to_undo_an_act_has_not_undone_it(broker: RunningBroker, topic: str) -> None:

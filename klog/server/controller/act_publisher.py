@@ -12,15 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from klog.coordination import acts
 from klog.coordination.acts import Act
 from klog.errors import KlogError
 from klog.server.controller.controller_state import ControllerState
+from klog.server.executors import Purpose
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 AGAIN_S: Final = 0.5
 GATHER_S: Final = 0.2
@@ -66,13 +71,14 @@ class ActPublisher:
 
     async def _tell_all(self) -> None:
         known: frozenset[str] | None = None
+        since_forgetting = 0
         while True:
             await self._written.wait()
             self._written.clear()
             try:
                 if known is None:
-                    self._told_zxid = await self._state.run(acts.published, self._runtime.zookeeper)
-                found = await self._state.run(self._read, known or frozenset())
+                    self._told_zxid = await self._run(acts.published, self._runtime.zookeeper)
+                found = await self._run(self._read, known, self._told_zxid)
             except KlogError as error:
                 if not self._state.active:
                     return
@@ -86,14 +92,23 @@ class ActPublisher:
                     self._runtime.tell("act", **act.event())
                     self._told_zxid = zxid
                     self._told.set()
-            if len(known) > acts.KEPT_MAX or len(found.fresh) >= acts.LOOKED_AT_EVERY:
-                await self._state.run(acts.forget_oldest, self._runtime.zookeeper)
+            since_forgetting += len(found.fresh)
+            if len(known) > acts.KEPT_MAX or since_forgetting >= acts.LOOKED_AT_EVERY:
+                since_forgetting = 0
+                await self._run(acts.forget_oldest, self._runtime.zookeeper)
             await asyncio.sleep(GATHER_S)
 
-    def _read(self, known: frozenset[str]) -> _Found:
-        """In a thread."""
-        names = acts.list_ids(self._runtime.zookeeper, self._watch)
-        fresh = acts.read_by_transaction(self._runtime.zookeeper, [name for name in names if name not in known])
+    async def _run(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """In a thread, which elections do not need: there may be thousands of acts to read."""
+        return await self._runtime.executors.run(Purpose.OTHER, function, *arguments, **named)
+
+    def _read(self, known: frozenset[str] | None, published: int) -> _Found:
+        """In a thread. At the beginning of a term nothing is read if all acts there are were published."""
+        zookeeper = self._runtime.zookeeper
+        names = acts.list_ids(zookeeper, self._watch)
+        if known is None and acts.last_change(zookeeper) <= published:
+            return _Found(frozenset(names), [])
+        fresh = acts.read_by_transaction(zookeeper, [name for name in names if known is None or name not in known])
         return _Found(frozenset(names), fresh)
 
     async def _mark_all(self) -> None:
@@ -103,7 +118,7 @@ class ActPublisher:
             zxid = self._told_zxid
             await self._runtime.events_sent()
             try:
-                await self._state.run(acts.mark_published, self._runtime.zookeeper, zxid, self._state.fence)
+                await self._run(acts.mark_published, self._runtime.zookeeper, zxid, self._state.fence)
             except KlogError as error:
                 if not self._state.active:
                     return

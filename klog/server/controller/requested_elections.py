@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from klog.coordination.acts import ELECTION_ACT, UNCLEAN_ACT, Act, Actor, new_act
-from klog.coordination.zookeeper import ZooKeeper
+from klog.coordination.zookeeper import MULTI_BYTES_MAX, ZooKeeper, batches, size_bytes
 from klog.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
@@ -21,6 +22,9 @@ from klog.replication.election import Decision, NoLeader
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
+
+ACTS_BYTES_MAX: Final = MULTI_BYTES_MAX - 1024
+"""Of acts in one multi; what is left is for the fence."""
 
 
 class RequestedElections:
@@ -106,8 +110,9 @@ class RequestedElections:
 
     def _write_acts(self, acts: Sequence[Act]) -> None:
         """In a thread."""
-        for act in acts:
-            self._zookeeper.multi([*self._state.fence, act.write])
+        fence, chroot = self._state.fence, self._zookeeper.address.chroot
+        for batch in batches([[act.write] for act in acts], lambda write: size_bytes(write, chroot), ACTS_BYTES_MAX):
+            self._zookeeper.multi([*fence, *batch])
 
     def _chosen(self, name: TopicPartition, wanted: int) -> Decision | KlogError:
         context = self._state.context
