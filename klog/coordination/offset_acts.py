@@ -13,7 +13,7 @@ from typing import Any, Final
 from klog.coordination import acts, committed, paths
 from klog.coordination.acts import Act, Actor
 from klog.coordination.committed import CommittedOffset
-from klog.coordination.zookeeper import Check, Operation, ZooKeeper
+from klog.coordination.zookeeper import Check, Operation, ZNode, ZooKeeper
 from klog.errors import Refused
 from klog.names import TopicPartition, is_topic_name
 
@@ -41,15 +41,21 @@ def noted(
 ) -> list[Operation]:
     """The operations that write the act with the change, and make both fail once an offset has another commit.
 
-    ``accept`` gets the committed offsets as they are now: nothing is written where it says that there is no act. It may
-    raise. In a thread.
+    ``accept`` gets the committed offsets as they are now, without epochs and metadata: nothing is written unless it
+    calls the change an act. It may raise. In a thread.
     """
     where = [paths.consumer_offset(group, *name) for name in after]
-    nodes = zip(where, zookeeper.get_many(where), strict=True)
-    checks = [Check(path, node.stat.version) for path, node in nodes if node is not None]
-    found = committed.read(zookeeper, group, after)  # afterwards: a later commit makes the checks fail
-    before = {name: found.get(name) for name in after}
-    return [*checks, new_offset_act(kind, actor, group, before, after).write] if accept(before) else []
+    nodes = zookeeper.get_many(where)
+    if not accept({name: _offset_in(node) for name, node in zip(after, nodes, strict=True)}):
+        return []
+    checks = [Check(path, node.stat.version) for path, node in zip(where, nodes, strict=True) if node is not None]
+    before = committed.read(zookeeper, group, after)  # after the versions: a later commit makes the checks fail
+    return [*checks, new_offset_act(kind, actor, group, before, after).write]
+
+
+def _offset_in(node: ZNode | None) -> CommittedOffset | None:
+    offset = None if node is None else committed.offset_in(node.data)
+    return None if offset is None else CommittedOffset(offset)
 
 
 def _encoded(state: State, names: Iterable[TopicPartition]) -> dict[str, Any]:
