@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -167,15 +167,15 @@ def _plan_settings(zookeeper: ZooKeeper, act: Act) -> SettingsUndo:
         raise Refused(f"act {act.act_id} cannot be taken back: topic {act.topic} does not exist")
     now = topics.configs(zookeeper, [act.topic])[act.topic].settings
     moved = [name for name in changed(act.before, act.after) if now.get(name) != act.after.get(name)]
-    if moved:
-        listed = "; ".join(
+    _refuse(
+        f"topic {act.topic} has",
+        act,
+        [
             f"{name} is {now.get(name) or 'not set'}, and the act left it {act.after.get(name) or 'not set'}"
             for name in moved
-        )
-        raise Refused(
-            f"topic {act.topic} has changed since act {act.act_id}: {listed}",
-            hint=f"`klog acts list --topic {act.topic}` shows who changed it",
-        )
+        ],
+        hint=f"`klog acts list --topic {act.topic}` shows who changed it",
+    )
     change = {name: act.before.get(name) for name in changed(act.before, act.after)}
     rows = tuple(UndoRow(f"topic {act.topic}", name, now.get(name), then) for name, then in change.items())
     return SettingsUndo(act, act.topic, rows, change)
@@ -205,16 +205,15 @@ def _plan_reassignment(zookeeper: ZooKeeper, act: Act, name: str) -> Reassignmen
         for number in numbers
     }
     moved = [number for number in numbers if now[number] != after[number]]
-    if moved:
-        listed = "; ".join(
+    _refuse(
+        f"topic {name} has",
+        act,
+        [
             f"partition {number} is assigned to {list(now[number])}, and the act left it {list(after[number])}"
-            for number in moved[:SHOWN_MAX]
-        )
-        more = f"; and {len(moved) - SHOWN_MAX} more" if len(moved) > SHOWN_MAX else ""
-        raise Refused(
-            f"topic {name} has changed since act {act.act_id}: {listed}{more}",
-            hint=f"`klog acts list --topic {name}` shows who changed it",
-        )
+            for number in moved
+        ],
+        hint=f"`klog acts list --topic {name}` shows who changed it",
+    )
     rows = tuple(
         UndoRow(f"topic {name}", f"{name}-{number}", str(list(now[number])), str(list(before[number])))
         for number in numbers
@@ -230,15 +229,12 @@ def _plan_election(zookeeper: ZooKeeper, act: Act, topic: str) -> ElectionUndo:
     states = partition_states.read_many(zookeeper, names)
     leaders = {name: -1 if (state := states.get(name)) is None else state.leader for name in names}
     moved = [name for name in names if leaders[name] != after[name]]
-    if moved:
-        listed = "; ".join(
-            f"the leader of {name} is {leaders[name]}, and the act left it {after[name]}" for name in moved[:SHOWN_MAX]
-        )
-        more = f"; and {len(moved) - SHOWN_MAX} more" if len(moved) > SHOWN_MAX else ""
-        raise Refused(
-            f"topic {topic} has changed since act {act.act_id}: {listed}{more}",
-            hint=f"`klog events --topic {topic} --kind leader-elected` shows its elections",
-        )
+    _refuse(
+        f"topic {topic} has",
+        act,
+        [f"the leader of {name} is {leaders[name]}, and the act left it {after[name]}" for name in moved],
+        hint=f"`klog events --topic {topic} --kind leader-elected` shows its elections",
+    )
     rows = tuple(UndoRow(f"topic {topic}", str(name), str(after[name]), str(before[name])) for name in names)
     return ElectionUndo(act, topic, rows, {name: before[name] for name in names})
 
@@ -343,17 +339,21 @@ def _refuse_moved(act: Act, now: offset_acts.State) -> None:
     """Refused, with the difference, where these offsets are not those that the act left."""
     after = offset_acts.decoded(act, act.after)
     moved = [name for name, found in now.items() if _offset(found) != _offset(after[name])]
+    group = shlex.quote(act.group or "")
+    _refuse(
+        f"the offsets of group {act.group} have",
+        act,
+        [f"{name} is at {_text(now.get(name))}, and the act left it at {_text(after[name])}" for name in moved],
+        hint=f"`klog group lag {group}` shows where it is; `klog group rewind` sets its offsets",
+    )
+
+
+def _refuse(what: str, act: Act, moved: Sequence[str], *, hint: str) -> None:
+    """Raise Refused if there are differences, and name the first of them."""
     if moved:
-        listed = "; ".join(
-            f"{name} is at {_text(now.get(name))}, and the act left it at {_text(after[name])}"
-            for name in moved[:SHOWN_MAX]
-        )
         more = f"; and {len(moved) - SHOWN_MAX} more" if len(moved) > SHOWN_MAX else ""
-        group = shlex.quote(act.group or "")
-        raise Refused(
-            f"the offsets of group {act.group} have changed since act {act.act_id}: {listed}{more}",
-            hint=f"`klog group lag {group}` shows where it is; `klog group rewind` sets its offsets",
-        )
+        listed = "; ".join(moved[:SHOWN_MAX])
+        raise Refused(f"{what} changed since act {act.act_id}: {listed}{more}", hint=hint)
 
 
 def _offset(found: CommittedOffset | None) -> int | None:
