@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from klog.client.metadata import BrokerNode
 from klog.config.broker import BROKER_SETTINGS, default_text
 from klog.errors import BrokerNotAvailable, CannotConnect, Refused, TimedOut
+from klog.render.timestamps import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.client.metadata import Metadata
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DEAD = "dead"
 NO_ANSWER = "no answer"
 
@@ -35,7 +35,7 @@ class BrokerRow:
     controller: bool
     leaders: int
     replicas: int
-    since: datetime | None
+    since: datetime | str | None
     state: str | None = field(default=None, metadata={"wide": True})
     version: str | None = field(default=None, metadata={"wide": True})
     incarnation: int | None = field(default=None, metadata={"wide": True})
@@ -189,7 +189,7 @@ def _row(node: BrokerNode, metadata: Metadata, self_: Any) -> BrokerRow:
         row["state"] = self_
     elif self_ is not None:
         row |= {
-            "since": _EPOCH + timedelta(milliseconds=int(self_.started_at_ms)),
+            "since": moment(int(self_.started_at_ms)),
             "state": str(self_.state),
             "version": str(self_.version),
             "incarnation": int(self_.incarnation),

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from klog.errors import KlogError
 from klog.names import TopicPartition
+from klog.render.timestamps import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class PeekRow:
     topic: str
     partition: int
     offset: int | None
-    timestamp: datetime | None
+    timestamp: datetime | str | None
     key: bytes | None
     value: bytes | None
     committed_offset: int | None = field(default=None, metadata={"wide": True})
@@ -81,7 +80,7 @@ def _row(name: TopicPartition, one: object, committed: int | None) -> PeekRow:
     from klog.record.records import Record
 
     assert isinstance(one, Record)
-    when = _EPOCH + timedelta(milliseconds=one.timestamp_ms) if one.timestamp_ms >= 0 else None
+    when = moment(one.timestamp_ms) if one.timestamp_ms >= 0 else None
     return PeekRow(*name, one.offset, when, one.key, one.value, committed)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from klog.admin.topics import name_matcher
@@ -16,6 +16,7 @@ from klog.coordination.groups import Group, check_known, names, read, read_each
 from klog.errors import KlogError, ZooKeeperError
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.render.timestamps import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -58,7 +59,7 @@ class MemberRow:
     host: str | None
     topic: str | None
     partition: int | None
-    committed: datetime | None
+    committed: datetime | str | None
     heartbeat_ms: int | None
     committed_offset: int | None = field(default=None, metadata={"wide": True})
     instance: str | None = field(default=None, metadata={"wide": True})
@@ -147,8 +148,8 @@ def _describe(zookeeper: ZooKeeper, group: str, phases: Phases) -> tuple[GroupRo
     return _rows(zookeeper, {group: found}, phases)[0], rows
 
 
-def _committed(found: CommittedOffset | None) -> datetime | None:
-    return None if found is None or not found.commit_ms else datetime.fromtimestamp(found.commit_ms / 1000, UTC)
+def _committed(found: CommittedOffset | None) -> datetime | str | None:
+    return None if found is None or not found.commit_ms else moment(found.commit_ms)
 
 
 def _rows(zookeeper: ZooKeeper, groups: Mapping[str, Group | ZooKeeperError], phases: Phases) -> list[GroupRow]:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from klog.errors import CannotConnect, KlogError, NoSuchThing, Refused
+from klog.render.timestamps import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class LostRow:
     to: int | None
     messages: int | None
     reason: str | None
-    time: datetime | None
+    time: datetime | str | None
     bytes: int | None = field(default=None, metadata={"wide": True})
     file: str | None = field(default=None, metadata={"wide": True})
     error: str | None = None
@@ -80,7 +79,7 @@ async def _of_broker(cluster: Cluster, broker: int, is_live: bool, topics: Seque
             int(one.to_address),
             int(one.messages) if one.messages >= 0 else None,
             str(one.reason),
-            _EPOCH + timedelta(milliseconds=int(one.time_ms)),
+            moment(int(one.time_ms)),
             int(one.bytes),
             str(one.file),
         )

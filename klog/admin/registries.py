@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from klog.coordination import brokers, consumers, controller_election, group_states, partition_states, paths, topics
 from klog.errors import NoNode, UsageError
+from klog.render.timestamps import moment
 
 if TYPE_CHECKING:
     from klog.coordination.zookeeper import Stat, ZooKeeper
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TREE_NODES_MAX = 100_000
 """A tree is read whole before it is shown; beyond this, ask for a part of it."""
 
@@ -34,7 +34,7 @@ class BrokerEntry:
     host: str
     port: int
     jmx_port: int
-    timestamp: datetime
+    timestamp: datetime | str
     incarnation: int
     bind: str | None = field(metadata={"wide": True})
     rack: str | None = field(metadata={"wide": True})
@@ -90,7 +90,7 @@ class ControllerEntry:
     session: str | None
     broker: int
     epoch: int
-    timestamp: datetime
+    timestamp: datetime | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class GroupEntry:
     consumer: str | None
     pattern: str | None
     subscription: Mapping[str, int] | None
-    timestamp: datetime | None
+    timestamp: datetime | str | None
     protocol: str | None = field(metadata={"wide": True})
     assigned: bool | None = field(metadata={"wide": True})
 
@@ -156,9 +156,9 @@ class NodeStat:
 
     path: str
     c_zxid: int
-    ctime: datetime
+    ctime: datetime | str
     m_zxid: int
-    mtime: datetime
+    mtime: datetime | str
     p_zxid: int
     cversion: int
     data_version: int
@@ -183,7 +183,7 @@ async def list_brokers(zookeeper: ZooKeeper) -> list[BrokerEntry]:
             host=entry.broker.host,
             port=entry.broker.port,
             jmx_port=entry.broker.jmx_port,
-            timestamp=_time(entry.broker.timestamp_ms),
+            timestamp=moment(entry.broker.timestamp_ms),
             incarnation=entry.incarnation,
             bind=entry.broker.bind or None,
             rack=entry.broker.rack or None,
@@ -262,7 +262,12 @@ async def show_controller(zookeeper: ZooKeeper) -> list[ControllerEntry]:
         return []
     return [
         ControllerEntry(
-            paths.CONTROLLER, term.version, _session(term.session), term.broker_id, term.epoch, _time(term.timestamp_ms)
+            paths.CONTROLLER,
+            term.version,
+            _session(term.session),
+            term.broker_id,
+            term.epoch,
+            moment(term.timestamp_ms),
         )
     ]
 
@@ -296,7 +301,7 @@ def _groups(zookeeper: ZooKeeper, wanted: Sequence[str]) -> list[GroupEntry]:
                     consumer=None,
                     pattern=None,
                     subscription=None,
-                    timestamp=_time(state.modified_ms),
+                    timestamp=moment(state.modified_ms),
                     protocol=state.protocol or state.protocol_type or None,
                     assigned=state.is_assigned,
                 )
@@ -313,7 +318,7 @@ def _groups(zookeeper: ZooKeeper, wanted: Sequence[str]) -> list[GroupEntry]:
                 consumer=one.consumer_id,
                 pattern=one.pattern,
                 subscription=one.subscription,
-                timestamp=_time(one.timestamp_ms),
+                timestamp=moment(one.timestamp_ms),
                 protocol=None,
                 assigned=None,
             )
@@ -446,9 +451,9 @@ def _stat(zookeeper: ZooKeeper, path: str) -> NodeStat:
     return NodeStat(
         path=path,
         c_zxid=stat.created_zxid,
-        ctime=_time(stat.created_ms),
+        ctime=moment(stat.created_ms),
         m_zxid=stat.modified_zxid,
-        mtime=_time(stat.modified_ms),
+        mtime=moment(stat.modified_ms),
         p_zxid=stat.children_zxid,
         cversion=stat.children_version,
         data_version=stat.version,
@@ -488,7 +493,3 @@ def _child(path: str, name: str) -> str:
 def _session(session: int) -> str | None:
     """As ZooKeeper's own tools and logs print it; None for a persistent node."""
     return f"{session:#x}" if session else None
-
-
-def _time(timestamp_ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=timestamp_ms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from klog.coordination import entries, topics, trash
 from klog.coordination.trash import Entry
 from klog.errors import KlogError, NoSuchThing, NotController, Refused, TopicAlreadyExists, UnknownTopicId
 from klog.names import check_topic_name
+from klog.render.timestamps import moment
 
 if TYPE_CHECKING:
     from klog.admin.topics import TopicDeletion
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from klog.coordination.zookeeper import ZooKeeper
 
 RETENTION: Final = "klog.trash.retention.ms"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class TrashRow:
     partitions: int | None
     messages: int | None
     bytes: int | None
-    deleted_at: datetime
-    until: datetime | None
+    deleted_at: datetime | str
+    until: datetime | str | None
     state: str = field(metadata={"wide": True})
     id: str = field(metadata={"wide": True})
     act: str | None = field(metadata={"wide": True})
@@ -76,8 +76,8 @@ def _row(entry: Entry, partitions: int | None, copies: Iterable[Copy], retention
         partitions,
         sum(one for one in counts if one is not None) if is_all and None not in counts else None,
         sum(one.bytes for one in best.values()) if is_all else None,
-        _time(entry.deleted_ms),
-        _time(entry.modified_ms + (retention_ms or 0)) if is_whole else None,
+        moment(entry.deleted_ms),
+        moment(entry.modified_ms + (retention_ms or 0)) if is_whole else None,
         entry.state,
         entries.uuid_text(entry.topic_id),
         entry.act,
@@ -92,7 +92,7 @@ class RestoreRow:
     partitions: int
     messages: int | None
     bytes: int | None
-    deleted_at: datetime
+    deleted_at: datetime | str
     groups: int
     was: str = field(metadata={"wide": True})
     id: str = field(metadata={"wide": True})
@@ -263,7 +263,3 @@ async def _retention_ms(cluster: Cluster) -> int | None:
         if one.value is not None:
             return int(one.value)
     return None
-
-
-def _time(ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=ms)

@@ -113,7 +113,8 @@ def _cut(known: Known, of: MessageFacts, lost: Sequence[LostRow]) -> Iterator[St
     yield step(known.now, f"{of.name} has no message {of.offset}", f"log start offset {of.start}, end {of.end}")
     evidence = f"broker {row.broker} keeps {row.from_} to {row.to} in {row.file}"
     do = f"{show} shows what is kept, `klog lost replay` appends it again"
-    yield step(row.time, f"broker {row.broker} set these messages aside: {row.reason}", evidence, do)
+    when = None if isinstance(row.time, str) else row.time
+    yield step(when, f"broker {row.broker} set these messages aside: {row.reason}", evidence, do)
 
 
 def _below(known: Known, of: MessageFacts) -> Iterator[Step]:
