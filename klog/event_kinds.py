@@ -9,7 +9,7 @@ EVENT_KINDS: Final[Mapping[str, str]] = {
     "act": "a client changed the cluster",
     "broker-down": "a broker died, or shut down",
     "broker-up": "a broker registered, or answers again",
-    "commit-refused": "a group's coordinator refused a commit: its member is no longer one, or never was",
+    "commit-refused": "a group's coordinator refused a commit: the client is not a member of the group",
     "controller-elected": "a broker became the controller",
     "damage-found": "bytes of a log failed their check",
     "events-dropped": "a broker dropped this many events that it could not send in time",

@@ -85,7 +85,7 @@ def _read_all(zookeeper: ZooKeeper) -> list[Act]:
 def _the_act(zookeeper: ZooKeeper, act_id: str) -> Act:
     act = acts.find(zookeeper, act_id)
     if act is None:
-        raise NoSuchThing(f"there is no act {act_id!r}", hint="`klog acts list` shows the acts")
+        raise NoSuchThing(f"act {act_id!r} does not exist", hint="`klog acts list` shows the acts")
     return act
 
 
@@ -120,7 +120,7 @@ def _takes_back(act: Act, first: Act) -> bool:
 
 
 def _data(state: Any) -> Any:
-    """What a znode holds, without its version; None where there is no node."""
+    """What a znode holds, without its version; None if it does not exist."""
     return state and {name: value for name, value in state.items() if name in ("data", "base64")}
 
 

@@ -33,7 +33,7 @@ class Finding:
 def in_order(found: Sequence[Finding]) -> list[Finding]:
     """Causes first, the critical ones before others, each followed by its consequences.
 
-    A rule names the cause that it suspects; where there is no such finding, there is none.
+    A rule names the cause that it suspects; without that finding there is no cause.
     """
     by_what: dict[str, Finding] = {}
     for one in found:

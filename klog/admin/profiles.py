@@ -134,12 +134,12 @@ class Profiles:
             return found
         if not self.by_name:
             raise NoSuchThing(
-                f"there is no profile {name!r} ({named_by}): {self.home_file} has none",
+                f"profile {name!r} ({named_by}) does not exist: {self.home_file} has none",
                 hint=f"klog profile add {name} -B HOST:PORT",
             )
         near = get_close_matches(name, self.by_name, n=2)
         raise NoSuchThing(
-            f"there is no profile {name!r} ({named_by})",
+            f"profile {name!r} ({named_by}) does not exist",
             hint=f"did you mean {' or '.join(near)}?" if near else f"profiles: {', '.join(sorted(self.by_name))}",
         )
 

@@ -39,7 +39,7 @@ DIFFERS: Final = "differs"
 
 @dataclass(frozen=True, slots=True)
 class ZnodeDifference:
-    """A node that is not the same on both sides. ``here`` and ``there``: what it holds, None where there is no node."""
+    """A node that is not the same on both sides. ``here`` and ``there``: what it holds, None if it does not exist."""
 
     path: str
     state: str

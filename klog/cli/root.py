@@ -238,7 +238,7 @@ def _wrong_usage(error: WrongUsage, arguments: list[str]) -> int:
     ):
         words = [word for one in ctx.command.get_params(ctx) if not getattr(one, "hidden", False) for word in one.opts]
         known = [word for word in words if word.startswith("--")]
-        message = f"there is no flag {flag}{did_you_mean(flag, known)}"
+        message = f"flag {flag} does not exist{did_you_mean(flag, known)}"
     wrong = KlogError(message, hint=f"see `{path} --help`")
     wrong.code = "USAGE"
     error_report.show(

@@ -63,7 +63,7 @@ class TrashFolders:
     def take(self, name: TopicPartition, high_watermark: int) -> None:
         """Move a log here, durably: flushed, with what the checkpoints know of it.
 
-        DiskFull where there is no room for that; then nothing has changed.
+        DiskFull if the disk is full; then nothing has changed.
         """
         log_dir, health, fs = self._dir, self._health, self._health.file_system
         log, topic_id = log_dir.logs.pop(name), log_dir.topic_ids.pop(name)
@@ -133,7 +133,7 @@ class TrashFolders:
             log_dir.busy_since_s = None
 
     def _put_back(self, folder_name: str, name: TopicPartition, waiting: Trashed) -> None:
-        """After a restore for which there was no room: it can be tried again."""
+        """After a restore that failed on a full disk: it can be tried again."""
         log_dir, health, fs = self._dir, self._health, self._health.file_system
         log = log_dir.logs.pop(name, None)
         if log is not None:

@@ -1,4 +1,4 @@
-"""A broker hangs: it is told from a dead one, goes on where it is let, and loses nothing."""
+"""A broker hangs: it is not taken for a dead one, goes on when it can, and loses nothing."""
 
 from __future__ import annotations
 

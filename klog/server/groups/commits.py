@@ -158,7 +158,7 @@ class Commits:
                 return error.bare()
 
     def _tell_refused(self, cached: CachedGroup, committer: Committer, error: KlogError, actor: Actor) -> None:
-        """As an event, where the member is no longer one, or was none; seldom, as clients try again."""
+        """As an event, if the client is not a member, or no longer; seldom, as clients try again."""
         if not isinstance(error, IllegalGeneration | UnknownMemberId | FencedInstanceId):
             return
         if cached.refusals.may(self._cache.now_s) and self._refusals.may(self._cache.now_s):
