@@ -77,6 +77,35 @@ def settings(words: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
+def topic_settings(words: Sequence[str] | None) -> dict[str, str]:
+    """`settings` of a topic: durations and sizes may have units, and become plain numbers."""
+    from klog.config.topic import TOPIC_SETTINGS
+
+    return {name: _plain(name, TOPIC_SETTINGS.get(name), text) for name, text in settings(words).items()}
+
+
+def broker_settings(words: Sequence[str] | None) -> dict[str, str]:
+    """`settings` of a broker: durations and sizes may have units, and become plain numbers."""
+    return {name: _plain(name, name, text) for name, text in settings(words).items()}
+
+
+def _plain(name: str, setting: str | None, text: str) -> str:
+    """``7d`` of a setting in ms as 604800000, ``1GiB`` of one in bytes as 1073741824. What is neither stays as it is: the
+    broker says what is wrong with it."""
+    from klog.config.broker import ALIASES, BROKER_SETTINGS
+    from klog.config.units import parse_duration_ms, parse_size
+
+    known = BROKER_SETTINGS.get(ALIASES.get(setting, setting)) if setting is not None else None
+    if known is None or text.strip().lstrip("-").isdigit():
+        return text
+    try:
+        if known.kind == "ms":
+            return str(parse_duration_ms(text))
+        return str(parse_size(text)) if known.kind == "bytes" else text
+    except UsageError:
+        return text
+
+
 def assignment(text: str) -> list[list[int]]:
     """``1:2,2:3`` as the brokers of each partition, ``[[1, 2], [2, 3]]``."""
     try:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from klog.cli.arguments import Properties, settings
+from klog.cli.arguments import Properties, broker_settings
 from klog.cli.command import Noun
 from klog.cli.flags import duration
 from klog.cli.invocation import Invocation
@@ -80,7 +80,7 @@ def start(
     }
     layers = [
         (str(config), read_properties(config) if config is not None else {}),
-        ("-X", settings(properties)),
+        ("-X", broker_settings(properties)),
         ("flags", {name: str(value) for name, value in given.items() if value is not None}),
     ]
     log_to_stderr(log_format, _level(invocation))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from klog.cli.arguments import ID_MAX, Properties, Regex, Topic, Topics, assignment, settings
+from klog.cli.arguments import ID_MAX, Properties, Regex, Topic, Topics, assignment, topic_settings
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember_topics, topic_names
@@ -54,7 +54,7 @@ async def create(
     from klog.admin import topics
     from klog.admin.settings import min_isr
 
-    given = settings(properties)
+    given = topic_settings(properties)
     chosen = assignment(assignment_text) if assignment_text is not None else None
     if chosen is not None and (partitions is not None or replication_factor is not None or start_broker is not None):
         raise UsageError("--assignment excludes -p, --replication-factor and --start-broker")
@@ -163,7 +163,7 @@ async def config(
     from klog.admin import topics
     from klog.admin.setting_changes import SettingChange, plan_changes
 
-    changes = settings(given)
+    changes = topic_settings(given)
     if not changes and not delete:
         return await topics.topic_settings(await invocation.cluster(), name)
     dry_run = invocation.shared.dry_run

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from klog.cli.arguments import Properties, settings
+from klog.cli.arguments import Properties, broker_settings
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
 from klog.cli.target import klog_home
@@ -74,7 +74,7 @@ def up(
 
     home = klog_home()
     begun = time.monotonic()
-    given = settings(properties)
+    given = broker_settings(properties)
     if given:
         from klog.config.broker import BrokerConfig
 
