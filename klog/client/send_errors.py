@@ -55,6 +55,11 @@ _NOT_IN_THE_LOG: Final = frozenset(
 )
 """Errors before the append, or before the send. After any other error the outcome is unknown."""
 
+TOO_LARGE_HINT: Final = (
+    "raise max.message.bytes of the topic (`klog topic config TOPIC max.message.bytes=N`), which its operators set, and "
+    "message.max.bytes of the producer, which the program sets"
+)
+
 _UNKNOWN_NAME = re.compile(r'No such configuration property: "([^"]+)"')
 
 
@@ -62,6 +67,8 @@ def error_from(error: KafkaError, what: str) -> KlogError:
     """klog's error of the same meaning; its message begins with ``what``."""
     said = f"{what}: {error.str()}" if what else error.str()
     kind = _LOCAL.get(error.code())
+    if kind is MessageTooLarge:
+        return kind(said, hint=TOO_LARGE_HINT)
     if kind is not None:
         return kind(said)
     return error_of(error.code(), said) if error.code() > 0 else KlogError(said)

@@ -272,7 +272,10 @@ def check_produced(buffer: memoryview, max_message_bytes: int) -> list[BatchHead
         if next_position > end:
             raise _cut_off(header, position, end)
         if size > max_message_bytes:
-            raise MessageTooLarge(f"batch of {size} bytes; at most {max_message_bytes} are allowed (max.message.bytes)")
+            raise MessageTooLarge(
+                f"batch of {size} bytes; at most {max_message_bytes} are allowed by max.message.bytes of the topic, or "
+                "message.max.bytes of the broker where the topic has none"
+            )
         if crc32c(buffer[position + CRC_FROM : next_position]) != crc:
             check_crc(buffer, position, header)
         if count < 1 or last_delta != count - 1 or count * RECORD_BYTES_MIN > size - HEADER_BYTES:

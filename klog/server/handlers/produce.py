@@ -25,6 +25,7 @@ from klog.errors import (
     InvalidTimestamp,
     InvalidTopic,
     KlogError,
+    MessageTooLarge,
     NotEnoughReplicas,
     NotLeader,
     OutOfOrderSequence,
@@ -210,7 +211,9 @@ class ProduceHandler:
 
 
 def _note(error: KlogError, asked: ProducedPartition, connection: Connection) -> None:
-    """Bad bytes and bad disks go to the log; a client's mistakes only at debug, since the client gets an answer."""
-    level = logging.WARNING if isinstance(error, PeerError) or not isinstance(error, RequestError) else logging.DEBUG
+    """Bad bytes, bad disks and messages that are too large go to the log: three settings must agree for those, and often
+    one person sets each. A client's other mistakes only at debug, since the client gets an answer."""
+    is_operators = isinstance(error, PeerError | MessageTooLarge) or not isinstance(error, RequestError)
+    level = logging.WARNING if is_operators else logging.DEBUG
     about = (connection.peer, asked.topic, asked.partition, error.message)
     log.log(level, "produce of %s to %s-%d: %s", *about, extra={"peer": connection.peer})
