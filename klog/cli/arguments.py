@@ -90,8 +90,10 @@ def broker_settings(words: Sequence[str] | None) -> dict[str, str]:
 
 
 def _plain(name: str, setting: str | None, text: str) -> str:
-    """``7d`` of a setting in ms as 604800000, ``1GiB`` of one in bytes as 1073741824. What is neither stays as it is: the
-    broker says what is wrong with it."""
+    """``7d`` of a setting in ms as 604800000, ``1GiB`` of one in bytes as 1073741824.
+
+    Other values stay as they are: the broker refuses invalid ones.
+    """
     from klog.config.broker import ALIASES, BROKER_SETTINGS
     from klog.config.units import parse_duration_ms, parse_size
 

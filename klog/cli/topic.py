@@ -150,7 +150,10 @@ async def config(
     invocation: Invocation,
     name: Topic,
     given: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Settings to set; shows all settings if not given.")
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME=VALUE", help="Settings to set, as retention.ms=7d; shows all settings if not given."
+        ),
     ] = None,
     delete: Annotated[
         list[str] | None, typer.Option("--delete", metavar="NAME", help="Remove this setting from the topic.")

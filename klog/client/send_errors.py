@@ -56,8 +56,8 @@ _NOT_IN_THE_LOG: Final = frozenset(
 """Errors before the append, or before the send. After any other error the outcome is unknown."""
 
 TOO_LARGE_HINT: Final = (
-    "raise max.message.bytes of the topic (`klog topic config TOPIC max.message.bytes=N`), which its operators set, and "
-    "message.max.bytes of the producer, which the program sets"
+    "raise message.max.bytes of the producer, which the program sets, and max.message.bytes of the topic, which "
+    "`klog topic config TOPIC max.message.bytes=N` sets"
 )
 
 _UNKNOWN_NAME = re.compile(r'No such configuration property: "([^"]+)"')

@@ -274,7 +274,7 @@ def check_produced(buffer: memoryview, max_message_bytes: int) -> list[BatchHead
         if size > max_message_bytes:
             raise MessageTooLarge(
                 f"batch of {size} bytes; at most {max_message_bytes} are allowed by max.message.bytes of the topic, or "
-                "message.max.bytes of the broker where the topic has none"
+                "message.max.bytes of the broker if the topic has none"
             )
         if crc32c(buffer[position + CRC_FROM : next_position]) != crc:
             check_crc(buffer, position, header)

@@ -6,10 +6,11 @@ import asyncio
 from dataclasses import dataclass, field
 
 from klog.coordination.group_slots import SlotHolder
-from klog.server.groups.changes import MemberChanges, Seldom
+from klog.server.groups.changes import MemberChanges
 from klog.server.groups.delayed_heartbeats import DelayedHeartbeats
 from klog.server.groups.group import Group
 from klog.server.groups.members import NEVER_S
+from klog.server.seldom import Seldom
 
 
 @dataclass(slots=True, eq=False)

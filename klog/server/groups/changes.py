@@ -5,7 +5,6 @@ Any client chooses its member's names and its reason to leave: all of it is boun
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -21,9 +20,8 @@ TOLD_MAX: Final = 3
 REASON_CHARS_MAX: Final = 120
 NOTED_MAX: Final = 1_000
 
-WINDOW_S: Final = 60.0
 REFUSALS_MAX: Final = 30
-"""Events of refused commits that a broker writes in `WINDOW_S`, one for a group."""
+"""Events of refused commits that a broker writes in a minute, one for a group."""
 
 
 class MemberChanges:
@@ -71,21 +69,6 @@ class MemberChanges:
             "left": [{**_facts(one), "why": why.get(name, "is gone")} for name, one in list(left.items())[:LISTED_MAX]],
             **({"reason": "; ".join(told[:TOLD_MAX]) + more} if told else {}),
         }
-
-
-class Seldom:
-    """At most so many in `WINDOW_S`."""
-
-    def __init__(self, times_max: int) -> None:
-        self._times: deque[float] = deque(maxlen=times_max)
-        self._max = times_max
-
-    def may(self, now_s: float) -> bool:
-        """Whether it may happen now, and if so it does."""
-        if len(self._times) == self._max and now_s - self._times[0] < WINDOW_S:
-            return False
-        self._times.append(now_s)
-        return True
 
 
 def _facts(one: MemberState) -> Mapping[str, str]:

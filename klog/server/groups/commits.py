@@ -29,11 +29,12 @@ from klog.errors import (
 from klog.names import TopicPartition, is_topic_name
 from klog.server.groups import bounds
 from klog.server.groups.cached_group import CachedGroup
-from klog.server.groups.changes import REFUSALS_MAX, Seldom
+from klog.server.groups.changes import REFUSALS_MAX
 from klog.server.groups.group_cache import GroupCache
 from klog.server.groups.writer import TOGETHER_BYTES_MAX, GroupChanged, GroupWrite, GroupWriter
 from klog.server.groups.zk_calls import ZkCalls
 from klog.server.runtime import Runtime
+from klog.server.seldom import Seldom
 
 FENCES_BYTES = 4096
 """Of the slot, of the group, and of a topic that the previous multi had too."""

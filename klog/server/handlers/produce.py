@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from klog.errors import (
     InvalidRequiredAcks,
@@ -49,9 +49,13 @@ from klog.server.purgatory import DelayedProduce, Purgatory
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.replicas.replicas import Replicas
 from klog.server.runtime import Identity, Runtime
+from klog.server.seldom import Seldom
 from klog.storage.log import AppendResult
 
 log = logging.getLogger(__name__)
+
+TOO_LARGE_NOTED_MAX: Final = 30
+"""Messages a minute that the log names as too large; any client can send more."""
 
 
 @handles_frame(ApiKey.PRODUCE, 3, 9, advertised_min_version=0)
@@ -76,6 +80,7 @@ class ProduceHandler:
         self._executors = runtime.executors
         self._traffic = runtime.measures.traffic
         self._clock = runtime.loop.time
+        self._too_large = Seldom(TOO_LARGE_NOTED_MAX)
 
     def __call__(
         self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection
@@ -202,18 +207,22 @@ class ProduceHandler:
             raise
 
     def _refused(self, asked: ProducedPartition, error: KlogError, connection: Connection) -> PartitionAnswer:
-        _note(error, asked, connection)
+        self._note(error, asked, connection)
         self._traffic.refused(asked.topic).failed_produces += 1
         if isinstance(error, StorageError):
             self._replicas.look_at_disks()
         named = error.record_errors if isinstance(error, InvalidTimestamp) else ()
         return PartitionAnswer(asked.topic, asked.partition, error.wire, -1, -1, error.message, named)
 
+    def _note(self, error: KlogError, asked: ProducedPartition, connection: Connection) -> None:
+        """Bad bytes, bad disks and some messages that are too large go to the log.
 
-def _note(error: KlogError, asked: ProducedPartition, connection: Connection) -> None:
-    """Bad bytes, bad disks and messages that are too large go to the log: three settings must agree for those, and often
-    one person sets each. A client's other mistakes only at debug, since the client gets an answer."""
-    is_operators = isinstance(error, PeerError | MessageTooLarge) or not isinstance(error, RequestError)
-    level = logging.WARNING if is_operators else logging.DEBUG
-    about = (connection.peer, asked.topic, asked.partition, error.message)
-    log.log(level, "produce of %s to %s-%d: %s", *about, extra={"peer": connection.peer})
+        A client's other mistakes do so only at debug, since the client gets an answer. The size is bounded by settings
+        of the broker, the topic and the producer, which different people set.
+        """
+        is_operators = isinstance(error, PeerError) or not isinstance(error, RequestError)
+        if isinstance(error, MessageTooLarge):
+            is_operators = self._too_large.may(self._clock())
+        about = (connection.peer, asked.topic, asked.partition, error.message)
+        level = logging.WARNING if is_operators else logging.DEBUG
+        log.log(level, "produce of %s to %s-%d: %s", *about, extra={"peer": connection.peer})
