@@ -9,10 +9,11 @@ from klog.config.setting import LONG_MAX, Setting, Value, text_of
 from klog.config.table_cluster import CLUSTER_SETTINGS
 from klog.config.table_log import LOG_SETTINGS
 from klog.config.table_network import NETWORK_SETTINGS, Listener, parse_listeners
+from klog.config.topic_maps import TOPIC_MAP_SETTINGS, TOPIC_MAPS
 from klog.errors import InvalidConfig
 
 BROKER_SETTINGS: dict[str, Setting] = {
-    setting.name: setting for setting in (*NETWORK_SETTINGS, *LOG_SETTINGS, *CLUSTER_SETTINGS)
+    setting.name: setting for setting in (*NETWORK_SETTINGS, *LOG_SETTINGS, *CLUSTER_SETTINGS, *TOPIC_MAP_SETTINGS)
 }
 """Every setting of a broker by its name of today."""
 
@@ -38,6 +39,7 @@ class BrokerConfig:
 
     def __init__(self, given: Mapping[str, _Given], warnings: tuple[str, ...]) -> None:
         self._given = dict(given)
+        self._of_topics = _of_topics(given)
         self.warnings = warnings
         """Warnings at start-up: unknown names, names given twice, risky settings."""
 
@@ -74,6 +76,11 @@ class BrokerConfig:
         # A bad host or port is an error now, not when the socket is opened.
         config.listener, config.advertised, config.inter_advertised  # noqa: B018
         return cls(given, (*warnings, *_bad_ideas(config)))
+
+    def of_topic(self, topic: str) -> BrokerConfig:
+        """These settings as they hold for one topic, which 0.7's settings of topics may name (`TOPIC_MAPS`)."""
+        own = self._of_topics.get(topic)
+        return self if own is None else BrokerConfig({**self._given, **own}, self.warnings)
 
     def __getitem__(self, name: str) -> Value:
         return self._resolve(name).value
@@ -177,6 +184,20 @@ class BrokerConfig:
         chosen = next((pair for pair in setting.follows if pair[0] in self._given), setting.follows[-1])
         leader = self._resolve(chosen[0])
         return _Given(_scaled(leader.value, chosen[1], setting), leader.source)
+
+
+def _of_topics(given: Mapping[str, _Given]) -> dict[str, dict[str, _Given]]:
+    """Topic -> setting -> what one of `TOPIC_MAPS` gives it."""
+    found: dict[str, dict[str, _Given]] = {}
+    for name, one in TOPIC_MAPS.items():
+        if name in given:
+            items, source = given[name]
+            assert isinstance(items, tuple), name
+            setting = BROKER_SETTINGS[one.broker_setting]
+            for topic, text in one.values(items):
+                value = setting.parse(text, name=f"{name} of {topic}: {setting.name}", source=source)
+                found.setdefault(topic, {})[setting.name] = _Given(value, source)
+    return found
 
 
 def _scaled(value: Value, factor: int, setting: Setting) -> Value:

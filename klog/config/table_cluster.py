@@ -6,6 +6,20 @@ from klog.config.setting import INT_MAX, Setting, at_least, between, one_of
 
 CLUSTER_SETTINGS = (
     Setting(
+        "max.topic.name.length",
+        "int",
+        255,
+        "Longest name of a topic; klog takes 249 characters, as Kafka does today. From Kafka 0.7.",
+        check=at_least(1),
+    ),
+    Setting(
+        "monitoring.period.secs",
+        "int",
+        600,
+        "Interval of 0.7's statistics; klog counts all the time (`klog metrics`).",
+        check=at_least(1),
+    ),
+    Setting(
         "num.partitions",
         "int",
         1,

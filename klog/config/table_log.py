@@ -97,11 +97,20 @@ LOG_SETTINGS = (
     Setting(
         "log.retention.check.interval.ms",
         "ms",
-        300000,
-        "Interval of the check for segments to delete or to roll by age.",
+        None,
+        "Interval of the check for segments to delete or to roll by age; log.cleanup.interval.mins unless given.",
         "retention and segment roll",
         at_least(1),
         ("log.cleanup.interval.ms",),
+        (("log.cleanup.interval.mins", _MINUTE_MS),),
+    ),
+    Setting(
+        "log.cleanup.interval.mins",
+        "int",
+        5,
+        "Interval in minutes of the check for segments to delete or to roll by age. From Kafka 0.7.",
+        "retention and segment roll",
+        at_least(1),
     ),
     Setting(
         "klog.trash.retention.ms",

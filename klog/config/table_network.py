@@ -121,6 +121,7 @@ NETWORK_SETTINGS = (
         None,
         "Host advertised to clients if advertised.listeners is not given.",
         "metadata and ZooKeeper",
+        aliases=("hostname",),
     ),
     Setting(
         "advertised.port",
@@ -333,6 +334,13 @@ NETWORK_SETTINGS = (
         "How far a ZooKeeper follower may lag; ZooKeeper decides that itself.",
         check=at_least(0),
         aliases=("zk.synctime.ms",),
+    ),
+    Setting(
+        "enable.zookeeper",
+        "enum",
+        "true",
+        "Registration in ZooKeeper, always done. From Kafka 0.7.",
+        check=Check("out of true: brokers cannot do without ZooKeeper", lambda value: value == "true"),
     ),
     Setting("zookeeper.set.acl", "bool", False, "Set access lists on znodes; klog's znodes are open."),
     Setting(

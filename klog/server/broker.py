@@ -186,7 +186,7 @@ class Broker:
             await self.executors.run(
                 Purpose.OTHER,
                 self.log_dirs.load,
-                lambda name: LogConfig.of(self.config, overrides.get(name.topic, {})),
+                lambda name: LogConfig.of(self.config.of_topic(name.topic), overrides.get(name.topic, {})),
             )
             self.log_dirs.start()
             self.state_log = StateLog(self.log_dirs.dirs[0].path)
@@ -397,7 +397,7 @@ class Broker:
         """Take in the cluster state of the controller's UpdateMetadata request."""
         brokers_before = self.image.brokers
         for name in apply(self.image, update):
-            config = LogConfig.of(self.config, self.image.topics[name].overrides)
+            config = LogConfig.of(self.config.of_topic(name), self.image.topics[name].overrides)
             for partition in self.image.topics[name].partitions:
                 there = self.log_dirs.log(TopicPartition(name, partition))
                 if there is not None:

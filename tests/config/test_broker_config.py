@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import klog
-from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, text_of
+from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, LogConfig, text_of
 from klog.config.broker import ALIASES
+from klog.config.topic_maps import TOPIC_MAPS
 from klog.errors import InvalidConfig
 
 STOCK_FILE = {
@@ -43,6 +44,78 @@ STOCK_FILE = {
 
 def test_kafkas_own_file_is_taken_without_a_warning() -> None:
     assert BrokerConfig.parse(STOCK_FILE).warnings == ()
+
+
+FILE_OF_07 = {
+    "brokerid": "3",
+    "hostname": "kafka3.example",
+    "port": "9092",
+    "num.threads": "8",
+    "socket.send.buffer": "1048576",
+    "socket.receive.buffer": "1048576",
+    "max.socket.request.bytes": "104857600",
+    "max.message.size": "1000000",
+    "max.topic.name.length": "255",
+    "monitoring.period.secs": "600",
+    "log.dir": "/tmp/kafka-logs",
+    "num.partitions": "1",
+    "topic.partition.count.map": "clicks:8, orders:16",
+    "log.flush.interval": "10000",
+    "log.default.flush.interval.ms": "1000",
+    "log.default.flush.scheduler.interval.ms": "1000",
+    "topic.flush.intervals.ms": "clicks:3000",
+    "log.retention.hours": "168",
+    "topic.log.retention.hours": "clicks:10,orders:-1",
+    "log.retention.size": "536870912",
+    "topic.log.retention.size": "clicks:1000000",
+    "log.file.size": "536870912",
+    "topic.log.file.size": "clicks:5000",
+    "log.roll.hours": "168",
+    "topic.log.roll.hours": "clicks:2",
+    "log.cleanup.interval.mins": "1",
+    "enable.zookeeper": "true",
+    "zk.connect": "localhost:2181",
+    "zk.connectiontimeout.ms": "1000000",
+    "zk.sessiontimeout.ms": "6000",
+    "zk.synctime.ms": "2000",
+}
+"""Every setting of Kafka 0.7.2's brokers."""
+
+
+def test_the_file_of_07_is_taken_without_a_warning() -> None:
+    config = BrokerConfig.parse(FILE_OF_07)
+    assert config.warnings == ()
+    assert config.advertised == ("kafka3.example", None) and config.integer("broker.id") == 3
+    assert config.integer("log.retention.check.interval.ms") == 60_000
+
+
+def test_settings_of_some_topics() -> None:
+    config = BrokerConfig.parse({**FILE_OF_07, "log.retention.ms": "5"}, "the file")
+    clicks, orders, other = (LogConfig.of(config.of_topic(name), {}) for name in ("clicks", "orders", "other"))
+    assert (clicks.segment_bytes, clicks.segment_ms, clicks.flush_ms) == (5000, 7_200_000, 3000)
+    assert (clicks.retention_ms, clicks.retention_bytes) == (36_000_000, 1_000_000)
+    assert (orders.retention_ms, orders.retention_bytes) == (-1, 536_870_912)
+    assert other == LogConfig.of(config, {}) and other.retention_ms == 5
+    assert config.of_topic("other") is config
+    assert [config.of_topic(name).integer("num.partitions") for name in ("clicks", "orders", "other")] == [8, 16, 1]
+    assert LogConfig.of(config.of_topic("clicks"), {"retention.ms": "7"}).retention_ms == 7, "its own come first"
+    assert config.of_topic("clicks").source("log.retention.ms") == "the file"
+
+
+@pytest.mark.parametrize("text", ["clicks", "clicks:", ":5", "clicks:5,clicks:6", "clicks:5.5", "clicks:5;a", "a:0x5"])
+def test_wrong_settings_of_some_topics(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"topic\.log\.roll\.hours.*TOPIC:NUMBER"):
+        BrokerConfig.parse({"topic.log.roll.hours": text})
+
+
+def test_a_value_that_a_topic_cannot_have() -> None:
+    with pytest.raises(InvalidConfig, match=r"topic\.log\.file\.size of clicks.*between 14"):
+        BrokerConfig.parse({"topic.log.file.size": "orders:100,clicks:5"})
+
+
+def test_no_broker_is_without_zookeeper() -> None:
+    with pytest.raises(InvalidConfig, match="ZooKeeper"):
+        BrokerConfig.parse({"enable.zookeeper": "false"})
 
 
 def test_every_default_is_a_value_of_its_own_setting() -> None:
@@ -199,6 +272,7 @@ def test_what_has_an_effect_is_read_somewhere() -> None:
     readers = "".join(path.read_text() for path in package.rglob("*.py") if path.parent != package / "config")
     readers += (package / "config" / "broker.py").read_text().partition("def _bad_ideas")[0]
     followed = {name for setting in BROKER_SETTINGS.values() for name, _ in setting.follows}
+    followed |= set(TOPIC_MAPS)
     log_config = (package / "config" / "topic.py").read_text()
     fields = {
         TOPIC_SETTINGS.get(name, name): field for field, name in re.findall(r'(\w+)=[\w.(]+[(\[]"([\w.]+)"', log_config)

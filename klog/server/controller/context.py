@@ -118,7 +118,7 @@ class Context:
         }
 
     def log_config(self, topic: str) -> LogConfig:
-        return LogConfig.of(self.config, self.overrides.get(topic, {}))
+        return LogConfig.of(self.config.of_topic(topic), self.overrides.get(topic, {}))
 
     def take_states(self, found: Mapping[TopicPartition, PartitionState | None]) -> None:
         """Know these states, which were read or written; states older than the known ones are skipped."""

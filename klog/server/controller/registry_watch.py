@@ -373,7 +373,7 @@ class RegistryWatch:
         """Without flush settings under which a late follower could not be recognised (rule R4)."""
         factor = max(map(len, topic.partitions.values()))
         try:
-            self._topic_manager.check_settings(settings, factor)
+            self._topic_manager.check_settings(topic.name, settings, factor)
         except InvalidConfig as error:
             log.error("topic %s: its flush settings in ZooKeeper are ignored: %s", topic.name, error.message)
             return {name: text for name, text in settings.items() if name not in ("flush.ms", "flush.messages")}

@@ -96,7 +96,8 @@ class TopicManager:
         InvalidConfig, StorageError.
         """
         check_topic_name(name)
-        config = LogConfig.of(self._config, overrides)
+        own = self._config.of_topic(name)
+        config = LogConfig.of(own, overrides)
         state = self._state
         async with state.lock:
             state.require()
@@ -106,11 +107,11 @@ class TopicManager:
                     f"topic {name!r} " + ("is still being deleted" if name in context.deleting else "already exists")
                 )
             if assignment is None:
-                count = self._default(partitions, "num.partitions")
+                count = own.integer("num.partitions") if partitions is None else partitions
                 if not 1 <= count <= PARTITIONS_MAX:
                     raise InvalidPartitions(f"the number of partitions must be 1 to {PARTITIONS_MAX}, got {count}")
                 racks = context.racks
-                factor = self._default(replication_factor, "default.replication.factor")
+                factor = own.integer("default.replication.factor") if replication_factor is None else replication_factor
                 check_factor(factor, len(racks))
                 assignment = place(racks, count, factor, start=random.randrange(len(racks)))
             self._check_assignment(0, assignment)
@@ -246,7 +247,7 @@ class TopicManager:
             topic = self._topic(name)
             before = dict(state.context.overrides.get(name, {}))
             overrides = change(dict(before))
-            self.check_settings(overrides, max(map(len, topic.partitions.values()), default=1))
+            self.check_settings(name, overrides, max(map(len, topic.partitions.values()), default=1))
             if validate_only:
                 return
             act = new_act("topic-settings", actor, topic=name, before=before, after=dict(overrides))
@@ -259,9 +260,9 @@ class TopicManager:
             state.mark_dirty(topic.topic_partitions)  # unclean elections may be allowed now
         await self._channels.acknowledged(state.context.live)
 
-    def check_settings(self, overrides: Mapping[str, str], factor: int) -> None:
+    def check_settings(self, topic: str, overrides: Mapping[str, str], factor: int) -> None:
         """InvalidConfig where a topic of this replication factor cannot have these settings."""
-        self._check_flush_rule(LogConfig.of(self._config, overrides), factor)
+        self._check_flush_rule(LogConfig.of(self._config.of_topic(topic), overrides), factor)
 
     def _check_flush_rule(self, config: LogConfig, factor: int) -> None:
         """InvalidConfig where a late follower could not be recognised (rule R4)."""
@@ -427,9 +428,6 @@ class TopicManager:
         if found is None or name in context.deleting:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
         return found
-
-    def _default(self, given: int | None, setting: str) -> int:
-        return self._config.integer(setting) if given is None else given
 
     def _check_assignment(self, first: int, assignment: Mapping[int, Sequence[int]]) -> None:
         live = set(self._state.context.live)

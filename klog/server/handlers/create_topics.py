@@ -81,7 +81,7 @@ def _made(config: BrokerConfig, topic: TopicImage, *, validate_only: bool) -> di
         "error_message": None,
         "num_partitions": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].replicas),
-        "configs": topic_entries(config, topic.overrides),
+        "configs": topic_entries(config.of_topic(topic.name), topic.overrides),
     }
 
 

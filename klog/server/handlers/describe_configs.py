@@ -76,7 +76,7 @@ def _entries(
     config: BrokerConfig, identity: Identity, image: ClusterImage, kind: int, name: str
 ) -> list[dict[str, Any]]:
     if kind == ResourceType.TOPIC:
-        return topic_entries(config, existing_topic(image, name).overrides)
+        return topic_entries(config.of_topic(name), existing_topic(image, name).overrides)
     if kind == ResourceType.BROKER:
         if name == "":
             return []

@@ -37,7 +37,7 @@ def open_logs(
     """In a thread. A follower whose log must wait for the controller is in neither part of the result."""
     config, identity = runtime.config, runtime.identity
     concerned = {name.topic for name in (*lead, *follow)}
-    configs = {topic: LogConfig.of(config, _overrides(image, topic)) for topic in concerned}
+    configs = {topic: LogConfig.of(config.of_topic(topic), _overrides(image, topic)) for topic in concerned}
     opened = Opened({}, {})
     to_create: dict[TopicPartition, tuple[UUID, LogConfig]] = {}
     for name, assigned in (*lead.items(), *follow.items()):
@@ -104,7 +104,7 @@ def restore_logs(runtime: Runtime, log_dirs: LogDirs) -> Restored:
             continue
         name = TopicPartition(topic.name, number)
         # Its own settings from the start: retention must not go by the broker's.
-        config = LogConfig.of(runtime.config, settings[topic.name].settings)
+        config = LogConfig.of(runtime.config.of_topic(topic.name), settings[topic.name].settings)
         try:
             if log_dirs.restore(name, topic_id, config) is not None:
                 restored.back.append(name)
