@@ -11,7 +11,7 @@ from klog.cli.arguments import position
 from klog.cli.command import Noun, top_command
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import group_names, topic_names
-from klog.client.positions import Anchor
+from klog.client.positions import Anchor, Position
 from klog.clock import SYSTEM_CLOCK
 from klog.errors import UsageError
 from klog.render import Report
@@ -38,19 +38,30 @@ async def list_acts(
     group: Annotated[
         str | None, typer.Option("--group", metavar="GROUP", help="Only on this group.", autocompletion=group_names)
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also acts that only klog.events has, from --since on, or of all its time.")
+    ] = False,
 ) -> list[Any]:
     """List the acts that changed the cluster, by whatever client they came, the oldest first.
 
     So far covered: topics created and deleted, partitions added, settings changed, offsets of groups set by hand or
     deleted, groups deleted, partitions reassigned, leaders elected, schemas and their levels, brokers asked to stop,
-    ZooKeeper written by `klog zk`. An act is written in the same transaction as its change. The last 5,000 are kept;
-    `klog.events` has those of a week.
+    ZooKeeper written by `klog zk`. An act is written in the same transaction as its change. ZooKeeper has the last
+    5,000; `klog.events` has those of a week, and --all lists them too. These cannot be taken back.
     """
     from klog.admin import acts as verbs
 
     since_ms = None if since is None else _time_ms(since)
+    older: list[Any] = []
+    if everything:
+        from klog.tools.old_acts import read_old_acts
+
+        start = Position(Anchor.START) if since_ms is None else Position(Anchor.TIME, since_ms)
+        older = await read_old_acts(await invocation.cluster(), start, invocation.say)
     session = await invocation.zookeeper()
-    return await asyncio.to_thread(lambda: verbs.list_acts(session, since_ms=since_ms, by=by, topic=topic, group=group))
+    return await asyncio.to_thread(
+        lambda: verbs.list_acts(session, since_ms=since_ms, by=by, topic=topic, group=group, older=older)
+    )
 
 
 @acts.command("show", rows=ROW)

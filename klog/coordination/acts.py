@@ -45,6 +45,8 @@ STATE_BYTES_MAX: Final = 64 * 1024
 """Of ``before`` and ``after`` together."""
 EVENT_STATE_BYTES_MAX: Final = 2 * 1024
 CLIENT_CHARS_MAX: Final = 200
+TIME_MS_MAX: Final = 253_402_300_799_999
+"""The last of the year 9999."""
 
 ELECTION_ACT: Final = "election"
 UNCLEAN_ACT: Final = "unclean-election"
@@ -215,6 +217,8 @@ def _decoded(act_id: str, path: str, data: bytes) -> Act:
     for name in ("topic", "group", "schema", "path", "undoes"):
         if not isinstance(fields.get(name), str | None):
             raise ZooKeeperError(f"ZooKeeper node {path}: {name} is not a text")
+    if not 0 <= entry.integer("time") <= TIME_MS_MAX:
+        raise ZooKeeperError(f"ZooKeeper node {path}: time {entry.integer('time')} is not in the years 1970 to 9999")
     return Act(
         act_id,
         entry.integer("time"),

@@ -13,9 +13,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from klog.coordination import acts, paths, topics
 from klog.coordination.acts import Act, Actor
-from klog.coordination.zookeeper import ZooKeeper
+from klog.coordination.zookeeper import Delete, ZooKeeper
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.tools.old_acts import act_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.client.stream_readers import wait_until
@@ -121,6 +122,37 @@ def test_a_change_of_nothing_is_not_an_act(broker: RunningBroker, topic: str) ->
     with session_of(broker.zookeeper) as session:
         node: Any = session.exists(paths.topic_config(topic))
     assert node.version == len(found)
+
+
+def test_acts_that_zookeeper_has_no_more_are_in_the_events(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    set_retention(admin(broker.bootstrap), topic, "7000000")
+    first, second = remembered(broker.zookeeper, topic)
+    at = ["--topic", topic, "-o", "json", "-B", broker.bootstrap]
+    with session_of(broker.zookeeper) as session:
+        wait_until(
+            lambda: (
+                acts.published(session) >= max(zxid for zxid, _ in acts.read_by_transaction(session, [second.act_id]))
+            ),
+            "the acts are published",
+        )
+        session.multi([Delete(paths.act(first.act_id))])
+    assert [row["act"] for row in klog("acts", "list", *at).rows] == [second.act_id]
+    rows = klog("acts", "list", "--all", *at).rows
+    assert [row["act"] for row in rows] == [first.act_id, second.act_id]
+    assert rows[0]["kind"] == "topic-create" and rows[0]["client"] == first.actor.client
+    refused = klog("undo", first.act_id, "-y", "-B", broker.bootstrap)
+    assert refused.code == 1 and "--all" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"act": 5}, {"act": "../x"}, {"time": 10**18}, {"time": True}, {"client": None}, {"topic": ["t"]}, {"id": "1"}],
+)
+def test_an_event_of_a_stranger_is_no_act(wrong: dict[str, Any]) -> None:
+    event = acts.new_act("topic-settings", Actor("c", "h"), topic="t", before={}, after={"a": "b"}).event()
+    assert act_of({"kind": "act", **event}) is not None
+    assert act_of({"kind": "act", **event, **wrong}) is None
 
 
 def test_large_acts_that_come_a_few_at_a_time_do_not_fill_zookeeper(broker: RunningBroker) -> None:
