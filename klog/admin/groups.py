@@ -104,12 +104,13 @@ async def describe_group(
     found, rows = await asyncio.to_thread(_describe, zookeeper, group, phases or {})
     if cluster is None or found.coordinator is None:
         return found, rows
-    heartbeats = await _heartbeats_ms(cluster, found.coordinator, group)
+    heartbeats = await heartbeats_ms(cluster, found.coordinator, group)
     return found, [replace(row, heartbeat_ms=heartbeats.get(row.member)) for row in rows]
 
 
-async def _heartbeats_ms(cluster: Cluster, coordinator: int, group: str) -> dict[str, int]:
-    """Member -> how long ago; empty where the coordinator does not say."""
+async def heartbeats_ms(cluster: Cluster, coordinator: int, group: str) -> dict[str, int]:
+    """Member -> how long ago its last heartbeat was, without those that wait for a rebalance; empty if the coordinator
+    does not say."""
     try:
         channel = await cluster.channel(coordinator)
         if ApiKey.DESCRIBE_MEMBERS not in channel.versions:

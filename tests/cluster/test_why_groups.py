@@ -138,6 +138,23 @@ def test_the_cause_is_found(three: RunningCluster, topic: str, what: Play, words
     assert do in cause["do"], cause
 
 
+def test_whom_a_rebalance_waits_for(three: RunningCluster, topic: str) -> None:
+    three.create(topic, 2)
+    group = f"g-{topic}"
+
+    async def one_does_not_join_again(topic: str, members: list[Speaker]) -> None:
+        first, second = members
+        await live(first, topic, 0, 1)
+        coming = asyncio.create_task(second.join(subscription(topic), session_ms=SESSION_MS))
+        while await first.heartbeat() == 0:
+            continue
+        await asyncio.to_thread(wait_for_cause, three, ("group", group), ("waits for", first.member_id))
+        await first.leave()
+        assert code(await coming) == 0
+
+    play(three, group, topic, one_does_not_join_again)
+
+
 def wait_for_cause(three: RunningCluster, subject: tuple[str, ...], words: tuple[str, ...]) -> dict[str, Any]:
     """The last row. Events are in their topic a moment after they happen."""
     rows: list[dict[str, Any]] = []

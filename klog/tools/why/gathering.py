@@ -22,7 +22,7 @@ from klog.tools.events import Event, EventFilter, read_events
 from klog.tools.where import locate
 from klog.tools.why.addresses import last_addresses
 from klog.tools.why.causes import knows_broker, why_broker, why_gone, why_partition, why_topic
-from klog.tools.why.group_causes import GroupFacts, why_group
+from klog.tools.why.group_causes import JOINING, GroupFacts, why_group
 from klog.tools.why.message_causes import RETENTION_BYTES, RETENTION_MS, MessageFacts, first_time, why_message
 from klog.tools.why.produce_causes import PATTERNS, pace, why_slow
 from klog.tools.why.steps import KINDS, Known, Step
@@ -164,7 +164,11 @@ async def group_facts(cluster: Cluster, session: ZooKeeper, name: str, silent: C
     )
     by_broker = group.state.group_protocol == COORDINATOR
     phase = phases.get(name, group.phase) if by_broker else group.phase
-    return GroupFacts(group, phase, coordinator if by_broker else None, rows)
+    if not by_broker or coordinator is None:
+        return GroupFacts(group, phase, None, rows)
+    is_asked = phase in JOINING and coordinator not in silent
+    awaited = await groups.heartbeats_ms(cluster, coordinator, name) if is_asked else {}
+    return GroupFacts(group, phase, coordinator, rows, awaited)
 
 
 def _registered(session: ZooKeeper, name: str) -> tuple[registry.Group, int | None]:

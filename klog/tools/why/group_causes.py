@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,8 @@ LOOP_MIN: Final = 5
 STANDS_STILL: Final = timedelta(seconds=30)
 """Clients commit every 5 s unless told otherwise."""
 REFUSED_WITHIN: Final = timedelta(hours=1)
+AWAITED_MAX: Final = 3
+"""Members named that a rebalance waits for; more are counted."""
 JOINING: Final = ("PreparingRebalance", "CompletingRebalance")
 
 
@@ -41,6 +43,8 @@ class GroupFacts:
     phase: str
     coordinator: int | None = None
     rows: Sequence[LagRow] = ()
+    awaited: Mapping[str, int] = field(default_factory=dict)
+    """Members that a rebalance waits for, and how many ms ago their last heartbeats were."""
 
     @property
     def name(self) -> str:
@@ -148,8 +152,19 @@ def _joining(known: Known, of: GroupFacts) -> Iterator[Step]:
     last = known.last(EventFilter(group=of.name, kinds=("rebalance", "group-empty")))
     since = moment(of.group.state.modified_ms) if of.group.state.modified_ms else None
     evidence = f"coordinator: {of.phase}" + (f"; before: {told(last).what}" if last is not None else "")
-    do = f"look at its members (`klog group describe {of.name}`): one of them does not join again"
-    yield step(since, f"group {of.name} waits for members to join again", evidence, do)
+    clients = {one.member_id: one for one in of.group.members}
+    awaited = [
+        f"{clients.get(name, name)} ({ms / 1000:.0f} s since its last heartbeat)"
+        for name, ms in sorted(of.awaited.items(), key=lambda pair: -pair[1])
+    ]
+    if not awaited:
+        do = f"look at its members (`klog group describe {of.name}`): one of them does not join again"
+        yield step(since, f"group {of.name} waits for members to join again", evidence, do)
+        return
+    more = f" and {len(awaited) - AWAITED_MAX} more" if len(awaited) > AWAITED_MAX else ""
+    do = "look there: clients join again in their next poll, and are removed after max.poll.interval.ms without one"
+    what = f"group {of.name} waits for {', '.join(awaited[:AWAITED_MAX])}{more} to join again"
+    yield step(since, what, evidence, do)
 
 
 def _outside(known: Known, of: GroupFacts) -> Iterator[Step]:
