@@ -69,7 +69,9 @@ async def mirror(
     ] = None,
     compression: Annotated[
         Literal["none", "gzip", "snappy", "lz4", "zstd"] | None,
-        typer.Option("--compression", metavar="CODEC", help="Codec in a target that is not klog [none]."),
+        typer.Option(
+            "--compression", metavar="CODEC", help="Codec of the copies [the source's; none if the target is not klog]."
+        ),
     ] = None,
     properties: Properties = None,
     begin: Annotated[
@@ -110,8 +112,8 @@ async def mirror(
     least once.
 
     The config files of 0.8's MirrorMaker are taken: --consumer-config for each source (with zookeeper.connect, its
-    brokers are looked up there), --producer-config for the target. -X and --compression are for a target that is not
-    klog: into a klog cluster batches are copied in the codec that they have.
+    brokers are looked up there), --producer-config for the target. Its settings and those of -X are the producer's; for
+    a klog cluster as the target only compression.type has an effect.
 
     With --groups, the offsets that these groups have committed in the sources are translated and committed in the
     target every 5 s: the offset in the target of the first message copied from that position or from behind it. The
@@ -170,8 +172,9 @@ async def mirror(
 
     into = await side(target, "target")
     whence = [await side(one, "source") for one in whence_addresses]
-    if into.cluster.is_klog and (compression is not None or properties):
-        invocation.warn("batches keep their codec in a klog cluster: --compression and -X have no effect")
+    unused = sorted(set(settings(properties)).difference(mirroring.CODEC_SETTINGS))
+    if into.cluster.is_klog and unused:
+        invocation.warn(f"-X {', '.join(unused)}: no effect, since the target is a klog cluster")
     if offsets:
         rows = await mirroring.mirrored_offsets(whence, into, options)
         return Report(invocation.command, mirroring.MirroredOffset, rows)

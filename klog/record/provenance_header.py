@@ -12,8 +12,8 @@ its number of headers, that number is raised, and the new header is put at its e
 encoding would take 6. What is out of the ordinary (a batch of which a part is wanted, offsets with gaps as compaction
 leaves them, times that the broker has set) goes through the decoder and the encoder of `records`.
 
-Compression, and which records stand together in a batch, stay as they are, but where a batch would become larger than
-its new log allows: then it is cut.
+Compression stays as it is unless a codec is asked for. Which records stand together in a batch stays as it is, too, but
+where a batch would become larger than its new log allows: then it is cut.
 """
 
 from __future__ import annotations
@@ -103,9 +103,13 @@ class Marked(NamedTuple):
 class Marker:
     """Marks what is copied from one source."""
 
-    def __init__(self, source: Source, *, batch_bytes_max: int = _LARGEST) -> None:
-        """``batch_bytes_max``: the largest batch that the target takes (its ``max.message.bytes``)."""
+    def __init__(self, source: Source, *, batch_bytes_max: int = _LARGEST, codec: Codec | None = None) -> None:
+        """``batch_bytes_max``: the largest batch that the target takes (its ``max.message.bytes``).
+
+        ``codec``: of the batches made, None for that of each source batch.
+        """
         self.source = source
+        self._codec = codec
         self._key = source.key
         self._batch_bytes_max = batch_bytes_max
 
@@ -159,7 +163,7 @@ class Marker:
                 wanted = wanted[:left]
                 after = wanted[-1].offset + 1
             if wanted:
-                parts += self.encode(wanted, header.codec)
+                parts += self.encode(wanted, header.codec if self._codec is None else self._codec)
                 first = wanted[0].offset if first < 0 else first
                 last = wanted[-1].offset
                 messages += len(wanted)
@@ -194,6 +198,8 @@ class Marker:
 
     def _mark_whole(self, run: memoryview, position: int, header: BatchHeader, parts: list[bytes]) -> None:
         data = bytes(records_bytes(run, position, header))
+        if self._codec is not None:
+            header = header._replace(attributes=header.attributes & ~CODEC_MASK | self._codec)
         added = len(_NAME) + KEY_BYTES + _bytes_of(header.last_offset) + 2 * _VARINT_GROWTH
         largest = HEADER_BYTES + len(data) + added * header.count
         try:

@@ -38,6 +38,7 @@ from klog.errors import (
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.record.codec import Codec
 from klog.record.records import Record
 from klog.tools.copying import mirror as mirroring
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
@@ -50,7 +51,7 @@ from tests.cli.runner import klog
 from tests.cluster.load import Load
 from tests.cluster_fixture import RunningCluster
 from tests.server.asking import FIRST_MS, ask, create, error, produce
-from tests.tools.copies import everything, values
+from tests.tools.copies import codecs_in, everything, values
 from tests.tools.verbs import run
 
 ENDS_WITHIN_S = 60.0
@@ -685,8 +686,14 @@ def test_the_files_of_the_era(pair: tuple[RunningBroker, RunningBroker], topic: 
     assert [(row["topic"], row["messages"]) for row in ran.rows] == [(topic, 40)]
     assert time.monotonic() - began > 0.5, "at a rate"
     assert len(_offsets(source.bootstrap, target.bootstrap, topics=[topic], group=topic)) == 1
-    again = klog("mirror", *files, "--topic", topic, "--once", "--compression", "gzip", "-o", "json")
-    assert (again.code, again.rows[0]["messages"]) == (0, 0) and "--compression" in again.stderr
+    assert codecs_in(target.bootstrap, topic) == {Codec.GZIP}
+    produce(source.bootstrap, topic, numbered(40, first=40))
+    more = ["--compression", "zstd", "-X", "linger.ms=5"]
+    again = klog("mirror", *files, "--topic", topic, "--once", *more, "-o", "json")
+    assert (again.code, again.rows[0]["messages"]) == (0, 40) and "linger.ms" in again.stderr
+    assert codecs_in(target.bootstrap, topic) == {Codec.GZIP, Codec.ZSTD}
+    wrong = klog("mirror", *files, "--topic", topic, "--once", "-X", "compression.type=rot13")
+    assert wrong.code == 2 and "rot13" in wrong.stderr and "zstd" in wrong.stderr
 
 
 def test_files_that_name_no_cluster(tmp_path: Path) -> None:

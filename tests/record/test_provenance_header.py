@@ -133,6 +133,19 @@ def test_control_batches_are_passed_over() -> None:
     assert (alone.records, alone.messages, alone.next_offset) == (b"", 0, 11)
 
 
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("wanted", CODECS)
+@pytest.mark.parametrize("bytes_max", [700, LARGEST])
+@pytest.mark.parametrize("to_offset", [65, 70])
+def test_another_codec(codec: Codec, wanted: Codec, bytes_max: int, to_offset: int) -> None:
+    """Of a whole batch, of a part of one, and of one that is cut."""
+    run, rows = the_run([plain(70)], 0, codec)
+    marked = Marker(SOURCE, batch_bytes_max=bytes_max, codec=wanted).mark(memoryview(run), 0, to_offset)
+    assert {header.codec for _, header in walk(marked.records)} == {wanted}
+    assert without_offsets(decoded(marked.records)) == without_offsets(expected(rows, 0, to_offset, LARGEST))
+    check_produced(memoryview(bytearray(marked.records)), bytes_max)
+
+
 @given(records(max_size=5), st.data())
 def test_damage_is_not_made_good(rows: list[Record], data: st.DataObject) -> None:
     batch = encode_batch(rows)

@@ -10,6 +10,7 @@ from klog.client.raw_fetch import Range, RawCluster
 from klog.client.special_offsets import EARLIEST, LATEST
 from klog.names import TopicPartition
 from klog.record.batch import walk
+from klog.record.codec import Codec
 from klog.record.provenance_header import HEADER_NAME
 from klog.record.records import Record, decode_batch
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
@@ -32,6 +33,14 @@ def everything(bootstrap: str, topic: str) -> dict[int, list[Record]]:
                 for position, _ in walk(run):
                     rows += decode_batch(run, position)
     return found
+
+
+def codecs_in(bootstrap: str, topic: str) -> set[Codec]:
+    """Of the batches of a topic's partition 0."""
+    name = TopicPartition(topic, 0)
+    with RawCluster(bootstrap) as cluster:
+        start, end = (cluster.offsets({name: place})[name].offset for place in (EARLIEST, LATEST))
+        return {header.codec for run in cluster.fetch(Range(topic, 0, start, end)) for _, header in walk(run)}
 
 
 def values(rows: list[Record]) -> list[bytes | None]:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from klog.errors import KlogError
 from klog.names import TopicPartition
+from klog.record.codec import Codec
 from klog.record.provenance_header import Marked, Marker, Source
 from klog.tools.copying.rate_limiter import UNLIMITED, AtOnce, RateLimiter
 from klog.tools.copying.source import Feed, SourceReader
@@ -66,8 +67,12 @@ class PartitionCopy:
         batch_bytes_max: int,
         pace: RateLimiter | None = None,
         budget: Budget | None = None,
+        codec: Codec | None = None,
     ) -> None:
-        """From ``begin`` of the source up to, not with, ``end`` (None: for ever); `Target.find` was asked before."""
+        """From ``begin`` of the source up to, not with, ``end`` (None: for ever); `Target.find` was asked before.
+
+        ``codec``: of the copies, None for the source's.
+        """
         self.source = source
         self.into = into
         self.begin = begin
@@ -81,7 +86,7 @@ class PartitionCopy:
         self._reader = reader
         self._target = target
         self._log = target.log(into)
-        self._marker = Marker(source, batch_bytes_max=batch_bytes_max)
+        self._marker = Marker(source, batch_bytes_max=batch_bytes_max, codec=codec)
         self._pace = pace or AtOnce()
         self._budget = budget or Budget(None)
         self._under_way: asyncio.Task[bool] | None = None

@@ -24,6 +24,7 @@ from klog.client.special_offsets import LATEST
 from klog.config.units import Rate
 from klog.errors import KlogError, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
+from klog.record.codec import Codec
 from klog.record.provenance_header import Source
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 from klog.tools.copying.copy import Copier, PartitionCopy, Target
@@ -45,6 +46,8 @@ LOOK_EVERY_S = 5.0
 """How soon a new topic or partition is copied."""
 COMMIT_EVERY_S = 5.0
 LAST_COMMIT_S = 0.5
+CODEC_SETTINGS = ("compression.type", "compression.codec")
+"""A producer's; librdkafka knows both names."""
 """At the end: Ctrl-C does not wait for a ZooKeeper that is away."""
 
 
@@ -66,7 +69,7 @@ class MirrorOptions:
     rate: Rate | None = None
     """Of all partitions of all sources together."""
     client: Mapping[str, str] = field(default_factory=dict)
-    """librdkafka's settings, for a target that is not klog."""
+    """librdkafka's settings, for a target that is not klog. The codec is for both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,18 @@ class MirroredOffset:
     group: str | None = None
 
 
+def _codec(client: Mapping[str, str]) -> Codec | None:
+    """The codec that these settings of a producer ask for. Raises UsageError."""
+    for name in CODEC_SETTINGS:
+        if name in client:
+            try:
+                return Codec[client[name].upper()]
+            except KeyError:
+                known = ", ".join(one.label for one in Codec)
+                raise UsageError(f"{name} {client[name]!r} is not a codec", hint=f"codecs: {known}") from None
+    return None
+
+
 def group_name(options: MirrorOptions, target: ClusterEndpoint) -> str:
     """The group whose commits say how far the sources are copied."""
     return options.group or f"mirror-{target.cluster_id}"
@@ -131,6 +146,7 @@ class Mirror:
         self._legs: list[_Leg] = []
         self._copier = Copier(failed=self._failed)
         self.pace = None if options.rate is None else AtRate(options.rate)
+        self.codec = _codec(options.client) if target.cluster.is_klog else None
         self._failure: KlogError | None = None
         self._ended = asyncio.Event()
         for side in sources:
@@ -354,6 +370,7 @@ class _Leg:
                 end=end,
                 batch_bytes_max=largest,
                 pace=self._mirror.pace,
+                codec=self._mirror.codec,
             )
             self._mirror.start(copy)
 
