@@ -14,6 +14,7 @@ from klog.cli.flags import duration
 from klog.cli.invocation import Invocation
 from klog.cli.log_lines import log_to_stderr
 from klog.config import BrokerConfig, read_properties
+from klog.errors import UsageError
 from klog.render import Report
 
 _log = logging.getLogger("klog.config")
@@ -32,7 +33,7 @@ def start(
     ] = None,
     id: Annotated[int | None, typer.Option("--id", metavar="ID", min=0, help="Broker id (broker.id).")] = None,
     directory: Annotated[
-        str | None, typer.Option("--dir", metavar="DIR,...", help="Log directories (log.dirs).")
+        str | None, typer.Option("--dir", metavar="DIR,...", parser=str, help="Log directories (log.dirs).")
     ] = None,
     listen: Annotated[
         str | None, typer.Option("--listen", metavar="HOST:PORT", help="Address to listen on [127.0.0.1].")
@@ -73,8 +74,8 @@ def start(
     given = {
         "broker.id": id,
         "log.dirs": directory,
-        "listeners": _listener(listen),
-        "advertised.listeners": _listener(advertise),
+        "listeners": _listener(listen, "--listen"),
+        "advertised.listeners": _listener(advertise, "--advertise"),
         "metrics.port": metrics_port,
         "zookeeper.connect": zookeeper,
     }
@@ -92,9 +93,17 @@ def start(
     return server.run(broker_config, ready_fd=ready_fd)
 
 
-def _listener(address: str | None) -> str | None:
-    """``HOST:PORT`` as Kafka writes it, ``PLAINTEXT://HOST:PORT``."""
-    return address if address is None or "://" in address else f"PLAINTEXT://{address}"
+def _listener(address: str | None, flag: str) -> str | None:
+    """``HOST:PORT`` as Kafka writes it, ``PLAINTEXT://HOST:PORT``. Without a host it listens on all addresses."""
+    if address is None or "://" in address:
+        return address
+    port = address.rpartition(":")[2]
+    if ":" not in address or not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise UsageError(
+            f"{flag} must be HOST:PORT with a port between 0 and 65535, got {address!r}",
+            hint=f"write for example {flag} 127.0.0.1:9092",
+        )
+    return f"PLAINTEXT://{address}"
 
 
 def _level(invocation: Invocation) -> int:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Annotated, Any
 
@@ -22,7 +23,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.main import get_command
 
-from klog.cli import flags
+from klog.cli import flags, other_words
 from klog.cli.conversion import convert_here
 from klog.cli.error_report import EXIT_USAGE, format_in, write
 from klog.cli.traits import Traits
@@ -34,6 +35,28 @@ HELP_FLAGS = {"help_option_names": ["-h", "--help"]}
 
 VERB_ALIASES = {"ls": "list", "rm": "delete"}
 """Hidden: what fingers type. A noun's own verb of that name goes first."""
+
+
+class WrongWords(typer.BadParameter):
+    """Words of a command line that do not go together, with a hint of their own."""
+
+    def __init__(self, message: str, ctx: Any, *, hint: str) -> None:
+        super().__init__(message, ctx)
+        self.hint = hint
+
+    def format_message(self) -> str:
+        return self.message
+
+
+@contextmanager
+def _naming(ctx: Any) -> Iterator[None]:
+    """Typer raises errors of some flags without the command that they belong to."""
+    try:
+        yield
+    except Exception as error:
+        if getattr(error, "ctx", ctx) is None:
+            error.ctx = ctx  # type: ignore[attr-defined]
+        raise
 
 
 class PlainHelp:
@@ -56,7 +79,11 @@ class KlogCommand(PlainHelp, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing and self._asks_for_schema(ctx, args):
             self._show_schema(ctx)
-        return super().parse_args(ctx, args)
+        with _naming(ctx):
+            surplus = super().parse_args(ctx, args)
+        if surplus and not ctx.resilient_parsing:
+            raise WrongWords(f"unexpected argument {surplus[0]!r}", ctx, hint=self.usage_hint(ctx))
+        return surplus
 
     def _asks_for_schema(self, ctx: Any, args: list[str]) -> bool:
         """By the arguments alone: what else the command needs is not wanted of who asks for its columns."""
@@ -73,6 +100,10 @@ class KlogCommand(PlainHelp, TyperCommand):
             raise typer.BadParameter(f"{ctx.command_path} shows no rows, so it has no columns", ctx)
         render(Report("schema", row_type, ()), Format.SCHEMA, sys.stdout)
         ctx.exit(0)
+
+    def usage_hint(self, ctx: Any) -> str:
+        """The hint where something is missing."""
+        return f"usage: {usage_line(ctx)}"
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return ["[FLAGS]", *(usage_of(argument) for argument in arguments(self))]
@@ -104,14 +135,19 @@ class KlogGroup(PlainHelp, TyperGroup):
         if not args and not ctx.resilient_parsing:
             write(sys.stderr, self.get_help(ctx) + "\n")
             ctx.exit(EXIT_USAGE)
-        return super().parse_args(ctx, args)
+        with _naming(ctx):
+            return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if not ctx.resilient_parsing and not args[0].startswith("-") and not self.has_command(ctx, args[0]):
-            near = get_close_matches(args[0], self.list_commands(ctx), n=2)
+            near = self.near_commands(ctx, args[0])
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             ctx.fail(f"{ctx.command_path} has no command {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
+
+    def near_commands(self, ctx: Any, word: str) -> list[str]:
+        """The commands that may be meant by an unknown word."""
+        return get_close_matches(word.lower(), self.list_commands(ctx), n=2)
 
     def has_command(self, ctx: Any, name: str) -> bool:
         """Whether there is a command of this name."""
@@ -120,6 +156,10 @@ class KlogGroup(PlainHelp, TyperGroup):
 
 class NounGroup(KlogGroup):
     """The verbs of one noun, with the hidden aliases ``ls`` and ``rm``."""
+
+    def near_commands(self, ctx: Any, word: str) -> list[str]:
+        meant = [verb for verb in other_words.VERBS.get(word, ()) if verb in self.commands]
+        return meant[:1] or super().near_commands(ctx, word)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = super().get_command(ctx, cmd_name)
@@ -182,7 +222,9 @@ def build(name: str, function: CommandFunction, traits: Traits) -> KlogCommand:
     callback.__signature__ = inspect.Signature([context, *keywords, *shared])  # type: ignore[attr-defined]
     callback.__annotations__ = {}
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name, cls=KlogCommand, help=inspect.getdoc(function), context_settings=HELP_FLAGS)(callback)
+    # What is one argument too many is named by KlogCommand.parse_args.
+    context_settings = {**HELP_FLAGS, "allow_extra_args": True}
+    app.command(name, cls=KlogCommand, help=inspect.getdoc(function), context_settings=context_settings)(callback)
     command = get_command(app)
     assert isinstance(command, KlogCommand)
     command.traits = traits
@@ -209,6 +251,14 @@ def argument_name(argument: TyperArgument) -> str:
     """An argument's name in usage lines."""
     assert argument.metavar is not None  # set when the command was made
     return argument.metavar
+
+
+def usage_line(ctx: Any) -> str:
+    """``klog topic alter TOPIC -p N [FLAGS]``: a command with its arguments and the flags that it needs."""
+    command = ctx.command
+    needed = [flag for flag in command.params if flag.required and flag.param_type_name == "option"]
+    flag_parts = [f"{flag.opts[0]} {flag.metavar}" for flag in needed]
+    return " ".join([ctx.command_path, *map(usage_of, arguments(command)), *flag_parts, "[FLAGS]"])
 
 
 def flag_words(option: Any) -> str:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 from typer.core import TyperArgument, TyperOption
 
+from klog.cli import other_words
 from klog.errors import KlogError
 
 Parameter = TyperArgument | TyperOption
@@ -36,6 +37,21 @@ def convert_here(parameter: Parameter, annotation: Any) -> None:
     parameter.process_value = partial(_process, parameter, convert)  # type: ignore[method-assign]
 
 
+class WrongValue(typer.BadParameter):
+    """A value that a parameter does not take, or one that is missing."""
+
+    def __init__(self, parameter: Parameter, message: str, ctx: typer.Context, *, hint: str | None = None) -> None:
+        super().__init__(message, ctx, parameter)
+        self.hint = hint
+
+    def format_message(self) -> str:
+        assert self.param is not None
+        is_argument = self.param.param_type_name == "argument"
+        name = self.param.metavar if is_argument else "/".join(self.param.opts[:2])
+        goes_on = self.message.startswith(("must ", "is "))
+        return f"{name} {self.message}" if goes_on else f"{name}: {self.message}"
+
+
 def _process(parameter: Parameter, convert: Callable[[Any], Any], ctx: typer.Context, value: Any) -> Any:
     """What Click's ``process_value`` does, with klog's conversion: convert, check that it is there, call back."""
     several = parameter.multiple or parameter.nargs == -1
@@ -44,12 +60,11 @@ def _process(parameter: Parameter, convert: Callable[[Any], Any], ctx: typer.Con
         # What is not text is a default, and has its type already.
         converted = [convert(one) if isinstance(one, str) else one for one in given]
     except KlogError as error:
-        raise typer.BadParameter(f"{error.message} ({error.hint})" if error.hint else error.message) from None
+        raise WrongValue(parameter, error.message, ctx, hint=error.hint) from None
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise WrongValue(parameter, str(error), ctx) from None
     if parameter.required and not converted and not ctx.resilient_parsing:
-        name = parameter.metavar if parameter.param_type_name == "argument" else "/".join(parameter.opts)
-        ctx.fail(f"{name} is missing")
+        raise WrongValue(parameter, "is missing", ctx, hint=getattr(ctx.command, "usage_hint", lambda _: None)(ctx))
     found = converted if several else converted[0] if converted else None
     return found if parameter.callback is None else parameter.callback(ctx, parameter, found)
 
@@ -79,7 +94,7 @@ def _converter(annotation: Any) -> Callable[[Any], Any]:
     if inner is bool:
         return bool
     if inner is str:
-        return str
+        return _text
     if inner is Path:
         return lambda word: Path(word).expanduser()
     raise TypeError(f"commands have no parameters of type {annotation!r}")
@@ -107,15 +122,26 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``; did you mean this or that?``, or nothing where no name is near."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, list(known), n=2)
+    known = list(known)
+    meant = other_words.VALUES.get(word.lower())
+    near = [meant] if meant in known else get_close_matches(word.lower(), known, n=2)
     return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _text(word: Any) -> str:
+    """What can be sent and stored. A parameter that takes any bytes (a message's key) has ``parser=str``."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"must be UTF-8 text, got {word!r}") from None
+    return str(word)
 
 
 def _integer(word: Any) -> int:
     try:
         number = int(word)
     except ValueError:
-        raise ValueError(f"{word!r} is not an integer") from None
+        raise ValueError(f"must be an integer, got {word!r}") from None
     # Offsets and counts have 64 bits on the wire and in files: what is larger is a slip of the hand.
     if not -INTEGER_MAX <= number <= INTEGER_MAX:
         raise ValueError(f"must be at most {INTEGER_MAX}, got {word}")
@@ -126,7 +152,7 @@ def _decimal(word: Any) -> float:
     try:
         return float(word)
     except ValueError:
-        raise ValueError(f"{word!r} is not a number") from None
+        raise ValueError(f"must be a number, got {word!r}") from None
 
 
 def _within(convert: Callable[[Any], Any], low: float | None, high: float | None) -> Callable[[Any], Any]:

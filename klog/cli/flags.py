@@ -37,6 +37,15 @@ def limit(word: str) -> float:
     return seconds
 
 
+def named(word: str) -> str:
+    """A cluster's name or address. An empty one comes of a variable that is not set, and would mean another cluster."""
+    if not word.strip():
+        raise UsageError("must not be empty", hint="without the flag klog takes the environment or a profile")
+    if not word.isprintable():
+        raise UsageError(f"must be printable text, got {word!r}")
+    return word
+
+
 BootstrapServer = Annotated[
     str | None,
     typer.Option(
@@ -45,6 +54,7 @@ BootstrapServer = Annotated[
         "--bootstrap-servers",
         "--broker-list",
         metavar="HOST:PORT,...",
+        parser=named,
         help="The cluster, by the addresses of one or more brokers.",
         rich_help_panel=GLOBAL_PANEL,
     ),
@@ -55,6 +65,7 @@ ZooKeeperFlag = Annotated[
         "-z",
         "--zookeeper",
         metavar="HOST:PORT,.../CHROOT",
+        parser=named,
         help="The cluster, by its ZooKeeper address.",
         rich_help_panel=GLOBAL_PANEL,
     ),
@@ -62,7 +73,11 @@ ZooKeeperFlag = Annotated[
 Profile = Annotated[
     str | None,
     typer.Option(
-        "--profile", metavar="NAME", help="The cluster, by the name of a profile.", rich_help_panel=GLOBAL_PANEL
+        "--profile",
+        metavar="NAME",
+        parser=named,
+        help="The cluster, by the name of a profile.",
+        rich_help_panel=GLOBAL_PANEL,
     ),
 ]
 ClientConfig = Annotated[

@@ -39,7 +39,9 @@ async def show(
     from_address: FromOption = None,
     form: Annotated[
         str | None,
-        typer.Option("-f", "--format", metavar="FORMAT", help="Format of each message, as for `klog tail`."),
+        typer.Option(
+            "-f", "--format", metavar="FORMAT", parser=str, help="Format of each message, as for `klog tail`."
+        ),
     ] = None,
 ) -> int:
     """Show the messages that were set aside: each value, followed by a newline.

@@ -55,19 +55,28 @@ async def produce(
     partition: Annotated[
         int | None, typer.Option("-p", "--partition", metavar="N", min=0, help="Send all messages to this partition.")
     ] = None,
-    key: Annotated[str | None, typer.Option("-k", "--key", metavar="KEY", help="Key of all messages.")] = None,
+    key: Annotated[
+        str | None, typer.Option("-k", "--key", metavar="KEY", parser=str, help="Key of all messages.")
+    ] = None,
     key_delimiter: Annotated[
         str | None,
-        typer.Option("-K", "--key-delimiter", metavar="DELIM", help="Split each line into key and value at DELIM."),
+        typer.Option(
+            "-K", "--key-delimiter", metavar="DELIM", parser=str, help="Split each line into key and value at DELIM."
+        ),
     ] = None,
     delimiter: Annotated[
         str | None,
         typer.Option(
-            "-D", "--delimiter", metavar="DELIM", help=r"End of each message: text with \n, \t, \0, \xHH [\n]."
+            "-D",
+            "--delimiter",
+            metavar="DELIM",
+            parser=str,
+            help=r"End of each message: text with \n, \t, \0, \xHH [\n].",
         ),
     ] = None,
     headers: Annotated[
-        list[str] | None, typer.Option("-H", "--header", metavar="NAME=VALUE", help="Header of all messages.")
+        list[str] | None,
+        typer.Option("-H", "--header", metavar="NAME=VALUE", parser=str, help="Header of all messages."),
     ] = None,
     empty_is_null: Annotated[bool, typer.Option("-Z", "--null", help="Send an empty key or value as null.")] = False,
     input_form: Annotated[

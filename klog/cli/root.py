@@ -7,20 +7,18 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from klog import __version__
-from klog.cli import error_report, flags, interrupt
+from klog.cli import error_report, flags, interrupt, other_words, wrong_usage
 from klog.cli.command import HELP_FLAGS, KlogCommand, KlogGroup, NounGroup, help_record
 from klog.cli.command_table import ENTRIES, Entry, entry_named
-from klog.cli.conversion import convert_here, did_you_mean
+from klog.cli.conversion import convert_here
 from klog.cli.shared_flags import SharedFlags
-from klog.cli.traits import command_name
-from klog.errors import KlogError
 
 COMPLETE_VARIABLE = "_KLOG_COMPLETE"
 """Set by a shell's completion script: klog then answers what may stand next, and does nothing else."""
@@ -31,17 +29,6 @@ Start a cluster on this machine with `klog up`. See `klog NOUN --help` and `klog
 """
 
 
-@runtime_checkable
-class WrongUsage(Protocol):
-    """What Typer raises where it cannot parse a command line. It exports some of these errors, and no common class."""
-
-    exit_code: int
-
-    def format_message(self) -> str:
-        """What does not parse."""
-        ...
-
-
 class RootGroup(KlogGroup):
     """``klog`` itself, with the commands of ``klog.cli.command_table``. Their modules are imported when used."""
 
@@ -50,6 +37,13 @@ class RootGroup(KlogGroup):
 
     def has_command(self, ctx: Any, name: str) -> bool:
         return entry_named(name) is not None
+
+    def near_commands(self, ctx: Any, word: str) -> list[str]:
+        meant = other_words.COMMANDS.get(word.removesuffix(".sh"))
+        if meant is not None:
+            return [meant]
+        nouns = other_words.NOUNS.get(word, ())
+        return [f"{noun} {word}" for noun in nouns] or super().near_commands(ctx, word)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         entry = entry_named(cmd_name)
@@ -100,9 +94,9 @@ class RootGroup(KlogGroup):
             # typer leaves so once it has answered a completion, and where it meets a closed pipe itself.
             return int(leaving.code or 0) if os.environ.get(COMPLETE_VARIABLE) else 0
         except Exception as error:
-            if not isinstance(error, WrongUsage):
+            if not isinstance(error, wrong_usage.WrongUsage):
                 raise
-            return _wrong_usage(error, arguments)
+            return wrong_usage.show(error, arguments)
         return result if isinstance(result, int) else 0
 
 
@@ -224,24 +218,3 @@ def _open_streams() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115
-
-
-def _wrong_usage(error: WrongUsage, arguments: list[str]) -> int:
-    """Show that a command line could not be parsed; exit code 2."""
-    ctx = getattr(error, "ctx", None)
-    path = ctx.command_path if ctx is not None else "klog"
-    message = error.format_message().replace("\n\t", " ")
-    if (
-        ctx is not None
-        and isinstance(flag := getattr(error, "option_name", None), str)
-        and hasattr(error, "possibilities")
-    ):
-        words = [word for one in ctx.command.get_params(ctx) if not getattr(one, "hidden", False) for word in one.opts]
-        known = [word for word in words if word.startswith("--")]
-        message = f"flag {flag} does not exist{did_you_mean(flag, known)}"
-    wrong = KlogError(message, hint=f"see `{path} --help`")
-    wrong.code = "USAGE"
-    error_report.show(
-        wrong, command_name(ctx) if ctx is not None else "", error_report.format_in(arguments), sys.stderr
-    )
-    return error.exit_code

@@ -72,22 +72,28 @@ async def tail(
             "-f",
             "--format",
             metavar="FORMAT",
+            parser=str,
             help="Format of each message: %t %p %o %k %s %h %T %K %S as in kcat, %v{hex}, %d{strftime[%T]}, %].",
         ),
     ] = None,
     grep: Annotated[
         str | None,
-        typer.Option("--grep", metavar="RE", help="Only messages whose value matches this regular expression."),
+        typer.Option(
+            "--grep", metavar="RE", parser=str, help="Only messages whose value matches this regular expression."
+        ),
     ] = None,
     grep_key: Annotated[
         str | None,
-        typer.Option("--grep-key", metavar="RE", help="Only messages whose key matches this regular expression."),
+        typer.Option(
+            "--grep-key", metavar="RE", parser=str, help="Only messages whose key matches this regular expression."
+        ),
     ] = None,
     grep_header: Annotated[
         str | None,
         typer.Option(
             "--grep-header",
             metavar="RE",
+            parser=str,
             help="Only messages with a header whose NAME=VALUE matches this regular expression.",
         ),
     ] = None,
@@ -157,6 +163,8 @@ async def tail(
             f"-f {form!r} contains no %: -f is the format of each message",
             hint="klog tail follows by default; -f '%o %s\\n' shows offsets and values",
         )
+    if offset in [one.value for one in Format]:
+        raise UsageError(f"-o {offset!r}: -o is the position of tail", hint=f"the format: --output {offset}")
     if offset is not None and last is not None:
         raise UsageError("-o and -n exclude each other")
     if settle is not None and merge is None:

@@ -20,7 +20,7 @@ async def why(
     subject: Annotated[
         list[str],
         typer.Argument(
-            metavar="SUBJECT...", help="topic T, partition T-P, group G, broker ID, message T-P OFFSET, or a name."
+            metavar="SUBJECT", help="topic T, partition T-P, group G, broker ID, message T-P OFFSET, or a name."
         ),
     ],
 ) -> Report:

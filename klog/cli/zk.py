@@ -150,7 +150,7 @@ async def diff(
     invocation: Invocation,
     path: Path,
     other: Annotated[
-        str | None, typer.Argument(metavar="[OTHER]", help="Path to compare with; the same path if not given.")
+        str | None, typer.Argument(metavar="OTHER", help="Path to compare with; the same path if not given.")
     ] = None,
     other_zookeeper: Annotated[
         str | None,
@@ -213,9 +213,7 @@ async def watch(
         return
 
 
-Data = Annotated[
-    str | None, typer.Argument(metavar="[DATA]", help="The data; - for standard input; empty if not given.")
-]
+Data = Annotated[str | None, typer.Argument(metavar="DATA", help="The data; - for standard input; empty if not given.")]
 DataFile = Annotated[File | None, typer.Option("--file", metavar="FILE", help="Read the data from this file.")]
 Version = Annotated[
     int,

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 
 from klog.errors import CannotConnect, UsageError
 from klog.net.channel import Channel
+
+_EXAMPLE = "write for example 127.0.0.1:9092"
+_NOT_IN_HOSTS = re.compile(r"[\s/@\\\x00-\x1f\x7f\ud800-\udfff]")
+"""A URL, a space, or what no resolver takes."""
 
 STAGGER_S = 0.25
 """The next server is tried after this time without an answer: a local one answers within 5 ms, and three servers that
@@ -23,11 +28,15 @@ def parse_bootstrap(text: str, source: str) -> list[tuple[str, int]]:
         host, colon, port = part.rpartition(":")
         if not colon or part.endswith("]"):
             host, port = part, "9092"
-        if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536) or not host.strip("[]"):
-            raise UsageError(f"{part!r} (from {source}) is not HOST:PORT", hint="write for example 127.0.0.1:9092")
+        if not host.strip("[]") or _NOT_IN_HOSTS.search(host):
+            raise UsageError(f"{part!r} (from {source}) is not HOST:PORT", hint=_EXAMPLE)
+        if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise UsageError(
+                f"{part!r} (from {source}): the port must be between 1 and 65535, got {port!r}", hint=_EXAMPLE
+            )
         servers.append((host.strip("[]"), int(port)))
     if not servers:
-        raise UsageError(f"no server named in {text!r} (from {source})", hint="write for example 127.0.0.1:9092")
+        raise UsageError(f"no server named in {text!r} (from {source})", hint=_EXAMPLE)
     return servers
 
 

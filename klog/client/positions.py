@@ -87,15 +87,32 @@ _POSITION = re.compile(
     re.ASCII,
 )
 _LARGEST = 2**63 - 1
+_OTHER_WORDS = {
+    **dict.fromkeys(("earliest", "beginning", "smallest", "begin", "first", "oldest"), "start"),
+    **dict.fromkeys(("latest", "largest", "ending", "last", "newest"), "end"),
+    "now": "end",
+    "yesterday": "@-1d",
+}
+_TIME_WITHOUT_SIGN = re.compile(r"\d{4}-\d\d-\d\d.*|-\d+(ms|[smhd])", re.ASCII)
+_TIME_WITHOUT_DATE = re.compile(r"@\d\d?:\d\d.*", re.ASCII)
+
+
+def _hint(text: str) -> str:
+    """What positions are, and first what this one was probably meant to be."""
+    text = text.strip()
+    meant = f"@{text}" if _TIME_WITHOUT_SIGN.fullmatch(text) else _OTHER_WORDS.get(text.lower())
+    if _TIME_WITHOUT_DATE.fullmatch(text):
+        return f"a time begins with its date; {_HINT}"
+    return _HINT if meant is None else f"did you mean {meant}? {_HINT}"
 
 
 def parse_position(text: str, *, now_ms: int | None = None) -> Position:
     """One point; UsageError otherwise, and for a range."""
     position, rest = _take(text.strip(), text, now_ms)
     if rest.startswith(":"):
-        raise UsageError(f"{text!r} is a range; one position is wanted here", hint=_HINT)
+        raise UsageError(f"{text!r} is a range; one position is wanted here", hint=_hint(text))
     if rest or position is None:
-        raise UsageError(f"{text!r} is not a position", hint=_HINT)
+        raise UsageError(f"{text!r} is not a position", hint=_hint(text))
     return position
 
 
@@ -104,13 +121,13 @@ def parse_range(text: str, *, now_ms: int | None = None) -> Range:
     begin, rest = _take(text.strip(), text, now_ms)
     if not rest:
         if begin is None:
-            raise UsageError(f"{text!r} is not a position", hint=_HINT)
+            raise UsageError(f"{text!r} is not a position", hint=_hint(text))
         return Range(begin, None)
     if not rest.startswith(":"):
-        raise UsageError(f"{text!r} is not a range", hint=_HINT)
+        raise UsageError(f"{text!r} is not a position or range", hint=_hint(text))
     end, rest = _take(rest[1:], text, now_ms)
     if rest or (begin is None and end is None):
-        raise UsageError(f"{text!r} is not a range", hint=_HINT)
+        raise UsageError(f"{text!r} is not a position or range", hint=_hint(text))
     found = Range(START if begin is None else begin, end)
     if found.is_backward:
         raise UsageError(f"{text!r} ends before it begins", hint=_HINT)

@@ -169,7 +169,10 @@ class BrokerConfig:
     def _typed(self, name: str, kind: type[T] | tuple[type[T], ...]) -> T:
         value = self[name]
         if value is None:
-            raise InvalidConfig(f"{name} is not set; expected {BROKER_SETTINGS[name].expected}")
+            raise InvalidConfig(
+                f"{name} is not set; expected {BROKER_SETTINGS[name].expected}",
+                hint=f"-X {name}=VALUE, or a line in the file of --config",
+            )
         assert isinstance(value, kind), f"{name} is a {type(value).__name__}"
         return value
 

@@ -13,6 +13,13 @@ from typing import Literal, NamedTuple
 from klog.errors import UsageError
 
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_OTHER_UNITS = {
+    "ms": ("msec", "msecs", "millis", "millisecond", "milliseconds"),
+    "s": ("sec", "secs", "second", "seconds"),
+    "m": ("min", "mins", "minute", "minutes"),
+    "h": ("hr", "hrs", "hour", "hours"),
+    "d": ("day", "days"),
+}
 _SIZE_BYTES = {
     "": 1,
     "b": 1,
@@ -34,7 +41,9 @@ def parse_duration_ms(text: str) -> int:
     """Milliseconds; UsageError otherwise."""
     value = _scaled(text, _DURATION_MS)
     if value is None:
-        raise UsageError(f"{text!r} is not a duration", hint="examples: 500ms, 10s, 5m, 2h or 7d")
+        raise UsageError(
+            f"{text!r} is not a duration", hint=_meant_duration(text) + "examples: 500ms, 10s, 5m, 2h or 7d"
+        )
     return value
 
 
@@ -42,7 +51,8 @@ def parse_size(text: str) -> int:
     """Bytes; UsageError otherwise."""
     value = _scaled(text, _SIZE_BYTES)
     if value is None:
-        raise UsageError(f"{text!r} is not a size", hint="examples: 1000, 64KB, 1GiB")
+        meant = _did_you_mean(f"{text.strip()}B", _scaled(f"{text}B", _SIZE_BYTES))
+        raise UsageError(f"{text!r} is not a size", hint=meant + "examples: 1000, 64KB, 1GiB")
     return value
 
 
@@ -56,7 +66,22 @@ def parse_rate(text: str) -> Rate:
         size = _scaled(amount, _SIZE_BYTES) if match[2] else None
         if size:
             return Rate(float(size), "bytes")
-    raise UsageError(f"{text!r} is not a rate", hint="examples: 500/s (messages), 20MB/s (bytes)")
+    meant = "" if slash else _did_you_mean(f"{text.strip()}/s", _scaled(text, _SIZE_BYTES))
+    raise UsageError(f"{text!r} is not a rate", hint=meant + "examples: 500/s (messages), 20MB/s (bytes)")
+
+
+def _meant_duration(text: str) -> str:
+    """The same with a unit in place of none, or with klog's in place of a word (``10 seconds``)."""
+    match = _NUMBER_AND_UNIT.fullmatch(text.strip())
+    if match is None:
+        return ""
+    word = match[2].lower()
+    unit = next((unit for unit, others in _OTHER_UNITS.items() if word in others), None if word else "s")
+    return _did_you_mean(f"{match[1]}{unit}", unit)
+
+
+def _did_you_mean(meant: str, value: object) -> str:
+    return f"did you mean {meant}? " if value else ""
 
 
 def _scaled(text: str, units: dict[str, int]) -> int | None:

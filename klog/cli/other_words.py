@@ -1,0 +1,133 @@
+"""Words of other tools (Kafka's own, rpk, kcat) for commands, flags and values, and klog's words for the same."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+COMMANDS = {
+    **dict.fromkeys(("consume", "consumer", "cat", "read", "kafka-console-consumer", "kcat", "kafkacat"), "tail"),
+    **dict.fromkeys(("producer", "publish", "send", "write", "kafka-console-producer"), "produce"),
+    **dict.fromkeys(("start", "run", "server"), "up"),
+    **dict.fromkeys(("stop", "shutdown"), "down"),
+    **dict.fromkeys(("info", "cluster", "cluster-info"), "status"),
+    **dict.fromkeys(("health", "doctor", "lint"), "check"),
+    **dict.fromkeys(("kafka-topics", "kafka-create-topic", "kafka-list-topic", "kafka-add-partitions"), "topic"),
+    **dict.fromkeys(("kafka-consumer-groups", "consumer-group", "consumer-groups"), "group"),
+    "kafka-configs": "topic config",
+    "kafka-get-offsets": "offset list",
+    "kafka-reassign-partitions": "reassign",
+    "kafka-check-reassignment-status": "reassign status",
+    **dict.fromkeys(("kafka-leader-election", "kafka-preferred-replica-election"), "election preferred"),
+    "kafka-replica-verification": "verify replicas",
+    "kafka-dump-log": "log dump",
+    "kafka-log-dirs": "broker describe",
+    "kafka-server-start": "broker start",
+    "kafka-server-stop": "broker stop",
+    "zookeeper-server-start": "zookeeper start",
+    "zookeeper-server-stop": "zookeeper stop",
+    "zookeeper-shell": "zk",
+    **dict.fromkeys(("kafka-mirror-maker", "connect-mirror-maker"), "mirror"),
+    "kafka-producer-perf-test": "perf produce",
+    "kafka-consumer-perf-test": "perf consume",
+    "history": "acts list",
+    "version": "--version",
+}
+"""For a word in a noun's place."""
+
+NOUNS = {
+    **dict.fromkeys(("list", "describe"), ("topic", "group", "broker")),
+    "create": ("topic", "zk"),
+    "delete": ("topic", "group"),
+    **dict.fromkeys(("alter", "restore", "trash"), ("topic",)),
+    "config": ("topic", "broker"),
+    **dict.fromkeys(("rewind", "peek", "rename", "copy"), ("group",)),
+    "import": ("offset",),
+    **dict.fromkeys(("plan", "execute", "cancel"), ("reassign",)),
+    **dict.fromkeys(("get", "ls", "tree", "find", "grep"), ("zk",)),
+    **dict.fromkeys(("dump", "repair"), ("log",)),
+    "rebuild": ("registry",),
+    "register": ("schema",),
+}
+"""For a verb without its noun."""
+
+VERBS = {
+    **dict.fromkeys(("info", "show", "view"), ("describe", "show", "get", "list")),
+    **dict.fromkeys(("add", "new", "make"), ("create", "add", "register")),
+    **dict.fromkeys(("remove", "del", "drop", "destroy", "rmr", "deleteall", "delete"), ("delete", "remove", "rm")),
+    **dict.fromkeys(("update", "modify", "configure", "edit"), ("config", "set", "alter")),
+    **dict.fromkeys(("reset", "reset-offsets", "seek"), ("rewind",)),
+    **dict.fromkeys(("restore", "undelete"), ("restore",)),
+    "add-partitions": ("alter",),
+    "verify": ("status", "verify"),
+    "list": ("ls",),
+    "generate": ("plan",),
+    "validate": ("check", "verify"),
+}
+"""For a word in a verb's place, those that a noun may have; the first that it has."""
+
+
+class OtherFlag(NamedTuple):
+    """What klog writes for a flag of another tool, where the command has the flag ``needs``."""
+
+    needs: str
+    written: str
+
+
+FLAGS = {
+    **dict.fromkeys(("--from-beginning", "--from-start"), (OtherFlag("--offset", "-o start"),)),
+    **dict.fromkeys(("--to-earliest", "--to-start"), (OtherFlag("--to", "--to start"),)),
+    **dict.fromkeys(("--to-latest", "--to-end"), (OtherFlag("--to", "--to end"),)),
+    "--to-offset": (OtherFlag("--to", "--to N"),),
+    "--to-datetime": (OtherFlag("--to", "--to @TIME"),),
+    "--by-duration": (OtherFlag("--to", "--to @-DURATION"),),
+    "--shift-by": (OtherFlag("--to", "--to -N"),),
+    "--from-file": (OtherFlag("--undo", "--undo FILE"),),
+    "--execute": (OtherFlag("--yes", "--yes"),),
+    **dict.fromkeys(("--max-messages", "--num"), (OtherFlag("--count", "-c N"),)),
+    "--num-records": (OtherFlag("--messages", "--messages N"),),
+    "--record-size": (OtherFlag("--message-size", "--message-size SIZE"),),
+    "--throughput": (OtherFlag("--rate", "--rate RATE"),),
+    **dict.fromkeys(
+        ("--config", "--topic-config", "--add-config", "--producer-property", "--consumer-property", "--override"),
+        (OtherFlag("--property", "-X NAME=VALUE"),),
+    ),
+    "--delete-config": (OtherFlag("--delete", "--delete NAME"),),
+    **dict.fromkeys(
+        ("--command-config", "--producer.config", "--consumer.config", "--config-file"),
+        (OtherFlag("--client-config", "--client-config FILE"),),
+    ),
+    "--time": (OtherFlag("--at", "--at POSITION"),),
+    "--replicas": (OtherFlag("--replication-factor", "--replication-factor R"),),
+    "--under-replicated-partitions": (OtherFlag("--under-replicated", "--under-replicated"),),
+    "--unavailable-partitions": (OtherFlag("--offline", "--offline"),),
+    "--under-min-isr-partitions": (OtherFlag("--under-min-isr", "--under-min-isr"),),
+    "--at-min-isr-partitions": (OtherFlag("--at-min-isr", "--at-min-isr"),),
+    "--topics-to-move-json-file": (OtherFlag("--topics", "--topics TOPIC,..."),),
+    "--format": (OtherFlag("--output", "-o FORMAT"),),
+    "--json": (OtherFlag("--output", "-o json"),),
+    "--force": (OtherFlag("--yes", "--yes"),),
+    "--brokers": (OtherFlag("--bootstrap-server", "-B HOST:PORT,..."),),
+    "-b": (OtherFlag("--bootstrap-server", "-B HOST:PORT,..."),),
+}
+
+ARGUMENTS = {
+    **dict.fromkeys(("-t", "--topics", "--entity-name"), "TOPIC"),
+    **dict.fromkeys(("-g", "-G", "--groups", "--group-id"), "GROUP"),
+    **dict.fromkeys(("--broker", "--broker-id"), "ID"),
+    **dict.fromkeys(("--reassignment-json-file", "--files"), "FILE"),
+    "--offset": "OFFSET",
+}
+"""Flags for what klog takes without a flag, by the argument's name."""
+
+VALUES = {
+    **dict.fromkeys(("earliest", "beginning", "smallest", "oldest", "first"), "start"),
+    **dict.fromkeys(("latest", "largest", "newest", "last"), "end"),
+    "-1": "all",
+    "csv": "tsv",
+    "text": "table",
+    "plain": "table",
+    "uncompressed": "none",
+    "gz": "gzip",
+    "zst": "zstd",
+}
+"""For values of which klog takes one of several."""
