@@ -31,6 +31,7 @@ from klog.admin.local_state import (
     save_plan,
     the_running_cluster,
 )
+from klog.admin.zookeeper import check_folder, check_heap
 from klog.coordination import embedded
 from klog.coordination.process import ProcessId
 from klog.errors import NoSuchThing, PortInUse, Refused
@@ -89,6 +90,8 @@ def up(
     """
     home = home.resolve()
     directory = (directory or home / "local").resolve()
+    check_folder(directory)
+    check_heap(zookeeper_heap_bytes, "--zookeeper-heap")
     directory.mkdir(parents=True, exist_ok=True)
     with locked(directory):
         before = look(directory)

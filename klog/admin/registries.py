@@ -7,6 +7,7 @@ no chroot is ever made: a session on a missing one is refused by `ZooKeeper.star
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -389,11 +390,20 @@ async def stat_node(zookeeper: ZooKeeper, path: str) -> NodeStat:
     return await asyncio.to_thread(_stat, zookeeper, check_path(path))
 
 
+_NOT_IN_PATHS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+
+
 def check_path(path: str) -> str:
     """The path without a slash at its end; UsageError for a path that is not absolute."""
     cleaned = "/" + path.strip("/")
-    if not path.startswith("/") or "//" in cleaned or "\0" in path or {".", ".."} & set(cleaned.split("/")):
-        raise UsageError(f"{path!r} is not a ZooKeeper path", hint="paths start with / and are relative to the chroot")
+    if not path.startswith("/") or "//" in cleaned or {".", ".."} & set(cleaned.split("/")):
+        hint = "paths start with / and are relative to the chroot"
+        if path and path[0] not in "./":
+            hint = f"did you mean /{path}? {hint}"
+        raise UsageError(f"{path!r} is not a ZooKeeper path", hint=hint)
+    wrong = _NOT_IN_PATHS.search(path)
+    if wrong is not None:  # ZooKeeper refuses them, and kazoo cannot even send some
+        raise UsageError(f"{path!r} is not a ZooKeeper path: the character {wrong[0]!r} is not allowed")
     return cleaned
 
 

@@ -171,6 +171,8 @@ async def plan_copy(
 
     ``continues``: unless it stands there already, from a copy that was interrupted.
     """
+    if not target:
+        raise UsageError("the new group's name must not be empty")
     if source == target:
         raise UsageError(f"group {source!r} cannot be copied to itself")
     await asyncio.to_thread(groups.check_known, zookeeper, [source])

@@ -31,6 +31,21 @@ def default_directory(home: Path) -> Path:
     return home / "zookeeper"
 
 
+def check_heap(heap_bytes: int | None, flag: str) -> None:
+    """UsageError for a heap that no Java starts with."""
+    if heap_bytes is not None and heap_bytes < HEAP_ALLOWED_MIN_BYTES:
+        raise UsageError(
+            f"{flag} must be at least {HEAP_ALLOWED_MIN_BYTES >> 20} MiB, got {heap_bytes} bytes",
+            hint=f"write for example {flag} 256MiB",
+        )
+
+
+def check_folder(directory: Path) -> None:
+    """UsageError for a file in a folder's place."""
+    if directory.exists() and not directory.is_dir():
+        raise UsageError(f"--dir {directory} is a file, expected a folder", hint="a folder that is not there is made")
+
+
 def start(
     directory: Path | None,
     home: Path,
@@ -51,8 +66,8 @@ def start(
         raise UsageError("--id and --ensemble go together: which one of the ensemble is this server?")
     if members is not None and server_id not in members:
         raise UsageError(f"--id {server_id} is not in --ensemble: {', '.join(map(str, sorted(members)))}")
-    if heap_bytes is not None and heap_bytes < HEAP_ALLOWED_MIN_BYTES:
-        raise UsageError(f"--heap must be at least {HEAP_ALLOWED_MIN_BYTES >> 20} MiB, got {heap_bytes} bytes")
+    check_heap(heap_bytes, "--heap")
+    check_folder(directory)
     before = embedded.find(directory)
     server = embedded.start(
         directory,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,7 +63,7 @@ def pairs(words: Sequence[str] | None) -> list[tuple[str, str]]:
     for word in words or ():
         name, sign, value = word.partition("=")
         if not sign or not name.strip():
-            raise UsageError(f"{word!r} is not NAME=VALUE")
+            raise UsageError(f"{word!r} is not NAME=VALUE", hint=f"write {name.strip() or 'NAME'}=VALUE")
         found.append((name.strip(), value))
     return found
 
@@ -120,6 +121,16 @@ def assignment(text: str) -> list[list[int]]:
             hint="1:2,2:3 puts partition 0 on brokers 1 and 2, and partition 1 on 2 and 3",
         )
     return chosen
+
+
+def regular_expression(text: str | None, what: str) -> None:
+    """UsageError, before anything is asked of a cluster, where a text that is given is not a regular expression."""
+    try:
+        re.compile(text or "")
+    except re.error as error:
+        raise UsageError(
+            f"{what} {text!r} is not a regular expression: {error}", hint=r".* is any text, \ escapes a character"
+        ) from None
 
 
 def position(text: str, flag: str) -> Position:

@@ -12,6 +12,7 @@ import typer
 
 from klog.cli.arguments import position
 from klog.cli.command import top_command
+from klog.cli.conversion import did_you_mean
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_cache import group_names, topic_names
 from klog.errors import UsageError
@@ -58,7 +59,11 @@ async def events(
         raise UsageError("--partition needs --topic")
     for kind in kinds or ():
         if kind not in EVENT_KINDS:
-            raise UsageError(f"there are no events of the kind {kind!r}", hint=f"kinds: {', '.join(EVENT_KINDS)}")
+            raise UsageError(
+                f"there are no events of the kind {kind!r}{did_you_mean(kind, EVENT_KINDS)}",
+                hint=f"kinds: {', '.join(EVENT_KINDS)}",
+            )
+    begin = position(since, "--since")
     if follow and invocation.shared.output in (Format.JSON, Format.YAML):
         raise UsageError(
             f"--output {invocation.shared.output.value} is for a single report, and --follow shows many",
@@ -72,7 +77,7 @@ async def events(
     work = reading.read_events(
         cluster,
         chosen,
-        position(since, "--since"),
+        begin,
         _shower(invocation, found, follow=follow),
         follow=follow,
         note=invocation.say,

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from klog.cli.arguments import Group, OptionalGroups, Partitions, Regex, TopicFlag, all_partitions, position
+from klog.cli.arguments import (
+    Group,
+    OptionalGroups,
+    Partitions,
+    Regex,
+    TopicFlag,
+    all_partitions,
+    position,
+    regular_expression,
+)
 from klog.cli.command import Noun, TopCommand
 from klog.cli.flags import limit
 from klog.cli.invocation import Invocation
@@ -42,6 +51,8 @@ async def list_groups(
 
     if regex and pattern is None:
         raise UsageError("--regex needs a PATTERN")
+    if regex:
+        regular_expression(pattern, "PATTERN")
     session = await invocation.zookeeper()
     rows = await groups.list_groups(session, pattern, regex=regex, phases=await _phases(invocation))
     if pattern is None:
@@ -109,7 +120,7 @@ async def lag(
     """
     from klog.admin import group_lag
 
-    check_watchable(invocation, watch=watch)
+    check_watchable(invocation, watch=watch, every=every)
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
 
     async def look() -> tuple[list[LagRow], str, tuple[str, ...]]:
@@ -225,10 +236,9 @@ async def peek(
     """
     from klog.admin import group_peek
 
+    chosen = all_partitions(partitions)
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
-    rows = await group_peek.peek(
-        cluster, session, name, topics=topics or (), partitions=all_partitions(partitions), count=count
-    )
+    rows = await group_peek.peek(cluster, session, name, topics=topics or (), partitions=chosen, count=count)
     return invocation.report(rows, footer="" if rows else f"group {name} has read everything")
 
 

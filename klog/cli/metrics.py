@@ -41,7 +41,7 @@ async def metrics(
     """
     from klog.admin import metrics as reading
 
-    check_watchable(invocation, watch=watch)
+    check_watchable(invocation, watch=watch, every=every)
     patterns = [pattern] if pattern is not None else []
     cluster = await invocation.cluster()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from klog.cli import flags
-from klog.cli.arguments import Properties, settings
+from klog.cli.arguments import Properties, regular_expression, settings
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation, is_terminal
 from klog.config import units
@@ -136,6 +136,10 @@ async def mirror(
     for missing, flag in ((whence_addresses, "--source"), (target, "--target"), (topics, "--topic")):
         if not missing:
             raise UsageError(f"{flag} is missing", hint="klog mirror --source HOST:PORT --target HOST:PORT --topic RE")
+    for expression in topics or ():
+        regular_expression(expression, "--topic")
+    for expression in exclude or ():
+        regular_expression(expression, "--exclude")
     assert target is not None
     resets = {file.given["auto.offset.reset"] for file in files if file.given.get("auto.offset.reset")}
     named = {file.given["group.id"] for file in files if file.given.get("group.id")}

@@ -39,13 +39,15 @@ async def list_offsets(
     from klog.admin import offsets
 
     if before is not None:
+        if at != "end":
+            raise UsageError("--at and --before exclude each other")
         point = position(before, "--before")
         cluster = await invocation.cluster()
         return await offsets.list_offsets_before(cluster, topic, point, count or 1, all_partitions(partitions))
     if count is not None:
         raise UsageError("--count needs --before")
-    point = position(at, "--at")
-    return await offsets.list_offsets(await invocation.cluster(), topic, point, all_partitions(partitions))
+    point, chosen = position(at, "--at"), all_partitions(partitions)
+    return await offsets.list_offsets(await invocation.cluster(), topic, point, chosen)
 
 
 @offset.command("export")

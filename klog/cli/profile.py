@@ -122,6 +122,8 @@ async def add(
     if cluster_id is None:
         try:
             cluster_id = await _cluster_id(invocation, bootstrap_server, zookeeper, timeout)
+        except UsageError:
+            raise
         except (KlogError, OSError) as error:
             invocation.warn(f"written without a cluster id: {error}")
     values: dict[str, str | bool | None] = {

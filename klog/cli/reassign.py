@@ -75,11 +75,15 @@ async def plan(
     """
     from klog.admin import reassignment as ops
 
+    used, removed = _brokers(brokers, "--brokers"), _brokers(remove_broker, "--remove-broker")
+    both = sorted(set(used) & set(removed))
+    if both:
+        raise UsageError(f"broker {both[0]} is in --brokers and in --remove-broker", hint="name it in one of them")
     rows = await ops.plan(
         await invocation.cluster(),
         topics=[one for word in topics or () for one in word.split(",")],
-        brokers=_brokers(brokers, "--brokers"),
-        removed=_brokers(remove_broker, "--remove-broker"),
+        brokers=used,
+        removed=removed,
         factor=replication_factor,
         file=file,
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from klog.cli.arguments import ID_MAX, Properties, Regex, Topic, Topics, assignment, topic_settings
+from klog.cli.arguments import ID_MAX, Properties, Regex, Topic, Topics, assignment, regular_expression, topic_settings
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember_topics, topic_names
@@ -100,6 +100,8 @@ async def list_topics(
 
     if regex and pattern is None:
         raise UsageError("--regex needs a PATTERN")
+    if regex:
+        regular_expression(pattern, "PATTERN")
     cluster = await invocation.cluster()
     rows = await topics.list_topics(cluster, pattern, regex=regex, internal=internal, overrides=overrides)
     if pattern is None and not overrides:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from klog.cli.arguments import OptionalTopics
+from klog.cli.arguments import OptionalTopics, regular_expression
 from klog.cli.command import Noun
 from klog.cli.flags import limit
 from klog.cli.invocation import Invocation
@@ -46,6 +46,7 @@ async def replicas(
     from klog.config.units import parse_rate
     from klog.tools import verify_replicas
 
+    regular_expression(regex, "--regex")
     wanted = parse_rate(rate) if rate is not None else None
     if wanted is not None and wanted.what != "bytes":
         raise UsageError(f"--rate {rate!r}: expected bytes per second", hint="write 50MB/s")

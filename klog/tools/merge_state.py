@@ -98,11 +98,16 @@ def _read(index: int, path: Path) -> Iterator[tuple[_Place, StateRow]]:
 
 def _row(path: Path, number: int, line: bytes) -> tuple[StateRow, tuple[int, int]]:
     try:
-        entry = json.loads(line)
+        entry = json.loads(line.decode())
         time = datetime.fromisoformat(entry["ts"])
         if time.tzinfo is None:
             raise ValueError("a time without a zone")
         broker, kind = int(entry["broker"]), str(entry["kind"])
+    except UnicodeDecodeError:
+        failed = StateRow(
+            None, None, None, None, None, None, None, str(path), number, "BAD_LINE", f"line {number} is not UTF-8 text"
+        )
+        return failed, (-1, -1)
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         reason = f"line {number} is not of a state-change log: {error}"
         failed = StateRow(None, None, None, None, None, None, None, str(path), number, "BAD_LINE", reason)

@@ -232,12 +232,21 @@ def parsed(subject: list[str]) -> Subject:
     if len(subject) == 1:
         return Subject(None, subject[0])
     if len(subject) == 2 and subject[0] in KIND_WORDS:
+        if subject[0] == "broker" and _number(subject[1]) < 0:
+            raise UsageError(
+                f"a broker's id must be an integer of at least 0, got {subject[1]!r}",
+                hint="`klog broker list` shows the brokers",
+            )
+        if subject[0] == "partition" and _number(subject[1].rpartition("-")[2]) < 0:
+            raise UsageError(f"a partition must be TOPIC-N, got {subject[1]!r}", hint="for example orders-0")
         return Subject(subject[0], subject[1])
     if len(subject) == 3 and subject[0] == "message":
         text = subject[2]
         if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= OFFSET_MAX):
             raise UsageError(f"an offset must be between 0 and {OFFSET_MAX}, got {text!r}")
         return Subject("partition", subject[1], int(text))
+    found = " ".join(subject)
     raise UsageError(
-        f"expected topic T, partition T-P, group G, broker ID, message T-P OFFSET or a name, got {' '.join(subject)!r}"
+        f"expected topic T, partition T-P, group G, broker ID, message T-P OFFSET or a name, got {found!r}",
+        hint="for example `klog why message orders-0 1234`",
     )
