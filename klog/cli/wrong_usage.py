@@ -1,4 +1,4 @@
-"""A command line that cannot be parsed: what is wrong with it, and what was probably meant."""
+"""A command line that cannot be parsed: the mistake in it, and what was probably meant."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WrongUsage(Protocol):
 
 
 def show(error: WrongUsage, words: list[str]) -> int:
-    """Show what is wrong with the command line ``words``; the exit code."""
+    """Show the mistake in the command line ``words``; the exit code."""
     ctx = getattr(error, "ctx", None)
     message, hint = _in_words(error, ctx)
     wrong = KlogError(message, hint=hint)
@@ -59,7 +59,7 @@ def _in_words(error: WrongUsage, ctx: Any) -> tuple[str, str]:
 
 
 def _value_of(flag: TyperOption | None, word: str) -> str:
-    """What is wrong with a known flag."""
+    """The mistake in the use of a known flag."""
     if flag is None or flag.is_flag or flag.count:
         return f"{word} takes no value"
     return f"{word} needs a value: {word} {flag.metavar or 'VALUE'}"
