@@ -60,7 +60,7 @@ async def metrics(
         return None
     rows, footer, notes = await look()
     if pattern is not None and not rows:
-        footer = f"no metric matches {pattern!r}"
+        footer = f"no metric matches {pattern!r}" + ("" if set(pattern) & set("*?[") else f"; try '*{pattern}*'")
     return invocation.report(rows, footer=footer, notes=notes, failed=pattern is not None and not rows)
 
 

@@ -9,7 +9,7 @@ import typer
 from klog.cli.arguments import position
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
-from klog.render import Report
+from klog.render import Format, Report
 
 SINCE = "@-7d"
 
@@ -27,8 +27,8 @@ async def why(
     """Show the cause of trouble, of a topic, a partition, a group, a broker or a message.
 
     Of a partition without a leader or in-sync replicas, a group that does not move, a topic that is gone, a broker that
-    does not serve, a message that cannot be read. One row per step, from the symptom to the cause; `-o wide` shows what
-    helps. Exit 1 if there is a cause. Of a partition that is well it shows who leads, and since when.
+    does not serve, a message that cannot be read. One row per step, from the symptom to the cause, and then what to
+    do. Exit 1 if there is a cause. Of a partition that is well it shows who leads, and since when.
     """
     from klog.tools.why.gathering import parsed
     from klog.tools.why.gathering import why as find
@@ -44,5 +44,6 @@ async def why(
         position(SINCE, "--since"),
         invocation.timeout_s,
     )
-    has_cause = any(step.do is not None for step in steps)
-    return invocation.report(steps, failed=has_cause, footer="" if has_cause else "nothing is wrong")
+    helps = next((step.do for step in reversed(steps) if step.do is not None), None)
+    footer = "nothing is wrong" if helps is None else f"to do: {helps}" if invocation.output is Format.TABLE else ""
+    return invocation.report(steps, failed=helps is not None, footer=footer)

@@ -40,7 +40,8 @@ def checked(steps: list[Step]) -> Step:
 
 
 def test_a_cluster_that_is_well_has_no_steps() -> None:
-    assert why_topic(known(), "t") == why_broker(known(), 1) == []
+    for steps in (why_topic(known(), "t"), why_broker(known(), 1)):
+        assert [one.do for one in steps] == [None]
 
 
 ELECTED: Event = {
@@ -150,7 +151,7 @@ def test_log_dirs() -> None:
     here.facts.log_dirs = [LogDirFact(1, "/data", "KAFKA_STORAGE_ERROR"), LogDirFact(2, "/data", None, 1 << 20)]
     assert "is offline" in checked(why_broker(here, 1)).what
     assert "is full" in checked(why_broker(here, 2)).what
-    assert why_broker(here, 3) == []
+    assert [one.do for one in why_broker(here, 3)] == [None]
     *_, cause = why_partition(here, TopicPartition("t", 1))
     assert "is full" in cause.what and cause.do is not None
 

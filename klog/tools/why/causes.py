@@ -50,9 +50,16 @@ def why_topic(known: Known, topic: str) -> list[Step]:
     partitions = known.metadata.topics[topic].partitions.values()
     bad = [one for one in partitions if not is_well(one) or TopicPartition(topic, one.partition) in moving]
     if not bad:
-        return numbered(next((steps for one in partitions if (steps := list(_ailing(known, one)))), []))
+        ailing = next((steps for one in partitions if (steps := list(_ailing(known, one)))), [])
+        return numbered(ailing or [step(known.now, _all_well(topic, len(partitions)), "metadata")])
     worst = min(bad, key=lambda one: (one.leader is not None, len(one.isr) - len(one.replicas), one.partition))
     return why_partition(known, TopicPartition(topic, worst.partition))
+
+
+def _all_well(topic: str, count: int) -> str:
+    if count == 1:
+        return f"the partition of {topic} has a leader and all replicas in sync"
+    return f"all {count} partitions of {topic} have leaders and all replicas in sync"
 
 
 def why_gone(known: Known, topic: str) -> list[Step]:
@@ -63,20 +70,33 @@ def why_gone(known: Known, topic: str) -> list[Step]:
         return []
     steps = [step(known.now, f"topic {topic} does not exist", "metadata")]
     do = f"`klog topic create {topic}` makes an empty one"
+    if topic in known.facts.trashed:
+        do = f"`klog topic restore {topic}` brings it back from the trash; {do}"
     if act is None:
         assert event is not None
         by = step(time_of(event), f"topic {topic} was deleted", "event topic-deleted; no act names the client", do)
         return numbered([*steps, by])
     evidence = f"act {act.act}" + (f", {act.before}" if act.before != "-" else "")
-    do = f"`klog acts show {act.act}` shows what there was; {do}"
+    do = f"{do}; `klog acts show {act.act}` shows what there was"
     return numbered([*steps, step(act.time, f"{act.principal} deleted topic {topic}", evidence, do)])
 
 
 def why_broker(known: Known, broker: int) -> list[Step]:
     """Why the broker does not serve, or does not serve all it has."""
     if broker in known.metadata.brokers and broker not in known.facts.silent:
-        return numbered(_disks(known, broker))
+        return numbered(list(_disks(known, broker)) or _serves(known, broker))
     return numbered(broker_steps(known, broker))
+
+
+def _serves(known: Known, broker: int) -> Iterator[Step]:
+    """A broker that is well, and since when."""
+    partitions = [one for topic in known.metadata.topics.values() for one in topic.partitions.values()]
+    node = known.metadata.brokers[broker]
+    leads = counted(sum(one.leader == broker for one in partitions), "partition")
+    yield step(known.now, f"broker {broker} answers and leads {leads}", f"metadata: {node.address}")
+    event = known.last(EventFilter(broker=broker, kinds=("broker-up",)))
+    if event is not None:
+        yield told(event)
 
 
 def knows_broker(known: Known, broker: int) -> bool:

@@ -66,12 +66,12 @@ Rule = Callable[[Known, GroupFacts], Iterator[Step]]
 
 
 def why_group(known: Known, of: GroupFacts) -> list[Step]:
-    """Why the group does not move, or not as it should."""
+    """Why the group does not move, or not as it should; of one that is well, its state."""
     for rule in RULES:
         steps = list(rule(known, of))
         if steps:
             return numbered([_symptom(known, of), *steps])
-    return []
+    return numbered([_symptom(known, of)])
 
 
 def _symptom(known: Known, of: GroupFacts) -> Step:
