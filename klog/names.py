@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from klog.errors import InvalidTopic
@@ -28,6 +29,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def near_hint(name: str, known: Iterable[str], otherwise: str) -> str:
+    """``did you mean this or that?`` of the names that are there; ``otherwise`` where none is similar."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=2)
+    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 def is_topic_name(name: str) -> bool:

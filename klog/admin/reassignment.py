@@ -104,6 +104,9 @@ async def plan(
     holding = {one for ids in current.values() for one in ids}
     _check_brokers(cluster, brokers, set(racks), "--brokers")
     _check_brokers(cluster, removed, racks.keys() | holding, "--remove-broker")
+    for topic in topics:
+        if topic not in metadata.topics:
+            await cluster.topic(topic)  # raises, with the topics that have such a name
     chosen = choose(current, topics) if topics else current
     usable = {one: rack for one, rack in racks.items() if not brokers or one in brokers}
     emptied = set(removed) | (holding - set(brokers) if brokers else set())

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from klog.coordination import brokers, consumers, controller_election, group_states, partition_states, paths, topics
@@ -390,6 +391,8 @@ async def stat_node(zookeeper: ZooKeeper, path: str) -> NodeStat:
     return await asyncio.to_thread(_stat, zookeeper, check_path(path))
 
 
+SIBLINGS_MAX = 10_000
+"""Nodes that are compared with a name that is not there; half a second."""
 _NOT_IN_PATHS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 
@@ -490,10 +493,24 @@ def _holder(zookeeper: ZooKeeper, stat: Stat) -> str | None:
     return None
 
 
+async def no_node(zookeeper: ZooKeeper, path: str) -> NoNode | None:
+    """The error that a command would end with where there is no such node."""
+    path = check_path(path)
+    is_there = await asyncio.to_thread(zookeeper.exists, path)
+    return await asyncio.to_thread(_no_node, zookeeper, path) if is_there is None else None
+
+
 def _no_node(zookeeper: ZooKeeper, path: str) -> NoNode:
     above = [*reversed(paths.ancestors(path)), "/"]
     nearest = next((one for one in above if zookeeper.exists(one) is not None), "/")
-    return NoNode(f"ZooKeeper at {zookeeper.address} has no node {path}", hint=f"the nearest node above it: {nearest}")
+    wrong, _, rest = path.removeprefix(nearest).lstrip("/").partition("/")
+    siblings = zookeeper.children(nearest)[:SIBLINGS_MAX]
+    near = [_child(nearest, name) for name in get_close_matches(wrong, siblings, n=2)]
+    whole = [f"{one}/{rest}" for one in near if rest and zookeeper.exists(f"{one}/{rest}") is not None]
+    meant = f"did you mean {' or '.join(whole or near)}? " if near else ""
+    return NoNode(
+        f"ZooKeeper at {zookeeper.address} has no node {path}", hint=f"{meant}the nearest node above it: {nearest}"
+    )
 
 
 def _child(path: str, name: str) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from klog.config.topic import unknown_setting_hint
+from klog.errors import InvalidConfig
+
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
 
@@ -103,7 +106,11 @@ async def alter_topic_settings(
         validate_only=validate_only,
     )
     for one in answer.responses:
-        _check(one, f"topic {topic!r}", cluster)
+        try:
+            _check(one, f"topic {topic!r}", cluster)
+        except InvalidConfig as error:
+            error.hint = unknown_setting_hint([*given, *deleted])
+            raise
 
 
 def _described(result: Any, what: str, cluster: Cluster) -> list[Described]:
@@ -128,7 +135,7 @@ def _described(result: Any, what: str, cluster: Cluster) -> list[Described]:
 def _below(synonym: Any) -> str | None:
     """The value in the unit of the setting that it is a synonym of: ``log.retention.hours`` of ``retention.ms``."""
     factor = next((factor for end, factor in _IN_MS.items() if str(synonym.name).endswith(end)), None)
-    return synonym.value if factor is None else str(int(synonym.value) * factor)
+    return synonym.value if factor is None or not synonym.value else str(int(synonym.value) * factor)
 
 
 def _check(result: Any, what: str, cluster: Cluster) -> None:

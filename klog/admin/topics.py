@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from klog.admin.partitions import UNKNOWN, Extent, extents, told
 from klog.config import TOPIC_SETTINGS
 from klog.config.broker import BROKER_SETTINGS, default_text
+from klog.config.topic import unknown_setting_hint
 from klog.errors import (
+    InvalidConfig,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     KlogError,
@@ -202,9 +204,19 @@ async def create_topic(
     created = wire == 0
     if wire and not (wire == TopicAlreadyExists.wire and if_not_exists):
         said = answer.topics[0].error_message or answer.topics[0].error_code.name
-        raise error_of(wire, f"cannot create topic {name!r} on {cluster}: {said}")
+        error = error_of(wire, f"cannot create topic {name!r} on {cluster}: {said}")
+        error.hint = _creation_hint(error, name, settings or {}, brokers)
+        raise error
     topic = await until_led(cluster, name)
     return TopicCreated(name, len(topic.partitions), topic.replication_factor, created)
+
+
+def _creation_hint(error: KlogError, name: str, settings: Mapping[str, str], brokers: Sequence[int]) -> str | None:
+    if isinstance(error, TopicAlreadyExists):
+        return f"`klog topic describe {name}` shows it; --if-not-exists accepts it"
+    if isinstance(error, InvalidReplicaAssignment):
+        return f"live brokers: {', '.join(map(str, sorted(brokers)))}"
+    return unknown_setting_hint(settings) if isinstance(error, InvalidConfig) else None
 
 
 async def _defaults(cluster: Cluster, broker_id: int) -> dict[str, int]:
@@ -243,7 +255,7 @@ def parse_assignment(text: str) -> list[list[int]]:
 
 async def preview_alter(cluster: Cluster, name: str, partitions: int) -> TopicAltered:
     """What `alter_topic` would do; UsageError where it would take partitions away or add none."""
-    topic = await cluster.topic(name, fresh=True)
+    topic = await cluster.topic(name, fresh=True, suggest=True)
     before = len(topic.partitions)
     if partitions <= before:
         raise UsageError(
@@ -323,7 +335,9 @@ async def preview_deletion(cluster: Cluster, names: Sequence[str], *, if_exists:
             messages, size = _sum(extent.messages for extent in own), _sum(extent.bytes for extent in own)
             rows.append(TopicDeletion(name, len(topic.partitions), messages, size))
         elif not if_exists:
-            missing = UnknownTopicOrPartition(f"topic {name!r} does not exist on {cluster}")
+            near = await cluster.near(name)
+            meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            missing = UnknownTopicOrPartition(f"topic {name!r} does not exist on {cluster}{meant}")
             rows.append(TopicDeletion(name, None, None, None, missing.code, missing.message))
     return rows
 

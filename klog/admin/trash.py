@@ -15,7 +15,7 @@ from uuid import UUID
 from klog.coordination import entries, topics, trash
 from klog.coordination.trash import Entry
 from klog.errors import KlogError, NoSuchThing, NotController, Refused, TopicAlreadyExists, UnknownTopicId
-from klog.names import check_topic_name
+from klog.names import check_topic_name, near_hint
 from klog.render.timestamps import moment
 
 if TYPE_CHECKING:
@@ -114,12 +114,16 @@ async def plan_restore(
     partition has its log.
     """
     check_topic_name(other or name)
-    found = [one for one in await asyncio.to_thread(trash.read_all, zookeeper) if one.name == name]
+    trashed = await asyncio.to_thread(trash.read_all, zookeeper)
+    found = [one for one in trashed if one.name == name]
     chosen = [one for one in found if entry_id is None or entries.uuid_text(one.topic_id) == entry_id]
     chosen = [one for one in chosen if one.state in (trash.WHOLE, trash.DELETING)]
     if not chosen:
         what = f"topic {name!r}" if entry_id is None else f"topic {name!r} with the id {entry_id}"
-        raise NoSuchThing(f"{what} is not in the trash of {cluster}", hint="klog topic trash -o wide")
+        raise NoSuchThing(
+            f"{what} is not in the trash of {cluster}",
+            hint=near_hint(name, {one.name for one in trashed if not found}, "klog topic trash -o wide"),
+        )
     entry = chosen[-1]
     live = [one.broker_id for one in await cluster.brokers()]
     if entry.state == trash.DELETING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -45,7 +45,7 @@ async def list_groups(
     invocation: Invocation,
     pattern: Annotated[str | None, typer.Argument(help="Only groups whose name matches this glob pattern.")] = None,
     regex: Regex = False,
-) -> list[Any]:
+) -> Report:
     """List groups: those of stock clients, and those of consumers that coordinate through ZooKeeper."""
     from klog.admin import groups
 
@@ -57,7 +57,7 @@ async def list_groups(
     rows = await groups.list_groups(session, pattern, regex=regex, phases=await _phases(invocation))
     if pattern is None:
         remember_groups(invocation.target, [row.group for row in rows])
-    return rows
+    return invocation.report(rows, footer="" if rows or pattern is None else f"no group matches {pattern!r}")
 
 
 @group.command("describe", rows="klog.admin.groups:MemberRow")

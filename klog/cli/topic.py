@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from klog.cli.name_cache import remember_topics, topic_names
 from klog.errors import UsageError
 from klog.render import Report
 from klog.render.counts import counted
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
 
 topic = Noun("topic", "Create, list, describe, alter and delete topics.")
 
@@ -114,8 +117,13 @@ async def list_topics(
     )
     missing = pattern is not None and not rows
     return invocation.report(
-        rows, notes=(note,), footer=f"no topic matches {pattern!r}" if missing else "", failed=missing
+        rows, notes=(note,), footer=await _unmatched(cluster, pattern) if missing else "", failed=missing
     )
+
+
+async def _unmatched(cluster: Cluster, pattern: str | None) -> str:
+    near = await cluster.near(pattern or "")
+    return f"no topic matches {pattern!r}" + (f"; did you mean {' or '.join(near)}?" if near else "")
 
 
 @topic.command("describe", rows="klog.admin.partitions:PartitionRow")

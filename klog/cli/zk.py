@@ -199,6 +199,10 @@ async def watch(
     if invocation.shared.output is None and not is_terminal(sys.stdout):
         invocation.shared = replace(invocation.shared, output=Format.JSONL)
     left = count
+    session = await invocation.zookeeper()
+    missing = await registries.no_node(session, path)
+    if missing is not None:
+        invocation.say(f"{missing.message} yet ({missing.hint}); waiting for it, Ctrl-C ends")
 
     def show(event: znodes.ZnodeEvent) -> bool:
         nonlocal left
@@ -208,7 +212,7 @@ async def watch(
         return left != 0
 
     try:
-        await znodes.watch(await invocation.zookeeper(), path, show)
+        await znodes.watch(session, path, show)
     except asyncio.CancelledError:
         return
 

@@ -185,10 +185,10 @@ class Cluster:
         """The live brokers, by number."""
         return list((await self.metadata([])).brokers.values())
 
-    async def topic(self, name: str, *, fresh: bool = False) -> TopicNode:
+    async def topic(self, name: str, *, fresh: bool = False, suggest: bool | None = None) -> TopicNode:
         """One topic; UnknownTopicOrPartition (or the broker's other error) if it cannot be described.
 
-        On the first request (not ``fresh``), the error of a missing topic names topics with similar names.
+        ``suggest``: the error of a missing topic names topics with similar names; if not ``fresh``, which is for loops.
         """
         metadata = await self.metadata([name], fresh=fresh)
         found = metadata.topics.get(name)
@@ -196,7 +196,7 @@ class Cluster:
             return found
         wire = metadata.errors.get(name, UnknownTopicOrPartition.wire)
         if wire == UnknownTopicOrPartition.wire:
-            near = [] if fresh else await self.near(name)
+            near = await self.near(name) if (not fresh if suggest is None else suggest) else []
             raise UnknownTopicOrPartition(
                 f"there is no topic {name!r} on {self}",
                 hint=f"did you mean {' or '.join(near)}?" if near else "`klog topic list` shows those there are",

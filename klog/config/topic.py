@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -164,7 +164,14 @@ def _setting_of(name: str) -> Setting:
     if broker_name is not None:
         return BROKER_SETTINGS[broker_name]
     known = ALIASES.get(name, name)
-    meant = next((topic for topic, broker in TOPIC_SETTINGS.items() if broker == known), None)
+    meant = next(
+        (
+            topic
+            for topic, broker in TOPIC_SETTINGS.items()
+            if known == broker or known in (other for other, _ in BROKER_SETTINGS[broker].follows)
+        ),
+        None,
+    )
     if meant is not None:
         hint = f"the topic's setting is {meant}"
     elif known in BROKER_SETTINGS:
@@ -175,6 +182,16 @@ def _setting_of(name: str) -> Setting:
         near = get_close_matches(name, TOPIC_SETTINGS, 1, 0.6)
         hint = f"did you mean {near[0]}?" if near else "settings of a topic: " + ", ".join(TOPIC_SETTINGS)
     raise InvalidConfig(f"unknown topic setting {name}", hint=hint)
+
+
+def unknown_setting_hint(names: Iterable[str]) -> str | None:
+    """What is meant by the first of these names that no setting of a topic has; a broker's answer has no hints."""
+    for name in names:
+        try:
+            _setting_of(name)
+        except InvalidConfig as error:
+            return error.hint
+    return None
 
 
 def topic_setting_text(value: Value) -> str:

@@ -8,7 +8,7 @@ from klog.client.raw_fetch import RawCluster, TopicFacts
 from klog.errors import Refused, UnknownTopicOrPartition, UsageError
 from klog.export.manifest import ExportIdentity, Manifest
 from klog.export.root import ExportRoot
-from klog.names import TopicPartition
+from klog.names import TopicPartition, near_hint
 
 
 def describe(
@@ -26,7 +26,8 @@ def describe(
     facts = cluster.describe(wanted)
     missing = [topic for topic in wanted if topic not in facts]
     if missing:
-        raise UnknownTopicOrPartition(f"no such topic: {', '.join(missing)}", hint="klog topic list shows all")
+        hint = near_hint(missing[0], cluster.describe(), "klog topic list shows all")
+        raise UnknownTopicOrPartition(f"no such topic: {', '.join(missing)}", hint=hint)
     return facts
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from klog.names import near_hint
 from klog.protocol.schema_errors import InvalidCompatibilityLevel, InvalidSchema
 from klog.schemas.avro import Array, Enum, Fixed, Map, Node, Primitive, Record, Union, type_name
 from klog.schemas.parsing import Parsed
@@ -57,7 +58,8 @@ def parse_level(text: str) -> Level:
         return Level(text.upper())
     except ValueError:
         raise InvalidCompatibilityLevel(
-            f"{text!r} is not a compatibility level", hint=f"use one of {', '.join(Level)}"
+            f"{text!r} is not a compatibility level",
+            hint=near_hint(text.upper(), Level, f"use one of {', '.join(Level)}"),
         ) from None
 
 

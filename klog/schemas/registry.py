@@ -17,6 +17,7 @@ from typing import Protocol
 
 from klog.coordination.acts import Actor
 from klog.coordination.schemas import AVRO, DEFAULT_LEVEL, Schema, SchemaRegistry, Settings, Subject, Version
+from klog.names import near_hint
 from klog.protocol.schema_errors import (
     IncompatibleSchema,
     InvalidSchema,
@@ -109,7 +110,7 @@ class ZooKeeperRegistry:
         there = self._subject(subject)
         among = there.versions if deleted else there.live
         if not among:
-            raise _no_subject(subject)
+            raise no_subject(subject)
         schema_id = self._kept.id_of(kind, _parsed(kind, text).text)
         found = [one for one in among if one.schema_id == schema_id]
         if not found:
@@ -122,7 +123,7 @@ class ZooKeeperRegistry:
         if version == ALL:
             return self._held_against(parsed, there, there.live, settings)
         if not there.live:
-            raise _no_subject(subject)
+            raise no_subject(subject)
         one = there.live[-1] if version == LATEST else _version(there, there.live, version)
         return self._held_against(parsed, there, [one], settings)
 
@@ -186,7 +187,7 @@ def _parsed(kind: str, text: str) -> Parsed:
 
 def _to_delete(subject: Subject, version: int, *, permanent: bool) -> list[Version]:
     if not subject.versions:
-        raise _no_subject(subject.name)
+        raise no_subject(subject.name)
     if version == ALL:
         if permanent:
             if subject.live:
@@ -229,8 +230,10 @@ def _numbers(versions: Sequence[Version]) -> str:
     return ", ".join(str(one.number) for one in versions)
 
 
-def _no_subject(name: str) -> SubjectNotFound:
-    return SubjectNotFound(f"subject {name!r} does not exist", hint="`klog schema list` lists the subjects")
+def no_subject(name: str, known: Iterable[str] = ()) -> SubjectNotFound:
+    """The error, with the subjects that have such a name."""
+    hint = near_hint(name, known, "`klog schema list` lists the subjects")
+    return SubjectNotFound(f"subject {name!r} does not exist", hint=hint)
 
 
 def _refusal(subject: Subject, settings: Settings, found: Sequence[Found]) -> str:

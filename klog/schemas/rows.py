@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from klog.coordination.schemas import AVRO, Subject, Version
-from klog.protocol.schema_errors import SchemaNotFound, SchemaVersionNotFound, SubjectNotFound
-from klog.schemas.registry import ALL, LATEST, Registry
+from klog.protocol.schema_errors import SchemaNotFound, SchemaVersionNotFound
+from klog.schemas.registry import ALL, LATEST, Registry, no_subject
 
 EVERY_SUBJECT = "*"
 """In the column SUBJECT: those that have no level of their own."""
@@ -77,7 +77,7 @@ def list_schemas(registry: Registry, subjects: Sequence[str] = (), *, deleted: b
     shown = {row.subject for row in rows}
     for name in subjects:
         if name not in shown:
-            raise SubjectNotFound(f"subject {name!r} does not exist", hint="`klog schema list` lists the subjects")
+            raise no_subject(name, [one.name for one in registry.subjects()])
     return rows
 
 
@@ -98,7 +98,7 @@ def _version(registry: Registry, name: str, number: int) -> Version:
     found = registry.subjects([name])
     live = found[0].live if found else ()
     if not live:
-        raise SubjectNotFound(f"subject {name!r} does not exist", hint="`klog schema list` lists the subjects")
+        raise no_subject(name, [one.name for one in registry.subjects()])
     for one in live:
         if number in (one.number, LATEST) and (number != LATEST or one is live[-1]):
             return one

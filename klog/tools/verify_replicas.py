@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from klog.errors import CannotConnect, KlogError, Refused, UnknownTopicOrPartition, UsageError
+from klog.errors import CannotConnect, KlogError, Refused, UsageError
 from klog.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -381,9 +381,7 @@ async def verify_replicas(
     metadata = await cluster.metadata(fresh=True)
     for name in names:
         if name not in metadata.topics:
-            raise UnknownTopicOrPartition(
-                f"topic {name!r} does not exist on {cluster}", hint="`klog topic list` lists the topics"
-            )
+            await cluster.topic(name)  # raises, with the topics that have such a name
     topics = [
         topic
         for topic in metadata.topics.values()

@@ -138,7 +138,7 @@ async def _spans(
     """What is new of each partition, when that was asked, and whether it replaces what was counted before."""
     from klog.client.resolve import bounds
 
-    node = await cluster.topic(topic, fresh=True)
+    node = await cluster.topic(topic, fresh=True, suggest=bool(options.topics))
     counted_ms = round(time.time() * 1000)
     within = await bounds(cluster, topic, list(node.partitions))
     known = None if options.anew else ledger.counted.get((options.tier, topic))

@@ -17,7 +17,7 @@ from klog.coordination import group_slots
 from klog.coordination import groups as registry
 from klog.coordination.group_states import COORDINATOR
 from klog.errors import GroupIdNotFound, KlogError, NoSuchThing, OffsetOutOfRange, Refused, UsageError
-from klog.names import TopicPartition
+from klog.names import TopicPartition, near_hint
 from klog.tools.events import Event, EventFilter, read_events
 from klog.tools.where import locate
 from klog.tools.why.addresses import last_addresses
@@ -36,6 +36,8 @@ KIND_WORDS: Final = ("topic", "partition", "group", "broker")
 WATCHED_S: Final = 1.0
 """How long brokers' times are watched for slow produce requests."""
 OFFSET_MAX: Final = (1 << 63) - 1
+NAMES_MAX: Final = 10_000
+"""Compared with one that is not there."""
 EVENTS_MAX: Final = 50_000
 """The last ones count."""
 
@@ -89,8 +91,27 @@ async def why(
             return gone
     raise NoSuchThing(
         f"the cluster has no {kind or 'topic, partition, broker or group'} {name!r}",
-        hint="`klog topic list`, `klog partition list`, `klog broker list` and `klog group list` show what there is",
+        hint=await _similar(known, zookeeper, kind, name),
     )
+
+
+async def _similar(known: Known, zookeeper: Callable[[], Awaitable[ZooKeeper]], kind: str | None, name: str) -> str:
+    """A hint: what has such a name, or how to find what there is."""
+    topics = known.metadata.topics
+    there: list[str] = []
+    if kind in (None, "topic"):
+        there += topics
+    if kind == "partition":
+        topic = topics.get(name.rpartition("-")[0])
+        if topic is not None:
+            return f"partitions of {topic.name}: 0 to {len(topic.partitions) - 1}"
+        there += [f"{one}-{number}" for one in topics for number in topics[one].partitions]
+    if kind == "broker":
+        return f"live brokers: {', '.join(map(str, sorted(known.metadata.brokers)))}"
+    if kind in (None, "group"):
+        there += await asyncio.to_thread(registry.names, await zookeeper())
+    lists = "`klog topic list`, `klog partition list`, `klog broker list` and `klog group list` show what there is"
+    return near_hint(name, there[:NAMES_MAX], lists)
 
 
 def find(known: Known, kind: str | None, name: str) -> list[Step] | None:
