@@ -64,15 +64,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def cluster(broker: RunningBroker) -> dict[str, str | None]:
-    """The environment of the cases that need a broker: a topic ``usage-orders``, and a group ``usage-app``."""
+def cluster(broker: RunningBroker) -> dict[str, str]:
+    """The addresses of a broker with the topics ``usage-orders`` and ``usage-payments``, and a group ``usage-app``."""
     make_topic(broker.bootstrap, "usage-orders", 2)
     make_topic(broker.bootstrap, "usage-payments", 1)
     send(broker.bootstrap, "usage-orders", b"1\n2\n3\n")
     with ZooKeeper(broker.zookeeper) as session:
         session.start()
         commit(session, "usage-app", {TopicPartition("usage-orders", 0): 0})
-    return {"KLOG_BOOTSTRAP_SERVER": broker.bootstrap}
+    return {"bootstrap": broker.bootstrap, "zookeeper": broker.zookeeper}
 
 
 def check(line: str, code: str, words: str, names: dict[str, str], env: dict[str, str | None]) -> None:
@@ -110,9 +110,16 @@ def test_it_is_wrong_without_any_cluster(files: dict[str, str], line: str, code:
 
 @pytest.mark.parametrize(("line", "code", "words"), [case[1:] for case in CASES if case[0] == "on a broker"])
 def test_it_is_wrong_on_a_broker(
-    files: dict[str, str], cluster: dict[str, str | None], line: str, code: str, words: str
+    files: dict[str, str], cluster: dict[str, str], line: str, code: str, words: str
 ) -> None:
-    check(line, code, words, files, cluster)
+    check(line, code, words, {**files, **cluster}, {"KLOG_BOOTSTRAP_SERVER": cluster["bootstrap"]})
+
+
+def test_each_command_is_there() -> None:
+    typed = [shlex.split(case[1]) for case in CASES]
+    asked = {" ".join(words[:size]) for words in typed for size in (1, 2)}
+    assert COMMANDS - asked == set()
+    assert len(CASES) >= 150
 
 
 def test_what_is_wrong_is_data_as_well() -> None:
