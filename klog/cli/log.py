@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from klog.cli.arguments import Partitions, all_partitions
+from klog.cli.arguments import Partitions, all_partitions, position
 from klog.cli.command import Noun
-from klog.cli.invocation import Invocation
+from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import UsageError
-from klog.render import Report
+from klog.render import Format, Report
 from klog.render.counts import counted
+
+if TYPE_CHECKING:
+    from klog.tools.log_range import LogRange
+    from klog.tools.message_decoder import MessageDecoder
 
 log = Noun("log", "Dump, verify and repair segment files, merge state-change logs; needs no broker.")
 
@@ -27,20 +34,90 @@ LogPath = Annotated[
 def dump(
     invocation: Invocation,
     path: LogPath,
-    from_offset: Annotated[
-        int | None,
-        typer.Option("--from", metavar="OFFSET", min=0, help="Begin with the batch that contains this offset."),
+    begin: Annotated[
+        str | None,
+        typer.Option("--from", metavar="POS", help="Begin at this offset or time: 1000, @-1h, @2026-02-01T10:00:00Z."),
     ] = None,
-    to_offset: Annotated[
-        int | None, typer.Option("--to", metavar="OFFSET", min=0, help="End before this offset.")
+    end: Annotated[str | None, typer.Option("--to", metavar="POS", help="End before this offset or time.")] = None,
+    messages: Annotated[bool, typer.Option("--messages", help="Show the messages, as JSON Lines.")] = False,
+    decode: Annotated[
+        str | None,
+        typer.Option("--decode", metavar="avro[:key]", help="With --messages: decode values (or keys) of Avro."),
     ] = None,
-) -> Report:
-    """Show one row per batch, and one per address range without a valid batch."""
-    from klog.tools import log_files
+    schemas: Annotated[
+        list[str] | None,
+        typer.Option("--schema", metavar="[ID=]FILE", help="With --decode: the schema of this id, or of every id."),
+    ] = None,
+    schemas_at: Annotated[
+        str | None,
+        typer.Option("--schemas-at", metavar="HOST:PORT", help="With --decode: the ZooKeeper that has the schemas."),
+    ] = None,
+) -> Report | int:
+    """Show one row per batch, and one per address range without a valid batch; or the messages.
 
-    if from_offset is not None and to_offset is not None and from_offset >= to_offset:
-        raise UsageError(f"--from must be below --to, got {from_offset} and {to_offset}")
-    return invocation.report(log_files.dump(path, from_offset=from_offset, to_offset=to_offset))
+    With --messages each message is a line of JSON, as `klog tail --output jsonl` writes it and `klog produce -i jsonl`
+    reads it. Notes tell what cannot be read, and the exit code is then 1. A time is the place of the first message that
+    is not older.
+    """
+    from klog.tools import log_files
+    from klog.tools.log_range import LogRange
+
+    within = LogRange.of(
+        None if begin is None else position(begin, "--from"), None if end is None else position(end, "--to")
+    )
+    if messages:
+        return _dump_messages(invocation, path, within, decode, schemas or [], schemas_at)
+    if decode is not None or schemas or schemas_at is not None:
+        raise UsageError("--decode, --schema and --schemas-at need --messages")
+    return invocation.report(log_files.dump(path, within))
+
+
+def _dump_messages(
+    invocation: Invocation, path: Path, within: LogRange, decode: str | None, schemas: list[str], schemas_at: str | None
+) -> int:
+    from klog.render.visible import visible_json_bytes
+    from klog.tools.log_messages import dump_messages, write_lines
+
+    if invocation.shared.output not in (None, Format.JSONL):
+        raise UsageError(f"--messages writes JSON Lines, not {invocation.shared.output.value}", hint="-o jsonl")
+    if decode is None and (schemas or schemas_at is not None):
+        raise UsageError("--schema and --schemas-at need --decode", hint="--decode avro")
+    out, guard = sys.stdout.buffer, visible_json_bytes if is_terminal(sys.stdout) else bytes
+    with ExitStack() as closing:
+        decoder = None if decode is None else _decoder(closing, decode, schemas, schemas_at)
+        lines = dump_messages(path, within, decoder)
+        found, faults = write_lines(lines, lambda line: out.write(guard(line)), invocation.warn)
+    out.flush()
+    invocation.say(counted(found, "message") + (f", {counted(faults, 'damaged range')}" if faults else ""))
+    return 1 if faults else 0
+
+
+def _decoder(closing: ExitStack, decode: str, schemas: list[str], schemas_at: str | None) -> MessageDecoder:
+    from klog.tools.message_decoder import MessageDecoder, schemas_in
+
+    if schemas_at is None:
+        if not schemas:
+            raise UsageError(
+                "--decode needs schemas", hint="--schema orders.avsc, or --schemas-at HOST:PORT of ZooKeeper"
+            )
+        return MessageDecoder(decode, schemas_in(schemas))
+    if schemas:
+        raise UsageError("--schemas-at excludes --schema")
+    from klog.coordination.schemas import SchemaRegistry
+    from klog.coordination.zookeeper import ZooKeeper
+    from klog.protocol.schema_errors import SchemaNotFound
+
+    session = closing.enter_context(ZooKeeper(schemas_at))
+    session.start()
+    registry = SchemaRegistry(session)
+
+    def schema_of(schema_id: int) -> str:
+        found = registry.schemas([schema_id]).get(schema_id)
+        if found is None:
+            raise SchemaNotFound(f"ZooKeeper has no schema {schema_id}")
+        return found.text
+
+    return MessageDecoder(decode, schema_of)
 
 
 @log.command("verify", rows=ROWS, connects=False)
@@ -91,6 +168,10 @@ def merge_state(
     kinds: Annotated[
         list[str] | None, typer.Option("--kind", metavar="KIND", help="Only lines of this kind, as leader-elected.")
     ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Only lines since then: @-1h, @2026-02-01T10:00:00Z.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only lines before then.")] = None,
 ) -> Report:
     """Merge the state-change logs of brokers, by time and then by epoch.
 
@@ -98,5 +179,23 @@ def merge_state(
     """
     from klog.tools import merge_state as merging
 
-    rows = merging.merge_state(files, topics=topics, partitions=all_partitions(partitions), kinds=kinds)
+    begin, end = _time(since, "--since"), _time(until, "--until")
+    if begin is not None and end is not None and begin >= end:
+        raise UsageError(f"--since must be before --until, got {since} and {until}")
+    rows = merging.merge_state(
+        files, topics=topics, partitions=all_partitions(partitions), kinds=kinds, since=begin, until=end
+    )
     return invocation.report(rows)
+
+
+def _time(text: str | None, flag: str) -> datetime | None:
+    if text is None:
+        return None
+    from klog.client.positions import Anchor
+    from klog.render.timestamps import moment
+
+    found = position(text, flag)
+    time = moment(found.value)
+    if found.anchor is not Anchor.TIME or isinstance(time, str):
+        raise UsageError(f"{flag} {text!r} is not a time", hint="@-1h, @2026-02-01T10:00:00Z")
+    return time

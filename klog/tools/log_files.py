@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from klog.errors import UnsupportedCodec
 from klog.record.batch import LENGTH_PREFIX_BYTES, BatchHeader
 from klog.record.codec import CODEC_MASK
+from klog.tools.log_range import EVERYTHING, LogRange
 from klog.tools.log_survey import FAULTS, Batch, State, Stretch, find_folders, survey
 
 
@@ -38,28 +39,14 @@ class LogRow:
         return self.state in FAULTS
 
 
-def dump(
-    path: str | os.PathLike[str], *, from_offset: int | None = None, to_offset: int | None = None
-) -> Iterator[LogRow]:
-    """One row per batch, and one for each stretch that holds none, in the order of addresses.
+def dump(path: str | os.PathLike[str], within: LogRange = EVERYTHING) -> Iterator[LogRow]:
+    """One row per batch that reaches into the range, and one for each stretch that has none, in the order of addresses.
 
-    With a range, only what reaches into [from_offset, to_offset); files that lie before or behind it are not read.
     Raises NoSuchThing and UsageError for the path, StorageError; never for what is in the files.
     """
     for folder, segments in find_folders(path):
-        if from_offset is not None:
-            # The last segment that begins at or below it holds it.
-            below = [one for one in segments if one.base_address <= from_offset]
-            segments = segments[max(0, len(below) - 1) :]
-        if to_offset is not None:
-            segments = [one for one in segments if one.base_address < to_offset]
-        if not segments:
-            continue
-        for event in survey(folder, segments):
-            if to_offset is not None and event.address >= to_offset:
-                break
-            if from_offset is None or event.end > from_offset:
-                yield row_of(event)
+        for event in within.survey(folder, segments):
+            yield row_of(event)
 
 
 def verify(path: str | os.PathLike[str]) -> Iterator[LogRow]:

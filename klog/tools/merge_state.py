@@ -57,15 +57,18 @@ def merge_state(
     topics: Collection[str] | None = None,
     partitions: Collection[int] | None = None,
     kinds: Collection[str] | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> Iterator[StateRow]:
-    """The rows of all files, those of the wanted topics, partitions and kinds. NoSuchThing for a file there is not.
+    """The rows of all files, those of the wanted topics, partitions, kinds and times. NoSuchThing for a missing file.
 
-    One line of each file is in memory at a time.
+    ``since`` is in the range, ``until`` is not. One line of each file is in memory at a time.
     """
     for path in files:
         if not path.is_file():
             raise NoSuchThing(f"{path} is not a file", hint="a broker writes state-change.log in its first log dir")
-    return _merged(files, topics, partitions, kinds)
+    begin, end = since or datetime.min.replace(tzinfo=UTC), until or datetime.max.replace(tzinfo=UTC)
+    return (row for row in _merged(files, topics, partitions, kinds) if row.time is None or begin <= row.time < end)
 
 
 def _merged(

@@ -17,6 +17,7 @@ from klog.record.batch import read_header, stamp
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
 from klog.tools.log_files import LogRow, dump, verify
+from klog.tools.log_range import LogRange
 from tests.tools.log_folders import FIRST_MS, ROWS, TOPIC_ID, Stored, fill, folder_of, opened, overwrite, tree
 
 
@@ -79,14 +80,14 @@ def test_partitions_of_a_log_dir_come_in_the_order_of_their_numbers(log_dir: Pat
 def test_a_range_of_offsets(log_dir: Path, stored: list[Stored]) -> None:
     for low in stored:
         for high in stored:
-            rows = list(dump(log_dir, from_offset=low.address, to_offset=high.address))
+            rows = list(dump(log_dir, LogRange(low.address, None, high.address)))
             assert [span(row) for row in rows] == ok(
                 [one for one in stored if low.address <= one.address < high.address]
             )
     middle = stored[5]
-    (row,) = dump(log_dir, from_offset=middle.address + 1, to_offset=middle.end)
+    (row,) = dump(log_dir, LogRange(middle.address + 1, None, middle.end))
     assert span(row) == ok([middle])[0]
-    assert list(dump(log_dir, from_offset=stored[-1].end)) == []
+    assert list(dump(log_dir, LogRange(stored[-1].end))) == []
 
 
 def test_verify_sums_what_is_good(log_dir: Path, stored: list[Stored]) -> None:

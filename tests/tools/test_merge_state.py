@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,13 @@ def test_filters(tmp_path: Path) -> None:
     assert seconds(topics=["t"]) == [1, 2]
     assert seconds(topics=["t"], partitions=[1]) == [2]
     assert seconds(kinds=["m"]) == [4]
+    everything = seconds()
+    at = [datetime(2026, 2, 1, 10, 0, second, tzinfo=UTC) for second in (2, 4)]
+    assert seconds(since=at[0], until=at[1]) == [second for second in everything if 2 <= second < 4]
+    assert seconds(until=at[1]) == [second for second in everything if second < 4]
+    assert klog("log", "merge-state", one, "--since", "@2026-02-01T10:00:04Z", "-o", "json").rows
+    for wrong in (["--since", "5"], ["--until", f"@{10**17}"], ["--since", "@5", "--until", "@5"]):
+        assert klog("log", "merge-state", one, *wrong).code == 2
 
 
 def test_a_torn_line_is_a_failed_row_where_it_stands(tmp_path: Path) -> None:
