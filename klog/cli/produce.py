@@ -74,6 +74,16 @@ async def produce(
             help=r"End of each message: text with \n, \t, \0, \xHH [\n].",
         ),
     ] = None,
+    line_format: Annotated[
+        str | None,
+        typer.Option(
+            "-f",
+            "--format",
+            metavar="FORMAT",
+            parser=str,
+            help=r"Form of each line, as in `klog tail -f`: %k %s %T %h, as '%k\t%s'.",
+        ),
+    ] = None,
     headers: Annotated[
         list[str] | None,
         typer.Option("-H", "--header", metavar="NAME=VALUE", parser=str, help="Header of all messages."),
@@ -137,6 +147,9 @@ async def produce(
     Delimiters (-D, -K) are as in kcat: one or more characters, with `\\n`, `\\t`, `\\r`, `\\0` and `\\xHH`. A message
     without the delimiter of -K has no key.
 
+    -f reads what `klog tail -f` with the same format writes: `%k` key, `%s` or `%v` value, with `{hex}` or `{base64}`,
+    `%T` time in ms, `%d` time, `%h` headers. `%t %p %o %e %K %S %V %H` are read and not obeyed.
+
     While the topic accepts no messages, because brokers are down or a disk is full, klog retries, reads no further
     input, and says on stderr what it waits for. Messages that failed (--give-up-after, or too large) go to --rejects,
     or the error names their lines; then the exit code is 1.
@@ -160,6 +173,7 @@ async def produce(
         key=_bytes(key),
         key_delimiter=None if key_delimiter is None else parse_delimiter(key_delimiter, "-K"),
         **({} if delimiter is None else {"delimiter": parse_delimiter(delimiter, "-D")}),
+        format=line_format,
         headers=tuple((name, _bytes(value)) for name, value in pairs(headers)),
         empty_is_null=empty_is_null,
         acks=_chosen(acks or ("all" if configured_acks == "-1" else configured_acks), ACKS, "acks"),

@@ -137,7 +137,7 @@ def from_line(line: bytes) -> Content:
         _bytes(row.get("key"), row.get("key_encoding"), "key"),
         _bytes(row["value"], row.get("value_encoding"), "value"),
         _headers(row.get("headers")),
-        _timestamp(row.get("timestamp")),
+        parse_timestamp(row.get("timestamp")),
     )
 
 
@@ -204,7 +204,8 @@ def _headers(rows: Any) -> list[tuple[str, bytes | None]]:
     return headers
 
 
-def _timestamp(value: Any) -> int | None:
+def parse_timestamp(value: Any) -> int | None:
+    """Milliseconds of a time in RFC 3339, or of a number of them; None for null. Raises UsageError."""
     if value is None:
         return None
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:

@@ -56,7 +56,7 @@ def compile_format(
         "]": lambda message: b"%d" % watermark(message.topic(), message.partition()),
     }
     parts: list[bytes | Formatter] = []
-    for token in _tokens(text, text):
+    for token in tokens(text, text):
         if isinstance(token, tuple) and token[0] == "h" and token[1] is not None:
             parts.append(_each_header(token[1], text, headers))
         else:
@@ -73,7 +73,7 @@ def _guarded(show: Formatter, guard: Callable[[bytes], bytes]) -> Formatter:
 # --- Reading ---
 
 
-def _tokens(part: str, text: str) -> Iterator[bytes | tuple[str, str | None]]:
+def tokens(part: str, text: str) -> Iterator[bytes | tuple[str, str | None]]:
     """Bytes that stand for themselves, and letters with the braces behind them."""
     at = 0
     while at < len(part):
@@ -226,11 +226,11 @@ class _Header:
 
 def _each_header(form: str, text: str, headers: HeadersOf) -> Formatter:
     verbs = {letter: _PLAIN[letter] for letter in "KSVR"}
-    tokens = list(_tokens(form, text))
-    for token in tokens:
+    found = list(tokens(form, text))
+    for token in found:
         if isinstance(token, tuple) and token[0] not in "%ksvKSVR":
             raise UsageError(f"-f {text!r}: of a header there is no %{token[0]}, only %k %K %v %V", hint=_HINT)
-    show = _joined([_part(token, verbs, text) for token in tokens])
+    show = _joined([_part(token, verbs, text) for token in found])
     return lambda message: b"".join([show(_Header(*header)) for header in headers(message)])
 
 

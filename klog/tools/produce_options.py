@@ -13,7 +13,7 @@ class ProduceOptions:
     """How input becomes messages and how they are sent.
 
     ``delimiter`` (-D) ends each line; ``key_delimiter`` (-K) splits it into key and value; ``key`` (-k) is the key of
-    all; ``empty_is_null`` is -Z.
+    all; ``empty_is_null`` is -Z; ``format`` (-f) is the form of each line, as `klog.tools.line_format` reads it.
     ``create``: make the topic where it is missing. ``audit``: stamp every message and publish how many were sent, for
     `klog audit`.
     ``give_up_after_s``: so long after it was read an unacknowledged message is given up; None: never.
@@ -25,6 +25,7 @@ class ProduceOptions:
     key: bytes | None = None
     delimiter: bytes = b"\n"
     key_delimiter: bytes | None = None
+    format: str | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     empty_is_null: bool = False
     acks: Literal["0", "1", "all"] = "all"

@@ -23,6 +23,7 @@ from klog.errors import KlogError, UsageError
 from klog.render.jsonl import Content, from_line
 from klog.tools.fates import Fates, Line, LineRange, Message, plain, ranges
 from klog.tools.input_messages import Splitter, lines, wholes
+from klog.tools.line_format import LineReader, compile_line_format
 
 if TYPE_CHECKING:
     from klog.tools.produce_options import ProduceOptions
@@ -79,6 +80,11 @@ class Sender:
         )
         if options.input == "jsonl" and not self._splitter.is_plain:
             raise UsageError("-k, -K, -H and -Z are for lines and files; a JSON line has its own key and headers")
+        self._read: LineReader | None = from_line if options.input == "jsonl" else None
+        if options.format is not None:
+            if options.input != "lines" or options.key is not None or options.key_delimiter is not None:
+                raise UsageError("-f excludes -k, -K and -i: the format says where the key is")
+            self._read = _with_flags(compile_line_format(options.format), options)
         if options.input != "lines" and options.delimiter != b"\n":
             raise UsageError(f"-D is for lines, not for -i {options.input}")
         self.partitions: dict[int, PartitionCount] = {}
@@ -93,7 +99,7 @@ class Sender:
         self._lost: list[Line] = []
         self._rejects = rejects
         self._pace = _Pace(options.rate.per_second, options.rate.what == "bytes") if options.rate else None
-        self._has_keys = options.input == "jsonl" or options.key is not None or options.key_delimiter is not None
+        self._has_keys = self._read is not None or options.key is not None or options.key_delimiter is not None
         self._stop = threading.Event()
         settings = self._settings(bootstrap, timeout_s)
         audit = audit_settings(settings, options.audit)
@@ -167,7 +173,7 @@ class Sender:
             options = self._options
             is_quick = options.input != "raw" and not (self._pace or options.audit)
             for source in sources:
-                if is_quick and options.input == "lines" and self._splitter.is_plain:
+                if is_quick and self._read is None and self._splitter.is_plain:
                     self._send_lines(source)
                 elif is_quick:
                     self._send_contents(source)
@@ -267,14 +273,15 @@ class Sender:
 
     def _rows(self, name: str, number: int, run: list[bytes]) -> list[tuple[int, Content]]:
         """The messages of lines from ``number`` on; an invalid line fails by itself, and the next goes on."""
-        if self._options.input != "jsonl":
+        read = self._read
+        if read is None:
             return list(enumerate(map(self._splitter, run), number))
         rows = []
         for at, line in enumerate(run, number):
-            if not line.strip():
+            if not line.strip() and self._options.format is None:
                 continue
             try:
-                rows.append((at, from_line(line)))
+                rows.append((at, read(line)))
             except UsageError as error:
                 self._lost.append(Line(name, at))
                 self._fail(f"{name}, line {at}: {error.message}")
@@ -404,6 +411,18 @@ def _numbered(runs: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
         for at in range(0, len(run), POLL_EVERY):
             yield number + at, run[at : at + POLL_EVERY]
         number += len(run)
+
+
+def _with_flags(read: LineReader, options: ProduceOptions) -> LineReader:
+    """With the headers of -H behind a message's own, and with -Z."""
+
+    def reader(line: bytes) -> Content:
+        found = read(line)
+        if options.empty_is_null:
+            found = found._replace(key=found.key or None, value=found.value or None)
+        return found._replace(headers=[*found.headers, *options.headers])
+
+    return reader if options.headers or options.empty_is_null else read
 
 
 def _name(source: BinaryIO) -> str:

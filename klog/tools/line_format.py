@@ -1,0 +1,116 @@
+r"""Messages from lines of a given form: what `klog tail -f FORMAT` wrote is read by the same format.
+
+``%k``, ``%s`` or ``%v``, ``%T``, ``%d`` and ``%h`` are the message's key, value, time and headers; ``%t``, ``%p``,
+``%o``, ``%e``, ``%K``, ``%S``, ``%V``, ``%H`` and ``%]`` are skipped. A letter takes the text up to where the text
+behind it in the format begins, the last one all the rest.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from klog.errors import UsageError
+from klog.render.jsonl import Content, parse_timestamp
+from klog.tools.formats import tokens
+
+LineReader = Callable[[bytes], Content]
+"""Raises UsageError for a line that is not of the form."""
+
+_SKIPPED: Final = frozenset("tpoeKSVH]")
+_HINT: Final = (
+    r"letters: %k %s %v{hex} %v{base64} %T %d %h, and %t %p %o %K %S, which are skipped; for example '%k\t%s'"
+)
+
+
+class _Field(NamedTuple):
+    letter: str
+    modifier: str | None
+    end: bytes
+    """What follows in each line."""
+
+
+def compile_line_format(text: str) -> LineReader:
+    """The function that makes a message of a line without its end. UsageError for a format that cannot be read back."""
+    start, fields = _parsed(text)
+    if not any(one.letter in "sv" for one in fields):
+        raise UsageError(f"-f {text!r} has no %s: where is the value?", hint=_HINT)
+
+    def read(line: bytes) -> Content:
+        if not line.startswith(start):
+            raise UsageError(f"it does not begin with {start!r}, as -f has it")
+        found: dict[str, bytes] = {}
+        rest = line[len(start) :]
+        for field in fields[:-1]:
+            content, end, rest = rest.partition(field.end)
+            if not end:
+                raise UsageError(f"{field.end!r} is missing behind %{field.letter}")
+            found[field.letter] = _bytes(content, field)
+        last = fields[-1]
+        if not rest.endswith(last.end):
+            raise UsageError(f"it does not end with {last.end!r}, as -f has it")
+        found[last.letter] = _bytes(rest.removesuffix(last.end), last)
+        value = found["s"] if "s" in found else found["v"]
+        return Content(found.get("k"), value, _headers(found.get("h", b"")), _time(found))
+
+    return read
+
+
+def _parsed(text: str) -> tuple[bytes, list[_Field]]:
+    """The text in front, and the letters with what follows each. The end of the line may be in the format."""
+    start, fields = b"", list[_Field]()
+    for token in tokens(text.removesuffix("\\n"), text):
+        literal = token if isinstance(token, bytes) else b"%" if token[0] == "%" else None
+        if literal is not None:
+            if fields:
+                fields[-1] = fields[-1]._replace(end=fields[-1].end + literal)
+            else:
+                start += literal
+            continue
+        assert not isinstance(token, bytes)
+        letter, modifier = token
+        if letter not in _SKIPPED and letter not in "ksvTdh":
+            raise UsageError(f"-f {text!r}: %{letter} cannot be read back", hint=_HINT)
+        if modifier is not None and (letter not in "ksv" or modifier not in ("hex", "base64")):
+            raise UsageError(f"-f {text!r}: %{letter} with {{{modifier}}} cannot be read back", hint=_HINT)
+        if fields and not fields[-1].end:
+            raise UsageError(f"-f {text!r} needs text between %{fields[-1].letter} and %{letter}", hint=_HINT)
+        if letter not in _SKIPPED and any(one.letter == letter for one in fields):
+            raise UsageError(f"-f {text!r} has %{letter} twice", hint=_HINT)
+        fields.append(_Field(letter, modifier, b""))
+    return start, fields
+
+
+def _bytes(content: bytes, field: _Field) -> bytes:
+    try:
+        if field.modifier == "hex":
+            return binascii.unhexlify(content)
+        return b64decode(content, validate=True) if field.modifier == "base64" else content
+    except ValueError as error:
+        raise UsageError(f"%{field.letter} is not {field.modifier}: {error}") from None
+
+
+def _headers(content: bytes) -> list[tuple[str, bytes | None]]:
+    """``name=value,name=value``."""
+    found = list[tuple[str, bytes | None]]()
+    for part in content.split(b",") if content else ():
+        name, sign, value = part.partition(b"=")
+        if not sign:
+            raise UsageError(f"%h is {content[:40]!r}; expected NAME=VALUE,...")
+        found.append((name.decode("utf-8", "backslashreplace"), value))
+    return found
+
+
+def _time(found: dict[str, bytes]) -> int | None:
+    if "T" in found:
+        text = found["T"]
+        if text == b"-1":
+            return None
+        if not text.isdigit() or len(text) > 18:
+            raise UsageError(f"%T is {text[:40]!r}; expected milliseconds")
+        return int(text)
+    if "d" in found and found["d"] != b"-":
+        return parse_timestamp(found["d"].decode("utf-8", "backslashreplace"))
+    return None
