@@ -113,7 +113,7 @@ async def plan_restore(
     NoSuchThing, TopicAlreadyExists; Refused where its deletion is not complete, or where no in-sync replica of a
     partition has its log.
     """
-    check_topic_name(other or name)
+    check_topic_name(name if other is None else other)
     trashed = await asyncio.to_thread(trash.read_all, zookeeper)
     found = [one for one in trashed if one.name == name]
     chosen = [one for one in found if entry_id is None or entries.uuid_text(one.topic_id) == entry_id]

@@ -97,7 +97,8 @@ class KlogCommand(PlainHelp, TyperCommand):
     def _show_schema(self, ctx: Any) -> None:
         row_type = self.traits.row_type()
         if row_type is None:
-            raise typer.BadParameter(f"{ctx.command_path} shows no rows, so it has no columns", ctx)
+            hint = "-o schema is for commands that show rows"
+            raise WrongWords(f"{ctx.command_path} shows no rows, so it has no columns", ctx, hint=hint)
         render(Report("schema", row_type, ()), Format.SCHEMA, sys.stdout)
         ctx.exit(0)
 

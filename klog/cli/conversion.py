@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperArgument, TyperOption
 
 from klog.cli import other_words
-from klog.errors import KlogError
+from klog.errors import KlogError, UsageError
 
 Parameter = TyperArgument | TyperOption
 
@@ -32,6 +32,9 @@ def convert_here(parameter: Parameter, annotation: Any) -> None:
     """
     declared, info = get_args(annotation)[:2]
     convert = info.parser or _converter(declared)
+    kind, is_flag = _inner(declared), parameter.param_type_name == "option"
+    if info.parser is None and (kind is Path or (kind is str and is_flag)):
+        convert = partial(_not_empty, convert, parameter.default)
     if info.min is not None or info.max is not None:
         convert = _within(convert, info.min, info.max)
     parameter.process_value = partial(_process, parameter, convert)  # type: ignore[method-assign]
@@ -135,6 +138,13 @@ def _text(word: Any) -> str:
     except UnicodeEncodeError:
         raise ValueError(f"must be UTF-8 text, got {word!r}") from None
     return str(word)
+
+
+def _not_empty(convert: Callable[[Any], Any], default: Any, word: str) -> Any:
+    """An empty value comes of a variable that is not set; it would mean no group, no prefix, or the working folder."""
+    if not word and default != "":
+        raise UsageError("must not be empty", hint="leave it out, or set the variable that it comes from")
+    return convert(word)
 
 
 def _integer(word: Any) -> int:

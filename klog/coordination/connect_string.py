@@ -51,7 +51,8 @@ def _server(part: str, text: str) -> tuple[str, int]:
     if not colon:
         host, port = part, str(DEFAULT_PORT)
     host = host.strip("[]")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    is_port = port.isascii() and port.isdigit() and 0 < int(port) < 65536
+    if not is_port or not host.isprintable() or not re.fullmatch(r"[^\s/@\\]+", host):
         raise UsageError(
             f"ZooKeeper connect string {text!r}: {part!r} is not HOST:PORT", hint="host:2181,host:2181/chroot"
         )

@@ -127,6 +127,10 @@ def from_line(line: bytes) -> Content:
     """The message of a line; UsageError names the error in it."""
     try:
         row = json.loads(line)
+    except UnicodeDecodeError:
+        raise UsageError("not JSON: the line is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise UsageError(f"not JSON, column {error.colno}: {error.msg}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"not JSON: {error}") from None
     if not isinstance(row, dict):

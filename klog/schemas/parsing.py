@@ -85,6 +85,11 @@ def parse(text: str, *, depth_max: int = DEPTH_MAX) -> Parsed:
         canonical.encode()
     except RecursionError:
         raise InvalidSchema(f"the schema is nested deeper than {depth_max}") from None
+    except json.JSONDecodeError as error:
+        if not stripped:
+            raise InvalidSchema("the schema is empty") from None
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InvalidSchema(f"the schema is not JSON: {where}: {error.msg}") from None
     except ValueError as error:  # also half a surrogate pair, and numbers that no float holds
         raise InvalidSchema(f"the schema is not JSON: {error}") from None
     return Parsed(node, canonical)

@@ -44,7 +44,7 @@ def test_the_prompt_follows_the_cluster_and_keeps_what_is_typed(
         terminal.type("st\r")
         terminal.wait_to_show("exit 0")
         terminal.type("\\c nowhere\r")
-        terminal.wait_to_show("no profile 'nowhere'")
+        terminal.wait_to_show("profile 'nowhere'")
         terminal.wait_to_show("exit 1")
         terminal.type("\x04")
         assert process.wait(20) == 1

@@ -22,6 +22,7 @@ NAMED_AND_WITHOUT_EFFECT = {
     ("unclean.leader.election.enable", "config/topic.py"): "a topic's own has one, a broker's has none",
     ("log.cleanup.policy", "server/events.py"): "written for stock tools that look at klog.events",
     ("compression.type", "tools/copying/topics.py"): "copied to a mirror's topic",
+    ("compression.type", "tools/copying/mirror.py"): "a producer's",
     ("log.message.timestamp.type", "tools/copying/topics.py"): "copied to a mirror's topic",
     ("compression.type", "tools/sender.py"): "a producer's",
     ("compression.type", "tools/perf/latency.py"): "a producer's",
