@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from klog.cli.session import Address
 from klog.cli.target import Target
@@ -14,15 +14,19 @@ from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, NoSuchThin
 from klog.render.visible import for_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
     from contextlib import AsyncExitStack
 
     from klog.cli.shared_flags import SharedFlags
     from klog.coordination.zookeeper import ZooKeeper
+    from klog.net.other_end import OtherEnd
 
 CONNECT_TIMEOUT_S = 3.0
 """How long connecting may take a server, whatever ``--timeout`` says; all servers are tried."""
 
+
+SILENT_S = 1.0
+"""A broker that answers at all has done so by then, hardly ever later."""
 
 SERVERS_ASKED = 5
 """Of those given, what they are instead."""
@@ -58,17 +62,15 @@ async def open_cluster(invocation: Connecting, *, client_id: str | None = None) 
         address = Address(bootstrap, target.source, invocation.timeout_s, client_id)
         cluster = await kept.cluster(address, target.cluster_id)
     else:
-        try:
-            cluster = await Cluster.connect(
-                bootstrap,
-                source=target.source,
-                timeout_s=invocation.timeout_s,
-                trace=trace_to_stderr if invocation.shared.trace else None,
-                expected_cluster_id=target.cluster_id,
-                **({} if client_id is None else {"client_id": client_id}),
-            )
-        except CannotConnect as error:
-            raise await _by_what_answers(bootstrap, target.source, error) from None
+        connecting = Cluster.connect(
+            bootstrap,
+            source=target.source,
+            timeout_s=invocation.timeout_s,
+            trace=trace_to_stderr if invocation.shared.trace else None,
+            expected_cluster_id=target.cluster_id,
+            **({} if client_id is None else {"client_id": client_id}),
+        )
+        cluster = await _or_what_answers(connecting, bootstrap, target.source)
         invocation.closing.push_async_callback(cluster.close)
     if target.cluster_id is None and target.zookeeper is not None:
         session = await _session(invocation, target.zookeeper)
@@ -143,14 +145,41 @@ async def _with_zookeeper(invocation: Connecting, target: Target) -> Target:
     )
 
 
-async def _by_what_answers(bootstrap: str, source: str, error: CannotConnect) -> CannotConnect:
-    """The error, which names what listens there instead of a broker."""
+async def _or_what_answers(connecting: Coroutine[Any, Any, Cluster], bootstrap: str, source: str) -> Cluster:
+    """The connection; CannotConnect names what listens there instead of a broker.
+
+    Where nothing has answered for `SILENT_S`, that is asked meanwhile: it would add half a second to the three.
+    """
+    connection = asyncio.ensure_future(connecting)
+    asking: asyncio.Future[list[tuple[str, int, OtherEnd | None]]] | None = None
+    try:
+        await asyncio.wait([connection], timeout=SILENT_S)
+        if not connection.done():
+            asking = asyncio.ensure_future(_other_ends(bootstrap, source))
+        return await connection
+    except CannotConnect as error:
+        found = await (asking or _other_ends(bootstrap, source))
+        raise _by_what_answers(found, error) from None
+    finally:
+        for task in (connection, asking):
+            if task is not None:
+                task.cancel()
+
+
+async def _other_ends(bootstrap: str, source: str) -> list[tuple[str, int, OtherEnd | None]]:
+    """The servers, each with what it is, if that is no broker and says so."""
     from klog.client.bootstrap import parse_bootstrap
-    from klog.net.other_end import OtherEnd, other_end
+    from klog.net.other_end import other_end
 
     servers = parse_bootstrap(bootstrap, source)[:SERVERS_ASKED]
     found = await asyncio.gather(*(other_end(host, port) for host, port in servers))
-    for (host, port), what in zip(servers, found, strict=True):
+    return [(host, port, what) for (host, port), what in zip(servers, found, strict=True)]
+
+
+def _by_what_answers(found: Sequence[tuple[str, int, OtherEnd | None]], error: CannotConnect) -> CannotConnect:
+    from klog.net.other_end import OtherEnd
+
+    for host, port, what in found:
         if what is not None:
             use = f"use --zookeeper {host}:{port}" if what is OtherEnd.ZOOKEEPER else "brokers speak Kafka's protocol"
             return CannotConnect(f"{host}:{port} is {what}, not a broker", hint=use)
