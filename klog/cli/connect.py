@@ -167,7 +167,7 @@ async def _or_what_answers(connecting: Coroutine[Any, Any, Cluster], bootstrap: 
 
 
 async def _other_ends(bootstrap: str, source: str) -> list[tuple[str, int, OtherEnd | None]]:
-    """The servers, each with what it is, if that is no broker and says so."""
+    """The servers, each with what it says that it is, if not a broker."""
     from klog.client.bootstrap import parse_bootstrap
     from klog.net.other_end import other_end
 
