@@ -26,7 +26,7 @@ from typer.main import get_command
 from klog.cli import flags, other_words
 from klog.cli.conversion import convert_here
 from klog.cli.error_report import EXIT_USAGE, format_in, write
-from klog.cli.traits import Traits
+from klog.cli.traits import Traits, command_name
 from klog.render import Format, Report, render
 
 CommandFunction = Callable[..., Any]
@@ -121,11 +121,24 @@ class KlogCommand(PlainHelp, TyperCommand):
         for title, records in (
             ("Arguments", [record for kind, record in own if kind == "argument"]),
             ("Flags", [record for kind, record in own if kind == "option"]),
-            (flags.GLOBAL_PANEL, [record for _, record in common]),
         ):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+        self._format_examples(ctx, formatter)
+        with formatter.section(flags.GLOBAL_PANEL):
+            formatter.write_dl([record for _, record in common])
+
+    def _format_examples(self, ctx: Any, formatter: Any) -> None:
+        """Lines to copy, so they are not wrapped."""
+        from klog.cli.examples import examples_of
+
+        found = examples_of(tuple(command_name(ctx).split(".")))
+        if found:
+            with formatter.section("Examples"):
+                for one in found:
+                    formatter.write(f"  {one.line}\n")
+                    formatter.write_text(f"    {one.purpose}")
 
 
 class KlogGroup(PlainHelp, TyperGroup):

@@ -19,6 +19,7 @@ from klog import __version__
 from klog.cli import flags, metrics_page, requests_page, settings_page
 from klog.cli.command import KlogCommand, NounGroup, arguments, help_record, usage_of
 from klog.cli.command_table import ENTRIES, Entry
+from klog.cli.examples import Example, examples_of
 from klog.cli.root import ABOUT, load, root, walk
 from klog.render.columns import can_fail, columns
 
@@ -67,6 +68,7 @@ class Page:
     own_flags: tuple[tuple[str, str], ...]
     shared_flags: tuple[tuple[str, str], ...]
     columns: tuple[str, ...]
+    examples: tuple[Example, ...]
 
 
 def page(words: tuple[str, ...], command: KlogCommand) -> Page:
@@ -97,6 +99,7 @@ def page(words: tuple[str, ...], command: KlogCommand) -> Page:
         tuple(own),
         tuple(shared),
         tuple(heads),
+        examples_of(words),
     )
 
 
@@ -170,9 +173,18 @@ def _man_command(one: Page) -> Iterator[str]:
     if one.columns:
         yield ".PP"
         yield _roff("Columns: " + " ".join(one.columns) + _column_notes(one))
+    yield from _man_examples(one.examples)
     common = ", ".join(left.split(" ")[0].rstrip(",") for left, _ in one.shared_flags)
     yield ".PP"
     yield _roff(f"Common flags: {common}.")
+
+
+def _man_examples(examples: Iterable[Example]) -> Iterator[str]:
+    for number, one in enumerate(examples):
+        yield ".PP"
+        yield from (("Examples:", ".PP") if not number else ())
+        yield _roff(one.purpose)
+        yield from (".RS", ".nf", _roff(one.line), ".fi", ".RE")
 
 
 def _man_head(name: str, summary: str) -> Iterator[str]:
@@ -220,6 +232,8 @@ def text_pages(described: Iterable[Page], width: int) -> str:
         if one.columns:
             told = "Columns: " + " ".join(one.columns) + _column_notes(one)
             lines += [*wrap(told, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False), ""]
+        for example in one.examples:
+            lines += [f"  {example.line}", *wrap(example.purpose, width, initial_indent="      "), ""]
     return "\n".join(lines)
 
 
@@ -274,6 +288,11 @@ def _section(one: Page) -> Iterator[str]:
         yield ""
     if one.columns:
         yield f"Columns: {' '.join(f'`{head}`' for head in one.columns)}"
+        yield ""
+    if one.examples:
+        yield "```sh"
+        yield from (f"{example.line}  # {example.purpose}" for example in one.examples)
+        yield "```"
         yield ""
 
 

@@ -1,0 +1,162 @@
+"""Examples of every command: for ``--help``, the man pages and the reference, which load this only then.
+
+A line is a command line and, behind ``#``, what it is for. ``tests/cli/test_examples.py`` runs each of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+TEXT = r"""
+klog up --brokers 3 -d  # Start ZooKeeper and three brokers in the background.
+klog up --dir /tmp/try --port 19092  # Run one broker on another port, with its data in a folder of your choice.
+klog down  # Stop the local cluster.
+klog status  # Show whether ZooKeeper, brokers and partitions are well.
+klog status -o json  # The same for a program.
+klog check  # Show problems, first causes first, and how to fix them.
+klog check groups --max-lag 10000  # Report groups that are more than 10,000 messages behind.
+klog check brokers --nagios  # One line and the exit codes of a monitoring plugin.
+klog lag  # Show the lag of all groups.
+klog lag billing --only-lagging  # Show where a group is behind.
+klog why clicks-0  # Show why a partition is in trouble, or who leads it.
+klog why group billing  # Show why a group does not move.
+klog why message clicks-0 3  # Show what became of a message.
+klog events --since @-1h --topic clicks  # Show what happened to a topic within the last hour.
+klog events --kind leader-elected -o jsonl  # Elections of the last day, for a program.
+klog top  # Watch brokers, topics and groups.
+klog metrics 'klog_group_lag*'  # Show the lag of groups as metrics.
+klog metrics --broker 1 -o json  # All metrics of a broker.
+klog acts list --since @-1d  # Show who changed what within the last day.
+klog acts list --topic clicks --by alice  # Show what one client did to a topic.
+klog acts show ACT  # Show one act.
+klog undo ACT --dry-run  # Show what taking an act back would change.
+klog undo ACT  # Take an act back, after a question.
+klog produce clicks messages.txt  # Write each line of a file as a message.
+klog produce clicks messages.jsonl -i jsonl  # Write messages with keys, headers and times.
+klog produce clicks messages.txt -K : --compression zstd  # Split each line into key and value at the first colon.
+klog tail clicks  # Show new messages as they come.
+klog tail clicks -n 5 -e  # Show the last five messages and exit.
+klog tail clicks -o @-1h -e -f '%o %k %s\n'  # Offset, key and value of the messages of the last hour.
+klog tail clicks -o start -e --grep error --output jsonl  # Whole messages whose value matches.
+klog replay clicks orders --from @-1h  # Copy the messages of the last hour into another topic, each once.
+klog where clicks 3 -p 0  # Show in which file of which broker a message is.
+klog topic create views -p 8 -X retention.ms=7d  # Create a topic with eight partitions that keeps a week.
+klog topic create views --like clicks  # Create a topic with the partitions and settings of another.
+klog topic list  # List topics.
+klog topic list 'click*' -o json  # Those that match, for a program.
+klog topic describe clicks  # Show leader, replicas and offsets of each partition.
+klog topic alter clicks -p 8  # Add partitions, up to eight.
+klog topic config clicks  # Show all settings of a topic.
+klog topic config clicks retention.ms=3d --dry-run  # Show what a setting would delete.
+klog topic config clicks --delete retention.ms  # Go back to the broker's setting.
+klog topic delete clicks  # Delete a topic; it waits in the trash.
+klog topic trash  # List deleted topics that can come back.
+klog topic restore deleted  # Bring a topic back from the trash.
+klog topic restore deleted --as views  # Bring it back under another name.
+klog partition list --under-replicated  # List partitions that lack in-sync replicas.
+klog partition list clicks --at-min-isr  # Those that one more loss would stop.
+klog group list  # List groups.
+klog group describe billing  # Show the members of a group, and their partitions.
+klog group lag billing  # Show where a group is, and how far behind.
+klog group rewind billing --to @-1h --dry-run  # Show what would be read again.
+klog group rewind billing --to start --topic clicks  # Read a topic again from its start.
+klog group delete billing  # Delete a group without members, with its offsets.
+klog group peek billing -n 3  # Show the next messages that a group will read.
+klog group rename billing accounts  # Give a group another name.
+klog group copy billing accounts  # Begin another group where this one is.
+klog offset list clicks  # Show the first and last offsets.
+klog offset list clicks --at @-1h  # Show the offsets of a time.
+klog offset export billing offsets.json  # Write a group's offsets into a file.
+klog offset import offsets.json  # Commit the offsets of a file.
+klog broker start --id 1 --dir /var/lib/klog --zookeeper zk1:2181/klog  # Start a broker.
+klog broker start --config server.properties  # Start it by Kafka's configuration file.
+klog broker stop 3  # Stop a broker after its leaderships have moved.
+klog broker list  # List live brokers.
+klog broker describe 1  # Show one broker.
+klog broker config 1  # Show a broker's settings, and where they come from.
+klog reassign plan --topics clicks --brokers 1 --file plan.json  # Plan moves, and write the plan into a file.
+klog reassign execute plan.json --dry-run  # Show what a plan would move.
+klog reassign status  # Show moves in progress.
+klog reassign cancel  # Take all moves in progress back.
+klog election preferred  # Give each partition back to its preferred leader.
+klog election preferred clicks-0  # Only this one.
+klog zookeeper start --dir /var/lib/zookeeper  # Start a ZooKeeper server.
+klog zookeeper status  # Show whether it answers.
+klog zookeeper stop --dir /var/lib/zookeeper  # Stop it.
+klog zk brokers  # Show the broker registry.
+klog zk topics  # Show the topic registry.
+klog zk groups billing  # Show a group's registry.
+klog zk owners  # Show which consumer owns which partition.
+klog zk isr  # Show the states of partitions.
+klog zk controller  # Show the controller and its epoch.
+klog zk ls /brokers  # List the children of a znode.
+klog zk tree /brokers/topics  # Show znodes as a tree.
+klog zk get /controller  # Show a znode's data.
+klog zk stat /controller  # Show its metadata.
+klog zk find /brokers ids  # Find znodes by name.
+klog zk grep /brokers/topics partitions  # Find znodes by their data.
+klog zk diff /brokers/topics/clicks /brokers/topics/orders  # Compare two parts of the tree.
+klog zk watch /brokers/ids  # Show changes as they happen.
+klog zk create /mine first  # Create a znode.
+klog zk set /note new --version 0  # Replace a znode's data unless it was changed meanwhile.
+klog zk rm /note --version 0  # Remove a znode.
+klog registry rebuild --dir data --dry-run  # Show what could be restored from the disks of brokers.
+klog verify replicas clicks  # Compare the checksums of all replicas.
+klog report cluster --to cluster.html  # Write the state of the cluster as one page.
+klog lost list  # List messages that were cut off somewhere and kept.
+klog lost show clicks -p 0 --broker 1  # Show what is kept.
+klog lost replay clicks -p 0 --broker 1 --to clicks  # Append it again.
+klog mirror --source dc1:9092 --target dc2:9092 --topic 'clicks|orders'  # Copy topics into another cluster.
+klog mirror --source dc1:9092 --target dc2:9092 --topic '.*' --rate 20MB/s --once  # Copy what there is, and exit.
+klog export run clicks --to /data/clicks  # Write new messages into Parquet files.
+klog export run clicks --to /data/clicks --follow --every 1h  # Go on every hour.
+klog export status root  # Show how far an export is.
+klog export verify root  # Compare an export's files with the topic.
+klog export list root  # List its batches.
+klog export compact root --dry-run  # Show which small files would become large ones.
+klog export gc root --dry-run  # Show what a killed run left.
+klog export report root --to export.html  # Write a page about an export.
+klog export submit clicks --master spark://host:7077 --to s3a://lake/clicks  # Run it on a Spark cluster.
+klog schema register clicks-value clicks.avsc  # Register a schema.
+klog schema list  # List subjects and versions.
+klog schema get clicks-value  # Show the newest schema of a subject.
+klog schema check clicks-value clicks.avsc  # Show whether a schema is compatible.
+klog schema level FULL --subject clicks-value  # Set the compatibility level of a subject.
+klog schema delete clicks-value  # Delete the versions of a subject.
+klog schema serve --port 8081  # Serve the Schema Registry API.
+klog audit run clicks --no-publish  # Count messages of clients against those in the log.
+klog audit report clicks  # Show what was counted.
+klog perf produce clicks --messages 1000  # Measure how fast messages are written.
+klog perf consume clicks --messages 1000  # Measure how fast they are read.
+klog perf latency clicks --messages 20  # Measure the time from producer to consumer.
+klog log dump data/clicks-0  # Show the batches of a partition's files, without a broker.
+klog log dump data/clicks-0 --messages --from 3 --to 9  # Show messages in files as JSON Lines.
+klog log verify data/clicks-0  # Check every batch.
+klog log repair data/clicks-0  # Repair a damaged log, after a question.
+klog log merge-state state-change.log --since @2026-02-01T10:00:00Z  # Merge the state-change logs of brokers.
+klog profile add prod -B kafka1:9092 --protected  # Name a cluster, and protect it.
+klog profile list  # List profiles.
+klog profile show prod  # Show one.
+klog profile set prod colour=red  # Change one.
+klog profile use prod  # Make it the current one.
+klog profile test local  # Connect to it.
+klog profile remove prod  # Forget it.
+klog shell  # Open the shell.
+klog shell -e 'topic list; group list'  # Run commands over one connection.
+klog man topic  # Read the manual of a command.
+klog completion bash  # Print what completes commands in bash.
+"""
+
+
+class Example(NamedTuple):
+    """A command line, and what it is for."""
+
+    line: str
+    purpose: str
+
+
+def examples_of(words: tuple[str, ...]) -> tuple[Example, ...]:
+    """Those of a command, such as ``("topic", "create")``."""
+    begin = " ".join(("klog", *words))
+    lines = [line for line in TEXT.strip().splitlines() if line == begin or line.startswith(f"{begin} ")]
+    return tuple(Example(line, purpose) for line, _, purpose in (one.partition("  # ") for one in lines))
