@@ -23,7 +23,7 @@ from klog.cli.name_cache import remember_groups, remember_topics
 from klog.cli.session import Background, Session
 from klog.cli.shared_flags import SharedFlags
 from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve
-from klog.errors import KlogError
+from klog.errors import KlogError, NoNode
 
 if TYPE_CHECKING:
     from klog.admin.shell.screen import Screen
@@ -271,12 +271,15 @@ def _kind(path: tuple[str, ...], value: str) -> Kind:
 
 
 async def _names(question: Question, kind: Kind, about: str) -> list[str]:
-    from klog.admin import groups
+    from klog.admin import groups, registries
     from klog.cli import connect
 
     if kind is Kind.ZNODE:
         zookeeper = await connect.open_zookeeper(question)
-        return (await asyncio.to_thread(zookeeper.children, about))[:NAMES_SHOWN_MAX]
+        try:
+            return (await asyncio.to_thread(zookeeper.children, about))[:NAMES_SHOWN_MAX]
+        except NoNode as error:
+            raise await registries.no_node(zookeeper, about) or error from None
     cluster = await connect.open_cluster(question)
     if kind is Kind.TOPIC:
         found = list((await cluster.metadata(fresh=True)).topics)

@@ -76,7 +76,7 @@ async def replicas(
     if every is None:
         rows, footer, is_bad = await compare()
         return invocation.report(rows, failed=is_bad, footer=footer)
-    check_watchable(invocation, watch=True)
+    check_watchable(invocation, watch=True, flag="--every")
 
     async def look() -> tuple[list[verify_replicas.ReplicaRow], str, tuple[str, ...]]:
         rows, footer, _ = await compare()

@@ -18,13 +18,13 @@ LINES_KEPT = 4
 """Of a terminal's height: the header, what was left out, the sum, and the cursor's line."""
 
 
-def check_watchable(invocation: Invocation, *, watch: bool, every: float | None = None) -> None:
+def check_watchable(invocation: Invocation, *, watch: bool, every: float | None = None, flag: str = "--watch") -> None:
     """UsageError where the format holds one report only, and for an interval of what is shown once."""
     if every is not None and not watch:
         raise UsageError("--every needs --watch", hint="it is the interval at which --watch refreshes")
     if watch and invocation.output in (Format.JSON, Format.YAML):
         raise UsageError(
-            f"--output {invocation.output.value} is for a single report, and --watch shows many", hint="use -o jsonl"
+            f"--output {invocation.output.value} is for a single report, and {flag} shows many", hint="use -o jsonl"
         )
 
 

@@ -75,5 +75,5 @@ def _limits(position: Position | None, flag: str, whole: Anchor) -> tuple[int | 
     if position.anchor is Anchor.TIME:
         return None, position.value
     raise UsageError(
-        f"{flag} {position} is not an offset or a time", hint=f"1000, @-1h, @2026-02-01T10:00:00Z, {whole}"
+        f"{flag} {position} is not an offset or a time", hint=f"1000, @-1h, @2026-02-01T10:00:00Z, {whole.value}"
     )

@@ -106,10 +106,10 @@ def _row(path: Path, number: int, line: bytes) -> tuple[StateRow, tuple[int, int
         if time.tzinfo is None:
             raise ValueError("a time without a zone")
         broker, kind = int(entry["broker"]), str(entry["kind"])
-    except UnicodeDecodeError:
-        failed = StateRow(
-            None, None, None, None, None, None, None, str(path), number, "BAD_LINE", f"line {number} is not UTF-8 text"
-        )
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        what = "UTF-8 text" if isinstance(error, UnicodeDecodeError) else f"JSON (column {error.colno}: {error.msg})"
+        reason = f"line {number} is not {what}"
+        failed = StateRow(None, None, None, None, None, None, None, str(path), number, "BAD_LINE", reason)
         return failed, (-1, -1)
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         reason = f"line {number} is not of a state-change log: {error}"

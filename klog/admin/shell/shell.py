@@ -123,7 +123,7 @@ class Shell:
 
     def refuse(self, error: KlogError | OSError) -> bool:
         """Show an error; the shell lives on."""
-        message = getattr(error, "message", None) or str(error)
+        message = error.message if isinstance(error, KlogError) else _in_words(error)
         hint = f"\n  hint: {error.hint}" if isinstance(error, KlogError) and error.hint else ""
         sys.stderr.write(for_stream(f"klog shell: {message}{hint}\n", sys.stderr))
         sys.stderr.flush()
@@ -274,6 +274,10 @@ def _interval(words: list[str]) -> float:
     if every_s < WATCH_S_MIN:
         raise UsageError(f"\\watch: the interval must be at least {WATCH_S_MIN:g} s, got {word}")
     return every_s
+
+
+def _in_words(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
 
 
 def script_lines(stream: TextIO) -> Iterable[str]:

@@ -248,6 +248,12 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
+def _partition_name(text: str) -> str:
+    if _number(text.rpartition("-")[2]) < 0:
+        raise UsageError(f"a partition must be TOPIC-N, got {text!r}", hint="for example orders-0")
+    return text
+
+
 def parsed(subject: list[str]) -> Subject:
     """What the words ask about. UsageError."""
     if len(subject) == 1:
@@ -258,14 +264,14 @@ def parsed(subject: list[str]) -> Subject:
                 f"a broker's id must be an integer of at least 0, got {subject[1]!r}",
                 hint="`klog broker list` shows the brokers",
             )
-        if subject[0] == "partition" and _number(subject[1].rpartition("-")[2]) < 0:
-            raise UsageError(f"a partition must be TOPIC-N, got {subject[1]!r}", hint="for example orders-0")
+        if subject[0] == "partition":
+            _partition_name(subject[1])
         return Subject(subject[0], subject[1])
     if len(subject) == 3 and subject[0] == "message":
         text = subject[2]
         if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= OFFSET_MAX):
             raise UsageError(f"an offset must be between 0 and {OFFSET_MAX}, got {text!r}")
-        return Subject("partition", subject[1], int(text))
+        return Subject("partition", _partition_name(subject[1]), int(text))
     found = " ".join(subject)
     raise UsageError(
         f"expected topic T, partition T-P, group G, broker ID, message T-P OFFSET or a name, got {found!r}",
