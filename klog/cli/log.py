@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from klog.cli.arguments import Partitions, all_partitions, position
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.progress import Done, progress
 from klog.errors import UsageError
 from klog.render import Format, Report
 from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.tools.log_range import LogRange
+    from klog.tools.log_survey import Meter
     from klog.tools.message_decoder import MessageDecoder
+
+T = TypeVar("T")
 
 log = Noun("log", "Dump, verify and repair segment files, merge state-change logs; needs no broker.")
 
@@ -121,14 +127,14 @@ def _decoder(closing: ExitStack, decode: str, schemas: list[str], schemas_at: st
 
 
 @log.command("verify", rows=ROWS, connects=False)
-def verify(invocation: Invocation, path: LogPath) -> Report:
+async def verify(invocation: Invocation, path: LogPath) -> Report:
     """Check every batch. One row per run of valid batches in a file, and one per address range without a valid batch.
 
     Exit 1 on any damage.
     """
     from klog.tools import log_files
 
-    rows = list(log_files.verify(path))
+    rows = await _read(invocation, lambda meter: list(log_files.verify(path, meter)))
     faults = sum(row.is_fault for row in rows)
     messages = sum(row.messages or 0 for row in rows)
     found = (
@@ -140,7 +146,7 @@ def verify(invocation: Invocation, path: LogPath) -> Report:
 
 
 @log.command("repair", rows=ROWS, connects=False, asks=True)
-def repair(invocation: Invocation, path: LogPath) -> Report:
+async def repair(invocation: Invocation, path: LogPath) -> Report:
     """Repair damaged logs: truncate a torn end, and turn a damaged range into a recorded hole.
 
     Asks first. The damaged bytes are kept beside the log, and every valid batch stays. Fails while a broker uses the
@@ -148,13 +154,25 @@ def repair(invocation: Invocation, path: LogPath) -> Report:
     """
     from klog.tools import log_repair
 
-    plan = log_repair.plan_repair(path)
+    plan = await _read(invocation, lambda meter: log_repair.plan_repair(path, meter))
     if not plan.rows:
         return invocation.report([], footer="nothing to repair")
     where = f"{counted(len(plan.rows), 'range')} in {counted(len(plan.folders), 'folder')}"
     question = f"Repair {where} ({counted(plan.kept_messages, 'message')} stay)"
     invocation.confirm(question, invocation.report(plan.rows))
     return invocation.report(log_repair.apply_repair(plan))
+
+
+async def _read(invocation: Invocation, work: Callable[[Meter], T]) -> T:
+    """Files in a thread, with the progress on a terminal. Ctrl-C ends it at the next batch."""
+    from klog.tools.log_survey import Meter
+
+    meter = Meter()
+    async with progress(invocation, lambda: Done(meter.done, meter.total), unit="bytes"):
+        try:
+            return await asyncio.to_thread(work, meter)
+        finally:
+            meter.stop()
 
 
 @log.command("merge-state", rows="klog.tools.merge_state:StateRow", connects=False)

@@ -11,7 +11,7 @@ from klog.errors import UnsupportedCodec
 from klog.record.batch import LENGTH_PREFIX_BYTES, BatchHeader
 from klog.record.codec import CODEC_MASK
 from klog.tools.log_range import EVERYTHING, LogRange
-from klog.tools.log_survey import FAULTS, Batch, State, Stretch, find_folders, survey
+from klog.tools.log_survey import FAULTS, Batch, Meter, State, Stretch, find_folders, survey
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,17 @@ def dump(path: str | os.PathLike[str], within: LogRange = EVERYTHING) -> Iterato
             yield row_of(event)
 
 
-def verify(path: str | os.PathLike[str]) -> Iterator[LogRow]:
+def verify(path: str | os.PathLike[str], meter: Meter | None = None) -> Iterator[LogRow]:
     """Every batch checked; a row for each run of good ones in a file, and for each stretch that holds none.
 
     A run's row has the sums, its first address, its largest timestamp and its last epoch; ``codec`` and ``producer``
     where all of it agrees. A fault anywhere (``LogRow.is_fault``) is a failed verification.
     """
-    for folder, segments in find_folders(path):
+    meter, folders = meter or Meter(), find_folders(path)
+    meter.expect(folders)
+    for folder, segments in folders:
         run: _Run | None = None
-        for event in survey(folder, segments):
+        for event in meter.over(survey(folder, segments)):
             if isinstance(event, Batch) and run is not None and event.file == run.file:
                 run.add(event.header)
                 continue

@@ -34,7 +34,7 @@ from klog.storage.partition_folder import parse_folder_name
 from klog.storage.recovery import Recovery
 from klog.storage.segment import base_address_of
 from klog.tools.log_files import LogRow, row_of
-from klog.tools.log_survey import FAULTS, Batch, State, Stretch, find_folders, survey
+from klog.tools.log_survey import FAULTS, Batch, Meter, State, Stretch, find_folders, survey
 
 CUT_SUFFIX: Final = ".cut"
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -75,7 +75,7 @@ class RepairPlan:
         return sum(plan.kept.messages for plan in self.folders)
 
 
-def plan_repair(path: str | os.PathLike[str]) -> RepairPlan:
+def plan_repair(path: str | os.PathLike[str], meter: Meter | None = None) -> RepairPlan:
     """Read all of PATH (a partition's folder, a log dir; a file stands for its folder) and say what repair would do.
 
     Raises NoSuchThing, Refused where PATH does not belong to a log dir, LogDirLocked while a broker has it.
@@ -85,14 +85,16 @@ def plan_repair(path: str | os.PathLike[str]) -> RepairPlan:
         find_folders(root)  # raises if the file does not belong to a log
         root = root.parent
     plans = []
-    for folder, segments in find_folders(root.absolute()):
+    meter, folders = meter or Meter(), find_folders(root.absolute())
+    meter.expect(folders)
+    for folder, segments in folders:
         if parse_folder_name(Path(folder).name) is None:
             raise Refused(
                 f"{folder} is not named <topic>-<partition>: repair works on a partition's folder in a log dir",
                 hint="dump and verify read segment files anywhere",
             )
         with _locked(folder):
-            faults, kept = _look(survey(folder, segments))
+            faults, kept = _look(meter.over(survey(folder, segments)))
         if faults:
             plans.append(FolderPlan(folder, tuple(faults), kept))
     return RepairPlan(str(path), tuple(plans))

@@ -8,7 +8,7 @@ appending meanwhile.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -70,6 +70,35 @@ class Stretch(NamedTuple):
     bytes: int
     state: State
     reason: str
+
+
+class Meter:
+    """How far a survey is, in bytes of files: written by the thread that reads, read by others. `stop` ends it."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.done = 0
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """The next event is the last."""
+        self._is_stopped = True
+
+    def expect(self, folders: Iterable[tuple[str, list[SegmentFile]]]) -> None:
+        """All that is going to be read."""
+        self.total += sum(segment.size for _, segments in folders for segment in segments)
+
+    def over(self, events: Iterator[Batch | Stretch]) -> Iterator[Batch | Stretch]:
+        """The same events, counted. Raises Stopped."""
+        for event in events:
+            if self._is_stopped:
+                raise Stopped
+            yield event
+            self.done += event.header.size_bytes if isinstance(event, Batch) else event.bytes
+
+
+class Stopped(Exception):
+    """A survey was ended by `Meter.stop`."""
 
 
 class ReadOnlyFile:

@@ -18,6 +18,7 @@ from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
 from klog.tools.log_files import LogRow, dump, verify
 from klog.tools.log_range import LogRange
+from klog.tools.log_survey import Meter, Stopped
 from tests.tools.log_folders import FIRST_MS, ROWS, TOPIC_ID, Stored, fill, folder_of, opened, overwrite, tree
 
 
@@ -278,3 +279,19 @@ def test_a_log_that_a_broker_is_appending_to(log_dir: Path) -> None:
             assert [row.state for row in found] == ["ok"] * (number + 1)
             rows += len(found)
         assert rows == 210
+
+
+def test_how_far_a_verification_is(log_dir: Path, stored: list[Stored]) -> None:
+    meter = Meter()
+    seen = []
+    for _ in verify(log_dir, meter):
+        seen.append(meter.done)
+    assert meter.total == meter.done == sum(one.size for one in stored)
+    assert seen == sorted(seen) and 0 < seen[0] < meter.done
+    overwrite(stored[1].file, stored[1].position + 70, b"\xff\xfe\xfd")
+    harmed = Meter()
+    assert sum(row.is_fault for row in verify(log_dir, harmed)) == 1
+    assert harmed.done == harmed.total == meter.total
+    meter.stop()
+    with pytest.raises(Stopped):
+        list(verify(log_dir, meter))
