@@ -23,6 +23,8 @@ from klog.errors import UsageError
 EPOCH_DIGITS = 15
 """Milliseconds beyond the years that Python has are written as a number of at least so many digits."""
 
+INT64_DIGITS = 19
+
 TIMES_KEPT = 10_000
 """Times whose text a `LineWriter` remembers: of what is read in order, more than are met at once."""
 
@@ -199,13 +201,22 @@ def _headers(rows: Any) -> list[tuple[str, bytes | None]]:
     if rows is None:
         return []
     if isinstance(rows, dict):  # the short way to write them by hand
-        return [(name, _bytes(value, None, f"header {name}")) for name, value in rows.items()]
+        return [(header_name(name), _bytes(value, None, f"header {name}")) for name, value in rows.items()]
     headers = []
     for row in rows if isinstance(rows, list) else [None]:
         if not isinstance(row, dict) or not isinstance(row.get("key"), str):
             raise UsageError('headers are a list of {"key": "name", "value": "text"}, or one object of names and texts')
-        headers.append((row["key"], _bytes(row.get("value"), row.get("encoding"), f"header {row['key']}")))
+        headers.append((header_name(row["key"]), _bytes(row.get("value"), row.get("encoding"), f"header {row['key']}")))
     return headers
+
+
+def header_name(name: str) -> str:
+    """The name, if it is text; confluent-kafka crashes where it is not (seen with 2.16). Raises UsageError."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the name of a header has half a surrogate pair at character {error.start}") from None
+    return name
 
 
 def parse_timestamp(value: Any) -> int | None:
@@ -214,10 +225,10 @@ def parse_timestamp(value: Any) -> int | None:
         return None
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
         return value
-    if isinstance(value, str) and len(value) >= EPOCH_DIGITS and value.isascii() and value.isdigit():
-        return int(value)
+    if isinstance(value, str) and EPOCH_DIGITS <= len(value) <= INT64_DIGITS and value.isascii() and value.isdigit():
+        return parse_timestamp(int(value))
     try:
         moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise UsageError(f"timestamp is {value!r}; expected RFC 3339 or milliseconds") from None
+        raise UsageError(f"timestamp is {repr(value)[:40]}; expected RFC 3339 or milliseconds") from None
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)

@@ -281,7 +281,7 @@ class Sender:
             if not line.strip() and self._options.format is None:
                 continue
             try:
-                rows.append((at, read(line)))
+                rows.append((at, _sendable(read(line))))
             except UsageError as error:
                 self._lost.append(Line(name, at))
                 self._fail(f"{name}, line {at}: {error.message}")
@@ -411,6 +411,14 @@ def _numbered(runs: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
         for at in range(0, len(run), POLL_EVERY):
             yield number + at, run[at : at + POLL_EVERY]
         number += len(run)
+
+
+def _sendable(content: Content) -> Content:
+    """confluent-kafka ends the name of a header at its first NUL."""
+    for name, _ in content.headers:
+        if "\0" in name:
+            raise UsageError(f"the name of a header has a NUL at character {name.index(chr(0))}")
+    return content
 
 
 def _with_flags(read: LineReader, options: ProduceOptions) -> LineReader:
