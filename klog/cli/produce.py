@@ -55,6 +55,12 @@ async def produce(
     partition: Annotated[
         int | None, typer.Option("-p", "--partition", metavar="N", min=0, help="Send all messages to this partition.")
     ] = None,
+    keep_partitions: Annotated[
+        bool,
+        typer.Option(
+            "--keep-partitions", help="Send each message to the partition its line names (-i jsonl, or -f %p)."
+        ),
+    ] = False,
     key: Annotated[
         str | None, typer.Option("-k", "--key", metavar="KEY", parser=str, help="Key of all messages.")
     ] = None,
@@ -150,6 +156,10 @@ async def produce(
     -f reads what `klog tail -f` with the same format writes: `%k` key, `%s` or `%v` value, with `{hex}` or `{base64}`,
     `%T` time in ms, `%d` time, `%h` headers. `%t %p %o %e %K %S %V %H` are read and not obeyed.
 
+    `klog tail A -o start -e --output jsonl` in a pipe to `klog produce B -i jsonl --keep-partitions` copies keys,
+    values, headers, times and partitions. A message whose time is null or 0 gets the time of sending. `klog replay`
+    also resumes.
+
     While the topic accepts no messages, because brokers are down or a disk is full, klog retries, reads no further
     input, and says on stderr what it waits for. Messages that failed (--give-up-after, or too large) go to --rejects,
     or the error names their lines; then the exit code is 1.
@@ -160,6 +170,10 @@ async def produce(
     from klog.tools.produce_options import ProduceOptions
     from klog.tools.rejects import Rejects
 
+    if keep_partitions and partition is not None:
+        raise UsageError("-p and --keep-partitions exclude each other")
+    if keep_partitions and input_form != "jsonl" and line_format is None:
+        raise UsageError("--keep-partitions needs lines that name partitions", hint="-i jsonl, or -f with %p")
     if key is not None and key_delimiter is not None:
         raise UsageError("-k and -K exclude each other: one key for all messages, or one per line")
     configured = invocation.client_config.producer() if invocation.client_config is not None else {}
@@ -171,6 +185,7 @@ async def produce(
     options = ProduceOptions(
         input=input_form,
         partition=partition,
+        keep_partitions=keep_partitions,
         key=_bytes(key),
         key_delimiter=None if key_delimiter is None else parse_delimiter(key_delimiter, "-K"),
         **({} if delimiter is None else {"delimiter": parse_delimiter(delimiter, "-D")}),

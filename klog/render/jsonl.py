@@ -4,8 +4,8 @@
      "headers": [{"key": "h", "value": "text", "encoding": "utf-8"}], "key_encoding": null, "value_encoding": "utf-8"}
 
 An encoding says how the text beside it stands for bytes: ``utf-8``, or ``base64`` for what is not UTF-8; null beside
-null. Headers are a list, for a name may come twice. Only ``value`` must be there to be read; topic, partition and
-offset say where a message was and are not obeyed.
+null. Headers are a list, for a name may come twice. Only ``value`` must be there to be read; topic and offset say where
+a message was and are not obeyed, nor is the partition, unless it is to be kept.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ EPOCH_DIGITS = 15
 """Milliseconds beyond the years that Python has are written as a number of at least so many digits."""
 
 INT64_DIGITS = 19
+PARTITION_MAX = 2**31 - 1
 
 TIMES_KEPT = 10_000
 """Times whose text a `LineWriter` remembers: of what is read in order, more than are met at once."""
@@ -32,12 +33,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Content(NamedTuple):
-    """What a message carries; ``timestamp_ms`` None leaves it to the producer."""
+    """What a message carries; None for ``timestamp_ms`` leaves it to the producer, for ``partition`` likewise."""
 
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
     timestamp_ms: int | None
+    partition: int | None = None
 
 
 def rfc3339(timestamp_ms: int) -> str:
@@ -125,8 +127,8 @@ class LineWriter:
         return shown
 
 
-def from_line(line: bytes) -> Content:
-    """The message of a line; UsageError names the error in it."""
+def from_line(line: bytes, keep_partition: bool = False) -> Content:
+    """The message of a line, with its partition if that is to be kept; UsageError names the error in it."""
     try:
         row = json.loads(line)
     except UnicodeDecodeError:
@@ -144,6 +146,7 @@ def from_line(line: bytes) -> Content:
         _bytes(row["value"], row.get("value_encoding"), "value"),
         _headers(row.get("headers")),
         parse_timestamp(row.get("timestamp")),
+        parse_partition(row.get("partition")) if keep_partition else None,
     )
 
 
@@ -208,6 +211,13 @@ def _headers(rows: Any) -> list[tuple[str, bytes | None]]:
             raise UsageError('headers are a list of {"key": "name", "value": "text"}, or one object of names and texts')
         headers.append((header_name(row["key"]), _bytes(row.get("value"), row.get("encoding"), f"header {row['key']}")))
     return headers
+
+
+def parse_partition(value: Any) -> int:
+    """Raises UsageError where it cannot be the number of a partition."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= PARTITION_MAX:
+        raise UsageError(f"partition is {json.dumps(value)[:40]}; expected a number from 0 on")
+    return value
 
 
 def header_name(name: str) -> str:

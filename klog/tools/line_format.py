@@ -1,8 +1,8 @@
 r"""Messages from lines of a given form: what `klog tail -f FORMAT` wrote is read by the same format.
 
 ``%k``, ``%s`` or ``%v``, ``%T``, ``%d`` and ``%h`` are the message's key, value, time and headers; ``%t``, ``%p``,
-``%o``, ``%e``, ``%K``, ``%S``, ``%V``, ``%H`` and ``%]`` are skipped. A letter takes the text up to where the text
-behind it in the format begins, the last one all the rest.
+``%o``, ``%e``, ``%K``, ``%S``, ``%V``, ``%H`` and ``%]`` are skipped, but for ``%p`` where partitions are kept. A
+letter takes the text up to where the text behind it in the format begins, the last one all the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from klog.errors import UsageError
-from klog.render.jsonl import Content, parse_timestamp
+from klog.render.jsonl import Content, parse_partition, parse_timestamp
 from klog.tools.formats import tokens
 
 LineReader = Callable[[bytes], Content]
@@ -32,11 +32,13 @@ class _Field(NamedTuple):
     """What follows in each line."""
 
 
-def compile_line_format(text: str) -> LineReader:
+def compile_line_format(text: str, keep_partition: bool = False) -> LineReader:
     """The function that makes a message of a line without its end. UsageError for a format that cannot be read back."""
     start, fields = _parsed(text)
     if not any(one.letter in "sv" for one in fields):
         raise UsageError(f"-f {text!r} has no %s: where is the value?", hint=_HINT)
+    if keep_partition and not any(one.letter == "p" for one in fields):
+        raise UsageError(f"-f {text!r} has no %p, which --keep-partitions needs", hint=_HINT)
 
     def read(line: bytes) -> Content:
         if not line.startswith(start):
@@ -53,7 +55,8 @@ def compile_line_format(text: str) -> LineReader:
             raise UsageError(f"it does not end with {last.end!r}, as -f has it")
         found[last.letter] = _bytes(rest.removesuffix(last.end), last)
         value = found["s"] if "s" in found else found["v"]
-        return Content(found.get("k"), value, _headers(found.get("h", b"")), _time(found))
+        partition = _partition(found["p"]) if keep_partition else None
+        return Content(found.get("k"), value, _headers(found.get("h", b"")), _time(found), partition)
 
     return read
 
@@ -114,3 +117,9 @@ def _time(found: dict[str, bytes]) -> int | None:
     if "d" in found and found["d"] != b"-":
         return parse_timestamp(found["d"].decode("utf-8", "backslashreplace"))
     return None
+
+
+def _partition(text: bytes) -> int:
+    if not text.isdigit() or len(text) > 10:
+        raise UsageError(f"%p is {text[:40]!r}; expected the number of a partition")
+    return parse_partition(int(text))

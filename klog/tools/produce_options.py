@@ -14,6 +14,7 @@ class ProduceOptions:
 
     ``delimiter`` (-D) ends each line; ``key_delimiter`` (-K) splits it into key and value; ``key`` (-k) is the key of
     all; ``empty_is_null`` is -Z; ``format`` (-f) is the form of each line, as `klog.tools.line_format` reads it.
+    ``keep_partitions``: each message goes to the partition that its line names.
     ``create``: make the topic where it is missing. ``audit``: stamp every message and publish how many were sent, for
     `klog audit`.
     ``give_up_after_s``: so long after it was read an unacknowledged message is given up; None: never.
@@ -22,6 +23,7 @@ class ProduceOptions:
 
     input: Literal["lines", "jsonl", "raw"] = "lines"
     partition: int | None = None
+    keep_partitions: bool = False
     key: bytes | None = None
     delimiter: bytes = b"\n"
     key_delimiter: bytes | None = None

@@ -36,7 +36,9 @@ class Rejects:
         """One message, with where it was and why it was given up; klog does not read it again."""
         where = {"source": line.source, "line": line.number, "error": reason}
         beside = json.dumps(where, ensure_ascii=False, separators=(",", ":"))
-        self._file.write(f"{to_line(topic, None, None, content)[:-1]},{beside[1:]}\n".encode(errors="replace"))
+        self._file.write(
+            f"{to_line(topic, content.partition, None, content)[:-1]},{beside[1:]}\n".encode(errors="replace")
+        )
         self.count += 1
 
     def close(self) -> None:

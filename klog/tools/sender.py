@@ -80,11 +80,14 @@ class Sender:
         )
         if options.input == "jsonl" and not self._splitter.is_plain:
             raise UsageError("-k, -K, -H and -Z are for lines and files; a JSON line has its own key and headers")
-        self._read: LineReader | None = from_line if options.input == "jsonl" else None
+        keeps = options.keep_partitions
+        self._read: LineReader | None = None
+        if options.input == "jsonl":
+            self._read = partial(from_line, keep_partition=keeps)
         if options.format is not None:
             if options.input != "lines" or options.key is not None or options.key_delimiter is not None:
                 raise UsageError("-f excludes -k, -K and -i: the format says where the key is")
-            self._read = _with_flags(compile_line_format(options.format), options)
+            self._read = _with_flags(compile_line_format(options.format, keeps), options)
         if options.input != "lines" and options.delimiter != b"\n":
             raise UsageError(f"-D is for lines, not for -i {options.input}")
         self.partitions: dict[int, PartitionCount] = {}
@@ -244,8 +247,9 @@ class Sender:
                 if content.timestamp_ms is not None:
                     extra["timestamp"] = content.timestamp_ms
                 answered = partial(chunk.answered, place)
+                to = partition if content.partition is None else content.partition
                 try:
-                    produce(topic, content.value, content.key, partition, answered, **extra)
+                    produce(topic, content.value, content.key, to, answered, **extra)
                 except (BufferError, KafkaException):
                     chunk.drop()
                     self._send(self.fates.message(name, *row))
@@ -290,8 +294,9 @@ class Sender:
     def _send(self, message: Message) -> None:
         content = message.content
         extra: dict[str, Any] = {}
-        if self._options.partition is not None:
-            extra["partition"] = self._options.partition
+        partition = self._options.partition if content.partition is None else content.partition
+        if partition is not None:
+            extra["partition"] = partition
         if content.headers:
             extra["headers"] = content.headers
         if content.timestamp_ms is not None:
@@ -311,7 +316,8 @@ class Sender:
                 self._given_up(message.line, content, error.args[0])
                 if error.args[0].fatal():
                     raise KlogError(f"the producer failed: {error.args[0].str()}") from None
-                self._fail(error.args[0].str())
+                where = "" if content.partition is None else f"{self._topic}-{content.partition}: "
+                self._fail(where + error.args[0].str())
                 return
             else:
                 self.read += 1

@@ -25,6 +25,7 @@ CONTENTS = st.builds(
     BLOBS,
     st.lists(st.tuples(st.text(max_size=5), BLOBS), max_size=3),
     st.integers(0, 253402300799999),
+    st.none(),
 )
 
 
@@ -36,7 +37,9 @@ def test_a_message_survives_json(content: Content) -> None:
 
 
 TIMES = st.one_of(st.none(), st.integers(0, 2**63 - 1), st.integers(1_769_940_000_000, 1_769_940_003_000))
-ANY_CONTENTS = st.builds(Content, BLOBS, BLOBS, st.lists(st.tuples(st.text(max_size=5), BLOBS), max_size=3), TIMES)
+ANY_CONTENTS = st.builds(
+    Content, BLOBS, BLOBS, st.lists(st.tuples(st.text(max_size=5), BLOBS), max_size=3), TIMES, st.none()
+)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["t", "u-1"]), st.integers(0, 3), ANY_CONTENTS), max_size=12))
