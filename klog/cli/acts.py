@@ -10,7 +10,7 @@ import typer
 from klog.cli.arguments import position
 from klog.cli.command import Noun, top_command
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import group_names, topic_names
+from klog.cli.name_cache import group_names, remember_acts, topic_names
 from klog.client.positions import Anchor, Position
 from klog.clock import SYSTEM_CLOCK
 from klog.errors import UsageError
@@ -59,9 +59,11 @@ async def list_acts(
         start = Position(Anchor.START) if since_ms is None else Position(Anchor.TIME, since_ms)
         older = await read_old_acts(await invocation.cluster(), start, invocation.say)
     session = await invocation.zookeeper()
-    return await asyncio.to_thread(
+    rows = await asyncio.to_thread(
         lambda: verbs.list_acts(session, since_ms=since_ms, by=by, topic=topic, group=group, older=older)
     )
+    remember_acts(invocation.target, [row.act for row in rows])
+    return rows
 
 
 @acts.command("show", rows=ROW)

@@ -13,6 +13,7 @@ from klog.cli.command import Noun
 from klog.cli.flags import duration
 from klog.cli.invocation import Invocation
 from klog.cli.log_lines import log_to_stderr
+from klog.cli.name_cache import remember_brokers
 from klog.config import BrokerConfig, read_properties
 from klog.errors import UsageError
 from klog.render import Report
@@ -133,7 +134,9 @@ async def list_brokers(invocation: Invocation) -> list[Any]:
     """List the live brokers."""
     from klog.admin import brokers
 
-    return await brokers.list_brokers(await invocation.cluster())
+    rows = await brokers.list_brokers(await invocation.cluster())
+    remember_brokers(invocation.target, [row.broker for row in rows])
+    return rows
 
 
 @broker.command("describe", rows="klog.admin.brokers:BrokerRow")

@@ -16,22 +16,28 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.main import get_command
+from typer.models import OptionInfo
 
 from klog.cli import flags, other_words
 from klog.cli.conversion import convert_here
 from klog.cli.error_report import EXIT_USAGE, format_in, write
+from klog.cli.name_cache import BY_FLAG, COMPLETERS
 from klog.cli.traits import Traits, command_name
 from klog.render import Format, Report, render
 
 CommandFunction = Callable[..., Any]
 
 HELP_FLAGS = {"help_option_names": ["-h", "--help"]}
+
+OTHER_IDS = frozenset({"id", "cluster_id", "topic_id"})
+"""Flags whose ID is not that of a broker there is."""
 
 VERB_ALIASES = {"ls": "list", "rm": "delete"}
 """Hidden: what fingers type. A noun's own verb of that name goes first."""
@@ -229,8 +235,8 @@ def build(name: str, function: CommandFunction, traits: Traits) -> KlogCommand:
 
         perform(ctx, function, traits, values)
 
-    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    shared = [parameter for group in traits.flag_groups() for parameter in flags.parameters(group)]
+    own = list(map(_completed, list(inspect.signature(function, eval_str=True).parameters.values())[1:]))
+    shared = [_completed(parameter) for group in traits.flag_groups() for parameter in flags.parameters(group)]
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     callback.__signature__ = inspect.Signature([context, *keywords, *shared])  # type: ignore[attr-defined]
@@ -248,6 +254,20 @@ def build(name: str, function: CommandFunction, traits: Traits) -> KlogCommand:
             parameter.metavar = parameter.metavar or parameter.name.upper().replace("_", "-")
         convert_here(parameter, command.types[parameter.name])  # type: ignore[arg-type]
     return command
+
+
+def _completed(parameter: inspect.Parameter) -> inspect.Parameter:
+    """With what completes its values, by their name, unless it has that by itself."""
+    kind, *notes = (getattr(parameter.annotation, "__metadata__", ()) and get_args(parameter.annotation)) or (None,)
+    for number, note in enumerate(notes):
+        completer = BY_FLAG.get(parameter.name) or COMPLETERS.get(getattr(note, "metavar", None) or "")
+        is_other_id = isinstance(note, OptionInfo) and parameter.name in OTHER_IDS
+        if completer is not None and note.autocompletion is None and not is_other_id:
+            completed = copy(note)
+            completed.autocompletion = completer
+            notes[number] = completed
+            return parameter.replace(annotation=Annotated[(kind, *notes)])
+    return parameter
 
 
 def arguments(command: KlogCommand) -> list[TyperArgument]:

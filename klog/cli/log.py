@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,7 +14,6 @@ import typer
 from klog.cli.arguments import Partitions, all_partitions, position
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, is_terminal
-from klog.cli.progress import Done, progress
 from klog.errors import UsageError
 from klog.render import Format, Report
 from klog.render.counts import counted
@@ -165,6 +163,9 @@ async def repair(invocation: Invocation, path: LogPath) -> Report:
 
 async def _read(invocation: Invocation, work: Callable[[Meter], T]) -> T:
     """Files in a thread, with the progress on a terminal. Ctrl-C ends it at the next batch."""
+    import asyncio
+
+    from klog.cli.progress import Done, progress
     from klog.tools.log_survey import Meter
 
     meter = Meter()

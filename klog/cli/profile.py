@@ -15,6 +15,7 @@ import typer
 from klog.cli import flags
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
+from klog.cli.name_cache import profile_names
 from klog.cli.target import HOME_FILE, PROFILE_VARIABLE, PROJECT_FILE, TargetFlags, klog_home, resolve
 from klog.errors import KlogError, NoSuchThing, UsageError
 from klog.render import Report
@@ -26,14 +27,6 @@ profile = Noun("profile", "Clusters by name: addresses, colour, protection.")
 
 ROW = "klog.admin.profiles:ProfileRow"
 Colour = Literal["red", "green", "yellow", "blue", "magenta", "cyan", "white"]
-
-
-def profile_names(incomplete: str) -> list[str]:
-    """For completion: the names that begin so."""
-    try:
-        return sorted(name for name in _profiles().by_name if name.startswith(incomplete))
-    except KlogError:
-        return []
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The profile.", autocompletion=profile_names)]

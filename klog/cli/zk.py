@@ -14,6 +14,7 @@ import typer
 from klog.cli.arguments import OptionalGroups
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.name_cache import remember_znodes
 from klog.errors import UsageError
 from klog.render import Format, Report
 from klog.render.counts import counted
@@ -77,7 +78,9 @@ async def ls(invocation: Invocation, path: Path = "/") -> list[Any]:
     from klog.admin import registries
 
     registries.check_path(path)
-    return await registries.list_nodes(await invocation.zookeeper(), path)
+    rows = await registries.list_nodes(await invocation.zookeeper(), path)
+    remember_znodes(invocation.target, [row.path for row in rows])
+    return rows
 
 
 @zk.command("tree", rows="klog.admin.registries:NodeRow")
@@ -92,7 +95,9 @@ async def tree(
     from klog.admin import registries
 
     registries.check_path(path)
-    return await registries.tree(await invocation.zookeeper(), path, depth=depth)
+    rows = await registries.tree(await invocation.zookeeper(), path, depth=depth)
+    remember_znodes(invocation.target, [row.path for row in rows])
+    return rows
 
 
 @zk.command("get", rows="klog.admin.registries:NodeData")

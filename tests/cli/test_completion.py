@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from klog.cli.name_cache import remember_groups, remember_topics
+from klog.cli.name_cache import remember_acts, remember_brokers, remember_groups, remember_topics, remember_znodes
 from klog.cli.target import Target
 from tests.cli.process import KLOG, ROOT
 from tests.cli.runner import klog
@@ -69,6 +69,32 @@ def test_groups_are_remembered_beside_topics() -> None:
     assert offered("klog group lag -t pay", KLOG_BOOTSTRAP_SERVER="here:1") == (["payments"], "")
 
 
+def test_brokers_acts_and_znodes() -> None:
+    here = Target("here:1", None, "test")
+    remember_brokers(here, [1, 2, 12])
+    remember_acts(here, ["mifz3k2a9x4q", "mifz3k2b0000"])
+    remember_znodes(here, ["/brokers/ids/1", "/brokers/ids/12"])
+    remember_znodes(here, ["/mine", "/mine/too"])
+    at = {"KLOG_BOOTSTRAP_SERVER": "here:1"}
+    assert offered("klog broker stop ", **at) == (["1", "12", "2"], "")
+    assert offered("klog metrics --broker 1", **at) == (["1", "12"], "")
+    assert offered("klog reassign plan --brokers 1,2", **at) == (["1,2"], "")
+    assert offered("klog broker start --id ", **at)[0] == []
+    assert offered("klog undo mif", **at) == (["mifz3k2b0000", "mifz3k2a9x4q"], "")
+    assert offered("klog zk get /brokers/ids/", **at) == (["/brokers/ids/1", "/brokers/ids/12"], "")
+    assert offered("klog zk get /mi", **at) == (["/mine"], "")
+    assert offered("klog zk ls /brok", KLOG_BOOTSTRAP_SERVER="unknown:1") == (["/brokers"], "")
+
+
+def test_settings_and_positions() -> None:
+    assert offered("klog topic config t retention.") == (["retention.bytes=", "retention.ms="], "")
+    assert "log.retention.hours=" in offered("klog broker start -X log.ret")[0]
+    assert offered("klog produce t -X comp") == ([], "")
+    assert offered("klog tail t -o st") == (["start"], "")
+    assert offered("klog group rewind g --to @-") == (["@-1h", "@-1d"], "")
+    assert offered("klog log dump /tm") == ([], "")
+
+
 @pytest.mark.parametrize("damage", ["{", '{"a": 1}', "[1, 2]", "\0"])
 def test_a_damaged_cache_offers_nothing_and_prints_nothing(home: Path, damage: str) -> None:
     remember_topics(Target("here:1", None, "test"), ["payments"])
@@ -90,21 +116,59 @@ def test_scripts_for_each_shell() -> None:
     assert klog("completion", "csh").code == 2
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_bash_takes_the_script(tmp_path: Path) -> None:
-    script = tmp_path / "klog.bash"
-    script.write_text(klog("completion", "bash").stdout)
+CASES = [
+    ("klog topi", ["topic"]),
+    ("klog topic describe pa", ["payments"]),
+    ("klog group lag pay", ["pay-readers"]),
+    ("klog broker stop 1", ["1", "12"]),
+    ("klog acts show mif", ["mifz3k2a9x4q"]),
+    ("klog zk get /brokers/i", ["/brokers/ids"]),
+    ("klog topic config t retention.m", ["retention.ms="]),
+    ("klog tail t -o sta", ["start"]),
+    ("klog topic list --profile pro", ["prod"]),
+]
+"""Lines, and what a shell offers at their ends."""
+
+SHELLS = {
+    "bash": "source {script}; COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _klog_completion klog; "
+    'printf "%s\\n" "${{COMPREPLY[@]}}"',
+    "zsh": "compdef() {{ }}; _files() {{ }}; "
+    "_arguments() {{ print -r -- $1 | grep -oE '[( ]\"[^\"]*\"' | tr -d ' (\"' }}; "
+    "source {script}; words=({line}); CURRENT=${{#words}}; _klog_completion",
+    "fish": "source {script}; complete -C '{line}' | string split -f1 \\t",
+}
+"""How each real shell is made to complete a line without a terminal."""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_real_shell_completes(shell: str, tmp_path: Path, home: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    here = Target("here:1", None, "test")
+    remember_topics(here, ["payments"])
+    remember_groups(here, ["pay-readers"])
+    remember_brokers(here, [1, 12])
+    remember_acts(here, ["mifz3k2a9x4q"])
+    assert klog("profile", "add", "prod", "-B", "127.0.0.1:1").code == 0
+    script = tmp_path / f"klog.{shell}"
+    script.write_text(klog("completion", shell).stdout)
     shim = tmp_path / "klog"
     shim.write_text(f'#!/bin/sh\nexec {KLOG[0]} -m klog "$@"\n')
     shim.chmod(0o755)
-    line = 'COMP_WORDS=(klog topi); COMP_CWORD=1; _klog_completion klog; echo "${COMPREPLY[@]}"'
-    ran = subprocess.run(
-        ["bash", "-c", f"source {script}; {line}"],
-        cwd=ROOT,
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (ran.stdout.strip(), ran.stderr) == ("topic", "")
+    for line, expected in CASES:
+        program = SHELLS[shell].format(script=script, line=line, folder=tmp_path)
+        ran = subprocess.run(
+            [shell, "-c", program],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "PATH": f"{tmp_path}:{os.environ['PATH']}",
+                "KLOG_BOOTSTRAP_SERVER": "here:1",
+                "HOME": str(tmp_path),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert (sorted(ran.stdout.split()), ran.stderr) == (sorted(expected), ""), (shell, line, ran)
