@@ -40,7 +40,8 @@ def dump_messages(
 ) -> Iterator[Line]:
     """The messages in the range, in the order of offsets, one partition after the other.
 
-    Raises NoSuchThing and UsageError for the path, StorageError; never for what is in the files.
+    Raises NoSuchThing and UsageError for the path, StorageError, and what the decoder's schemas raise (ZooKeeper may be
+    lost); never for what is in the files.
     """
     for folder, segments in find_folders(path):
         name = parse_folder_name(Path(folder).name)
@@ -66,9 +67,9 @@ def dump_messages(
                         started = started or within.from_ms is None or record.timestamp_ms >= within.from_ms
                         if started:
                             yield Line(_line(topic, partition, record, decoder))
-                except KlogError as error:
+                except _Unreadable as error:
                     count = counted(event.header.count, "message")
-                    what = f"the batch at {event.address}, of {count}, cannot be read further: {error.message}"
+                    what = f"the batch at {event.address}, of {count}, cannot be read further: {error}"
                     yield Line(note=f"{event.file}: {what}", is_fault=True)
 
 
@@ -79,6 +80,10 @@ def _line(topic: str, partition: int | None, record: Record, decoder: MessageDec
     if decoder is None:
         return line
     return json.dumps({**json.loads(line), **decoder.decoded(record)}, ensure_ascii=False, separators=(",", ":"))
+
+
+class _Unreadable(Exception):
+    """A batch, from some record on."""
 
 
 class _Files:
@@ -95,7 +100,13 @@ class _Files:
         self._open.close()
 
     def records(self, batch: Batch) -> Iterator[Record]:
-        """Raises CorruptBatch, UnsupportedCodec and StorageError."""
+        """Raises _Unreadable, after the records before the damage."""
+        try:
+            yield from self._records(batch)
+        except KlogError as error:
+            raise _Unreadable(error.message) from error
+
+    def _records(self, batch: Batch) -> Iterator[Record]:
         if self._file is None or self._file.path != batch.file:
             self._open.close()
             self._file = self._open.enter_context(ReadOnlyFile(batch.file))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from klog.errors import NoSuchThing, UsageError
+from klog.errors import NoSuchThing, SessionLost, UsageError, ZooKeeperError
 from klog.export.files.json_values import json_values
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
 from klog.record.avro_framing import MAGIC, PREFIX_BYTES
@@ -60,7 +60,9 @@ class MessageDecoder:
             return Decoder(Decoding(self._column, self._schema_of(schema_id)), self._schema_of)
         except SchemaNotFound:
             return f"schema {schema_id} is not known"
-        except InvalidSchema as error:
+        except SessionLost:
+            raise
+        except (InvalidSchema, ZooKeeperError) as error:  # a node that has something else than a schema, too
             return f"schema {schema_id} cannot be used: {error.message}"
 
 

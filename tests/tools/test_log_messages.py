@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from klog.client.positions import Position, parse_position
 from klog.config.topic import LogConfig
-from klog.errors import UsageError
+from klog.errors import SessionLost, UsageError, ZooKeeperError
 from klog.names import TopicPartition
 from klog.record.avro_framing import PREFIX_BYTES
+from klog.record.batch import CRC_AT, CRC_FROM
+from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
 from klog.tools.log_messages import Line, dump_messages
 from klog.tools.log_range import LogRange
 from klog.tools.message_decoder import MessageDecoder
+from tests.chance import seed_of
 from tests.cli.runner import klog
 from tests.tools.log_folders import FIRST_MS, ROWS, TOPIC_ID, Stored, fill, folder_of, opened, records_of
 
@@ -80,6 +85,44 @@ def test_every_byte_flipped(tmp_path: Path) -> None:
         assert found == clean or any(line.is_fault for line in lines), place  # a leader epoch is in no checksum
         assert len(found) >= len(clean) - max(one.count for one in stored), place
         assert all(offsets[one["offset"]] == one for one in found), place
+
+
+def test_hostile_batches_whose_checksums_are_right(tmp_path: Path) -> None:
+    """Each place of a batch by each codec is changed, and the CRC made anew: what lies behind is always shown."""
+    chance, decoder = random.Random(seed_of("hostile batches")), MessageDecoder("avro", lambda schema_id: SCHEMA)
+    rows = [Record(number, FIRST_MS, b"k", FRAME + b"\x06\x02\x04hi", (("h", None),)) for number in range(2)]
+    with opened(tmp_path) as held:
+        log = held.log_or_create(ROWS, TOPIC_ID, LogConfig())
+        ends = [log.append(memoryview(encode_batch(rows, codec=codec)), leader_epoch=0).end.address for codec in Codec]
+        log.append(memoryview(encode_batch(rows)), leader_epoch=0)
+    (file,) = folder_of(tmp_path).glob("*.log")
+    whole = file.read_bytes()
+    last = [one["offset"] for one in texts(list(dump_messages(tmp_path, LogRange())))][-2:]
+    for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+        for place in range(begin + CRC_FROM, end):
+            harmed = bytearray(whole)
+            harmed[place] ^= chance.randrange(1, 256)
+            harmed[begin + CRC_AT : begin + CRC_AT + 4] = crc32c(harmed[begin + CRC_FROM : end]).to_bytes(4, "big")
+            file.write_bytes(harmed)
+            found = texts(list(dump_messages(tmp_path, LogRange(), decoder)))
+            assert [one["offset"] for one in found][-2:] == last, place
+
+
+def test_schemas_that_are_lost_are_no_damage(tmp_path: Path, stored: list[Stored]) -> None:
+    def lost(schema_id: int) -> str:
+        raise SessionLost("ZooKeeper is gone")
+
+    with opened(tmp_path) as held:
+        log = held.log_or_create(ROWS, TOPIC_ID, LogConfig())
+        log.append(memoryview(encode_batch([Record(0, 0, None, FRAME)])), leader_epoch=9)
+    with pytest.raises(SessionLost):
+        list(dump_messages(tmp_path, LogRange(), MessageDecoder("avro", lost)))
+
+    def broken(schema_id: int) -> str:
+        raise ZooKeeperError("ZooKeeper node /klog/schemas/ids/7 has no type")
+
+    lines = list(dump_messages(tmp_path, LogRange(), MessageDecoder("avro", broken)))
+    assert not any(line.is_fault for line in lines) and "cannot be used" in texts(lines)[-1]["value_error"]
 
 
 def test_hostile_messages(tmp_path: Path) -> None:
