@@ -19,7 +19,7 @@ from klog.cli import interrupt
 from klog.cli.command import VERB_ALIASES, KlogCommand, NounGroup, arguments, usage_of
 from klog.cli.command_table import ENTRIES, entry_named
 from klog.cli.conversion import choices
-from klog.cli.name_cache import remember_groups, remember_topics
+from klog.cli.name_cache import ACTS_KEPT, remember_acts, remember_brokers, remember_groups, remember_topics
 from klog.cli.session import Background, Session
 from klog.cli.shared_flags import SharedFlags
 from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve
@@ -45,6 +45,7 @@ KINDS = {
     "DURATION": Kind.DURATION,
     **dict.fromkeys(("SUBJECT", "ID|SUBJECT"), Kind.SCHEMA),
     "ROOT": Kind.EXPORT,
+    "ACT": Kind.ACT,
     **dict.fromkeys(("FILE", "PATH", "DIR", "FOLDER", "DIR,..."), Kind.FILE),
 }
 """What a value is, by its name in usage lines."""
@@ -273,6 +274,7 @@ def _kind(path: tuple[str, ...], value: str) -> Kind:
 async def _names(question: Question, kind: Kind, about: str) -> list[str]:
     from klog.admin import groups, registries
     from klog.cli import connect
+    from klog.coordination import acts
 
     if kind is Kind.ZNODE:
         zookeeper = await connect.open_zookeeper(question)
@@ -280,6 +282,10 @@ async def _names(question: Question, kind: Kind, about: str) -> list[str]:
             return (await asyncio.to_thread(zookeeper.children, about))[:NAMES_SHOWN_MAX]
         except NoNode as error:
             raise await registries.no_node(zookeeper, about) or error from None
+    if kind is Kind.ACT:
+        found = await asyncio.to_thread(acts.list_ids, await connect.open_zookeeper(question))
+        remember_acts(question.target, found)
+        return found[-ACTS_KEPT:]
     cluster = await connect.open_cluster(question)
     if kind is Kind.TOPIC:
         found = list((await cluster.metadata(fresh=True)).topics)
@@ -288,7 +294,9 @@ async def _names(question: Question, kind: Kind, about: str) -> list[str]:
         found = list(await groups.phases(cluster))
         remember_groups(question.target, found)
     elif kind is Kind.BROKER:
-        found = [str(one.broker_id) for one in await cluster.brokers()]
+        ids = [one.broker_id for one in await cluster.brokers()]
+        remember_brokers(question.target, ids)
+        found = list(map(str, ids))
     elif kind is Kind.PARTITION:
         found = [str(number) for number in (await cluster.topic(about, fresh=True)).partitions]
     elif kind is Kind.SCHEMA:

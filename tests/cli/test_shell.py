@@ -76,6 +76,9 @@ def test_groups_are_offered_where_groups_are_named(broker: RunningBroker, topic:
 
     assert offered(f"group lag {topic}") == [f"{topic}-readers"]
     assert f"{topic}-readers" in offered("offset export ")
+    klog("group", "delete", f"{topic}-readers", "-y", "-B", broker.bootstrap)
+    (act,) = klog("acts", "list", "--group", f"{topic}-readers", "-o", "json", "-B", broker.bootstrap).rows
+    assert offered(f"undo {act['act'][:-1]}") == [act["act"]]
     tree.close()
 
 

@@ -42,6 +42,7 @@ NAMES = {
     (Kind.ZNODE, "/brokers"): ["ids", "topics"],
     (Kind.PROFILE, ""): ["prod", "staging"],
     (Kind.SCHEMA, ""): ["orders-value"],
+    (Kind.ACT, ""): ["mifz3k2a9x4q"],
 }
 
 
@@ -330,6 +331,7 @@ def test_the_usage_of_what_is_typed(line: str, parts: list[str], tree: Tree, nam
         ("topic list --profile ", ["prod", "staging"]),
         ("\\c st", ["staging"]),
         ("schema get o", ["orders-value"]),
+        ("undo mi", ["mifz3k2a9x4q"]),
         ("group lag r", ["readers"]),
         ("use ", ["orders", "logs", "readers"]),
         ("topic list --output=js", ["--output=json", "--output=jsonl"]),

@@ -11,7 +11,9 @@ from klog.admin.shell.tree import Kind
 PLACES_MAX = 200
 """Topics and folders whose partitions and children are remembered; then all are forgotten."""
 
-FETCHED = frozenset({Kind.TOPIC, Kind.GROUP, Kind.BROKER, Kind.PARTITION, Kind.ZNODE, Kind.PROFILE, Kind.SCHEMA})
+FETCHED = frozenset(
+    {Kind.TOPIC, Kind.GROUP, Kind.BROKER, Kind.PARTITION, Kind.ZNODE, Kind.PROFILE, Kind.SCHEMA, Kind.ACT}
+)
 """What a cluster, or a file, is asked for."""
 
 FIRST_ANSWER_S = 0.5

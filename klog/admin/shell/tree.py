@@ -24,6 +24,7 @@ class Kind(StrEnum):
     PROFILE = "profile"
     SCHEMA = "schema"
     EXPORT = "export"
+    ACT = "act"
     FILE = "file"
     OTHER = "value"
 
