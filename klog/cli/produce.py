@@ -164,7 +164,7 @@ async def produce(
     input, and says on stderr what it waits for. Messages that failed (--give-up-after, or too large) go to --rejects,
     or the error names their lines; then the exit code is 1.
     """
-    from klog.render.jsonl import header_name
+    from klog.client.headers import check_header_name
     from klog.tools import produce as producing
     from klog.tools.input_messages import parse_delimiter
     from klog.tools.produce_options import ProduceOptions
@@ -190,7 +190,7 @@ async def produce(
         key_delimiter=None if key_delimiter is None else parse_delimiter(key_delimiter, "-K"),
         **({} if delimiter is None else {"delimiter": parse_delimiter(delimiter, "-D")}),
         format=line_format,
-        headers=tuple((header_name(name), _bytes(value)) for name, value in pairs(headers)),
+        headers=tuple((check_header_name(name), _bytes(value)) for name, value in pairs(headers)),
         empty_is_null=empty_is_null,
         acks=_chosen(acks or ("all" if configured_acks == "-1" else configured_acks), ACKS, "acks"),
         compression=_chosen(compression or configured_codec, CODECS, "compression.type"),

@@ -11,12 +11,24 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from klog.errors import KlogError
+from klog.errors import KlogError, UsageError
 
 Headers = list[tuple[str, bytes | None]]
 
 HeadersOf = Callable[[Any], Headers]
 """From confluent-kafka's message to its headers, an empty list if it has none."""
+
+
+def check_header_name(name: str) -> str:
+    """The name, if confluent-kafka can send it: half a surrogate pair ends its process, and a NUL ends the name (seen
+    with 2.16). Raises UsageError."""
+    if "\0" in name:
+        raise UsageError(f"the name of a header has a NUL at character {name.index(chr(0))}")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the name of a header has half a surrogate pair at character {error.start}") from None
+    return name
 
 
 def headers_of(message: Any) -> Headers:

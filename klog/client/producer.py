@@ -30,6 +30,7 @@ from confluent_kafka import Producer as _RdKafka
 
 from klog.client.audit import Auditor, with_stamp
 from klog.client.audit_publisher import AuditPublisher
+from klog.client.headers import check_header_name
 from klog.client.message import Headers, Message
 from klog.client.partition_choice import PartitionChoice, Partitioner
 from klog.client.producer_settings import AuditSettings, read_settings
@@ -284,10 +285,12 @@ def _parts_of_all(messages: Iterable[Message | bytes], key: bytes | None) -> lis
 
 
 def _parts(message: Message, key: bytes | None) -> _Parts:
-    """``key`` is used if the message has none; raises TypeError for anything but a message."""
+    """``key`` is used if the message has none. Raises TypeError for anything but a message, UsageError for headers."""
     if not isinstance(message, Message):
         raise TypeError(f"a message is a klog.Message or bytes, not {type(message).__name__}")
     value, its_key, headers, timestamp, _, _, _ = message
+    for name, _ in headers:
+        check_header_name(name)
     return value, key if its_key is None else its_key, headers, timestamp
 
 

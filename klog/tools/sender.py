@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from klog.client.audit import Auditor, with_stamp
 from klog.client.audit_publisher import AuditPublisher
+from klog.client.headers import check_header_name
 from klog.client.producer_settings import audit_settings
 from klog.client.send_errors import error_from, may_be_in_the_log
 from klog.errors import KlogError, UsageError
@@ -420,10 +421,9 @@ def _numbered(runs: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def _sendable(content: Content) -> Content:
-    """confluent-kafka ends the name of a header at its first NUL."""
+    """Raises UsageError for what confluent-kafka cannot send."""
     for name, _ in content.headers:
-        if "\0" in name:
-            raise UsageError(f"the name of a header has a NUL at character {name.index(chr(0))}")
+        check_header_name(name)
     return content
 
 

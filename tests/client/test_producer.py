@@ -65,6 +65,18 @@ def values(bootstrap: str, topic: str, partitions: int = 1) -> list[bytes]:
     return [one.value() for one in held(bootstrap, topic, partitions)]
 
 
+@pytest.mark.parametrize("name", ["\ud800", "a\0b"])
+def test_header_names_that_librdkafka_cannot_send(broker: RunningBroker, topic: str, name: str) -> None:
+    """The first ended the process."""
+    make_topic(broker.bootstrap, topic)
+    with klog.Producer(bootstrap_servers=broker.bootstrap) as producer:
+        with pytest.raises(UsageError):
+            producer.send(topic, klog.Message(b"one", headers=((name, b"1"),)))
+        with pytest.raises(UsageError):
+            producer.send(topic, [klog.Message(b"one"), klog.Message(b"two", headers=((name, b"1"),))])
+    assert values(broker.bootstrap, topic) == []
+
+
 # --- Sync ---
 
 
