@@ -134,7 +134,7 @@ async def plan_restore(
             f"topic {target!r} exists on {cluster}", hint=f"klog topic restore {name} --as OTHER gives it another name"
         )
     kept = await asyncio.to_thread(trash.contents, zookeeper, entry)
-    copies, failed = await copies_of(cluster, [entry.topic_id])
+    copies, failed = await _copies_when_settled(cluster, entry.topic_id)
     if failed:
         broker, error = next(iter(failed.items()))
         raise Refused(f"topic {name!r} is not restored: broker {broker} does not say what it has: {error.message}")
@@ -156,6 +156,20 @@ async def plan_restore(
     groups = len(kept.offsets) if target == name else 0
     row = RestoreRow(target, partitions, counted.messages, counted.bytes, counted.deleted_at, groups, name, counted.id)
     return RestorePlan(entry.topic_id, row)
+
+
+async def _copies_when_settled(
+    cluster: Cluster, topic_id: UUID
+) -> tuple[Mapping[UUID, list[Copy]], Mapping[int, KlogError]]:
+    """As ``copies_of``; asked again while a broker does not answer, since one that has just died is listed a while."""
+    deadline = asyncio.get_running_loop().time() + cluster.timeout_s
+    pause_s = 0.05
+    while True:
+        copies, failed = await copies_of(cluster, [topic_id])
+        if not failed or asyncio.get_running_loop().time() + pause_s > deadline:
+            return copies, failed
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 2, 0.5)
 
 
 async def _refused_half(cluster: Cluster, zookeeper: ZooKeeper, entry: Entry, live: Sequence[int]) -> Refused:
@@ -223,7 +237,7 @@ async def copies_of(
     cluster: Cluster, topic_ids: Sequence[UUID]
 ) -> tuple[Mapping[UUID, list[Copy]], Mapping[int, KlogError]]:
     """What the live brokers have of these topics in their trash, and why some of them do not say it."""
-    brokers = [one.broker_id for one in await cluster.brokers()]
+    brokers = list((await cluster.metadata([], fresh=True)).brokers)
     answers = await asyncio.gather(*(_ask(cluster, one, topic_ids) for one in brokers), return_exceptions=True)
     found: dict[UUID, list[Copy]] = {}
     failed: dict[int, KlogError] = {}

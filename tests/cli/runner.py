@@ -28,6 +28,7 @@ class Ran:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The rows of ``-o json``."""
+        assert self.stdout, (self.code, self.stderr)
         rows: list[dict[str, Any]] = json.loads(self.stdout)["rows"]
         return rows
 

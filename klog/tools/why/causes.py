@@ -223,6 +223,10 @@ def broker_steps(known: Known, broker: int) -> Iterator[Step]:
         yield step(time, f"broker {broker} hangs", evidence, HANGS_DO)
     elif broker in facts.silent:
         yield step(time, f"broker {broker} does not answer", facts.silent[broker], "`klog check brokers`")
+    elif address is None:  # a process that hangs loses its entry just the same
+        evidence = "metadata: not among the live brokers; events do not tell its address, so it was not asked"
+        do = f"look whether its process still runs: if so, `kill -9 PID` first; then start broker {broker}"
+        yield step(time, f"broker {broker} is dead or hangs", evidence, do)
     else:
         evidence = "metadata: not among the live brokers"
         yield step(time, f"broker {broker} is dead", evidence, f"start broker {broker}")
