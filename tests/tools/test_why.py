@@ -60,7 +60,7 @@ def test_of_a_partition_that_is_well_who_leads_and_since_when() -> None:
 
 def test_a_dead_broker_is_the_cause_with_the_time_of_its_event() -> None:
     cause = checked(why_topic(known(UP, DOWN, dead=(2,)), "t"))
-    assert "broker 2" in cause.what and cause.do == "start broker 2"
+    assert "broker 2" in cause.what and cause.do.endswith("start broker 2")
     assert cause.time is not None and cause.time.isoformat() == "2026-02-01T03:00:12+00:00"
     assert checked(why_broker(known(UP, DOWN, dead=(2,)), 2)).do == cause.do
 
@@ -71,7 +71,7 @@ def test_a_broker_that_hangs_is_not_to_be_started() -> None:
 
 
 def test_another_that_hangs_does_not_make_a_dead_broker_hang() -> None:
-    assert checked(why_broker(known(UP, DOWN, dead=(2,), hung=("h:9003",)), 2)).do == "start broker 2"
+    assert checked(why_broker(known(UP, DOWN, dead=(2,), hung=("h:9003",)), 2)).do.endswith("start broker 2")
 
 
 def test_no_leader_is_for_want_of_the_in_sync_replica() -> None:
@@ -79,7 +79,7 @@ def test_no_leader_is_for_want_of_the_in_sync_replica() -> None:
     change_partition(of.facts, 1, leader=None, isr=(2,))
     assert of.facts.metadata is not None
     steps = why_topic(Known(of.facts, of.facts.metadata, of.events), "t")
-    assert "t-1" in steps[0].what and checked(steps).do == "start broker 2"
+    assert "t-1" in steps[0].what and checked(steps).do.endswith("start broker 2")
 
 
 def test_a_live_follower_that_is_behind_is_waited_for() -> None:
@@ -112,7 +112,7 @@ def test_a_message_that_is_appended_and_not_committed() -> None:
     of = MessageFacts(TopicPartition("t", 0), 41, 0, 40, place)
     assert "flushed" in checked(why_message(known(), of)).what
     follower = known(DOWN, dead=(2,))
-    assert checked(why_message(follower, of)).do == "start broker 2"
+    assert checked(why_message(follower, of)).do.endswith("start broker 2")
 
 
 @pytest.mark.parametrize(("settings", "what"), [
