@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.client.metadata import BrokerNode
 from klog.config.broker import BROKER_SETTINGS, default_text
-from klog.errors import BrokerNotAvailable, CannotConnect, Refused, TimedOut
+from klog.errors import BrokerNotAvailable, CannotConnect, NoSuchThing, Refused, TimedOut
 from klog.render.timestamps import moment
 
 if TYPE_CHECKING:
@@ -74,15 +74,25 @@ async def list_brokers(cluster: Cluster, *, wait_s: float | None = None) -> list
         broker: BrokerNode(broker, "", 0, None) for broker in assigned - metadata.brokers.keys()
     }
     live = list(metadata.brokers)
-    selves = dict(zip(live, await asyncio.gather(*(_describe_self(cluster, one, wait_s) for one in live)), strict=True))
+    selves = dict(zip(live, await asyncio.gather(*(describe_self(cluster, one, wait_s) for one in live)), strict=True))
     return [_row(node, metadata, selves.get(broker, DEAD)) for broker, node in sorted(nodes.items())]
+
+
+async def brokers_on(cluster: Cluster, host: str) -> list[int]:
+    """The live brokers that are registered with this host, in the order of their ids; NoSuchThing without one."""
+    metadata = await cluster.metadata([], fresh=True)
+    found = sorted(one.broker_id for one in metadata.brokers.values() if one.host == host)
+    if not found:
+        hosts = ", ".join(sorted({one.host for one in metadata.brokers.values()}))
+        raise NoSuchThing(f"{cluster} has no live broker on host {host!r}", hint=f"hosts of live brokers: {hosts}")
+    return found
 
 
 async def describe_broker(cluster: Cluster, broker_id: int) -> BrokerRow:
     """One live broker; BrokerNotAvailable, naming those there are, otherwise."""
     metadata = await cluster.metadata(fresh=True)
-    node = _node(cluster, metadata, broker_id)
-    return _row(node, metadata, await _describe_self(cluster, broker_id))
+    node = live_node(cluster, metadata, broker_id)
+    return _row(node, metadata, await describe_self(cluster, broker_id))
 
 
 async def broker_settings(cluster: Cluster, broker_id: int | None = None) -> list[BrokerSetting]:
@@ -96,7 +106,7 @@ async def broker_settings(cluster: Cluster, broker_id: int | None = None) -> lis
             raise BrokerNotAvailable(
                 f"{cluster} has no controller at the moment", hint="name a broker: broker config ID"
             )
-    _node(cluster, metadata, broker_id)
+    live_node(cluster, metadata, broker_id)
     rows = []
     for one in await describe_broker_settings(cluster, broker_id):
         setting = BROKER_SETTINGS.get(one.name) if cluster.is_klog else None
@@ -122,7 +132,7 @@ async def stop_broker(cluster: Cluster, broker_id: int, *, wait_s: float = 30.0)
     from klog.protocol import codec
     from klog.protocol.apis import ApiKey
 
-    node = _node(cluster, await cluster.metadata([]), broker_id)
+    node = live_node(cluster, await cluster.metadata([]), broker_id)
     channel = await cluster.channel(broker_id)
     if ApiKey.STOP_BROKER not in channel.versions:
         raise Refused(
@@ -144,11 +154,12 @@ async def stop_broker(cluster: Cluster, broker_id: int, *, wait_s: float = 30.0)
 async def clock_ms(cluster: Cluster) -> int | None:
     """The time by the brokers' clocks, the latest of them, in ms; None where no klog broker answers."""
     brokers = await cluster.brokers()
-    answers = await asyncio.gather(*(_describe_self(cluster, one.broker_id) for one in brokers))
+    answers = await asyncio.gather(*(describe_self(cluster, one.broker_id) for one in brokers))
     return max((int(one.now_ms) for one in answers if one is not None and not isinstance(one, str)), default=None)
 
 
-def _node(cluster: Cluster, metadata: Metadata, broker_id: int) -> BrokerNode:
+def live_node(cluster: Cluster, metadata: Metadata, broker_id: int) -> BrokerNode:
+    """A live broker; BrokerNotAvailable, naming those there are."""
     node = metadata.brokers.get(broker_id)
     if node is None:
         live = ", ".join(map(str, metadata.brokers)) or "none"
@@ -156,7 +167,7 @@ def _node(cluster: Cluster, metadata: Metadata, broker_id: int) -> BrokerNode:
     return node
 
 
-async def _describe_self(cluster: Cluster, broker_id: int, wait_s: float | None = None) -> Any:
+async def describe_self(cluster: Cluster, broker_id: int, wait_s: float | None = None) -> Any:
     """klog's DescribeSelf; None where the broker is not klog, NO_ANSWER where it is down or hangs."""
     from klog.protocol import codec
     from klog.protocol.apis import ApiKey

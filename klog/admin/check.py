@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from klog.admin.check_facts import Facts, Locate, gather
 from klog.admin.check_group_rules import groups as _groups
+from klog.admin.check_hosts import crowded
+from klog.admin.check_partitions import of_topic, partitions_where
 from klog.admin.findings import CRITICAL, WARNING, Finding, in_order
 from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
@@ -43,9 +45,6 @@ SIZES: Final = (
     ("replica.fetch.max.bytes", WARNING, "such a batch is replicated alone, which is slow"),
 )
 """Settings that a topic's ``max.message.bytes`` must fit, how bad it is where it does not, and what happens then."""
-SHOWN_MAX: Final = 12
-"""Partitions named in a row; more are counted."""
-
 
 Rule = Callable[[Facts, "Metadata"], Iterable[Finding]]
 
@@ -103,10 +102,10 @@ def judge(facts: Facts, subjects: Sequence[str], max_lag: int | None = None) -> 
 
 
 def _offline(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    for topic, bad in _partitions(metadata, lambda topic, one: one.leader is None):
+    for topic, bad in partitions_where(metadata, lambda topic, one: one.leader is None):
         waited_for = sorted({broker for one in bad for broker in one.isr if broker not in metadata.brokers})
         do = f"{_start(facts, waited_for)}: it was in sync last" if waited_for else "see the controller's log for why"
-        found = f"{_of(bad, topic)} have no leader"
+        found = f"{of_topic(bad, topic)} have no leader"
         if any(broker in metadata.brokers for one in bad for broker in one.isr) and waited_for:
             was = "was" if len(waited_for) == 1 else "were"
             found += f": waiting for {_brokers(waited_for)}, which {was} in the in-sync set"
@@ -118,9 +117,9 @@ def _under_min_isr(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     def is_under(topic: TopicNode, one: PartitionNode) -> bool:
         return one.leader is not None and len(one.isr) < _min_isr(facts, topic, one)
 
-    for topic, bad in _partitions(metadata, is_under):
+    for topic, bad in partitions_where(metadata, is_under):
         minimum = max(_min_isr(facts, topic, one) for one in bad)
-        found = f"{_of(bad, topic)} have fewer in sync: acks=all is refused"
+        found = f"{of_topic(bad, topic)} have fewer in sync: acks=all is refused"
         yield Finding(
             CRITICAL,
             f"topic {topic.name}",
@@ -137,9 +136,9 @@ def _at_min_isr(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         is_at = one.leader is not None and len(one.isr) == _min_isr(facts, topic, one) > 1
         return is_at and one.is_under_replicated and not _is_filled(facts, topic, one)
 
-    for topic, bad in _partitions(metadata, is_at):
+    for topic, bad in partitions_where(metadata, is_at):
         minimum = max(_min_isr(facts, topic, one) for one in bad)
-        found = f"{_of(bad, topic)} are at min.insync.replicas: without one more, acks=all is refused"
+        found = f"{of_topic(bad, topic)} are at min.insync.replicas: without one more, acks=all is refused"
         expected = f"more than {minimum} in sync"
         because = _blamed(facts, metadata, _missing(bad))
         do = _bring_back(facts, bad, metadata)
@@ -151,7 +150,9 @@ def _min_isr(facts: Facts, topic: TopicNode, one: PartitionNode) -> int:
 
 
 def _under_replicated(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    for topic, every in _partitions(metadata, lambda topic, one: one.leader is not None and one.is_under_replicated):
+    for topic, every in partitions_where(
+        metadata, lambda topic, one: one.leader is not None and one.is_under_replicated
+    ):
         filled = [one for one in every if _is_filled(facts, topic, one)]
         for bad in ([one for one in every if one not in filled], filled):
             if not bad:
@@ -162,7 +163,7 @@ def _under_replicated(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
                 found = f"a reassignment fills {_brokers(missing)}"
                 do = "wait: `klog reassign status --watch` shows how far it is"
             because = _blamed(facts, metadata, missing)
-            found = f"{_of(bad, topic)} are under-replicated: {found}"
+            found = f"{of_topic(bad, topic)} are under-replicated: {found}"
             yield Finding(WARNING, f"topic {topic.name}", found, "all in sync", do, "under-replicated", because)
 
 
@@ -179,6 +180,10 @@ def _min_isr_above_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]
                 f"add replicas, or `klog topic config {topic.name} min.insync.replicas={factor}`",
                 "min-isr-above-factor",
             )
+
+
+def _crowded_hosts(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    return crowded(metadata, lambda topic, one: _min_isr(facts, topic, one))
 
 
 def _uneven_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
@@ -200,13 +205,14 @@ def _uneven_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
 def _ahead(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     from klog.render.jsonl import rfc3339
 
-    for topic, bad in _partitions(metadata, lambda topic, one: (topic.name, one.partition) in facts.ahead):
+    for topic, bad in partitions_where(metadata, lambda topic, one: (topic.name, one.partition) in facts.ahead):
         partition = bad[0].partition
         offset, time_ms = facts.ahead[TopicPartition(topic.name, partition)]
         yield Finding(
             WARNING,
             f"topic {topic.name}",
-            f"{_of(bad, topic)} have messages from ahead of the clock: {partition}:{offset} is from {rfc3339(time_ms)}",
+            f"{of_topic(bad, topic)} have messages from ahead of the clock: "
+            f"{partition}:{offset} is from {rfc3339(time_ms)}",
             f"at most {facts.ahead_max_ms[topic.name]} ms ahead (message.timestamp.after.max.ms)",
             f"correct the producer's clock; `klog tail {topic.name} -p {partition} -o {offset}:{offset + 1}` shows it."
             " Retention by time uses the file's time there, look-ups by time find it",
@@ -510,6 +516,7 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
         _under_min_isr,
         _at_min_isr,
         _min_isr_above_factor,
+        _crowded_hosts,
         _under_replicated,
         _uneven_factor,
         _reassignments,
@@ -528,15 +535,6 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
 # --- In words ---------------------------------------------------------------------------------------------------------
 
 
-def _partitions(
-    metadata: Metadata, is_bad: Callable[[TopicNode, PartitionNode], bool]
-) -> Iterator[tuple[TopicNode, list[PartitionNode]]]:
-    for topic in metadata.topics.values():
-        bad = [one for one in topic.partitions.values() if is_bad(topic, one)]
-        if bad:
-            yield topic, bad
-
-
 def _replicas_of_dead(metadata: Metadata) -> Counter[int]:
     """Brokers that are named in assignments and are not alive: how many replicas each has."""
     holds: Counter[int] = Counter()
@@ -544,12 +542,6 @@ def _replicas_of_dead(metadata: Metadata) -> Counter[int]:
         for one in topic.partitions.values():
             holds.update(broker for broker in one.replicas if broker not in metadata.brokers)
     return holds
-
-
-def _of(bad: Sequence[PartitionNode], topic: TopicNode) -> str:
-    """``partitions 0,2 (2 of 4)``."""
-    shown = ",".join(str(one.partition) for one in bad[:SHOWN_MAX]) + (",..." if len(bad) > SHOWN_MAX else "")
-    return f"partitions {shown} ({len(bad)} of {len(topic.partitions)})"
 
 
 def _brokers(ids: Sequence[int]) -> str:

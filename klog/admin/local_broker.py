@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,14 +43,8 @@ class StartingBroker:
     ) -> StartingBroker:
         log = log_file(directory, number)
         receive, send = os.pipe()
-        # klog need not be installed: what runs here is what runs there. -P keeps the folder we are in out of it.
-        package = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-        command = [
-            *(sys.executable, "-P", "-m", "klog", "broker", "start"),
-            *("--id", str(number), "--dir", log_dir(directory, number), "--listen", address, "-z", zookeeper),
-            *("--ready-fd", str(send)),
-        ]
+        where = ("--id", number, "--dir", log_dir(directory, number), "--listen", address, "-z", zookeeper)
+        command, env = process.klog_command("broker", "start", *where, "--ready-fd", send)
         for name, value in properties.items():
             command += ["-X", f"{name}={value}"]
         try:
@@ -62,7 +55,7 @@ class StartingBroker:
                     stdout=output,
                     stderr=output,
                     cwd=directory,
-                    env={**os.environ, "PYTHONPATH": path},
+                    env=env,
                     pass_fds=(send,),
                     start_new_session=True,
                 )

@@ -97,18 +97,19 @@ async def plan(
     """
     from klog.replication.reassignment import Goal, choose
     from klog.replication.reassignment import plan as plan_moves
+    from klog.replication.sites import Site
 
     metadata = await cluster.metadata(fresh=True)
     current = await _placement(cluster, metadata)
-    racks = {one.broker_id: one.rack or "" for one in metadata.brokers.values()}
+    sites = {one.broker_id: Site(one.rack or "", one.host) for one in metadata.brokers.values()}
     holding = {one for ids in current.values() for one in ids}
-    _check_brokers(cluster, brokers, set(racks), "--brokers")
-    _check_brokers(cluster, removed, racks.keys() | holding, "--remove-broker")
+    _check_brokers(cluster, brokers, set(sites), "--brokers")
+    _check_brokers(cluster, removed, sites.keys() | holding, "--remove-broker")
     for topic in topics:
         if topic not in metadata.topics:
             await cluster.topic(topic)  # raises, with the topics that have such a name
     chosen = choose(current, topics) if topics else current
-    usable = {one: rack for one, rack in racks.items() if not brokers or one in brokers}
+    usable = {one: site for one, site in sites.items() if not brokers or one in brokers}
     emptied = set(removed) | (holding - set(brokers) if brokers else set())
     only_what_must = bool(removed or factor is not None) and not brokers
     moves = plan_moves(

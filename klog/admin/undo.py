@@ -39,6 +39,7 @@ CANNOT_BE_UNDONE: Final[Mapping[str, str]] = {
     "partitions-add": "a topic cannot get fewer partitions: keys would change their partition once more",
     UNCLEAN_ACT: "the new leader's log is the partition's log now; `klog lost list` shows what was cut off elsewhere",
     "broker-stop": "`klog broker start` starts it on its host",
+    "broker-restart": "it serves again",
     REGISTER_ACT: "messages may name the schema; `klog schema delete` deletes the version",
     DELETE_ACT: "register the schema again: it gets its old id",
 }

@@ -18,6 +18,8 @@ from klog.config import BrokerConfig, read_properties
 from klog.errors import UsageError
 from klog.render import Report
 
+PROCESSES_MAX = 256
+
 _log = logging.getLogger("klog.config")
 
 broker = Noun("broker", "Start, stop, list and configure brokers.")
@@ -66,12 +68,34 @@ def start(
             "--ready-fd", metavar="FD", min=0, help="File descriptor that gets a line when the broker is ready."
         ),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            min=1,
+            max=PROCESSES_MAX,
+            help="Number of brokers, each a process of its own [1].",
+        ),
+    ] = None,
+    parent_fd: Annotated[
+        int | None,
+        typer.Option(
+            "--parent-fd", metavar="FD", min=0, help="Socket to the command that has --processes; not for users."
+        ),
+    ] = None,
 ) -> int:
-    """Run one broker in the foreground.
+    """Run one broker, or several of one configuration, in the foreground.
 
     Settings come from --config, then from -X, then from the flags; a later one overrides an earlier one. SIGTERM and
     Ctrl-C shut the broker down: it transfers its leaderships, then flushes and closes its logs.
+
+    A broker uses one core and a little more; --processes N uses the others. The brokers have the ids ID to ID+N-1, and
+    each port counts up with them. Log directories are shared out; with fewer of them than brokers, some brokers get a
+    folder `broker.ID` in one. A broker that ends by a fault is started again.
     """
+    if parent_fd is not None:
+        return _under_parent(parent_fd, id, log_format, _level(invocation))
     given = {
         "broker.id": id,
         "log.dirs": directory,
@@ -89,9 +113,49 @@ def start(
     broker_config = BrokerConfig.layered(layers)
     for warning in broker_config.warnings:
         _log.warning(warning)
-    from klog.server import broker as server
+    if processes is not None:
+        from klog.config.processes import configs_of_processes
+        from klog.server import processes as several
 
-    return server.run(broker_config, ready_fd=ready_fd)
+        flags = ["--log-format", log_format, *(flag for flag, given in _verbosity(invocation) if given)]
+        return several.run(configs_of_processes(broker_config, processes), flags, ready_fd=ready_fd)
+    from klog.server import broker as server
+    from klog.server.lifecycle import RESTART_CODE
+
+    code = server.run(broker_config, ready_fd=ready_fd)
+    return code if code != RESTART_CODE else _start_again(ready_fd)
+
+
+def _start_again(ready_fd: int | None) -> int:
+    """Run this command again in the same process: to what started it, nothing has ended."""
+    import os
+    import signal
+    import sys
+
+    words = list(sys.orig_argv)
+    if ready_fd is not None:  # the line was written, and the descriptor is closed
+        at = next(number for number, word in enumerate(words) if word.startswith("--ready-fd"))
+        del words[at : at + (1 if "=" in words[at] else 2)]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *words[1:]])
+
+
+def _under_parent(fd: int, broker_id: int | None, log_format: Literal["text", "json"], level: int) -> int:
+    """One of several, of `--processes`: the rest of its settings comes from its parent."""
+    import socket
+
+    log_to_stderr(log_format, level, broker=broker_id)
+    from klog.server import broker as server
+    from klog.server.processes import read_config
+
+    with socket.socket(fileno=fd) as parent:
+        return server.run(read_config(parent), parent=parent)
+
+
+def _verbosity(invocation: Invocation) -> list[tuple[str, bool]]:
+    return [("--quiet", bool(invocation.shared.quiet)), ("--verbose", bool(invocation.shared.verbose))]
 
 
 def _listener(address: str | None, flag: str) -> str | None:
@@ -129,14 +193,56 @@ async def stop(
     return invocation.report([stopped], failed=not stopped.stopped)
 
 
+@broker.command("restart", rows="klog.admin.broker_restart:BrokerRestarted", changes=True)
+async def restart(
+    invocation: Invocation,
+    ids: Annotated[
+        list[int] | None, typer.Argument(metavar="[ID]...", min=0, help="The brokers, in this order.")
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", metavar="HOST", help="All brokers on this host.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All brokers, host by host, the controller last.")] = False,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait", metavar="DURATION", parser=duration, help="Time limit for each broker (2m).", show_default=False
+        ),
+    ] = 120.0,
+) -> Report:
+    """Restart brokers one at a time, each with what it is started with.
+
+    A broker is restarted only when every partition that it shares with others is in sync. It moves its leaderships,
+    stops, starts again, and is in sync again before the next one is restarted. If one does not succeed, the
+    following ones are left alone. Partitions without another replica are not served during their broker's restart.
+    """
+    from klog.admin import broker_restart, brokers
+
+    if sum((bool(ids), host is not None, every)) != 1:
+        raise UsageError("expected broker ids, or --host HOST, or --all", hint="for example: klog broker restart 1 2")
+    cluster = await invocation.cluster()
+    chosen = ids or (
+        await brokers.brokers_on(cluster, host) if host is not None else await broker_restart.every_broker(cluster)
+    )
+    rows = []
+    async for row in broker_restart.restart_brokers(cluster, chosen, wait_s=wait):
+        rows.append(row)
+        if row.restarted and len(rows) < len(chosen):
+            invocation.say(f"broker {row.broker} has restarted; broker {chosen[len(rows)]} is next")
+    left = chosen[len(rows) :]
+    footer = f"not restarted: {', '.join(map(str, left))}" if left else None
+    return invocation.report(rows, failed=not rows[-1].restarted, footer=footer)
+
+
 @broker.command("list", rows="klog.admin.brokers:BrokerRow")
-async def list_brokers(invocation: Invocation) -> list[Any]:
+async def list_brokers(
+    invocation: Invocation,
+    host: Annotated[str | None, typer.Option("--host", metavar="HOST", help="Only brokers on this host.")] = None,
+) -> list[Any]:
     """List the live brokers."""
     from klog.admin import brokers
 
     rows = await brokers.list_brokers(await invocation.cluster())
     remember_brokers(invocation.target, [row.broker for row in rows])
-    return rows
+    return [row for row in rows if host is None or row.host == host]
 
 
 @broker.command("describe", rows="klog.admin.brokers:BrokerRow")

@@ -70,6 +70,9 @@ klog offset export billing offsets.json  # Write a group's offsets into a file.
 klog offset import offsets.json  # Commit the offsets of a file.
 klog broker start --id 1 --dir /var/lib/klog --zookeeper zk1:2181/klog  # Start a broker.
 klog broker start --config server.properties  # Start it by Kafka's configuration file.
+klog broker start --processes 4 --id 1 --dir /var/lib/klog --zookeeper zk1:2181/klog  # Four brokers, one a core.
+klog broker restart --host kafka-1  # Restart the brokers of a host, one at a time.
+klog broker restart --all --wait 5m  # Restart every broker, with at most five minutes for each.
 klog broker stop 3  # Stop a broker after its leaderships have moved.
 klog broker list  # List live brokers.
 klog broker describe 1  # Show one broker.

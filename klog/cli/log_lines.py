@@ -56,16 +56,27 @@ def _add(record: logging.LogRecord, what: str) -> None:
 
 
 class TextLine(logging.Formatter):
-    """``2026-02-01T10:00:00.123Z WARNING storage: ...``; the name is without the ``klog.`` that all have."""
+    """``2026-02-01T10:00:00.123Z WARNING storage: ...``; the name is without the ``klog.`` that all have.
+
+    Where several brokers write into one stream, ``broker 2: `` stands before the name.
+    """
+
+    def __init__(self, broker: int | None = None) -> None:
+        super().__init__()
+        self._whose = "" if broker is None else f"broker {broker}: "
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_moment(record)} {record.levelname:<7} {_origin(record)}: {record.getMessage()}"
+        line = f"{_moment(record)} {record.levelname:<7} {self._whose}{_origin(record)}: {record.getMessage()}"
         text = f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
         return for_stream(text, sys.stderr)
 
 
 class JsonLine(logging.Formatter):
-    """One object a line: ``time level origin message``, and ``exception`` and ``peer`` where there is one."""
+    """One object a line: ``time level origin message``; ``broker``, ``exception`` and ``peer`` where there is one."""
+
+    def __init__(self, broker: int | None = None) -> None:
+        super().__init__()
+        self._whose = {} if broker is None else {"broker": broker}
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -73,6 +84,7 @@ class JsonLine(logging.Formatter):
             "level": record.levelname.lower(),
             "origin": _origin(record),
             "message": record.getMessage(),
+            **self._whose,
         }
         if (peer := getattr(record, "peer", None)) is not None:
             entry["peer"] = peer
@@ -81,10 +93,10 @@ class JsonLine(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
-def log_to_stderr(form: Literal["text", "json"], level: int) -> None:
-    """Send this process's log lines to stderr, and nowhere else."""
+def log_to_stderr(form: Literal["text", "json"], level: int, *, broker: int | None = None) -> None:
+    """Send this process's log lines to stderr, and nowhere else. ``broker``: each says that it is this one's."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLine() if form == "json" else TextLine())
+    handler.setFormatter(JsonLine(broker) if form == "json" else TextLine(broker))
     handler.addFilter(PeerLines())
     logging.basicConfig(handlers=[handler], level=level, force=True)
     # kazoo tells of each attempt to connect; klog's own line about the session says what matters.

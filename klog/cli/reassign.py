@@ -62,6 +62,10 @@ async def plan(
     remove_broker: Annotated[
         list[str] | None, typer.Option("--remove-broker", metavar="ID", help="Move all replicas off this broker.")
     ] = None,
+    remove_host: Annotated[
+        list[str] | None,
+        typer.Option("--remove-host", metavar="HOST", help="Move all replicas off the brokers on this host."),
+    ] = None,
     replication_factor: Annotated[
         int | None,
         typer.Option("--replication-factor", metavar="R", min=1, help="New number of replicas per partition."),
@@ -69,13 +73,16 @@ async def plan(
 ) -> Report:
     """Plan a reassignment with the fewest moves. Changes nothing.
 
-    By default replicas and leaders are spread evenly over all live brokers. With --remove-broker or
-    --replication-factor only the necessary replicas move. If the brokers have racks, each partition is spread over as
-    many racks as possible.
+    By default replicas and leaders are spread evenly over all live brokers. With --remove-broker, --remove-host or
+    --replication-factor only the necessary replicas move. Each partition is spread over as many hosts as possible, and
+    over as many racks, if the brokers have racks.
     """
     from klog.admin import reassignment as ops
+    from klog.admin.brokers import brokers_on
 
     used, removed = _brokers(brokers, "--brokers"), _brokers(remove_broker, "--remove-broker")
+    for host in remove_host or ():
+        removed += await brokers_on(await invocation.cluster(), host)
     both = sorted(set(used) & set(removed))
     if both:
         raise UsageError(f"broker {both[0]} is in --brokers and in --remove-broker", hint="name it in one of them")

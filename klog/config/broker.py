@@ -93,6 +93,15 @@ class BrokerConfig:
         """Whether someone set it, by itself or by a setting that it follows."""
         return self.source(name) != DEFAULT_SOURCE
 
+    def layers(self) -> list[tuple[str, dict[str, str]]]:
+        """What was given, as `layered` takes it: by source, with older names replaced by today's."""
+        found: dict[str, dict[str, str]] = {}
+        for name, (value, source) in self._given.items():
+            text = text_of(value)
+            if text is not None:
+                found.setdefault(source, {})[name] = text
+        return list(found.items())
+
     def given_text(self, name: str) -> str | None:
         """What was given under this very name, as text; None where others that it follows or the default decide."""
         given = self._given.get(name)

@@ -14,6 +14,7 @@ import json
 import os
 import select
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,18 @@ from pathlib import Path
 from klog.clock import SYSTEM_CLOCK, Clock
 
 _PROC = Path("/proc")
+_PACKAGES = Path(__file__).resolve().parents[2]
 POLL_PAUSE_S = 0.02
 """Between two looks at a process where the kernel has no pidfd to wait on."""
+
+
+def klog_command(*words: object) -> tuple[list[str], dict[str, str]]:
+    """The words and the environment that run ``klog WORDS`` from this very installation, as a process of its own.
+
+    klog need not be installed: what runs here is what runs there. -P keeps the folder we are in out of it.
+    """
+    path = os.pathsep.join(filter(None, (str(_PACKAGES), os.environ.get("PYTHONPATH"))))
+    return [sys.executable, "-P", "-m", "klog", *map(str, words)], {**os.environ, "PYTHONPATH": path}
 
 
 @dataclass(frozen=True, slots=True)

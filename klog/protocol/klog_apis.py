@@ -107,6 +107,20 @@ class StopBrokerResponse(Response, key=ApiKey.STOP_BROKER):
     error_message: str | None
 
 
+# --- RestartBroker: the same, and the process then serves again -----------------------------------------------------
+
+
+class RestartBrokerRequest(Request, key=ApiKey.RESTART_BROKER):
+    """Refused unless ``broker_id`` is the receiver's."""
+
+    broker_id: i32
+
+
+class RestartBrokerResponse(Response, key=ApiKey.RESTART_BROKER):
+    error_code: ErrorCode
+    error_message: str | None
+
+
 # --- LocateMessage: where a message lies on the leader's disk -------------------------------------------------------
 
 

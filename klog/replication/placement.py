@@ -1,24 +1,25 @@
-"""Which brokers get a partition's replicas: 0.8's placement, and KIP-36's where the brokers have racks. Pure.
+"""Which brokers get a partition's replicas: 0.8's placement, and KIP-36's by racks and by hosts. Pure.
 
 The brokers form a ring. Partition i is led by broker (start + i) of it; its followers are the next ones behind, and
 one further with every round, so that the leaders of a broker that dies move to all the others and not to one. The first
 of a partition's replicas is its preferred leader, and every broker is that within one as often as any other.
 
-With racks the ring takes one broker of each rack in turn, and a follower's place is skipped while its rack has a
-replica of the partition already and another rack has none. Racks count only when every broker has one.
+With racks the ring takes one broker of each rack in turn, and in each rack one of each host. A follower's place is
+skipped while its rack has a replica of the partition already and another rack has none, and then while its host has one
+and another host has none. With one broker a host that is 0.8's placement again.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from klog.errors import InvalidReplicationFactor
+from klog.replication.sites import Site, counted
 
 
 def place(
-    brokers: Mapping[int, str],
+    brokers: Mapping[int, Site],
     partitions: int,
     factor: int,
     *,
@@ -27,25 +28,25 @@ def place(
 ) -> dict[int, tuple[int, ...]]:
     """Partition -> broker ids, the preferred leader first; the partitions ``first_partition`` and up.
 
-    ``brokers`` is broker id -> rack ("": none), of those that live. ``start``: where in the ring partition 0 begins,
+    ``brokers`` is broker id -> site, of those that live. ``start``: where in the ring partition 0 begins,
     any number, drawn at random for a new topic so that small topics do not all lie on the first brokers.
     InvalidReplicationFactor below 1 or above the brokers there are.
     """
     check_factor(factor, len(brokers))
-    ring = list(_ring(brokers))
-    racks = brokers if all(brokers.values()) else dict.fromkeys(brokers, "")
+    sites = counted(brokers)
+    ring = list(_ring(sites))
     return {
-        number: _replicas(ring, racks, factor, start, number)
+        number: _replicas(ring, sites, factor, start, number)
         for number in range(first_partition, first_partition + partitions)
     }
 
 
 def place_more(
-    brokers: Mapping[int, str], assignment: Mapping[int, Sequence[int]], partitions: int
+    brokers: Mapping[int, Site], assignment: Mapping[int, Sequence[int]], partitions: int
 ) -> dict[int, tuple[int, ...]]:
     """``partitions`` more for a topic, going on where its own placement stopped, with the factor of partition 0."""
     factor = len(assignment[0])
-    ring = list(_ring(brokers))
+    ring = list(_ring(counted(brokers)))
     first = assignment[0][0]
     start = ring.index(first) if first in brokers else 0
     return place(brokers, partitions, factor, start=start, first_partition=len(assignment))
@@ -62,19 +63,26 @@ def check_factor(factor: int, brokers: int) -> None:
         )
 
 
-def _ring(brokers: Mapping[int, str]) -> Iterator[int]:
-    """By id; with racks one of each rack in turn, racks by name."""
-    if not all(brokers.values()):
-        yield from sorted(brokers)
-        return
-    by_rack: dict[str, list[int]] = defaultdict(list)
-    for broker_id in sorted(brokers):
-        by_rack[brokers[broker_id]].append(broker_id)
-    for round_ in zip_longest(*(by_rack[rack] for rack in sorted(by_rack))):
-        yield from (broker_id for broker_id in round_ if broker_id is not None)
+def _ring(sites: Mapping[int, Site]) -> Iterator[int]:
+    """One broker of each rack in turn, racks by name; in each rack one of each host, hosts by their first broker."""
+    by_rack = _grouped(sorted(sites), lambda one: sites[one].rack)
+    racks = [list(_in_turn(_grouped(by_rack[rack], lambda one: sites[one].host).values())) for rack in sorted(by_rack)]
+    return _in_turn(racks)
 
 
-def _replicas(ring: Sequence[int], racks: Mapping[int, str], factor: int, start: int, number: int) -> tuple[int, ...]:
+def _grouped(brokers: Iterable[int], name: Callable[[int], str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for one in brokers:
+        found.setdefault(name(one), []).append(one)
+    return found
+
+
+def _in_turn(groups: Iterable[Sequence[int]]) -> Iterator[int]:
+    for round_ in zip_longest(*groups):
+        yield from (one for one in round_ if one is not None)
+
+
+def _replicas(ring: Sequence[int], sites: Mapping[int, Site], factor: int, start: int, number: int) -> tuple[int, ...]:
     count = len(ring)
     at = (start + number) % count
     chosen = [ring[at]]
@@ -83,8 +91,8 @@ def _replicas(ring: Sequence[int], racks: Mapping[int, str], factor: int, start:
     shift = number // count
     others = [ring[(at + 1 + (shift + step) % (count - 1)) % count] for step in range(count - 1)]
     while len(chosen) < factor:
-        used = {racks[one] for one in chosen}
+        racks, hosts = {sites[one].rack for one in chosen}, {sites[one].host for one in chosen}
         free = [one for one in others if one not in chosen]
-        # The first in a rack without a replica yet; when every rack has one, the first there is.
-        chosen.append(next((one for one in free if racks[one] not in used), free[0]))
+        # A new rack first, then a new host, then the first there is.
+        chosen.append(min(free, key=lambda one: (sites[one].rack in racks, sites[one].host in hosts)))
     return tuple(chosen)

@@ -1,20 +1,21 @@
 """Plans of a reassignment: which replicas move where, with the fewest moves there are. Pure.
 
-Strategy: a placement is a flow from partitions over racks to brokers. What is wanted, in order of rank, is a cost: at
-the top that a partition lies in as many racks as it can, next that brokers have equally many replicas (the sum of the
-squares of their numbers), last that few replicas are new to their broker. A placement is the cheapest exactly when no
-ring of exchanges (broker a gives a replica to b, b one to c ... and the last keeps one more) makes it cheaper. So it
-starts with what there is, made legal, and makes such exchanges until there is none (Klein's negative cycles); the graph
-has a node a broker, not one a partition, because between two brokers only the cheapest exchange matters.
+Strategy: a placement is a flow from partitions over racks and hosts to brokers. What is wanted, in order of rank, is a
+cost: at the top that a partition lies in as many racks as it can, then on as many hosts, next that brokers have equally
+many replicas (the sum of the squares of their numbers), last that few replicas are new to their broker. A placement is
+the cheapest exactly when no ring of exchanges (broker a gives a replica to b, b one to c ... and the last keeps one
+more) makes it cheaper. So it starts with what there is, made legal, and makes such exchanges until there is none
+(Klein's negative cycles); the graph has a node a broker, not one a partition, because between two brokers only the
+cheapest exchange matters.
 
 Who leads first is settled afterwards in the same way, each partition choosing one of its replicas: that moves no data.
 
 Two goals
-* BALANCE  racks, then balance, then few moves: brokers were added, or the load drifted.
-* KEEP     few moves, then racks, then balance: only what must move does (a broker goes, the factor changes).
+* BALANCE  racks, hosts, then balance, then few moves: brokers were added, or the load drifted.
+* KEEP     few moves, then racks, hosts, then balance: only what must move does (a broker goes, the factor changes).
 
 Limits: replicas are counted, not their bytes. Brokers that are not to be used but are not to be emptied either (dead
-ones, which may come back) neither give nor take. Racks count only when every broker that is used has one.
+ones, which may come back) neither give nor take. Which sites count: klog.replication.sites.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import NamedTuple
 
 from klog.errors import InvalidReplicationFactor, UnknownTopicOrPartition
 from klog.names import TopicPartition
+from klog.replication.sites import Site, counted
 
 Placement = Mapping[TopicPartition, tuple[int, ...]]
 """Partition -> broker ids, the preferred leader first."""
@@ -54,7 +56,7 @@ class Move:
 
 def plan(
     current: Placement,
-    brokers: Mapping[int, str],
+    brokers: Mapping[int, Site],
     *,
     goal: Goal,
     emptied: Collection[int] = (),
@@ -63,12 +65,11 @@ def plan(
 ) -> list[Move]:
     """The partitions that change, in order; empty when all is as it is wanted.
 
-    `brokers` is broker id -> rack ("": none), of those that may take replicas; `emptied` lose all that they have;
+    `brokers` is broker id -> site, of those that may take replicas; `emptied` lose all that they have;
     other brokers that hold replicas keep them. `factor`: None keeps each partition's. InvalidReplicationFactor where
     the brokers are too few, but for topics of `may_shrink`: those get as many replicas as there can be.
     """
-    usable = {one: rack for one, rack in sorted(brokers.items()) if one not in emptied}
-    racks = usable if usable and all(usable.values()) else dict.fromkeys(usable, "")
+    usable = counted({one: site for one, site in sorted(brokers.items()) if one not in emptied})
     slots = {}
     for name, before in current.items():
         kept = tuple(one for one in before if one not in usable and one not in emptied)
@@ -78,7 +79,7 @@ def plan(
         if wanted < 1 or wanted > len(usable) + len(kept):
             raise _impossible(name, wanted, {*usable, *kept}, is_asked_for=factor is not None)
         slots[name] = _Slots(kept[:wanted], wanted - len(kept[:wanted]), frozenset(before), frozenset(usable))
-    placed = _Exchange(racks, slots, current, goal).solve()
+    placed = _Exchange(usable, slots, current, goal).solve()
     replicas = {name: {*slots[name].fixed, *placed[name]} for name in current}
     leaders = _leaders(current, replicas, usable, goal)
     moves = []
@@ -115,7 +116,7 @@ def _impossible(
 
 
 def _leaders(
-    current: Placement, replicas: Mapping[TopicPartition, set[int]], usable: Mapping[int, str], goal: Goal
+    current: Placement, replicas: Mapping[TopicPartition, set[int]], usable: Mapping[int, Site], goal: Goal
 ) -> dict[TopicPartition, int]:
     """The preferred leader of each partition: one of its replicas that may be used, where there is one."""
     slots, before = {}, {}
@@ -126,7 +127,7 @@ def _leaders(
             able = frozenset({first})
         before[name] = (first,) if first in able else ()
         slots[name] = _Slots((), 1, frozenset(before[name]), able)
-    nodes = dict.fromkeys(sorted({one for slot in slots.values() for one in slot.able}), "")
+    nodes = dict.fromkeys(sorted({one for slot in slots.values() for one in slot.able}), Site())
     found = _Exchange(nodes, slots, before, Goal.BALANCE).solve()
     return {name: ids[0] for name, ids in found.items()}
 
@@ -150,16 +151,26 @@ class _Arc(NamedTuple):
 
 
 class _Exchange:
-    """Finds the cheapest placement of the free slots. `brokers` is broker id -> rack, "" when racks do not count."""
+    """Finds the cheapest placement of the free slots. `brokers`: sites, as far as they count."""
 
     def __init__(
-        self, brokers: Mapping[int, str], slots: Mapping[TopicPartition, _Slots], current: Placement, goal: Goal
+        self, brokers: Mapping[int, Site], slots: Mapping[TopicPartition, _Slots], current: Placement, goal: Goal
     ) -> None:
         self._brokers = brokers
         self._slots = slots
-        self._rack_cost, self._load_cost, self._move_cost = (
-            (RANK * RANK, RANK, 1) if goal is Goal.BALANCE else (RANK, 1, RANK * RANK)
+        site_costs, self._load_cost, self._move_cost = (
+            ((RANK**3, RANK**2), RANK, 1) if goal is Goal.BALANCE else ((RANK**2, RANK), 1, RANK**3)
         )
+        self._site_costs = [
+            (cost, names)
+            for cost, names in zip(
+                site_costs,
+                ({one: site.rack for one, site in brokers.items()}, {one: site.host for one, site in brokers.items()}),
+                strict=True,
+            )
+            if len(set(names.values())) > 1
+        ]
+        """Of racks and of hosts, where there are several: what it costs that two replicas share one; its brokers."""
         self._load = dict.fromkeys(brokers, 0)
         self._placed: dict[TopicPartition, list[int]] = {}
         self._arcs: dict[tuple[int, int], dict[int, set[TopicPartition]]] = {}
@@ -183,20 +194,19 @@ class _Exchange:
 
     # --- Costs ---
 
-    def _rack_burden(self, name: TopicPartition, placed: Sequence[int]) -> int:
-        """How far replicas crowd in racks: 0, 1, 3, 6 ... for 1, 2, 3, 4 in one rack."""
-        if not self._rack_cost or not any(self._brokers.values()):
-            return 0
+    def _crowds(self, name: TopicPartition, placed: Sequence[int], sites: Mapping[int, str]) -> int:
+        """How far replicas crowd in racks, or on hosts: 0, 1, 3, 6 ... for 1, 2, 3, 4 in one."""
         crowds: dict[str, int] = {}
         for one in (*self._slots[name].fixed, *placed):
-            rack = self._brokers.get(one, f"?{one}")
-            crowds[rack] = crowds.get(rack, 0) + 1
+            site = sites.get(one, f"?{one}")
+            crowds[site] = crowds.get(site, 0) + 1
         return sum(count * (count - 1) // 2 for count in crowds.values())
 
     def _cost(self, name: TopicPartition, placed: Sequence[int]) -> int:
         """Of a partition's slots, without the load."""
         new = sum(one not in self._slots[name].before for one in placed)
-        return self._rack_cost * self._rack_burden(name, placed) + self._move_cost * new
+        crowds = sum(cost * self._crowds(name, placed, sites) for cost, sites in self._site_costs)
+        return crowds + self._move_cost * new
 
     # --- Exchanges ---
 

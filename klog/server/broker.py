@@ -24,6 +24,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 from functools import partial
 from typing import Any
@@ -62,7 +63,7 @@ from klog.server.handlers import ROUTES
 from klog.server.history import HistoryKeeper
 from klog.server.image import ClusterImage, apply
 from klog.server.knocks import Knocks
-from klog.server.lifecycle import BrokerState, Lifecycle
+from klog.server.lifecycle import RESTART_CODE, BrokerState, Lifecycle
 from klog.server.listening import Listening, server_of
 from klog.server.look_ups import LookUps
 from klog.server.metrics_table import Measured
@@ -541,15 +542,16 @@ def _share_the_interpreter() -> None:
     sys.setswitchinterval(0.0005)
 
 
-def run(config: BrokerConfig, *, ready_fd: int | None = None) -> int:
+def run(config: BrokerConfig, *, ready_fd: int | None = None, parent: socket.socket | None = None) -> int:
     """Run a broker in this process until it is asked to stop; the exit code. Raises KlogError if it cannot start.
 
     ``ready_fd``: a file descriptor on which ``ready HOST:PORT`` is written when the first request would succeed.
+    ``parent``: gets that line, too; the broker stops when its other end is closed (klog.server.processes).
     """
-    return asyncio.run(_run(config, ready_fd))
+    return asyncio.run(_run(config, ready_fd, parent))
 
 
-async def _run(config: BrokerConfig, ready_fd: int | None) -> int:
+async def _run(config: BrokerConfig, ready_fd: int | None, parent: socket.socket | None) -> int:
     broker = Broker(config)
     loop = asyncio.get_running_loop()
     starting = asyncio.ensure_future(broker.start())
@@ -572,6 +574,15 @@ async def _run(config: BrokerConfig, ready_fd: int | None) -> int:
     # milliseconds would then kill the process in a clean stop. These handlers last until both signals are ignored.
     for number in STOP_SIGNALS:
         signal.signal(number, heard)
+
+    def left_alone() -> None:
+        assert parent is not None
+        loop.remove_reader(parent)
+        broker.lifecycle.stop_soon("the process that started this broker has ended")
+        starting.cancel()
+
+    if parent is not None:
+        loop.add_reader(parent, left_alone)  # it says nothing more: what comes is its end
     try:
         host, port = await starting
     except asyncio.CancelledError:
@@ -584,9 +595,12 @@ async def _run(config: BrokerConfig, ready_fd: int | None) -> int:
                 print(f"ready {host}:{port}", file=ready)
         except BrokenPipeError:  # a `klog up` that was killed: the next one finds this broker running
             log.info("the process that started this broker has ended; the broker serves on")
+    if parent is not None:
+        with contextlib.suppress(ConnectionError):  # its end is heard by then
+            parent.sendall(f"ready {host}:{port}\n".encode())
     await broker.run_until_stopped()
     _stop_listening_to_signals()
-    return 0
+    return RESTART_CODE if broker.lifecycle.restart else 0
 
 
 def _stop_listening_to_signals() -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
+from typing import Final
 
 from klog.errors import KlogError
+
+RESTART_CODE: Final = 75
+"""A broker process ends with this code when it is to be started again at once."""
 
 
 class BrokerState(Enum):
@@ -25,6 +29,8 @@ class Lifecycle:
         self.stopping = stopping
         """Set when the controlled shutdown begins."""
         self.reason = ""
+        self.restart = False
+        """Whether it is to serve again after the stop."""
         self.failure: KlogError | None = None
         """The fault that ends the broker; None where the stop was asked for."""
 
@@ -32,10 +38,11 @@ class Lifecycle:
     def is_stopping(self) -> bool:
         return self.stopping.is_set()
 
-    def stop_soon(self, reason: str, failure: KlogError | None = None) -> None:
-        """Begin the controlled shutdown. The first reason counts."""
+    def stop_soon(self, reason: str, failure: KlogError | None = None, *, restart: bool = False) -> None:
+        """Begin the controlled shutdown. The first reason counts, and whether the broker is to serve again."""
         if failure is not None:
             self.failure = failure
         if not self.is_stopping:
             self.reason = reason
+            self.restart = restart
             self.stopping.set()

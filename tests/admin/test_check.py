@@ -183,6 +183,20 @@ def stands_still(facts: Facts) -> None:
     facts.standing_still[TopicPartition("t", 1)] = [3]
 
 
+def share_hosts(facts: Facts) -> None:
+    """Partition 0 is on one host alone; of the others no host has two replicas."""
+    assert facts.metadata is not None
+    hosts = {1: "x", 2: "x", 3: "y", 4: "z"}
+    facts.metadata = facts.metadata._replace(
+        brokers={number: BrokerNode(number, host, 9000 + number, None) for number, host in hosts.items()}
+    )
+    facts.registered = set(hosts)
+    facts.settings[4] = dict(SETTINGS)
+    change_partition(facts, 0, replicas=(1, 2), isr=(1, 2))
+    change_partition(facts, 1, replicas=(2, 3), isr=(2, 3))
+    change_partition(facts, 2, leader=3, replicas=(3, 1), isr=(1, 3))
+
+
 def collide(facts: Facts) -> None:
     assert facts.metadata is not None
     topic = facts.metadata.topics["t"]
@@ -237,6 +251,7 @@ def zookeeper_fills_up(facts: Facts) -> None:
         (stalls, ["reassignment-stalls"]),
         (stands_still, ["reassignment-stalls"]),
         (collide, ["colliding-names"]),
+        (share_hosts, ["shared-hosts"]),
         (auto_factor, ["auto-create"]),
         (auto_minimum, ["auto-create"]),
         (differ, ["differing-settings"]),

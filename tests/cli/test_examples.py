@@ -29,7 +29,7 @@ from tests.tools.verbs import make_topic, send
 COMMANDS = dict(walk())
 LINES = [line.partition("  # ")[0] for line in TEXT.strip().splitlines()]
 PARSED = {
-    *("up", "down", "top", "shell", "mirror", "broker start", "broker stop"),
+    *("up", "down", "top", "shell", "mirror", "broker start", "broker stop", "broker restart"),
     *("zookeeper start", "zookeeper status", "zookeeper stop", "zk watch", "schema serve", "perf latency"),
     *("export run", "export status", "export verify", "export list", "export compact", "export gc", "export report"),
     *("export submit", "registry rebuild", "lost show", "lost replay"),

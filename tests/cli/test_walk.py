@@ -30,6 +30,7 @@ COLUMNS = {
     "status": "KIND ID ADDRESS STATE DETAIL",
     "broker list": "BROKER HOST PORT RACK CONTROLLER LEADERS REPLICAS SINCE",
     "broker describe": "BROKER HOST PORT RACK CONTROLLER LEADERS REPLICAS SINCE",
+    "broker restart": "BROKER HOST PORT RESTARTED MS ALONE",
     "broker config": "NAME VALUE SOURCE DEFAULT EFFECT DOC",
     "topic list": "TOPIC PARTITIONS REPLICATION-FACTOR MESSAGES BYTES UNDER-REPLICATED",
     "topic describe": "TOPIC PARTITION LEADER LEADER-EPOCH REPLICAS ISR LOG-START-OFFSET LOG-END-OFFSET MESSAGES BYTES",
@@ -104,6 +105,7 @@ SOMETIMES = {"tail", "topic restore", "topic config", "schema level", "replay", 
 """What changes the cluster with some flags or arguments only, and asks `Invocation.check_may_change` itself."""
 
 WORDS = {
+    "broker restart": ["broker", "restart", "1"],
     "tail": ["tail", "some-name"],
     "group rewind": ["group", "rewind", "some-name", "--to", "start"],
     "zk diff": ["zk", "diff", "/brokers", "/consumers"],

@@ -6,6 +6,7 @@ import itertools
 import random
 import time
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -14,14 +15,19 @@ from hypothesis import strategies as st
 from klog.errors import InvalidReplicationFactor, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.replication.reassignment import Goal, Move, Placement, choose, plan
+from klog.replication.sites import Site
 
 
 def topic(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[int, ...]]:
     return {TopicPartition("t", number): ids for number, ids in enumerate(replicas)}
 
 
-def bare(*ids: int) -> dict[int, str]:
-    return dict.fromkeys(ids, "")
+def bare(*ids: int) -> dict[int, Site]:
+    return dict.fromkeys(ids, Site())
+
+
+def racked(racks: Mapping[int, str]) -> dict[int, Site]:
+    return {one: Site(rack) for one, rack in racks.items()}
 
 
 def after(current: Placement, moves: list[Move]) -> dict[TopicPartition, tuple[int, ...]]:
@@ -90,18 +96,39 @@ def test_the_first_replica_keeps_its_place_unless_it_goes() -> None:
 def test_each_partition_spreads_over_racks() -> None:
     current = topic((1, 2), (2, 1), (3, 4), (4, 3))
     racks = {1: "a", 2: "a", 3: "b", 4: "b"}
-    moves = plan(current, racks, goal=Goal.BALANCE)
+    moves = plan(current, racked(racks), goal=Goal.BALANCE)
     then = after(current, moves)
     assert all({racks[one] for one in ids} == {"a", "b"} for ids in then.values())
     assert set(loads(then).values()) == {2} and copied(moves) == 4
-    assert plan(current, {**racks, 4: ""}, goal=Goal.BALANCE) == [], "racks count only where every broker has one"
+    assert plan(current, racked({**racks, 4: ""}), goal=Goal.BALANCE) == [], (
+        "racks count only where every broker has one"
+    )
 
 
 def test_few_moves_do_not_go_against_racks_where_they_need_not() -> None:
     current = topic((1, 3), (1, 4))
     racks = {1: "a", 2: "a", 3: "b", 4: "b"}
-    then = after(current, plan(current, racks, goal=Goal.KEEP, emptied=[1]))
+    then = after(current, plan(current, racked(racks), goal=Goal.KEEP, emptied=[1]))
     assert then == topic((3, 2), (4, 2)) or then == topic((2, 3), (4, 2)) or then == topic((3, 2), (2, 4))
+
+
+def test_each_partition_spreads_over_hosts_within_racks() -> None:
+    current = topic((1, 2), (2, 1), (3, 4), (4, 3))
+    hosts = {1: "x", 2: "x", 3: "y", 4: "y"}
+    moves = plan(current, {one: Site("", host) for one, host in hosts.items()}, goal=Goal.BALANCE)
+    then = after(current, moves)
+    assert all({hosts[one] for one in ids} == {"x", "y"} for ids in then.values())
+    assert set(loads(then).values()) == {2} and copied(moves) == 4
+    # Racks rank above hosts: what is in two racks stays, although a third host is empty.
+    sites = {1: Site("a", "x"), 2: Site("b", "y"), 3: Site("b", "z")}
+    assert plan(topic((1, 2), (1, 3)), sites, goal=Goal.KEEP) == []
+    # A host that goes is emptied, and nothing else moves.
+    sites = {1: Site("", "x"), 2: Site("", "x"), 3: Site("", "y"), 4: Site("", "z"), 5: Site("", "z")}
+    gone = plan(topic((1, 3), (2, 4), (5, 3)), sites, goal=Goal.KEEP, emptied=[1, 2])
+    assert {move.partition.partition: {sites[one].host for one in move.after} for move in gone} == {
+        0: {"y", "z"},
+        1: {"y", "z"},
+    }
 
 
 def test_a_dead_broker_keeps_its_replicas_and_gets_no_more() -> None:
@@ -144,9 +171,12 @@ def test_only_the_chosen_topics() -> None:
 # --- Against a search of all placements -------------------------------------------------------------------------------
 
 
+Case = tuple[dict[TopicPartition, tuple[int, ...]], dict[int, Site], list[int], int | None]
+
+
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[int, str], list[int], int | None]:
-    """Small ones: at most 5 brokers, 4 partitions; some brokers to be emptied; racks or none."""
+def cases(draw: st.DrawFn) -> Case:
+    """Small ones: at most 5 brokers, 4 partitions; some brokers to be emptied; racks and hosts or none."""
     count = draw(st.integers(2, 5))
     ids = list(range(1, count + 1))
     emptied = draw(st.lists(st.sampled_from(ids), unique=True, max_size=count - 1))
@@ -158,16 +188,19 @@ def cases(draw: st.DrawFn) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[
         )
     )
     current = topic(*draw(st.lists(replicas, min_size=1, max_size=4 if count < 4 else 3)))
-    racks = draw(st.booleans())
-    brokers = {one: draw(st.sampled_from("abc")) if racks else "" for one in ids}
+    racks, hosts = draw(st.booleans()), draw(st.booleans())
+    brokers = {
+        one: Site(draw(st.sampled_from("abc")) if racks else "", draw(st.sampled_from("xyz")) if hosts else "")
+        for one in ids
+    }
     return current, brokers, emptied, factor
 
 
-def crowding(placement: Placement, racks: dict[int, str]) -> int:
-    if not all(racks.values()):
+def crowding(placement: Placement, names: dict[int, str]) -> int:
+    if not all(names.values()):
         return 0
     return sum(
-        count * (count - 1) // 2 for ids in placement.values() for count in Counter(racks[one] for one in ids).values()
+        count * (count - 1) // 2 for ids in placement.values() for count in Counter(names[one] for one in ids).values()
     )
 
 
@@ -177,21 +210,21 @@ def spread(placement: Placement, brokers: object) -> int:
 
 @settings(max_examples=150)
 @given(cases(), st.sampled_from(Goal))
-def test_no_other_placement_is_better(
-    case: tuple[dict[TopicPartition, tuple[int, ...]], dict[int, str], list[int], int | None], goal: Goal
-) -> None:
+def test_no_other_placement_is_better(case: Case, goal: Goal) -> None:
     current, brokers, emptied, factor = case
-    usable = {one: rack for one, rack in brokers.items() if one not in emptied}
+    usable = {one: site for one, site in brokers.items() if one not in emptied}
     moves = plan(current, brokers, goal=goal, emptied=emptied, factor=factor)
     then = after(current, moves)
     for name, ids in then.items():
         assert len(set(ids)) == len(ids) == (factor or len(current[name]))
         assert set(ids) <= usable.keys()
 
-    def worth(placement: Placement) -> tuple[int, int, int]:
+    def worth(placement: Placement) -> tuple[int, int, int, int]:
         new = sum(len(set(ids) - set(current[name])) for name, ids in placement.items())
-        racks, balance = crowding(placement, usable), spread(placement, usable)
-        return (racks, balance, new) if goal is Goal.BALANCE else (new, racks, balance)
+        racks = crowding(placement, {one: site.rack for one, site in usable.items()})
+        hosts = crowding(placement, {one: site.host for one, site in usable.items()})
+        balance = spread(placement, usable)
+        return (racks, hosts, balance, new) if goal is Goal.BALANCE else (new, racks, hosts, balance)
 
     every = itertools.product(
         *(itertools.combinations(usable, factor or len(ids)) for ids in current.values())  # order does not count

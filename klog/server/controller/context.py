@@ -23,6 +23,7 @@ from klog.names import TopicPartition
 from klog.protocol.interbroker import ReplicaFacts
 from klog.replication import election
 from klog.replication.election import Decision, ElectionInput, NoLeader, Waiting
+from klog.replication.sites import Site
 
 log = logging.getLogger(__name__)
 
@@ -84,9 +85,10 @@ class Context:
         return self.registered[broker_id].incarnation
 
     @property
-    def racks(self) -> dict[int, str]:
-        """Live broker id -> rack, "" without one; without brokers that shut down."""
-        return {one: self.registered[one].broker.rack for one in self.staying}
+    def sites(self) -> dict[int, Site]:
+        """Live broker id -> its rack and host; without brokers that shut down."""
+        found = {one: self.registered[one].broker for one in self.staying}
+        return {one: Site(broker.rack, broker.host) for one, broker in found.items()}
 
     @property
     def staying(self) -> dict[int, int]:

@@ -110,10 +110,10 @@ class TopicManager:
                 count = own.integer("num.partitions") if partitions is None else partitions
                 if not 1 <= count <= PARTITIONS_MAX:
                     raise InvalidPartitions(f"the number of partitions must be 1 to {PARTITIONS_MAX}, got {count}")
-                racks = context.racks
+                sites = context.sites
                 factor = own.integer("default.replication.factor") if replication_factor is None else replication_factor
-                check_factor(factor, len(racks))
-                assignment = place(racks, count, factor, start=random.randrange(len(racks)))
+                check_factor(factor, len(sites))
+                assignment = place(sites, count, factor, start=random.randrange(len(sites)))
             self._check_assignment(0, assignment)
             factor = len(assignment[0])
             self._check_flush_rule(config, factor)
@@ -194,8 +194,8 @@ class TopicManager:
                 raise InvalidPartitions(f"the number of partitions must be at most {PARTITIONS_MAX}, got {total}")
             added: Mapping[int, Sequence[int]]
             if assignment is None:
-                check_factor(len(next(iter(topic.partitions.values()))), len(context.racks))
-                added = place_more(context.racks, topic.partitions, total - there)
+                check_factor(len(next(iter(topic.partitions.values()))), len(context.sites))
+                added = place_more(context.sites, topic.partitions, total - there)
             else:
                 added = {there + number: tuple(ids) for number, ids in enumerate(assignment)}
                 if len(added) != total - there:

@@ -3,7 +3,7 @@
 Behaviour
     Answered before the shutdown begins, and after the act is written. Without ZooKeeper the broker stops all the same;
     its log says that the act is missing. The broker refuses a request that does not name its own id, so that a load
-    balancer in between cannot stop the wrong broker.
+    balancer in between cannot stop the wrong broker. Of several requests the first one counts.
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ ACT_WITHIN_S: Final = 2.0
 
 @handles(ApiKey.STOP_BROKER, 0, 0)
 async def handle(request: Request, *, runtime: Runtime, lifecycle: Lifecycle) -> dict[str, Any]:
+    return await shut_down(request, runtime, lifecycle, "broker-stop", restart=False)
+
+
+async def shut_down(
+    request: Request, runtime: Runtime, lifecycle: Lifecycle, kind: str, *, restart: bool
+) -> dict[str, Any]:
+    """The answer; the shutdown has begun then. ``kind`` is that of the act."""
     broker_id = runtime.broker_id
     if request.entity.broker_id != broker_id:
         return {
@@ -34,11 +41,11 @@ async def handle(request: Request, *, runtime: Runtime, lifecycle: Lifecycle) ->
             "error_message": f"this is broker {broker_id}, not {request.entity.broker_id}",
         }
     if not lifecycle.is_stopping:
-        act = new_act("broker-stop", request.actor, broker=broker_id)
+        act = new_act(kind, request.actor, broker=broker_id)
         try:
             async with asyncio.timeout(ACT_WITHIN_S):
                 await runtime.executors.run(Purpose.OTHER, runtime.zookeeper.multi, [act.write])
         except (KlogError, TimeoutError) as error:
-            log.warning("asked to stop by %s, which could not be written as an act: %s", request.peer, error)
-    lifecycle.stop_soon(f"asked by {request.peer}")
+            log.warning("%s by %s could not be written as an act: %s", kind, request.peer, error)
+    lifecycle.stop_soon(f"asked by {request.peer}", restart=restart)
     return {"error_code": 0, "error_message": None}

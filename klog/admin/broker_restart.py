@@ -1,0 +1,164 @@
+"""`klog broker restart`: brokers are restarted one at a time, and only while nothing hangs on one of them alone.
+
+Before a broker stops, every partition that it shares with others must be in sync everywhere, and afterwards until that
+is so again the next one waits. A broker that stops hands over what it leads first. What has one replica alone is not
+served while its broker restarts: the row counts these partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from klog.admin.brokers import NO_ANSWER, describe_self, live_node
+from klog.errors import CannotConnect, KlogError, Refused, TimedOut
+from klog.render.counts import counted
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.client.metadata import BrokerNode, Metadata
+
+PAUSE_S: Final = 0.1
+SHOWN_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRestarted:
+    """``alone``: its partitions without another replica, which were not served meanwhile."""
+
+    broker: int
+    host: str
+    port: int
+    restarted: bool
+    ms: int
+    alone: int
+    error: str | None = field(default=None, metadata={"wide": True})
+    message: str | None = field(default=None, metadata={"wide": True})
+
+
+async def restart_brokers(
+    cluster: Cluster, broker_ids: Sequence[int], *, wait_s: float
+) -> AsyncIterator[BrokerRestarted]:
+    """A row as each has restarted and is in sync; the last one has the error, if there is one: the others stay as they
+    are. ``wait_s`` is for each broker. BrokerNotAvailable where one is not alive at the start."""
+    metadata = await cluster.metadata(fresh=True)
+    nodes = [live_node(cluster, metadata, one) for one in broker_ids]
+    for node in nodes:
+        begun = time.monotonic()
+        alone = 0
+        failed: KlogError | None = None
+        try:
+            async with asyncio.timeout(wait_s):
+                alone = await _restart(cluster, node.broker_id)
+        except TimeoutError:
+            failed = await _late(cluster, node.broker_id, wait_s)
+        except KlogError as error:
+            failed = error
+        ms = round((time.monotonic() - begun) * 1000)
+        yield BrokerRestarted(
+            node.broker_id,
+            node.host,
+            node.port,
+            failed is None,
+            ms,
+            alone,
+            failed.code if failed is not None else None,
+            failed.message if failed is not None else None,
+        )
+        if failed is not None:
+            return
+
+
+async def every_broker(cluster: Cluster) -> list[int]:
+    """All live brokers, host by host, the controller's host last and the controller at its end."""
+    metadata = await cluster.metadata([], fresh=True)
+    of_controller = metadata.brokers.get(-1 if metadata.controller_id is None else metadata.controller_id)
+    last = of_controller.host if of_controller is not None else ""
+
+    def rank(one: BrokerNode) -> tuple[bool, str, bool, int]:
+        return one.host == last, one.host, one.broker_id == metadata.controller_id, one.broker_id
+
+    return [one.broker_id for one in sorted(metadata.brokers.values(), key=rank)]
+
+
+async def _restart(cluster: Cluster, broker_id: int) -> int:
+    """Restart it and wait until it is in sync; the number of partitions that it holds alone."""
+    from klog.client.blocking import error_of
+    from klog.protocol import codec
+    from klog.protocol.apis import ApiKey
+
+    await _until_in_sync(cluster, broker_id)
+    metadata = await cluster.metadata()
+    node = live_node(cluster, metadata, broker_id)
+    before = await describe_self(cluster, broker_id)
+    channel = await cluster.channel(broker_id)
+    if ApiKey.RESTART_BROKER not in channel.versions or before is None or before == NO_ANSWER:
+        raise Refused(
+            f"broker {broker_id} at {node.address} does not support remote restart",
+            hint="end its process by SIGTERM, and start it again",
+        )
+    answer = await channel.request(codec.request(ApiKey.RESTART_BROKER, 0, broker_id=broker_id))
+    wire = int(answer.error_code)
+    if wire:
+        raise error_of(wire, f"broker {broker_id} at {node.address}: {answer.error_message or answer.error_code.name}")
+    await channel.wait_closed()
+    while True:  # nothing tells a client of it
+        if await _is_back(cluster, broker_id, int(before.incarnation)):
+            break
+        await asyncio.sleep(PAUSE_S)
+    await _until_in_sync(cluster, broker_id)
+    return _alone(metadata, broker_id)
+
+
+async def _is_back(cluster: Cluster, broker_id: int, incarnation: int) -> bool:
+    try:
+        if broker_id not in (await cluster.metadata([], fresh=True)).brokers:
+            return False
+        now = await describe_self(cluster, broker_id)
+    except CannotConnect:  # the only one, or all others are away
+        return False
+    return now is not None and now != NO_ANSWER and int(now.incarnation) != incarnation
+
+
+async def _until_in_sync(cluster: Cluster, broker_id: int) -> None:
+    while True:
+        try:
+            if not _lacking(await cluster.metadata(fresh=True), broker_id):
+                return
+        except CannotConnect:
+            pass
+        await asyncio.sleep(PAUSE_S)
+
+
+def _lacking(metadata: Metadata, broker_id: int) -> list[str]:
+    """Its partitions that have no leader, or a replica that is not in sync."""
+    return [
+        f"{topic.name}-{one.partition}"
+        for topic in metadata.topics.values()
+        for one in topic.partitions.values()
+        if broker_id in one.replicas and (one.leader is None or set(one.isr) != set(one.replicas))
+    ]
+
+
+def _alone(metadata: Metadata, broker_id: int) -> int:
+    return sum(one.replicas == (broker_id,) for topic in metadata.topics.values() for one in topic.partitions.values())
+
+
+async def _late(cluster: Cluster, broker_id: int, wait_s: float) -> KlogError:
+    """What it was waited for."""
+    try:
+        metadata = await cluster.metadata(fresh=True)
+    except KlogError as error:
+        return TimedOut(f"broker {broker_id}: not within {wait_s:g} s: {error.message}")
+    if broker_id not in metadata.brokers:
+        return TimedOut(f"broker {broker_id} has stopped and is not back within {wait_s:g} s")
+    lacking = _lacking(metadata, broker_id)
+    if lacking:
+        shown = ", ".join(lacking[:SHOWN_MAX]) + (", ..." if len(lacking) > SHOWN_MAX else "")
+        return TimedOut(
+            f"broker {broker_id}: {counted(len(lacking), 'partition')} not in sync within {wait_s:g} s: {shown}"
+        )
+    return TimedOut(f"broker {broker_id} did not restart within {wait_s:g} s")

@@ -1,0 +1,92 @@
+"""One configuration shared out to several brokers on one host: ids, ports and log dirs of their own.
+
+Broker ``i`` of N, counted from 0, gets:
+
+* ``broker.id`` + i;
+* each port + i: of `listeners` or `port`, of what is advertised, and of metrics and schemas. Port 0 stays 0;
+* its share of `log.dirs`: every N-th dir from the i-th on. Where there are fewer dirs than brokers, the first ones get
+  a dir each, and each of the others a folder ``broker.ID`` in one of them. So the first broker finds its logs where
+  they were when it was the only one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from klog.config.broker import BrokerConfig
+from klog.config.table_network import Listener, parse_listener
+from klog.errors import InvalidConfig
+
+SOURCE: Final = "--processes"
+PORT_MAX: Final = 65535
+_PORTS: Final = ("port", "advertised.port", "metrics.port", "schema.registry.port")
+_LISTENERS: Final = ("listeners", "advertised.listeners")
+_BOUND: Final = ("listeners", "port", "metrics.port", "schema.registry.port")
+"""What this host listens on; what is advertised may be the same for several ports of a gateway's own."""
+
+
+def configs_of_processes(config: BrokerConfig, count: int) -> list[BrokerConfig]:
+    """The configurations of ``count`` brokers; InvalidConfig where their ports would pass 65535 or meet."""
+    layers = config.layers()
+    configs = [BrokerConfig.layered([*layers, (SOURCE, dict(_own(config, number, count)))]) for number in range(count)]
+    taken: dict[int, tuple[int, str]] = {}
+    for one in configs:
+        broker = one.integer("broker.id")
+        for name, port in _bound(one):
+            if port in taken:
+                other, others = taken[port]
+                raise InvalidConfig(
+                    f"port {port} would be that of {others} of broker {other}, and of {name} of broker {broker}",
+                    hint=f"each of {count} brokers takes the next port: leave {count} between those of one broker",
+                )
+            taken[port] = broker, name
+    return configs
+
+
+def folder_of(log_dir: str, broker: int) -> str:
+    """A broker's folder in another's log dir. Its name has no dash, which folders of partitions have."""
+    return os.path.join(log_dir, f"broker.{broker}")
+
+
+def _own(config: BrokerConfig, number: int, count: int) -> Iterator[tuple[str, str]]:
+    broker = config.integer("broker.id") + number
+    yield "broker.id", str(broker)
+    for name in _LISTENERS:
+        texts = config[name]
+        if isinstance(texts, tuple):
+            yield name, ",".join(_text(parse_listener(one), number, name) for one in texts)
+    for name in _PORTS:
+        port = config[name]
+        if isinstance(port, int) and port and (name != "port" or config["listeners"] is None):
+            yield name, str(_raised(port, number, name))
+    dirs = config.log_dirs
+    own = dirs[number::count] or (folder_of(dirs[number % len(dirs)], broker),)
+    yield "log.dirs", ",".join(own)
+
+
+def _text(listener: Listener, number: int, name: str) -> str:
+    host = f"[{listener.host}]" if ":" in listener.host else listener.host
+    return f"{listener.name}://{host}:{_raised(listener.port, number, name)}"
+
+
+def _raised(port: int, number: int, name: str) -> int:
+    if not port:
+        return 0
+    if port + number > PORT_MAX:
+        raise InvalidConfig(
+            f"{name}: broker {number + 1} of those on this host would have port {port + number}; the last is {PORT_MAX}"
+        )
+    return port + number
+
+
+def _bound(config: BrokerConfig) -> Iterator[tuple[str, int]]:
+    texts = config["listeners"]
+    for name in _BOUND:
+        if name == "listeners":
+            ports = [parse_listener(one).port for one in texts] if isinstance(texts, tuple) else []
+        else:
+            value = config[name]
+            ports = [value] if isinstance(value, int) and (name != "port" or texts is None) else []
+        yield from ((name, port) for port in ports if port > 0)

@@ -1,0 +1,20 @@
+"""RestartBroker (klog's own, 10027): controlled shutdown of this broker, whose process then serves again.
+
+Behaviour
+    As StopBroker. The process runs its command line again, and one of several under a parent is started again by it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from klog.protocol.apis import ApiKey
+from klog.server.dispatch import Request, handles
+from klog.server.handlers.stop_broker import shut_down
+from klog.server.lifecycle import Lifecycle
+from klog.server.runtime import Runtime
+
+
+@handles(ApiKey.RESTART_BROKER, 0, 0)
+async def handle(request: Request, *, runtime: Runtime, lifecycle: Lifecycle) -> dict[str, Any]:
+    return await shut_down(request, runtime, lifecycle, "broker-restart", restart=True)

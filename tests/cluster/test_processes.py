@@ -1,0 +1,195 @@
+"""`klog broker start --processes`: several brokers under one parent, on hosts that fail as a whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from klog.coordination.process import ProcessId
+from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog
+from tests.tools.verbs import make_topic, send
+
+WITHIN_S = 20.0
+LOOK_EVERY_S = 0.02
+
+
+def until(condition: Callable[[], object], what: str, logs: Callable[[], str]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {WITHIN_S:g} s: {what}\n{logs()}")
+        time.sleep(LOOK_EVERY_S)
+
+
+def children(parent: RunningBroker) -> dict[int, ProcessId]:
+    """Broker id -> its process."""
+    found = {}
+    for one in psutil.Process(parent.pid).children():
+        words = one.cmdline()
+        identity = ProcessId.of(one.pid)
+        if "--id" in words and identity is not None:
+            found[int(words[words.index("--id") + 1])] = identity
+    return found
+
+
+def live(bootstrap: str) -> dict[int, tuple[str, int]]:
+    """Broker id -> host and incarnation."""
+    rows = klog("broker", "list", "-o", "json", "-B", bootstrap).rows
+    return {row["broker"]: (row["host"], row["incarnation"]) for row in rows if row["incarnation"] is not None}
+
+
+def several(
+    make_broker: Callable[..., RunningBroker], count: int, broker_id: int = 1, **settings: str
+) -> RunningBroker:
+    parent = make_broker(broker_id, **settings)
+    parent.extra_arguments = ["--processes", str(count)]
+    return parent
+
+
+def test_each_is_kept_alive_until_it_is_asked_to_stop(make_broker: Callable[..., RunningBroker]) -> None:
+    parent = several(make_broker, 3).start()
+    first = parent.bootstrap.split(",")[0]
+    before, processes = live(first), children(parent)
+    assert before.keys() == processes.keys() == {1, 2, 3}
+    for one in processes.values():
+        assert parent.zookeeper not in " ".join(psutil.Process(one.pid).cmdline()), "settings stay out of `ps`"
+
+    assert processes[3].send(signal.SIGKILL)
+    parent.wait_for_log("ERROR", "processes", "broker 3", "SIGKILL")
+    until(lambda: live(first).get(3, before[3]) != before[3], "broker 3 serves again", lambda: parent.log_text)
+
+    assert klog("broker", "stop", 2, "-B", first).code == 0
+    parent.wait_for_log("INFO", "server.processes", "broker 2")
+    assert klog("broker", "restart", 3, "-B", first, "-o", "json").rows[0]["restarted"]
+    assert live(first).keys() == {1, 3}, "it stays stopped"
+
+    assert parent.stop() == 0
+    assert parent.logged("INFO", "broker 1:", "stopped") and parent.logged("INFO", "broker 3:", "stopped")
+    assert not parent.logged("broker 1:", "lost"), parent.log_text
+    last, *_ = (line for line in reversed(parent.log_text.splitlines()) if "stopped" in line)
+    assert "broker 1:" in last, "from the last to the first"
+
+
+def test_they_stop_when_their_parent_is_killed(make_broker: Callable[..., RunningBroker]) -> None:
+    parent = several(make_broker, 2).start()
+    topic = "kept"
+    make_topic(parent.bootstrap, topic, 4)
+    assert send(parent.bootstrap, topic, b"a\nb\nc\n").is_complete
+    processes = children(parent)
+    parent.kill()
+    for one in processes.values():
+        assert one.wait(WITHIN_S), parent.log_text
+    assert parent.logged("broker 2:", "stopped") and parent.logged("broker 1:", "stopped")
+
+    parent.listen = "127.0.0.1:0"
+    parent.start()
+    assert sorted(klog("tail", topic, "-o", "start", "-e", "-q", "-B", parent.bootstrap).stdout.split()) == [
+        "a",
+        "b",
+        "c",
+    ]
+
+
+def test_one_that_cannot_start_ends_all(make_broker: Callable[..., RunningBroker]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        parent = several(make_broker, 2)
+        parent.listen = f"127.0.0.1:{taken.getsockname()[1] - 1}"
+        parent.start(expect_ready=False)
+        assert parent.process is not None and parent.process.wait(WITHIN_S) == 1
+    assert parent.logged("ERROR", "processes", "broker 2") and not children_of_ended(parent)
+
+
+def children_of_ended(parent: RunningBroker) -> list[int]:
+    marks = "--parent-fd"
+    return [
+        one.pid
+        for one in psutil.process_iter()
+        if one.is_running() and marks in _words(one) and str(parent.folder) in _words(one)
+    ]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_a_broker_alone_restarts_in_its_process(make_broker: Callable[..., RunningBroker]) -> None:
+    one = make_broker().start()
+    one.stop()
+    one.start()  # on a port that is named, as it restarts with the same words
+    make_topic(one.bootstrap, "alone", 3)
+    before, pid = live(one.bootstrap), one.pid
+    (row,) = klog("broker", "restart", 1, "-B", one.bootstrap, "-o", "json").rows
+    assert (row["restarted"], row["alone"] >= 3, row["error"]) == (True, True, None)
+    assert one.process is not None and one.process.poll() is None and one.pid == pid
+    assert live(one.bootstrap).keys() == {1} and live(one.bootstrap) != before
+    (act,) = (
+        row for row in klog("acts", "list", "-B", one.bootstrap, "-o", "json").rows if row["kind"] == "broker-restart"
+    )
+    assert klog("undo", act["act"], "-B", one.bootstrap, "--yes").code == 1
+    assert one.stop() == 0
+
+
+def test_hosts_fail_as_a_whole(make_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
+    """Two hosts with two brokers each: replicas are spread over them, one restarts, one is emptied, one dies."""
+    spread = {"default__replication__factor": "2", "min__insync__replicas": "1"}
+    one, two = several(make_broker, 2, 1, **spread).start(), several(make_broker, 2, 11, **spread)
+    two.listen = "127.0.0.2:0"
+    two.start()
+    at = ("-B", one.bootstrap.split(",")[0], "-o", "json")
+    hosts = {broker: host for broker, (host, _) in live(one.bootstrap).items()}
+    assert hosts == {1: "127.0.0.1", 2: "127.0.0.1", 11: "127.0.0.2", 12: "127.0.0.2"}
+    assert [row["broker"] for row in klog("broker", "list", "--host", "127.0.0.2", *at).rows] == [11, 12]
+
+    make_topic(one.bootstrap, "spread", 8)
+    assert send(one.bootstrap, "spread", b"".join(b"%d\n" % number for number in range(500))).is_complete
+
+    def used() -> list[set[str]]:
+        return [{hosts[broker] for broker in row["replicas"]} for row in klog("partition", "list", "spread", *at).rows]
+
+    assert used() == [{"127.0.0.1", "127.0.0.2"}] * 8
+    rows = klog("broker", "restart", "--host", "127.0.0.2", *at).rows
+    assert [(row["broker"], row["restarted"], row["alone"]) for row in rows] == [(11, True, 0), (12, True, 0)]
+
+    # What shares a host is found, and a plan spreads it.
+    assert klog("topic", "create", "crowded", "--assignment", "1:2,11:1", "-X", "min.insync.replicas=2", *at).code == 0
+    (found,) = (row for row in klog("check", "topics", *at).rows if row["kind"] == "shared-hosts")
+    assert found["what"] == "topic crowded"
+    file = tmp_path / "plan.json"
+    assert klog("reassign", "plan", "--topics", "crowded", "--file", file, *at).code == 0
+    assert klog("reassign", "execute", file, "--wait", "20s", "--yes", *at).code == 0
+    assert klog("check", "topics", "--wait", "20s", *at).code == 0
+
+    # All of a host at once.
+    victims = [*children(two).values()]
+    two.send(signal.SIGSTOP)  # it starts none again meanwhile
+    for victim in victims:
+        os.kill(victim.pid, signal.SIGKILL)
+    two.kill()
+    until(
+        lambda: {row["leader"] for row in klog("partition", "list", "spread", *at).rows} <= {1, 2},
+        "the other host leads all",
+        lambda: one.log_text,
+    )
+    assert klog("partition", "list", "spread", "--offline", *at).rows == []
+    got = klog("tail", "spread", "-o", "start", "-e", "-q", "-B", one.bootstrap).stdout.split()
+    assert sorted(map(int, got)) == list(range(500))
+
+    emptying = ("reassign", "plan", "--remove-host", "127.0.0.2")
+    until(lambda: klog(*emptying, *at).code == 1, "it has no live broker", lambda: one.log_text)
+    assert "127.0.0.2" in klog(*emptying, *at).error["message"]
+    two.listen = "127.0.0.2:0"
+    two.start()
+    planned = klog(*emptying, "--topics", "spread", *at).rows
+    assert {broker for row in planned for broker in row["to"]} == {1, 2}
