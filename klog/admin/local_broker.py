@@ -19,7 +19,7 @@ from klog.coordination import embedded, process
 from klog.coordination.process import ProcessId
 from klog.errors import HostError, TimedOut
 
-READY_LINE_BYTES_MAX = 1024
+READY_LINE_BYTES_MAX = 1 << 16
 SERVING_PAUSE_S = 0.02
 ANSWER_S = 3.0
 """A broker on this machine that has not answered by then is asked again, or taken for silent."""
@@ -39,12 +39,21 @@ class StartingBroker:
 
     @classmethod
     def spawn(
-        cls, directory: Path, number: int, address: str, zookeeper: str, properties: Mapping[str, str]
+        cls,
+        directory: Path,
+        number: int,
+        address: str,
+        zookeeper: str,
+        properties: Mapping[str, str],
+        processes: int | None = None,
     ) -> StartingBroker:
+        """``processes``: so many brokers, of which this is the first one, under one parent."""
         log = log_file(directory, number)
         receive, send = os.pipe()
         where = ("--id", number, "--dir", log_dir(directory, number), "--listen", address, "-z", zookeeper)
-        command, env = process.klog_command("broker", "start", *where, "--ready-fd", send)
+        command, env = process.python_command("klog", "broker", "start", *where, "--ready-fd", send)
+        if processes is not None:
+            command += ["--processes", str(processes)]
         for name, value in properties.items():
             command += ["-X", f"{name}={value}"]
         try:

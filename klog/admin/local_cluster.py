@@ -76,6 +76,7 @@ def up(
     home: Path,
     *,
     brokers: int | None = None,
+    processes: int | None = None,
     port: int | None = None,
     zookeeper_port: int | None = None,
     zookeeper_heap_bytes: int | None = None,
@@ -85,8 +86,9 @@ def up(
     """Everything runs and the first request would succeed: what is missing is started, what runs is left alone.
 
     `directory` None is HOME/local. Options that are None are those of the last `up` on the directory, else one broker
-    on port 9092. Refused when a running part would have to change; PortInUse, JavaMissing; HostError with the
-    end of its log when a part ends while it starts. After an error everything that this call started is stopped again.
+    on port 9092. `processes`: so many brokers under one parent, which keeps them alive. Refused when a running part
+    would have to change; PortInUse, JavaMissing; HostError with the end of its log when a part ends while it starts.
+    After an error everything that this call started is stopped again.
     """
     home = home.resolve()
     directory = (directory or home / "local").resolve()
@@ -96,7 +98,7 @@ def up(
     with locked(directory):
         before = look(directory)
         last = load_plan(directory)
-        plan = _plan(last, before, brokers, port, properties)
+        plan = _plan(last, before, brokers, processes, port, properties)
         _check_ports(directory, home, plan, before)
         save_plan(directory, plan)
         deadline = time.monotonic() + timeout_s
@@ -120,16 +122,30 @@ def _plan(
     last: Plan | None,
     before: LocalCluster | None,
     brokers: int | None,
+    processes: int | None,
     port: int | None,
     properties: Mapping[str, str] | None,
 ) -> Plan:
     old = last or Plan()
+    wanted = brokers if processes is None else processes
     new = Plan(
-        old.brokers if brokers is None else brokers,
+        old.brokers if wanted is None else wanted,
         old.port if port is None else port,
         old.properties if not properties else dict(properties),
+        old.processes if wanted is None else processes is not None,
     )
+    if old.processes != new.processes and old.brokers > 1:
+        was, is_now = ("--processes", "--brokers") if old.processes else ("--brokers", "--processes")
+        raise Refused(
+            f"the {old.brokers} brokers here were started with {was}, and with {is_now} most would not find their logs",
+            hint=f"`klog up {was} N`, or another folder: --dir DIR",
+        )
     running = [part for part in before.live if part.kind == "broker"] if before is not None else []
+    if running and new.processes and new.brokers != old.brokers:
+        raise Refused(
+            f"{_named(running)} under one parent with --processes {old.brokers}",
+            hint=f"`klog down` first, then `klog up --processes {new.brokers}`",
+        )
     if running and (new.port, new.properties) != (old.port, old.properties):
         raise Refused(
             f"{_named(running)} with {_options(old)}, not with {_options(new)}",
@@ -202,10 +218,11 @@ def _start(
     starting: list[StartingBroker] = []
     took_ms: dict[tuple[str, int | None], int] = {}
     try:
-        for number, address in plan.addresses():
+        processes = plan.brokers if plan.processes else None
+        for number, address in plan.parents():
             if ("broker", number) not in running:
                 settings = plan.settings_of(number)
-                starting.append(StartingBroker.spawn(directory, number, address, server.address, settings))
+                starting.append(StartingBroker.spawn(directory, number, address, server.address, settings, processes))
         for broker in starting:
             broker.await_ready(server.identity, server.log_file, deadline)
             took_ms["broker", broker.number] = _ms_since(begun)

@@ -75,13 +75,16 @@ class Plan:
     brokers: int = 1
     port: int = DEFAULT_PORT
     properties: Mapping[str, str] = field(default_factory=dict)
+    processes: bool = False
+    """The brokers are processes of one `klog broker start --processes`."""
 
     @property
     def replication(self) -> dict[str, str]:
         """What several brokers are for, where the user has not said otherwise. A topic lives on when one broker dies:
-        two replicas with two brokers, three with more; and with three, two must have what is acknowledged.
+        two replicas with two brokers, three with more; and with three, two must have what is acknowledged. Several
+        processes are for throughput.
         """
-        if self.brokers < 2:
+        if self.brokers < 2 or self.processes:
             return {}
         wanted = {"default.replication.factor": str(min(3, self.brokers))}
         if self.brokers > 2:
@@ -96,6 +99,10 @@ class Plan:
             if port.isdecimal() and int(port) > 0:
                 settings[name] = str(int(port) + number - 1)
         return settings
+
+    def parents(self) -> list[tuple[int, str]]:
+        """The processes to start, each with the id and the address of its first broker."""
+        return self.addresses()[:1] if self.processes else self.addresses()
 
     def addresses(self) -> list[tuple[int, str]]:
         return [(number, f"{HOST}:{self.port + number - 1}") for number in range(1, self.brokers + 1)]
@@ -124,7 +131,8 @@ def look(directory: Path) -> LocalCluster | None:
     address = f"{HOST}:{port}" if port else ""
     parts = [Part("zookeeper", None, address, embedded.log_file(home), server.identity if server else None)]
     for number, listen in plan.addresses():
-        parts.append(Part("broker", number, listen, log_file(directory, number), find_broker(directory, number)))
+        parent = 1 if plan.processes else number
+        parts.append(Part("broker", number, listen, log_file(directory, parent), find_broker(directory, parent)))
     return LocalCluster(
         directory,
         ",".join(address for _, address in plan.addresses()),
@@ -196,14 +204,23 @@ def load_plan(directory: Path) -> Plan | None:
     fields = _load(directory / "cluster.json")
     try:
         return Plan(
-            int(fields["brokers"]), int(fields["port"]), {str(k): str(v) for k, v in fields["properties"].items()}
+            int(fields["brokers"]),
+            int(fields["port"]),
+            {str(k): str(v) for k, v in fields["properties"].items()},
+            bool(fields.get("processes", False)),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
 def save_plan(directory: Path, plan: Plan) -> None:
-    fields = {"version": 1, "brokers": plan.brokers, "port": plan.port, "properties": dict(plan.properties)}
+    fields = {
+        "version": 1,
+        "brokers": plan.brokers,
+        "port": plan.port,
+        "properties": dict(plan.properties),
+        "processes": plan.processes,
+    }
     _write(directory / "cluster.json", fields)
 
 

@@ -12,11 +12,11 @@ from klog.cli.arguments import Properties, broker_settings
 from klog.cli.command import Noun
 from klog.cli.flags import duration
 from klog.cli.invocation import Invocation
-from klog.cli.log_lines import log_to_stderr
 from klog.cli.name_cache import remember_brokers
 from klog.config import BrokerConfig, read_properties
 from klog.errors import UsageError
 from klog.render import Report
+from klog.render.log_lines import log_to_stderr
 
 PROCESSES_MAX = 256
 
@@ -78,12 +78,6 @@ def start(
             help="Number of brokers, each a process of its own [1].",
         ),
     ] = None,
-    parent_fd: Annotated[
-        int | None,
-        typer.Option(
-            "--parent-fd", metavar="FD", min=0, help="Socket to the command that has --processes; not for users."
-        ),
-    ] = None,
 ) -> int:
     """Run one broker, or several of one configuration, in the foreground.
 
@@ -94,8 +88,6 @@ def start(
     each port counts up with them. Log directories are shared out; with fewer of them than brokers, some brokers get a
     folder `broker.ID` in one. A broker that ends by a fault is started again.
     """
-    if parent_fd is not None:
-        return _under_parent(parent_fd, id, log_format, _level(invocation))
     given = {
         "broker.id": id,
         "log.dirs": directory,
@@ -117,8 +109,8 @@ def start(
         from klog.config.processes import configs_of_processes
         from klog.server import processes as several
 
-        flags = ["--log-format", log_format, *(flag for flag, given in _verbosity(invocation) if given)]
-        return several.run(configs_of_processes(broker_config, processes), flags, ready_fd=ready_fd)
+        configs = configs_of_processes(broker_config, processes)
+        return several.run(configs, log_format, _level(invocation), ready_fd=ready_fd)
     from klog.server import broker as server
     from klog.server.lifecycle import RESTART_CODE
 
@@ -140,22 +132,6 @@ def _start_again(ready_fd: int | None) -> int:
         signal.signal(number, signal.SIG_DFL)
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, *words[1:]])
-
-
-def _under_parent(fd: int, broker_id: int | None, log_format: Literal["text", "json"], level: int) -> int:
-    """One of several, of `--processes`: the rest of its settings comes from its parent."""
-    import socket
-
-    log_to_stderr(log_format, level, broker=broker_id)
-    from klog.server import broker as server
-    from klog.server.processes import read_config
-
-    with socket.socket(fileno=fd) as parent:
-        return server.run(read_config(parent), parent=parent)
-
-
-def _verbosity(invocation: Invocation) -> list[tuple[str, bool]]:
-    return [("--quiet", bool(invocation.shared.quiet)), ("--verbose", bool(invocation.shared.verbose))]
 
 
 def _listener(address: str | None, flag: str) -> str | None:

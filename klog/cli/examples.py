@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 TEXT = r"""
 klog up --brokers 3 -d  # Start ZooKeeper and three brokers in the background.
+klog up --processes 4  # Four brokers under one parent, to use four cores.
 klog up --dir /tmp/try --port 19092  # Run one broker on another port, with its data in a folder of your choice.
 klog down  # Stop the local cluster.
 klog status  # Show whether ZooKeeper, brokers and partitions are well.

@@ -16,7 +16,7 @@ from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
 from klog.cli.target import klog_home
 from klog.config import units
-from klog.errors import NoSuchThing
+from klog.errors import NoSuchThing, UsageError
 from klog.render import Report
 from klog.signals import StopRequest
 
@@ -39,6 +39,10 @@ def up(
     invocation: Invocation,
     directory: Directory = None,
     brokers: Annotated[int | None, typer.Option("--brokers", metavar="N", min=1, help="Number of brokers [1].")] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", metavar="N", min=1, help="Number of brokers, kept alive by one parent process."),
+    ] = None,
     port: Annotated[
         int | None, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Port of the first broker [9092].")
     ] = None,
@@ -67,11 +71,16 @@ def up(
     finds the running cluster. Brokers have the ids 1 to N and the ports PORT to PORT+N-1.
 
     With two brokers a topic has two replicas by default. With three or more it has three, of which two must have an
-    acknowledged message (default.replication.factor, min.insync.replicas; -X changes them). With -X metrics.port=P
+    acknowledged message (default.replication.factor, min.insync.replicas; -X changes them). With --processes a topic
+    has one: see `klog broker start --help`. With -X metrics.port=P
     broker 1 serves metrics on port P, broker 2 on P+1, and so on.
     """
     from klog.admin import local_cluster
 
+    if brokers is not None and processes is not None:
+        raise UsageError(
+            "--brokers and --processes exclude each other", hint="--brokers for replicas, --processes for cores"
+        )
     home = klog_home()
     begun = time.monotonic()
     given = broker_settings(properties)
@@ -97,6 +106,7 @@ def up(
             directory,
             home,
             brokers=brokers,
+            processes=processes,
             port=port,
             zookeeper_port=zookeeper_port,
             zookeeper_heap_bytes=zookeeper_heap,

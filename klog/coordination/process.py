@@ -27,13 +27,13 @@ POLL_PAUSE_S = 0.02
 """Between two looks at a process where the kernel has no pidfd to wait on."""
 
 
-def klog_command(*words: object) -> tuple[list[str], dict[str, str]]:
-    """The words and the environment that run ``klog WORDS`` from this very installation, as a process of its own.
+def python_command(module: str, *words: object) -> tuple[list[str], dict[str, str]]:
+    """The words and the environment that run ``python -m MODULE WORDS`` from this very installation, in a process.
 
     klog need not be installed: what runs here is what runs there. -P keeps the folder we are in out of it.
     """
     path = os.pathsep.join(filter(None, (str(_PACKAGES), os.environ.get("PYTHONPATH"))))
-    return [sys.executable, "-P", "-m", "klog", *map(str, words)], {**os.environ, "PYTHONPATH": path}
+    return [sys.executable, "-P", "-m", module, *map(str, words)], {**os.environ, "PYTHONPATH": path}
 
 
 @dataclass(frozen=True, slots=True)

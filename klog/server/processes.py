@@ -8,8 +8,8 @@ A broker is one event loop, so it uses one core and a little more. The parent sh
 * one that was asked to stop (`klog broker stop ID`) stays stopped, and one that was asked to restart starts at once.
 
 The parent and each process share a socket. Over it the process gets its configuration (one line of JSON, so that no
-setting shows in the list of processes), and says ``ready HOST:PORT``. When the parent has died the socket ends, and the
-process stops in order: a second parent could not start brokers whose ports and log dirs are still in use.
+setting shows in the list of processes), and sends ``ready HOST:PORT``. When the parent has died the socket ends, and
+the process stops in order: a second parent could not start brokers whose ports and log dirs are still in use.
 
 A stop goes from the last broker to the first, one at a time, so that leaderships move to those that still serve.
 """
@@ -26,13 +26,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from klog.config import BrokerConfig
-from klog.coordination.process import klog_command
+from klog.coordination.process import python_command
 from klog.errors import HostError, InvalidConfig
 from klog.server.lifecycle import RESTART_CODE
 from klog.signals import StopRequest
 
 log = logging.getLogger(__name__)
 
+MODULE: Final = "klog.server.broker_process"
 PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 30.0
 STEADY_S: Final = 60.0
@@ -42,13 +43,13 @@ CONFIG_BYTES_MAX: Final = 4 << 20
 KILLED_CODE: Final = 130
 
 
-def run(configs: Sequence[BrokerConfig], flags: Sequence[str], *, ready_fd: int | None = None) -> int:
+def run(configs: Sequence[BrokerConfig], log_format: str, level: int, *, ready_fd: int | None = None) -> int:
     """Run these brokers until a signal asks to stop, or until none is left; the exit code.
 
-    ``flags`` are those of `klog broker start` for each (its log's level and form). ``ready_fd`` gets the line
+    ``log_format`` (text or json) and ``level`` are those of the lines that all of them log. ``ready_fd`` gets the line
     ``ready HOST:PORT,HOST:PORT...`` when all of them serve.
     """
-    return asyncio.run(_run(configs, flags, ready_fd))
+    return asyncio.run(_run(configs, log_format, level, ready_fd))
 
 
 def read_config(parent: socket.socket) -> BrokerConfig:
@@ -65,12 +66,12 @@ def read_config(parent: socket.socket) -> BrokerConfig:
 class BrokerProcess:
     """One broker's process, started again when it ends by a fault. Event loop only."""
 
-    def __init__(self, config: BrokerConfig, flags: Sequence[str]) -> None:
+    def __init__(self, config: BrokerConfig, log_format: str, level: int) -> None:
         self.broker_id = config.integer("broker.id")
         self.ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """The address, when it has served for the first time."""
         self._config = config
-        self._flags = flags
+        self._log = (log_format, level)
         self._process: asyncio.subprocess.Process | None = None
         self._stop_asked = asyncio.Event()
 
@@ -115,10 +116,9 @@ class BrokerProcess:
         ours.setblocking(False)
         with ours:
             with theirs:
-                words, env = klog_command("broker", "start", "--id", self.broker_id, "--parent-fd", theirs.fileno())
+                words, env = python_command(MODULE, self.broker_id, theirs.fileno(), *self._log)
                 self._process = await asyncio.create_subprocess_exec(
                     *words,
-                    *self._flags,
                     stdin=asyncio.subprocess.DEVNULL,
                     env=env,
                     pass_fds=(theirs.fileno(),),
@@ -148,9 +148,9 @@ class BrokerProcess:
             self.ready.set_result(line.decode().removeprefix("ready ").strip())
 
 
-async def _run(configs: Sequence[BrokerConfig], flags: Sequence[str], ready_fd: int | None) -> int:
+async def _run(configs: Sequence[BrokerConfig], log_format: str, level: int, ready_fd: int | None) -> int:
     loop = asyncio.get_running_loop()
-    processes = [BrokerProcess(config, flags) for config in configs]
+    processes = [BrokerProcess(config, log_format, level) for config in configs]
     stopping, asked = asyncio.Event(), StopRequest()
 
     def heard(number: signal.Signals) -> None:

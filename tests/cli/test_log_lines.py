@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from klog.cli.log_lines import PEER_LINES_EVERY_S, PEER_LINES_MAX, PEERS_MAX, JsonLine, PeerLines, TextLine
+from klog.render.log_lines import PEER_LINES_EVERY_S, PEER_LINES_MAX, PEERS_MAX, JsonLine, PeerLines, TextLine
 
 
 class Shown(logging.Handler):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from klog.cli.log_lines import PEER_LINES_EVERY_S, PEER_LINES_MAX
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.render.log_lines import PEER_LINES_EVERY_S, PEER_LINES_MAX
 from klog.server import handlers
 from klog.server.dispatch import ROUTES
 from tests.broker_fixture import RunningBroker
