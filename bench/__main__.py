@@ -12,11 +12,11 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import cluster_run, consumers_run, machine, pipeline_run, results
+from bench import cluster_run, consumers_run, host_run, machine, pipeline_run, results
 from bench.consumers_run import ConsumerSizes
 from bench.pipeline_run import PipelineSizes
 from bench.run import Bench, say
-from bench.run_record import CONSUMERS, ONE_BROKER, PIPELINE, STOCK, THREE_BROKERS, RunRecord
+from bench.run_record import CONSUMERS, HOST, ONE_BROKER, PIPELINE, STOCK, THREE_BROKERS, RunRecord
 from bench.workloads import WORKLOADS, Sizes
 
 SYSTEMS = ("klog", "kafka-4.1", "kafka-4.1-flush", "kafka-3.9")
@@ -55,6 +55,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--cluster", action="store_true", help="three brokers instead of one, and what a fault costs")
     parser.add_argument("--consumers", action="store_true", help="groups, streams, commits, lag, tail, replay, mirror")
     parser.add_argument("--pipeline", action="store_true", help="Spark's reads and exports, beside its Kafka connector")
+    parser.add_argument("--processes", action="store_true", help="two broker processes beside one, on all cores")
     parser.add_argument("--fault-rounds", type=int, default=3, help="of each fault, with --cluster")
     parser.add_argument("--kills", type=int, default=20, help="of each kind that stock clients meet, with --cluster")
     parser.add_argument("--dry-run", action="store_true", help="write the page to stdout and no file")
@@ -82,13 +83,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="klog-bench-", dir=given.dir) as folder:
         date = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         kind, kept_sizes = ONE_BROKER, asdict(sizes)
-        if given.pipeline:
+        if given.processes:
+            kind = HOST
+        elif given.pipeline:
             kind, kept_sizes = PIPELINE, asdict(pipeline_sizes)
         elif given.consumers:
             kind, kept_sizes = CONSUMERS, asdict(consumer_sizes)
         elif given.cluster:
             kind = STOCK if given.only == ["stock"] else THREE_BROKERS  # a run of few parts replaces no page of all
         record = RunRecord(date, machine.describe(Path(folder)), rounds=given.rounds, sizes=kept_sizes, kind=kind)
+        if given.processes:
+            host_run.run(
+                record, Path(folder), sizes.seconds, given.rounds, host_run.NAMES[: 2 if given.smoke else None]
+            )
+            return finish(record, given, began)
         if given.pipeline:
             parts = [one for one in pipeline_run.PARTS if not given.only or one in given.only]
             pipeline_run.run(record, Path(folder), pipeline_sizes, given.rounds, given.systems.split(","), parts)

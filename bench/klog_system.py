@@ -13,7 +13,7 @@ from pathlib import Path
 
 import klog
 from bench.peers import START_TIMEOUT_S, first_ack
-from bench.processes import Process, StartFailed, children, free_port
+from bench.processes import Process, StartFailed, children, free_port, ports_in_a_row
 
 REPOSITORY = Path(klog.__file__).parents[1]
 
@@ -34,14 +34,15 @@ def klog_version() -> str:
 
 
 class Klog:
-    """A broker and the embedded ZooKeeper, started by `klog zookeeper start` and `klog broker start`."""
+    """A broker and the embedded ZooKeeper, started by `klog zookeeper start` and `klog broker start [--processes]`."""
 
-    def __init__(self, name: str, folder: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, name: str, folder: Path, settings: Mapping[str, str], *, processes: int = 1) -> None:
         self.name = name
         self.version = klog_version()
         self.folder = folder
-        self.port = free_port()
+        self.port = ports_in_a_row(processes)
         self.options = dict(settings)
+        self._processes = processes
         self._zookeeper_port = free_port()
         self._zookeeper_folder = folder / "zookeeper"
         self._environment = environment(folder)
@@ -64,6 +65,8 @@ class Klog:
             *("--listen", f"127.0.0.1:{self.port}", "-z", f"127.0.0.1:{self._zookeeper_port}/klog"),
             *(part for name, value in self.options.items() for part in ("-X", f"{name}={value}")),
         ]
+        if self._processes > 1:
+            command += ["--processes", str(self._processes)]
         self._broker = Process(f"{self.name}'s broker", command, self.folder / "broker.log", self._environment)
         first_ack(self.port, self._broker, first_topic)
 
@@ -89,7 +92,9 @@ class Klog:
             self._broker.kill()
 
     def broker_pids(self) -> Sequence[int]:
-        return [self._broker.pid] if self._broker is not None and self._broker.running else []
+        if self._broker is None or not self._broker.running:
+            return []
+        return [self._broker.pid] if self._processes == 1 else children(self._broker.pid)
 
     def helper_pids(self) -> Sequence[int]:
         with contextlib.suppress(OSError, ValueError):

@@ -149,11 +149,13 @@ def fill(
     return batches * batch_messages
 
 
-def pump(port: int, topic: str, batch_messages: int, value_bytes: int, in_flight: int, seconds: float) -> Load:
-    """Sends one ready-made acks=all request to partition 0 again and again, at most `in_flight` unanswered."""
+def pump(
+    port: int, topic: str, batch_messages: int, value_bytes: int, in_flight: int, seconds: float, partition: int = 0
+) -> Load:
+    """Sends one ready-made acks=all request to a partition again and again, at most `in_flight` unanswered."""
     batch = wire.build_batch(batch_messages, value_bytes)
     with wire.Connection(port) as connection:
-        frame = connection.produce_frame(topic, [(0, batch)])
+        frame = connection.produce_frame(topic, [(partition, batch)])
         connection.send(frame)
         answers = _Answers(connection, connection.receive())
         burst_limit = max(1, min(in_flight, (1 << 20) // len(frame)))

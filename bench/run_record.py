@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 ONE_BROKER, THREE_BROKERS, CONSUMERS, PIPELINE = "one broker", "three brokers", "consumers", "pipeline"
+HOST = "all cores of a host"
 STOCK = "stock clients whose broker dies"
-KINDS = (ONE_BROKER, THREE_BROKERS, CONSUMERS, PIPELINE, STOCK)
+KINDS = (ONE_BROKER, THREE_BROKERS, CONSUMERS, PIPELINE, STOCK, HOST)
 
 
 def numbered(rounds: int, warm: int = 1) -> range:

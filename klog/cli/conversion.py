@@ -63,13 +63,21 @@ def _process(parameter: Parameter, convert: Callable[[Any], Any], ctx: typer.Con
         # What is not text is a default, and has its type already.
         converted = [convert(one) if isinstance(one, str) else one for one in given]
     except KlogError as error:
-        raise WrongValue(parameter, error.message, ctx, hint=error.hint) from None
+        raise WrongValue(parameter, error.message, ctx, hint=_two_dashes(parameter, given, ctx) or error.hint) from None
     except ValueError as error:
-        raise WrongValue(parameter, str(error), ctx) from None
+        raise WrongValue(parameter, str(error), ctx, hint=_two_dashes(parameter, given, ctx)) from None
     if parameter.required and not converted and not ctx.resilient_parsing:
         raise WrongValue(parameter, "is missing", ctx, hint=getattr(ctx.command, "usage_hint", lambda _: None)(ctx))
     found = converted if several else converted[0] if converted else None
     return found if parameter.callback is None else parameter.callback(ctx, parameter, found)
+
+
+def _two_dashes(parameter: Parameter, given: Iterable[Any], ctx: typer.Context) -> str | None:
+    """A hint where ``-partitions`` was typed, which is ``-p`` with the value ``artitions``."""
+    short = next((name for name in parameter.opts if len(name) == 2), "")
+    flags = {name for one in ctx.command.params for name in one.opts}
+    meant = (f"-{short}{one}".partition("=")[0] for one in given if short and isinstance(one, str))
+    return next((f"did you mean {name}? names of flags have two dashes" for name in meant if name in flags), None)
 
 
 def choices(annotation: Any) -> tuple[str, ...]:

@@ -46,7 +46,10 @@ async def list_groups(
     pattern: Annotated[str | None, typer.Argument(help="Only groups whose name matches this glob pattern.")] = None,
     regex: Regex = False,
 ) -> Report:
-    """List groups: those of stock clients, and those of consumers that coordinate through ZooKeeper."""
+    """List groups: those of stock clients, and those of consumers that coordinate through ZooKeeper.
+
+    The exit code is 1 if a pattern matches no group.
+    """
     from klog.admin import groups
 
     if regex and pattern is None:
@@ -57,7 +60,8 @@ async def list_groups(
     rows = await groups.list_groups(session, pattern, regex=regex, phases=await _phases(invocation))
     if pattern is None:
         remember_groups(invocation.target, [row.group for row in rows])
-    return invocation.report(rows, footer="" if rows or pattern is None else f"no group matches {pattern!r}")
+    missing = pattern is not None and not rows
+    return invocation.report(rows, footer=f"no group matches {pattern!r}" if missing else "", failed=missing)
 
 
 @group.command("describe", rows="klog.admin.groups:MemberRow")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from bench import bars
+from bench import bars, host_run
 from bench.workloads import WORKLOADS
 from tests.spark.quick_java import spark_environment
 
@@ -47,6 +48,13 @@ def test_smoke_of_three_brokers(tmp_path: Path) -> None:
     for bar in bars.BARS:
         if bar.of == bars.KLOG_3 and bar.against is None and bar.workload not in bars.CONSUMER_ROWS:
             assert f"| {bar.workload} |" in shown
+
+
+@pytest.mark.timeout(60)
+def test_smoke_of_processes(tmp_path: Path) -> None:
+    shown = smoke(tmp_path, "--processes", timeout_s=55)
+    for row in host_run.SHAPES:
+        assert re.search(rf"\| {re.escape(row)} \| messages/s \| \S+ \S+ \| \S+ \S+ \|", shown), shown
 
 
 @pytest.mark.slow

@@ -1,0 +1,113 @@
+"""`scripts/bench --processes`: one host's cores, used by one broker or by several broker processes.
+
+Two clients, a process each, send ready-made requests to a partition each. With one broker it leads both partitions;
+with two processes each leads one. Everything shares the cores of the machine, so the figures say what a host of so
+many cores gives, clients included.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.klog_system import Klog
+from bench.maven import PeerMissing
+from bench.peers import System, kafka
+from bench.processes import StartFailed, cpu_seconds, resident_bytes
+from bench.produce import Load, pump
+from bench.run import FAILURES, say
+from bench.run_record import RunRecord, numbered
+
+CLIENTS: Final = 2
+VALUE_BYTES: Final = 200
+TOPIC_TIMEOUT_S: Final = 60.0
+MEMORY: Final = "memory a broker process, idle"
+SHAPES: Final = {
+    "two clients, batch 4500, acks=all": (4500, 5),
+    "two clients, batch 50, acks=all": (50, 200),
+    "two clients, batch 1, acks=all": (1, 1000),
+}
+"""Row -> messages a request, requests in flight of each client."""
+NAMES: Final = ("klog", "klog, 2 processes", "kafka-4.1")
+
+
+def open_system(name: str, folder: Path) -> System:
+    """Not started; PeerMissing where it cannot be had."""
+    if name.startswith("klog"):
+        return Klog(name, folder, {}, processes=2 if name != "klog" else 1)
+    return kafka(name, folder)
+
+
+def run(record: RunRecord, folder: Path, seconds: float, rounds: int, names: Sequence[str]) -> None:
+    """Fills the record; everything that was started has ended."""
+    systems: list[System] = []
+    try:
+        for number, name in enumerate(names):
+            try:
+                system = open_system(name, folder / f"system-{number}")
+                systems.append(system)
+                system.prepare()
+                system.start("first")
+            except (PeerMissing, StartFailed) as error:
+                record.notes.append(f"{name} is left out: {error}")
+                systems = [one for one in systems if one.name != name]
+                continue
+            record.versions[name] = system.version
+            record.options[name] = system.options
+            pids = system.broker_pids()
+            record.add(MEMORY, name, {"megabytes": resident_bytes(pids) / len(pids) / 1e6})
+        with ProcessPoolExecutor(CLIENTS, multiprocessing.get_context("spawn")) as clients:
+            for row, (batch, in_flight) in SHAPES.items():
+                for number in numbered(rounds):
+                    shift = number % max(len(systems), 1)
+                    for system in systems[shift:] + systems[:shift]:
+                        _measure(record, clients, system, row, batch, in_flight, seconds, counts=number >= 0)
+    finally:
+        for system in systems:
+            system.stop()
+
+
+def _measure(
+    record: RunRecord,
+    clients: ProcessPoolExecutor,
+    system: System,
+    row: str,
+    batch: int,
+    in_flight: int,
+    seconds: float,
+    *,
+    counts: bool,
+) -> None:
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{system.port}", "log_level": 4})
+    topic = "bench-two"
+    try:
+        made = NewTopic(topic, CLIENTS, 1)
+        admin.create_topics([made], operation_timeout=TOPIC_TIMEOUT_S)[topic].result(TOPIC_TIMEOUT_S)
+        found = admin.list_topics(topic, timeout=10)
+        ports = [found.brokers[found.topics[topic].partitions[number].leader].port for number in range(CLIENTS)]
+        before = cpu_seconds(system.broker_pids())
+        running = [
+            clients.submit(pump, port, topic, batch, VALUE_BYTES, in_flight, seconds, partition)
+            for partition, port in enumerate(ports)
+        ]
+        loads: list[Load] = [one.result() for one in running]
+        cpu = cpu_seconds(system.broker_pids()) - before
+        admin.delete_topics([topic], operation_timeout=TOPIC_TIMEOUT_S)[topic].result(TOPIC_TIMEOUT_S)
+    except FAILURES as error:
+        record.notes.append(f"{row}: {system.name}: {error}")
+        return
+    messages, longest = sum(one.messages for one in loads), max(one.seconds for one in loads)
+    figures = {
+        "messages_per_s": messages / longest,
+        "megabytes_per_s": sum(one.value_bytes for one in loads) / longest / 1e6,
+        "broker_cpu_us": 1e6 * cpu / messages,
+        "broker_cores": cpu / longest,
+    }
+    if counts:
+        record.add(row, system.name, figures)
+        say(f"{row}: {system.name}: {figures['messages_per_s']:,.0f} messages/s, {figures['broker_cores']:.2f} cores")
