@@ -30,6 +30,8 @@ MOVING_S: Final = 1.0
 """How long a replica that is being filled may stand still before it counts as stalled. A throttle slows it, but not to
 nothing for so long."""
 KNOCKS_MAX: Final = 100
+SOON_S: Final = 0.3
+"""A broker that is well has answered by then."""
 KNOCK_S: Final = 3.0
 """What takes a connection and says nothing for so long hangs."""
 MIN_ISR: Final = "min.insync.replicas"
@@ -139,8 +141,6 @@ async def gather(
 
     ``locate`` is asked only where brokers are dead, to tell those that hang.
     """
-    from klog.client.bootstrap import parse_bootstrap
-    from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper as Session
 
     facts = Facts(now_ms=time.time_ns() // 1_000_000)
@@ -148,13 +148,12 @@ async def gather(
     session: ZooKeeper | None = None
     try:
         if bootstrap is not None:
-            try:
-                cluster = await Cluster.connect(bootstrap, timeout_s=timeout_s)
-                facts.metadata = await cluster.metadata()
-                zookeeper = zookeeper or await _zookeeper_of(cluster, facts)
-            except KlogError as error:
-                facts.no_brokers = _or_raise(error)
-                facts.hung_addresses = await _hung(parse_bootstrap(bootstrap, "the caller"))
+            cluster = await _connect(facts, bootstrap, "the caller", timeout_s)
+            if cluster is not None:
+                try:
+                    zookeeper = zookeeper or await _zookeeper_of(cluster, facts)
+                except KlogError as error:
+                    facts.no_brokers = _or_raise(error)
         if zookeeper is not None:
             session = Session(zookeeper, operation_timeout_s=timeout_s)
             try:
@@ -190,8 +189,41 @@ def _or_raise(error: KlogError) -> str:
     return error.message
 
 
-async def _connect_registered(facts: Facts, session: ZooKeeper, timeout_s: float) -> Cluster | None:
+async def _connect(facts: Facts, bootstrap: str, source: str, timeout_s: float) -> Cluster | None:
+    """The cluster, its metadata read; None, with the reason in the facts, where none of these servers answers.
+
+    While they are silent it is looked at the same time which of them hang, and not after each has had its time.
+    """
+    from klog.client.bootstrap import parse_bootstrap
     from klog.client.cluster import Cluster
+
+    async def reached() -> Cluster:
+        cluster = await Cluster.connect(bootstrap, source=source, timeout_s=timeout_s)
+        try:
+            facts.metadata = await cluster.metadata()
+        except BaseException:
+            await cluster.close()
+            raise
+        return cluster
+
+    connecting = asyncio.ensure_future(reached())
+    knocking: asyncio.Future[list[str]] | None = None
+    try:
+        done, _ = await asyncio.wait({connecting}, timeout=SOON_S)
+        if not done:
+            knocking = asyncio.ensure_future(_hung(parse_bootstrap(bootstrap, source)))
+        return await connecting
+    except KlogError as error:
+        facts.no_brokers = _or_raise(error)
+        facts.hung_addresses = await knocking if knocking is not None else []
+        return None
+    finally:
+        connecting.cancel()
+        if knocking is not None:
+            knocking.cancel()
+
+
+async def _connect_registered(facts: Facts, session: ZooKeeper, timeout_s: float) -> Cluster | None:
     from klog.coordination import brokers
 
     live = await asyncio.to_thread(brokers.live, session)
@@ -199,15 +231,8 @@ async def _connect_registered(facts: Facts, session: ZooKeeper, timeout_s: float
         none = "no broker is registered in ZooKeeper"
         facts.no_brokers = f"{facts.no_brokers}; {none}" if facts.hung_addresses else none
         return None
-    try:
-        addresses = ",".join(f"{entry.broker.host}:{entry.broker.port}" for entry in live)
-        cluster = await Cluster.connect(addresses, source="ZooKeeper", timeout_s=timeout_s)
-        facts.metadata = await cluster.metadata()
-    except KlogError as error:
-        facts.no_brokers = _or_raise(error)
-        facts.hung_addresses = await _hung([(entry.broker.host, entry.broker.port) for entry in live])
-        return None
-    return cluster
+    addresses = ",".join(f"{entry.broker.host}:{entry.broker.port}" for entry in live)
+    return await _connect(facts, addresses, "ZooKeeper", timeout_s)
 
 
 async def _zookeeper_of(cluster: Cluster, facts: Facts) -> str | None:
