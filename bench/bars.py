@@ -24,6 +24,12 @@ LIBRARY_SYNC_8 = "klog.Producer, sync, a message a send, 8 threads"
 LIBRARY_STREAM = "klog.Consumer, 1 stream"
 RESTART = "kill -9, restart to first acknowledged message"
 
+KLOG_2 = "klog, 2 processes"
+HOST_MEMORY = "memory of one broker process, idle"
+HOST_BATCHED = "two clients, batch 4500, acks=all"
+HOST_50 = "two clients, batch 50, acks=all"
+HOST_1 = "two clients, batch 1, acks=all"
+
 KLOG_3, KAFKA_3 = "klog x 3", "kafka-3.9 x 3"
 THREE_STARTED = "three brokers, memory of one, idle after start"
 THREE_LOADED = "three brokers, memory of one, after producing"
@@ -201,4 +207,9 @@ BARS = (
     Bar(EXPORT_DECODED, RATE, None, 300_000, 1_000_000),
     Bar(DECODE, RATE, None, 300_000, 1_000_000),
     Bar(READ_MEMORY, "grown_megabytes", None, 50, 10, at_least=False),
+    Bar(HOST_BATCHED, RATE, KLOG, 1, 1.5, of=KLOG_2),
+    Bar(HOST_50, RATE, KLOG, 1.5, 2, of=KLOG_2),
+    Bar(HOST_1, RATE, KLOG, 1, 1.5, of=KLOG_2),
+    Bar(HOST_50, RATE, KAFKA, 2, 3, of=KLOG_2),
+    Bar(HOST_MEMORY, "megabytes", None, 50, 40, at_least=False, of=KLOG_2),
 )

@@ -8,6 +8,7 @@ many cores gives, clients included.
 from __future__ import annotations
 
 import multiprocessing
+import secrets
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench import bars
 from bench.klog_system import Klog
 from bench.maven import PeerMissing
 from bench.peers import System, kafka
@@ -26,20 +28,19 @@ from bench.run_record import RunRecord, numbered
 CLIENTS: Final = 2
 VALUE_BYTES: Final = 200
 TOPIC_TIMEOUT_S: Final = 60.0
-MEMORY: Final = "memory a broker process, idle"
 SHAPES: Final = {
-    "two clients, batch 4500, acks=all": (4500, 5),
-    "two clients, batch 50, acks=all": (50, 200),
-    "two clients, batch 1, acks=all": (1, 1000),
+    bars.HOST_BATCHED: (4500, 5),
+    bars.HOST_50: (50, 200),
+    bars.HOST_1: (1, 1000),
 }
 """Row -> messages a request, requests in flight of each client."""
-NAMES: Final = ("klog", "klog, 2 processes", "kafka-4.1")
+NAMES: Final = (bars.KLOG, bars.KLOG_2, bars.KAFKA)
 
 
 def open_system(name: str, folder: Path) -> System:
     """Not started; PeerMissing where it cannot be had."""
     if name.startswith("klog"):
-        return Klog(name, folder, {}, processes=2 if name != "klog" else 1)
+        return Klog(name, folder, {}, processes=2 if name == bars.KLOG_2 else 1)
     return kafka(name, folder)
 
 
@@ -60,7 +61,7 @@ def run(record: RunRecord, folder: Path, seconds: float, rounds: int, names: Seq
             record.versions[name] = system.version
             record.options[name] = system.options
             pids = system.broker_pids()
-            record.add(MEMORY, name, {"megabytes": resident_bytes(pids) / len(pids) / 1e6})
+            record.add(bars.HOST_MEMORY, name, {"megabytes": resident_bytes(pids) / len(pids) / 1e6})
         with ProcessPoolExecutor(CLIENTS, multiprocessing.get_context("spawn")) as clients:
             for row, (batch, in_flight) in SHAPES.items():
                 for number in numbered(rounds):
@@ -84,7 +85,7 @@ def _measure(
     counts: bool,
 ) -> None:
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{system.port}", "log_level": 4})
-    topic = "bench-two"
+    topic = f"bench-{secrets.token_hex(4)}"  # a deletion may be under way when the next one begins
     try:
         made = NewTopic(topic, CLIENTS, 1)
         admin.create_topics([made], operation_timeout=TOPIC_TIMEOUT_S)[topic].result(TOPIC_TIMEOUT_S)
@@ -97,10 +98,11 @@ def _measure(
         ]
         loads: list[Load] = [one.result() for one in running]
         cpu = cpu_seconds(system.broker_pids()) - before
-        admin.delete_topics([topic], operation_timeout=TOPIC_TIMEOUT_S)[topic].result(TOPIC_TIMEOUT_S)
     except FAILURES as error:
         record.notes.append(f"{row}: {system.name}: {error}")
         return
+    finally:
+        admin.delete_topics([topic], operation_timeout=TOPIC_TIMEOUT_S)[topic].exception(TOPIC_TIMEOUT_S)
     messages, longest = sum(one.messages for one in loads), max(one.seconds for one in loads)
     figures = {
         "messages_per_s": messages / longest,
