@@ -75,7 +75,7 @@ def render(record: RunRecord) -> str:
         "",
         f"Written by `scripts/bench` on {record.date}; {record.rounds} rounds in turns after one that does not count,",
         "medians, least and greatest in parentheses. Only ratios within one run mean something. What each row does",
-        "stands in `bench/README.md`; earlier runs in `bench/history.jsonl`.",
+        "is in `bench/README.md`; earlier runs in `bench/history.jsonl`.",
         "",
         *_pairs("machine", record.machine),
         "",
