@@ -29,7 +29,7 @@ class Done(NamedTuple):
 
 @asynccontextmanager
 async def progress(invocation: Invocation, measure: Callable[[], Done | None], *, unit: str) -> AsyncIterator[None]:
-    """Show progress while inside. ``unit``: ``bytes`` or ``messages``; ``measure`` is asked on the event loop."""
+    """Show progress while inside. ``unit``: ``bytes``, or what is counted; ``measure`` is asked on the event loop."""
     if invocation.shared.quiet or not is_terminal(sys.stderr):
         yield
         return

@@ -60,6 +60,14 @@ class DirFacts:
     """Folders with a partition's name and no topic id."""
 
 
+class Count:
+    """How far a long reading or writing is: set by its thread, read by others."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.total: int | None = None
+
+
 @contextmanager
 def held(dirs: Sequence[Path]) -> Iterator[None]:
     """No broker starts on them meanwhile. LogDirLocked where one runs."""
@@ -81,15 +89,21 @@ def held(dirs: Sequence[Path]) -> Iterator[None]:
         yield
 
 
-def read_dirs(dirs: Sequence[Path]) -> list[DirFacts]:
-    """All of them, which must be of one cluster: Refused where they are not; UsageError for one given twice."""
+def read_dirs(dirs: Sequence[Path], count: Count | None = None) -> list[DirFacts]:
+    """All of them, which must be of one cluster: Refused where they are not; UsageError for one given twice.
+
+    ``count``: of folders of partitions.
+    """
+    count = count or Count()
     seen: dict[tuple[int, int], Path] = {}
     for path in dirs:
         status = path.stat()
         first = seen.setdefault((status.st_dev, status.st_ino), path)
         if first is not path:
             raise UsageError(f"--dir {path} is {first}: give each log dir once")
-    found = [_read_dir(path) for path in dirs]
+    folders = {path: _partition_folders(path) for path in dirs}
+    count.total = sum(map(len, folders.values()))
+    found = [_read_dir(path, folders[path], count) for path in dirs]
     clusters = {one.cluster_id: one.path for one in found}
     if len(clusters) > 1:
         named = "; ".join(f"{path} of {cluster}" for cluster, path in clusters.items())
@@ -97,7 +111,14 @@ def read_dirs(dirs: Sequence[Path]) -> list[DirFacts]:
     return found
 
 
-def _read_dir(path: Path) -> DirFacts:
+def _partition_folders(path: Path) -> list[tuple[TopicPartition, str]]:
+    """By name, with the path of each."""
+    entries = sorted((one.name, one.path) for one in os.scandir(path) if one.is_dir())
+    named = ((partition_folder.parse_folder_name(name), folder) for name, folder in entries)
+    return [(name, folder) for name, folder in named if name is not None]
+
+
+def _read_dir(path: Path, folders: Sequence[tuple[TopicPartition, str]], count: Count) -> DirFacts:
     file_system = OsFileSystem()
     meta = MetaProperties(file_system, str(path))
     if meta.cluster_id is None or meta.broker_id is None:
@@ -107,16 +128,14 @@ def _read_dir(path: Path) -> DirFacts:
     replicas: dict[TopicPartition, ReplicaFacts] = {}
     unknown = []
     producer_id_max = -1
-    for entry in sorted(os.scandir(path), key=lambda one: one.name):
-        name = partition_folder.parse_folder_name(entry.name) if entry.is_dir() else None
-        if name is None:
-            continue
-        topic_id = partition_folder.read_topic_id(file_system, entry.path)
+    for name, folder in folders:
+        count.done += 1
+        topic_id = partition_folder.read_topic_id(file_system, folder)
         if topic_id is None:
-            unknown.append(entry.path)
+            unknown.append(folder)
             continue
-        reach, producer_id = _look(entry.path)
-        replicas[name] = ReplicaFacts(topic_id, reach, entry.path)
+        reach, producer_id = _look(folder)
+        replicas[name] = ReplicaFacts(topic_id, reach, folder)
         producer_id_max = max(producer_id_max, producer_id)
     return DirFacts(str(path), meta.cluster_id, meta.broker_id, copy, producer_id_max, replicas, tuple(unknown))
 

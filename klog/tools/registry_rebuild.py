@@ -30,7 +30,7 @@ from klog.errors import Refused
 from klog.names import TopicPartition
 from klog.render.counts import counted
 from klog.storage.registry_copy import PartitionCopy, RegistryCopy, TopicCopy
-from klog.tools.registry_facts import DirFacts, Reach, ReplicaFacts
+from klog.tools.registry_facts import Count, DirFacts, Reach, ReplicaFacts
 
 EPOCHS_UNSEEN: Final = 100
 """More elections than there can have been since the copies were written. Clients do not go back to a lower epoch."""
@@ -224,8 +224,13 @@ def check_target(zookeeper: ZooKeeper, plan: RebuildPlan) -> None:
     )
 
 
-def apply_rebuild(zookeeper: ZooKeeper, plan: RebuildPlan) -> None:
-    """Write it; may be cut off anywhere and repeated. Refused where something else stands there."""
+def apply_rebuild(zookeeper: ZooKeeper, plan: RebuildPlan, count: Count | None = None) -> None:
+    """Write it; may be cut off anywhere and repeated. Refused where something else stands there.
+
+    ``count``: of topics.
+    """
+    count = count or Count()
+    count.total = len(plan.topics)
     check_target(zookeeper, plan)
     cluster.ensure_folders(zookeeper)
     controllers.restore_epoch(zookeeper, plan.controller_epoch)
@@ -234,5 +239,6 @@ def apply_rebuild(zookeeper: ZooKeeper, plan: RebuildPlan) -> None:
     for one in plan.topics:
         restoring.restore_topic(zookeeper, Topic(one.name, one.topic_id, one.assignment, 0, 0), one.settings)
         states.update({TopicPartition(one.name, number): state for number, state in one.states.items()})
+        count.done += 1
     restoring.restore_states(zookeeper, states)
     cluster.restore_id(zookeeper, plan.cluster_id)

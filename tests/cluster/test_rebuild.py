@@ -12,6 +12,7 @@ from klog.coordination import embedded, producer_ids, topics
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
 from klog.storage.registry_copy import FILE, RegistryCopy
+from klog.tools import registry_facts
 from tests.cli.runner import klog
 from tests.cluster.load import judge, load
 from tests.cluster.replica_bytes import assert_identical
@@ -95,6 +96,9 @@ def test_the_cluster_comes_back_from_its_log_dirs(
         assert cluster.brokers[1].process.wait(20) == 1, cluster.brokers[1].log_text
         assert "klog registry rebuild" in cluster.brokers[1].log_text
 
+        count = registry_facts.Count()
+        registry_facts.read_dirs([cluster.brokers[one].folder / "data" for one in given], count)
+        assert count.done == count.total and count.done >= PARTITIONS * len(given)
         at = ("-z", cluster.zookeeper, *dirs(cluster, *given))
         planned = klog("registry", "rebuild", *at, "--dry-run", "-o", "json")
         assert planned.code == 0, planned.stderr
