@@ -7,6 +7,7 @@ many cores gives, clients included.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import secrets
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from bench.maven import PeerMissing
 from bench.peers import System, kafka
 from bench.processes import StartFailed, cpu_seconds, resident_bytes
 from bench.produce import Load, pump
+from bench.results import shown
 from bench.run import FAILURES, say
 from bench.run_record import RunRecord, numbered
 
@@ -68,9 +70,31 @@ def run(record: RunRecord, folder: Path, seconds: float, rounds: int, names: Seq
                     shift = number % max(len(systems), 1)
                     for system in systems[shift:] + systems[:shift]:
                         _measure(record, clients, system, row, batch, in_flight, seconds, counts=number >= 0)
+        _on_paper(record)
     finally:
         for system in systems:
             system.stop()
+
+
+def _on_paper(record: RunRecord) -> None:
+    """What brokers with more cores would take, by the processor time that a message costs them."""
+    cores_of_one = max((record.median(row, bars.KLOG, "broker_cores") or 0.0 for row in SHAPES), default=0.0)
+    if not cores_of_one:
+        return
+    lines = [
+        f"One broker used at most {cores_of_one:.2f} cores. By the processor time of a message with two, and with",
+        "nothing else in the way (clients on other hosts; a network and disks that take as much):",
+        "",
+        f"{'cores':>5}  {'processes':>9}  " + "  ".join(f"{row.partition(', ')[2]:>24}" for row in SHAPES),
+    ]
+    for cores in (4, 16, 64):
+        cells = []
+        for row in SHAPES:
+            cpu_us = record.median(row, bars.KLOG_2, "broker_cpu_us")
+            rate = cores * 1e6 / cpu_us if cpu_us else 0.0
+            cells.append(f"{shown(rate):>8}/s {rate * VALUE_BYTES / 1e6:>8,.0f} MB/s")
+        lines.append(f"{cores:>5}  {math.ceil(cores / cores_of_one):>9}  " + "  ".join(f"{one:>24}" for one in cells))
+    record.remarks.append(["On paper: hosts with more cores", *lines])
 
 
 def _measure(
