@@ -34,7 +34,8 @@ def names(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> di
     send(broker.bootstrap, topic, b"".join(b"%d\n" % number for number in range(10)))
     with ZooKeeper(broker.zookeeper) as session:
         session.start()
-        commit(session, "rows-group", {TopicPartition(topic, 0): 0})
+        for group in ("rows-group", "rows-group-old"):
+            commit(session, group, {TopicPartition(topic, 0): 0})
     plan = tmp_path_factory.mktemp("rows") / "plan.json"
     partition = {"topic": topic, "partition": 0, "replicas": [broker.broker_id]}
     plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))
