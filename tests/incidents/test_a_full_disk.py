@@ -41,11 +41,11 @@ def test_a_full_disk(make_cluster: Callable[..., RunningCluster], small_disk: Pa
     chunk = "".join(f"{number:0100}\n" for number in range(10_000))
     for _ in range(100):
         ran = operator.run("produce", topic, "--give-up-after", "1s", input=chunk)
-        if ran.code:
+        # The chunk that fills the disk may run out of its second before the broker has said why: the next one hears it.
+        if ran.code and any(word in ran.stderr.lower() for word in ("disk", "room", "storage")):
             break
     else:
-        pytest.fail("the disk has room for everything")
-    assert "disk" in ran.stderr.lower() or "room" in ran.stderr.lower() or "storage" in ran.stderr.lower(), ran.stderr
+        pytest.fail(f"the disk has room for everything, or nobody says that it has not: {ran}")
 
     cause = operator.cause("broker", 1, until=lambda row: "full" in row["what"])
     assert cause["do"]
