@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import secrets
+import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -30,6 +31,7 @@ from bench.run_record import RunRecord, numbered
 CLIENTS: Final = 2
 VALUE_BYTES: Final = 200
 TOPIC_TIMEOUT_S: Final = 60.0
+LOOK_S: Final = 0.02
 SHAPES: Final = {
     bars.HOST_BATCHED: (4500, 5),
     bars.HOST_50: (50, 200),
@@ -97,6 +99,19 @@ def _on_paper(record: RunRecord) -> None:
     record.remarks.append(["On paper: hosts with more cores", *lines])
 
 
+def _ports_of_leaders(admin: AdminClient, topic: str) -> list[int]:
+    """Asked until each partition is led: a broker may hear of a new topic later than the one that made it answers."""
+    deadline = time.monotonic() + TOPIC_TIMEOUT_S
+    while True:
+        found = admin.list_topics(topic, timeout=10)
+        leaders = [one.leader for one in found.topics[topic].partitions.values()]
+        if len(leaders) == CLIENTS and all(leader in found.brokers for leader in leaders):
+            return [found.brokers[leader].port for leader in leaders]
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{topic} has no leaders after {TOPIC_TIMEOUT_S:.0f} s")
+        time.sleep(LOOK_S)
+
+
 def _measure(
     record: RunRecord,
     clients: ProcessPoolExecutor,
@@ -113,8 +128,7 @@ def _measure(
     try:
         made = NewTopic(topic, CLIENTS, 1)
         admin.create_topics([made], operation_timeout=TOPIC_TIMEOUT_S)[topic].result(TOPIC_TIMEOUT_S)
-        found = admin.list_topics(topic, timeout=10)
-        ports = [found.brokers[found.topics[topic].partitions[number].leader].port for number in range(CLIENTS)]
+        ports = _ports_of_leaders(admin, topic)
         before = cpu_seconds(system.broker_pids())
         running = [
             clients.submit(pump, port, topic, batch, VALUE_BYTES, in_flight, seconds, partition)
