@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from klog.errors import OffsetOutOfRange as OffsetOutOfRange
     from klog.errors import RebalanceFailed as RebalanceFailed
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _LIBRARY = {
     "Consumer": "klog.client.consumer",
